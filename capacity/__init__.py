@@ -1,0 +1,1 @@
+"""Capacity planning for LLM inference."""

@@ -1,0 +1,85 @@
+"""Every error that this package raises on purpose, with its numbers as attributes and one line as text.
+
+    CapacityError                      exit code 2
+    ├── InvalidInput                   a value that cannot be: what, value, limit, way out
+    │   ├── UnknownName                no such model, GPU, engine, format: did you mean
+    │   ├── UnsupportedModel           a model architecture that is not known: what is missing
+    │   ├── MalformedFile              a file that cannot be read: path, place, problem
+    │   └── OutsideValidity            a question that no evidence supports: never extrapolated silently
+    ├── DoesNotFit                     exit code 1: the model, or one request, is larger than the memory
+    └── Stalled                        exit code 1: the simulated engine can never make progress again
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CapacityError(Exception):
+    """Root of the tree. `str(error)` is one line; `exit_code` is what the command line returns."""
+
+    exit_code = 2
+
+
+class InvalidInput(CapacityError, ValueError):
+    """A value that cannot be: the text names it, the value, the limit and the way out."""
+
+
+class UnknownName(InvalidInput):
+    """No such `kind` of thing as `name`; `suggestions` are the nearest known names.
+
+    `aliases` are accepted spellings that are searched for suggestions but not listed as known.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, aliases: Iterable[str] = ()) -> None:
+        self.kind = kind
+        self.name = name
+        self.known = tuple(sorted(known))
+        candidates = {candidate.lower(): candidate for candidate in (*aliases, *self.known)}
+        close = difflib.get_close_matches(name.lower(), list(candidates), n=3, cutoff=0.5)
+        contained = [c for c in candidates if name and name.lower() in c and c not in close]
+        self.suggestions = tuple(candidates[c] for c in [*close, *contained][:3])
+        hint = f" Did you mean {' or '.join(repr(s) for s in self.suggestions)}?" if self.suggestions else ""
+        shown = ", ".join(self.known[:8]) + (", ..." if len(self.known) > 8 else "")
+        super().__init__(f"no {kind} {name!r}.{hint} Known: {shown}.")
+
+
+class UnsupportedModel(InvalidInput):
+    """A model architecture that this package has no formula for; `missing` says what would be needed."""
+
+    def __init__(self, model_type: str, missing: str) -> None:
+        self.model_type = model_type
+        self.missing = missing
+        super().__init__(f"model_type {model_type!r} is not supported: {missing}")
+
+
+class MalformedFile(InvalidInput):
+    """A file that cannot be read: `path`, `where` in it (line, field) and the `problem`."""
+
+    def __init__(self, path: object, problem: str, *, where: str | None = None) -> None:
+        self.path = str(path)
+        self.where = where
+        self.problem = problem
+        super().__init__(f"{path}{f', {where}' if where else ''}: {problem}")
+
+
+class OutsideValidity(InvalidInput):
+    """A question outside of what any datasheet, measurement or fit supports."""
+
+
+class DoesNotFit(CapacityError):
+    """The model, or one request, needs more memory than there is (bytes, per GPU)."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, needed_bytes: float, usable_bytes: float) -> None:
+        self.needed_bytes = needed_bytes
+        self.usable_bytes = usable_bytes
+        super().__init__(message)
+
+
+class Stalled(CapacityError):
+    """The simulated engine cannot make progress: for example a prompt that can never get its KV blocks."""
+
+    exit_code = 1

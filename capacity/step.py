@@ -1,0 +1,110 @@
+"""The waist: what one engine step looks like (`StepShape`) and what it costs (`StepCost`).
+
+Static, continuous, chunked, mixed and speculative steps are all shapes. The estimator, the simulator, the
+planner and the calibration know steps only through these records; only the step model knows hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Bound = Literal["compute", "memory", "communication", "launch", "host"]
+
+
+class StepShape(NamedTuple):
+    """The sufficient statistics of one engine step: sums of integers over the rows of its batch.
+
+    A *pair* is one new token attending to one earlier-or-same token: a prefill chunk of q new tokens after c
+    computed ones adds q·c + q·(q+1)/2 pairs. The `window_` fields are the same sums with each query's context
+    clipped to the model's sliding window; they equal the unclipped ones where the model has no window.
+    Contexts count the tokens whose KV is read, the new ones included.
+    """
+
+    prefill_sequences: int = 0
+    prefill_tokens: int = 0  # new prompt tokens, cached ones excluded
+    prefill_pairs: int = 0  # query x context pairs of prefill rows
+    prefill_context_tokens: int = 0  # KV tokens read by prefill rows: computed + new, summed
+    prefill_window_pairs: int = 0
+    prefill_window_context_tokens: int = 0
+    prompts_completed: int = 0  # prefill rows that sample their first output token in this step
+    decode_sequences: int = 0
+    draft_tokens: int = 0  # extra query tokens of decode rows, for verification of drafts
+    decode_context_tokens: int = 0  # KV tokens read by decode rows, summed
+    decode_window_context_tokens: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Rows of every GEMM of the step."""
+        return self.prefill_tokens + self.decode_sequences + self.draft_tokens
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Rows of the LM head: one for each decode row and draft, one for each prompt that completes."""
+        return self.prompts_completed + self.decode_sequences + self.draft_tokens
+
+
+def prefill_shape(prompts: int, new_tokens: int, *, cached_tokens: int = 0, window_tokens: int | None = None) -> StepShape:
+    """`prompts` equal prompts, whole in one step: `new_tokens` each after `cached_tokens` each."""
+    pairs = new_tokens * cached_tokens + new_tokens * (new_tokens + 1) // 2
+    window_pairs = windowed_pairs(new_tokens, cached_tokens, window_tokens)
+    context = cached_tokens + new_tokens
+    window_context = context if window_tokens is None else min(context, window_tokens + new_tokens - 1)
+    return StepShape(
+        prefill_sequences=prompts,
+        prefill_tokens=prompts * new_tokens,
+        prefill_pairs=prompts * pairs,
+        prefill_context_tokens=prompts * context,
+        prefill_window_pairs=prompts * window_pairs,
+        prefill_window_context_tokens=prompts * window_context,
+        prompts_completed=prompts,
+    )
+
+
+def decode_shape(sequences: int, context_tokens: int, *, window_tokens: int | None = None) -> StepShape:
+    """`sequences` decode rows, each reading `context_tokens` tokens of KV."""
+    window_context = context_tokens if window_tokens is None else min(context_tokens, window_tokens)
+    return StepShape(
+        decode_sequences=sequences,
+        decode_context_tokens=sequences * context_tokens,
+        decode_window_context_tokens=sequences * window_context,
+    )
+
+
+def windowed_pairs(new_tokens: int, cached_tokens: int, window_tokens: int | None) -> int:
+    """Query x context pairs of one chunk when each query sees at most `window_tokens` tokens, itself included."""
+    if window_tokens is None or cached_tokens + new_tokens <= window_tokens:
+        return new_tokens * cached_tokens + new_tokens * (new_tokens + 1) // 2
+    growing = max(0, window_tokens - cached_tokens)  # queries that do not yet fill the window
+    growing_pairs = growing * cached_tokens + growing * (growing + 1) // 2
+    return growing_pairs + (new_tokens - growing) * window_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpCost:
+    """One operator of a step, over all layers, on one GPU of the group: counts, time, and what bounds it."""
+
+    name: str
+    flops: float
+    bytes: float
+    seconds: float
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCost:
+    """A step as the tuple of its operators; their seconds add up to the step, with no factor outside the table."""
+
+    operators: tuple[OpCost, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(op.seconds for op in self.operators)
+
+    @property
+    def flops(self) -> float:
+        return sum(op.flops for op in self.operators)
+
+    @property
+    def bytes(self) -> float:
+        return sum(op.bytes for op in self.operators)

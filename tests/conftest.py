@@ -1,0 +1,27 @@
+"""Shared fixtures: where the optional reference library is, if it is at hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("nightly", deadline=None, max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+_beside = Path(__file__).parent.parent.parent / "shared"
+SHARED: Path | None = next(
+    (p for p in (Path(os.environ["CAPACITY_SHARED"]) if "CAPACITY_SHARED" in os.environ else None, _beside) if p and p.is_dir()),
+    None,
+)
+
+
+@pytest.fixture()
+def shared_dir() -> Path:
+    """The reference library's folder; tests that need it are skipped where it is not at hand."""
+    if SHARED is None:
+        pytest.skip("reference library not at hand (set CAPACITY_SHARED)")
+    return SHARED
