@@ -1,0 +1,1 @@
+"""Home of the dashboard. It holds no page yet."""

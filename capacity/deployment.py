@@ -1,0 +1,203 @@
+"""What a user writes: pools of GPUs, the traffic they carry, and what they cost.
+
+Each field is declared once, here, with its help text and aliases; the command line, the Python keywords and the
+deployment file (`DeploymentFile`) are all made from these declarations. Names are vLLM's.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AllowInfNan, Field, ValidationError
+
+from capacity.errors import InvalidInput, MalformedFile
+from capacity.spec import Spec
+
+MAX_FILE_BYTES = 256 * 1024
+FILE_SCHEMA: Literal["capacity/deployment/v1"] = "capacity/deployment/v1"
+
+FiniteOrInf = Annotated[float, AllowInfNan(True)]
+
+
+def _flag(default: Any, help_text: str, *aliases: str, **limits: Any) -> Any:
+    """A field that is also a command-line flag; `aliases` are further spellings of it."""
+    return Field(default, description=help_text, json_schema_extra={"flags": list(aliases)}, **limits)
+
+
+class Pool(Spec):
+    """Equal engines on equal GPUs: hardware, parallelism, formats and the engine's limits. None: engine's default."""
+
+    gpu: str = _flag(..., "GPU profile, such as h100 or h200-sxm-141gb.", "--system")
+    tensor_parallel_size: int = _flag(1, "GPUs that share every layer.", "-tp", "--tp", ge=1, le=4096)
+    pipeline_parallel_size: int = _flag(1, "Groups of layers in sequence.", "-pp", "--pp", ge=1, le=4096)
+    enable_expert_parallel: bool = _flag(False, "Distribute whole experts over the tensor-parallel GPUs.", "-ep")
+    quantization: str | None = _flag(None, "Weight format (fp8, awq, nvfp4, ...); default: as in the checkpoint.", "-q")
+    kv_cache_dtype: str = _flag("auto", "KV-cache format (auto, fp8, ...); auto: as the checkpoint says, else 16-bit.")
+    engine: str = _flag("vllm", "Engine, with an optional version: vllm, vllm@0.11, sglang, tensorrt-llm, ...")
+    max_model_len: int | None = _flag(
+        None, "Longest request in tokens, prompt and output; default: the model's.", ge=1, le=1 << 40
+    )
+    gpu_memory_utilization: float | None = _flag(
+        None, "Share of GPU memory that the engine may use.", "--device-memory-utilization", "--gpu-mem-util", gt=0, le=1
+    )
+    max_num_seqs: int | None = _flag(None, "Most requests in one step.", ge=1, le=1 << 24)
+    max_num_batched_tokens: int | None = _flag(None, "Token budget of one step.", ge=1, le=1 << 30)
+    block_size: int | None = _flag(None, "Tokens in a KV block.", ge=1, le=1 << 20)
+    enable_chunked_prefill: bool | None = _flag(None, "Split long prompts over steps.")
+    enable_prefix_caching: bool | None = _flag(None, "Reuse the KV of shared prefixes.")
+    async_scheduling: bool | None = _flag(None, "Schedule the next step while this one runs.")
+    enforce_eager: bool = _flag(False, "No CUDA graphs.")
+    long_prefill_token_threshold: int = _flag(0, "Most prompt tokens of one request in a step; 0: no limit.", ge=0)
+    scheduling_policy: Literal["fcfs", "priority"] = _flag("fcfs", "Order of waiting requests.")
+    watermark: float = _flag(0.0, "Share of KV blocks kept free when admitting.", ge=0, lt=1)
+    num_gpu_blocks_override: int | None = _flag(
+        None, "KV blocks, as the engine's log prints them, in place of the computed number.", ge=1
+    )
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of one engine of this pool."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+
+class Traffic(Spec):
+    """The requests: their lengths, and how they arrive (a batch, a closed loop, a rate, or a trace)."""
+
+    input_len: int | None = _flag(
+        None, "Prompt tokens of a request.", "--isl", "--random-input-len", ge=1, le=1 << 40
+    )
+    output_len: int | None = _flag(
+        None, "Output tokens of a request.", "--osl", "--random-output-len", ge=1, le=1 << 40
+    )
+    batch_size: int | None = _flag(None, "Requests prefilled and decoded together.", ge=1, le=1 << 24)
+    concurrency: int | None = _flag(None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24)
+    request_rate: FiniteOrInf | None = _flag(None, "Requests per second; inf: all at once.", "--rate", gt=0)
+    num_prompts: int | None = _flag(None, "Requests in all.", "--num-requests", ge=0, le=50_000_000)
+    burstiness: FiniteOrInf = _flag(1.0, "Shape of the gamma-distributed gaps; 1: Poisson; inf: constant.", gt=0)
+    random_range_ratio: float = _flag(0.0, "Lengths are uniform within ± this share.", ge=0, lt=1)
+    trace: str | None = _flag(None, "A trace file (Azure, Mooncake, Qwen, BurstGPT, agentic or plain CSV); -: stdin.")
+    scheduling: Literal["continuous", "static"] = _flag("continuous", "Batching: continuous, or static (padded).")
+    seed: int = _flag(0, "Seed of everything random.", ge=0, le=2**63 - 1)
+
+
+class Cost(Spec):
+    """What a GPU-hour costs. No default: without a tier or a price there is no cost."""
+
+    price_tier: Literal["on-demand", "reserved", "spot", "owned"] | None = _flag(
+        None, "Price tier of the dated table: on-demand, reserved, spot, owned."
+    )
+    price_provider: str | None = _flag(None, "Provider in the price table; default: the median of the tier.")
+    price: str | None = _flag(None, "$ per GPU-hour: 2.50, or h100=2.50.")
+
+
+class DeploymentFile(Spec):
+    """A deployment with its traffic and price, as a file to keep, share and diff (TOML)."""
+
+    schema_: Literal["capacity/deployment/v1"] = Field(FILE_SCHEMA, alias="schema")
+    model: str
+    pools: tuple[Pool, ...] = Field(min_length=1)
+    traffic: Traffic = Traffic()
+    cost: Cost = Cost()
+
+
+def read_deployment(path: str | Path) -> DeploymentFile:
+    """Read a deployment file.
+
+    Raises MalformedFile with the field and its value when it is not one.
+    """
+    return DeploymentFile(**_checked(read_deployment_fields(path), DeploymentFile, path))
+
+
+def read_deployment_fields(path: str | Path) -> dict[str, Any]:
+    """The fields of a deployment file as they stand there, checked for being TOML alone: flags may still override."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > MAX_FILE_BYTES:
+            raise MalformedFile(path, f"larger than {MAX_FILE_BYTES} bytes; is this a deployment file?")
+        fields = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedFile(path, f"not TOML: {str(error).splitlines()[0]}") from None
+    return fields
+
+
+def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:
+    """Write a deployment file; reading it back gives an equal record. Fields left to their defaults are left out."""
+    try:
+        Path(path).write_text(to_toml(deployment), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+
+
+def to_toml(deployment: DeploymentFile) -> str:
+    """The text of a deployment file."""
+    lines = [f"schema = {_toml(FILE_SCHEMA)}", f"model = {_toml(deployment.model)}"]
+    for pool in deployment.pools:
+        lines += ["", "[[pools]]", *_assignments(pool)]
+    for name in ("traffic", "cost"):
+        if assignments := _assignments(getattr(deployment, name)):
+            lines += ["", f"[{name}]", *assignments]
+    return "\n".join(lines) + "\n"
+
+
+def _assignments(spec: Spec) -> list[str]:
+    return [f"{name} = {_toml(value)}" for name, value in spec.model_dump(exclude_defaults=True).items()]
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    return repr(value)
+
+
+def build(spec: type[Spec], fields: dict[str, Any], *, flags: bool = False) -> Any:
+    """`spec(**fields)`, or one line that names the field, its value and its limit.
+
+    `flags`: name fields as the command line does (`--max-num-seqs`).
+    """
+    try:
+        return spec(**fields)
+    except ValidationError as error:
+        raise InvalidInput(explain(error, spec, flags=flags)) from None
+
+
+def _checked(fields: dict[str, Any], spec: type[Spec], path: str | Path) -> dict[str, Any]:
+    try:
+        spec(**fields)
+    except ValidationError as error:
+        raise MalformedFile(path, explain(error, spec)) from None
+    return fields
+
+
+def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) -> str:
+    """The first problem of a failed validation in one line: field, value, what is wrong."""
+    import difflib
+
+    first = error.errors()[0]
+    where = [part for part in first["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+    name = ".".join(str(part) for part in where) or spec.__name__
+    shown = f"--{name.replace('_', '-')}" if flags else name
+    if first["type"] == "extra_forbidden":
+        known = _field_names(spec, where[:-1])
+        close = difflib.get_close_matches(str(where[-1]), known, n=1)
+        return f"unknown field {shown!r}" + (f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}")
+    if first["type"] == "missing":
+        return f"{shown} is missing"
+    value = repr(first["input"])
+    value = value if len(value) <= 60 else value[:57] + "..."
+    message = first["msg"].replace("Input should be", "must be").replace("Value error, ", "")
+    return f"{shown} is {value}: {message[0].lower()}{message[1:]}"
+
+
+def _field_names(spec: type[Spec], where: list[int | str]) -> list[str]:
+    nested: dict[str, type[Spec]] = {"pools": Pool, "traffic": Traffic, "cost": Cost}
+    for part in where:
+        if isinstance(part, str) and part in nested and spec is DeploymentFile:
+            spec = nested[part]
+    return [field.alias or name for name, field in spec.model_fields.items()]

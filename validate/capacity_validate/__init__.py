@@ -1,0 +1,1 @@
+"""Home of the validation harness. It holds no campaign yet."""
