@@ -6,8 +6,9 @@ planner and the calibration know steps only through these records; only the step
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 Bound = Literal["compute", "memory", "communication", "launch", "host"]
 
@@ -44,7 +45,9 @@ class StepShape(NamedTuple):
         return self.prompts_completed + self.decode_sequences + self.draft_tokens
 
 
-def prefill_shape(prompts: int, new_tokens: int, *, cached_tokens: int = 0, window_tokens: int | None = None) -> StepShape:
+def prefill_shape(
+    prompts: int, new_tokens: int, *, cached_tokens: int = 0, window_tokens: int | None = None
+) -> StepShape:
     """`prompts` equal prompts, whole in one step: `new_tokens` each after `cached_tokens` each."""
     pairs = new_tokens * cached_tokens + new_tokens * (new_tokens + 1) // 2
     window_pairs = windowed_pairs(new_tokens, cached_tokens, window_tokens)
@@ -108,3 +111,72 @@ class StepCost:
     @property
     def bytes(self) -> float:
         return sum(op.bytes for op in self.operators)
+
+
+PS_PER_S = 10**12  # simulated time is whole picoseconds: sums of steps are exact, whatever their order
+
+
+def picoseconds(seconds: float) -> int:
+    """Seconds rounded to whole picoseconds: the one place where a time or a coefficient is quantized."""
+    return round(seconds * PS_PER_S)
+
+
+class DecodePiece(NamedTuple):
+    """Step time of one decode batch, affine in its contexts; from the shape it was asked for up to its limits.
+
+    A step with the same `decode_sequences` and `draft_tokens` and no prefill takes exactly
+    `base_ps + context_ps · decode_context_tokens + window_context_ps · decode_window_context_tokens`
+    as long as neither sum exceeds its limit (inclusive; None: valid for ever). Sums only grow during a jump.
+    """
+
+    base_ps: int
+    context_ps: int = 0
+    window_context_ps: int = 0
+    max_context_tokens: int | None = None
+    max_window_context_tokens: int | None = None
+
+
+class StepTimes(Protocol):
+    """What the simulator asks of a step model: whole picoseconds, and affine pieces to jump over.
+
+    The two must agree to the picosecond: for any shape s without prefill, `step_ps(s)` equals the piece
+    `decode_piece(s)` evaluated at s, and at every later s' within its limits. So quantize coefficients once
+    (base and slopes to whole picoseconds), never the total. A p-norm or another curve is linearised between fixed
+    knots of the context sum, in both methods alike; a CUDA-graph size or a roofline corner ends a piece.
+    Step times are at least 1 ps. `decode_piece` returns None where no affine piece exists (a random step time, say):
+    the simulator then takes one step at a time.
+    """
+
+    def step_ps(self, shape: StepShape) -> int: ...
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece | None: ...
+
+
+class AffineStepTimes:
+    """`base_s + per_token_s · rows + per_context_token_s · decode contexts`: the reference schedules' fake model."""
+
+    def __init__(self, base_s: float, per_token_s: float, *, per_context_token_s: float = 0.0) -> None:
+        self.base_ps = picoseconds(base_s)
+        self.per_token_ps = picoseconds(per_token_s)
+        self.per_context_token_ps = picoseconds(per_context_token_s)
+
+    def step_ps(self, shape: StepShape) -> int:
+        rows = shape[1] + shape[7] + shape[8]  # num_tokens, without the cost of attribute look-ups
+        return self.base_ps + self.per_token_ps * rows + self.per_context_token_ps * shape[9]
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece:
+        rows = shape.decode_sequences + shape.draft_tokens
+        return DecodePiece(self.base_ps + self.per_token_ps * rows, self.per_context_token_ps)
+
+
+class FunctionStepTimes:
+    """Any function of the shape, in seconds (exponential service, say): stepped one at a time, never jumped."""
+
+    def __init__(self, step_s: Callable[[StepShape], float]) -> None:
+        self._step_s = step_s
+
+    def step_ps(self, shape: StepShape) -> int:
+        return max(1, picoseconds(self._step_s(shape)))
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece | None:
+        return None
