@@ -75,7 +75,7 @@ def decode_shape(sequences: int, context_tokens: int, *, window_tokens: int | No
 
 
 def windowed_pairs(new_tokens: int, cached_tokens: int, window_tokens: int | None) -> int:
-    """Query x context pairs of one chunk when each query sees at most `window_tokens` tokens, itself included."""
+    """Query x context pairs of one chunk whose queries see at most `window_tokens` tokens, themselves included."""
     if window_tokens is None or cached_tokens + new_tokens <= window_tokens:
         return new_tokens * cached_tokens + new_tokens * (new_tokens + 1) // 2
     growing = max(0, window_tokens - cached_tokens)  # queries that do not yet fill the window
@@ -96,7 +96,7 @@ class OpCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
-    """A step as the tuple of its operators; their seconds add up to the step, with no factor outside the table."""
+    """A step as the tuple of its operators; their seconds add up to the step: no factor outside the table."""
 
     operators: tuple[OpCost, ...]
 
@@ -122,7 +122,7 @@ def picoseconds(seconds: float) -> int:
 
 
 class DecodePiece(NamedTuple):
-    """Step time of one decode batch, affine in its contexts; from the shape it was asked for up to its limits.
+    """Step time of one decode batch, affine in its contexts; from the shape asked for up to its limits.
 
     A step with the same `decode_sequences` and `draft_tokens` and no prefill takes exactly
     `base_ps + context_ps · decode_context_tokens + window_context_ps · decode_window_context_tokens`
@@ -141,10 +141,10 @@ class StepTimes(Protocol):
 
     The two must agree to the picosecond: for any shape s without prefill, `step_ps(s)` equals the piece
     `decode_piece(s)` evaluated at s, and at every later s' within its limits. So quantize coefficients once
-    (base and slopes to whole picoseconds), never the total. A p-norm or another curve is linearised between fixed
-    knots of the context sum, in both methods alike; a CUDA-graph size or a roofline corner ends a piece.
-    Step times are at least 1 ps. `decode_piece` returns None where no affine piece exists (a random step time, say):
-    the simulator then takes one step at a time.
+    (base and slopes to whole picoseconds), never the total. A p-norm or another curve is linearised between
+    fixed knots of the context sum, in both methods alike; a CUDA-graph size or a roofline corner ends a piece.
+    Step times are at least 1 ps. `decode_piece` returns None where no affine piece exists (a random step time,
+    say): the simulator then takes one step at a time.
     """
 
     def step_ps(self, shape: StepShape) -> int: ...
@@ -153,7 +153,7 @@ class StepTimes(Protocol):
 
 
 class AffineStepTimes:
-    """`base_s + per_token_s · rows + per_context_token_s · decode contexts`: the reference schedules' fake model."""
+    """`base_s + per_token_s · rows + per_context_token_s · decode contexts`: the reference schedules' model."""
 
     def __init__(self, base_s: float, per_token_s: float, *, per_context_token_s: float = 0.0) -> None:
         self.base_ps = picoseconds(base_s)
@@ -170,7 +170,7 @@ class AffineStepTimes:
 
 
 class FunctionStepTimes:
-    """Any function of the shape, in seconds (exponential service, say): stepped one at a time, never jumped."""
+    """Any function of the shape, in seconds (exponential service, say): one step at a time, never jumped."""
 
     def __init__(self, step_s: Callable[[StepShape], float]) -> None:
         self._step_s = step_s
@@ -178,5 +178,5 @@ class FunctionStepTimes:
     def step_ps(self, shape: StepShape) -> int:
         return max(1, picoseconds(self._step_s(shape)))
 
-    def decode_piece(self, shape: StepShape) -> DecodePiece | None:
+    def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
         return None
