@@ -32,15 +32,28 @@ class Pool(Spec):
     gpu: str = _flag(..., "GPU profile, such as h100 or h200-sxm-141gb.", "--system")
     tensor_parallel_size: int = _flag(1, "GPUs that share every layer.", "-tp", "--tp", ge=1, le=4096)
     pipeline_parallel_size: int = _flag(1, "Groups of layers in sequence.", "-pp", "--pp", ge=1, le=4096)
-    enable_expert_parallel: bool = _flag(False, "Distribute whole experts over the tensor-parallel GPUs.", "-ep")
-    quantization: str | None = _flag(None, "Weight format (fp8, awq, nvfp4, ...); default: as in the checkpoint.", "-q")
-    kv_cache_dtype: str = _flag("auto", "KV-cache format (auto, fp8, ...); auto: as the checkpoint says, else 16-bit.")
-    engine: str = _flag("vllm", "Engine, with an optional version: vllm, vllm@0.11, sglang, tensorrt-llm, ...")
+    enable_expert_parallel: bool = _flag(
+        False, "Distribute whole experts over the tensor-parallel GPUs.", "-ep"
+    )
+    quantization: str | None = _flag(
+        None, "Weight format (fp8, awq, nvfp4, ...); default: as in the checkpoint.", "-q"
+    )
+    kv_cache_dtype: str = _flag(
+        "auto", "KV-cache format (auto, fp8, ...); auto: as the checkpoint says, else 16-bit."
+    )
+    engine: str = _flag(
+        "vllm", "Engine, with an optional version: vllm, vllm@0.11, sglang, tensorrt-llm, ..."
+    )
     max_model_len: int | None = _flag(
         None, "Longest request in tokens, prompt and output; default: the model's.", ge=1, le=1 << 40
     )
     gpu_memory_utilization: float | None = _flag(
-        None, "Share of GPU memory that the engine may use.", "--device-memory-utilization", "--gpu-mem-util", gt=0, le=1
+        None,
+        "Share of GPU memory that the engine may use.",
+        "--device-memory-utilization",
+        "--gpu-mem-util",
+        gt=0,
+        le=1,
     )
     max_num_seqs: int | None = _flag(None, "Most requests in one step.", ge=1, le=1 << 24)
     max_num_batched_tokens: int | None = _flag(None, "Token budget of one step.", ge=1, le=1 << 30)
@@ -49,7 +62,9 @@ class Pool(Spec):
     enable_prefix_caching: bool | None = _flag(None, "Reuse the KV of shared prefixes.")
     async_scheduling: bool | None = _flag(None, "Schedule the next step while this one runs.")
     enforce_eager: bool = _flag(False, "No CUDA graphs.")
-    long_prefill_token_threshold: int = _flag(0, "Most prompt tokens of one request in a step; 0: no limit.", ge=0)
+    long_prefill_token_threshold: int = _flag(
+        0, "Most prompt tokens of one request in a step; 0: no limit.", ge=0
+    )
     scheduling_policy: Literal["fcfs", "priority"] = _flag("fcfs", "Order of waiting requests.")
     watermark: float = _flag(0.0, "Share of KV blocks kept free when admitting.", ge=0, lt=1)
     num_gpu_blocks_override: int | None = _flag(
@@ -72,13 +87,21 @@ class Traffic(Spec):
         None, "Output tokens of a request.", "--osl", "--random-output-len", ge=1, le=1 << 40
     )
     batch_size: int | None = _flag(None, "Requests prefilled and decoded together.", ge=1, le=1 << 24)
-    concurrency: int | None = _flag(None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24)
+    concurrency: int | None = _flag(
+        None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24
+    )
     request_rate: FiniteOrInf | None = _flag(None, "Requests per second; inf: all at once.", "--rate", gt=0)
     num_prompts: int | None = _flag(None, "Requests in all.", "--num-requests", ge=0, le=50_000_000)
-    burstiness: FiniteOrInf = _flag(1.0, "Shape of the gamma-distributed gaps; 1: Poisson; inf: constant.", gt=0)
+    burstiness: FiniteOrInf = _flag(
+        1.0, "Shape of the gamma-distributed gaps; 1: Poisson; inf: constant.", gt=0
+    )
     random_range_ratio: float = _flag(0.0, "Lengths are uniform within ± this share.", ge=0, lt=1)
-    trace: str | None = _flag(None, "A trace file (Azure, Mooncake, Qwen, BurstGPT, agentic or plain CSV); -: stdin.")
-    scheduling: Literal["continuous", "static"] = _flag("continuous", "Batching: continuous, or static (padded).")
+    trace: str | None = _flag(
+        None, "A trace file (Azure, Mooncake, Qwen, BurstGPT, agentic or plain CSV); -: stdin."
+    )
+    scheduling: Literal["continuous", "static"] = _flag(
+        "continuous", "Batching: continuous, or static (padded)."
+    )
     seed: int = _flag(0, "Seed of everything random.", ge=0, le=2**63 - 1)
 
 
@@ -107,7 +130,15 @@ def read_deployment(path: str | Path) -> DeploymentFile:
 
     Raises MalformedFile with the field and its value when it is not one.
     """
-    return DeploymentFile(**_checked(read_deployment_fields(path), DeploymentFile, path))
+    return check_deployment(read_deployment_fields(path), path)
+
+
+def check_deployment(fields: dict[str, Any], path: str | Path) -> DeploymentFile:
+    """The record that a deployment file's fields make; MalformedFile where they do not."""
+    try:
+        return DeploymentFile(**fields)
+    except ValidationError as error:
+        raise MalformedFile(path, explain(error, DeploymentFile)) from None
 
 
 def read_deployment_fields(path: str | Path) -> dict[str, Any]:
@@ -167,14 +198,6 @@ def build(spec: type[Spec], fields: dict[str, Any], *, flags: bool = False) -> A
         raise InvalidInput(explain(error, spec, flags=flags)) from None
 
 
-def _checked(fields: dict[str, Any], spec: type[Spec], path: str | Path) -> dict[str, Any]:
-    try:
-        spec(**fields)
-    except ValidationError as error:
-        raise MalformedFile(path, explain(error, spec)) from None
-    return fields
-
-
 def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) -> str:
     """The first problem of a failed validation in one line: field, value, what is wrong."""
     import difflib
@@ -186,7 +209,9 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
     if first["type"] == "extra_forbidden":
         known = _field_names(spec, where[:-1])
         close = difflib.get_close_matches(str(where[-1]), known, n=1)
-        return f"unknown field {shown!r}" + (f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}")
+        return f"unknown field {shown!r}" + (
+            f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+        )
     if first["type"] == "missing":
         return f"{shown} is missing"
     value = repr(first["input"])

@@ -1,0 +1,362 @@
+"""The command line: parse, call the library, print. No arithmetic lives here.
+
+Exit codes: 0 answered, 1 does not fit or SLO unmet, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
+
+import typer
+
+from capacity.deployment import (
+    Cost,
+    DeploymentFile,
+    Pool,
+    Traffic,
+    build,
+    check_deployment,
+    read_deployment_fields,
+)
+from capacity.deployment import write_deployment as write_deployment_file
+from capacity.errors import CapacityError, InvalidInput
+from capacity.keywords import flags_of, split
+from capacity.spec import Spec
+
+app = typer.Typer(
+    name="capacity",
+    help="Capacity planning for LLM inference: which GPUs, how many, configured how, at what cost, and how sure.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
+FORMATS = ("table", "json", "csv")
+
+
+def _base_type(annotation: Any) -> type:
+    """The type that typer parses for a field: int, float, bool or str."""
+    candidates = [a for a in (annotation, *get_args(annotation)) if a in (bool, int, float, str)]
+    if candidates:
+        return candidates[0]
+    for inner in get_args(annotation):
+        if get_origin(inner) is Annotated or get_args(inner):
+            return _base_type(inner)
+    return str
+
+
+def _option(name: str, field: Any, panel: str) -> inspect.Parameter:
+    base = float if "float" in str(field.annotation) else _base_type(field.annotation)
+    if get_origin(field.annotation) is Literal:
+        base = str
+    flag = "--" + name.replace("_", "-")
+    declared = [f"{flag}/--no-{name.replace('_', '-')}" if base is bool else flag, *flags_of(field)]
+    info = typer.Option(*declared, help=field.description, rich_help_panel=panel, show_default=False)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[base | None, info]
+    )
+
+
+def _verb(
+    *specs: type[Spec], traffic_fields: tuple[str, ...] | None = None
+) -> Callable[[Callable[..., None]], None]:
+    """Register a function as a verb whose `options` argument collects the flags of `specs` that were given."""
+
+    def register(function: Callable[..., None]) -> None:
+        own = [
+            p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "options"
+        ]
+        generated = [
+            _option(name, field, panel=spec.__name__)
+            for spec in specs
+            for name, field in spec.model_fields.items()
+            if spec is not Traffic or traffic_fields is None or name in traffic_fields
+        ]
+        names = [p.name for p in generated]
+
+        def command(**given: Any) -> None:
+            options = {name: given.pop(name) for name in names}
+            function(**given, options={name: value for name, value in options.items() if value is not None})
+
+        command.__signature__ = inspect.Signature([*own, *generated])  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in (*own, *generated)}
+        command.__doc__ = function.__doc__
+        app.command(name=function.__name__.strip("_").replace("_", "-"))(command)
+
+    return register
+
+
+ModelArgument = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
+FormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
+DeploymentOption = Annotated[
+    str | None, typer.Option("--deployment", help="Take model, pool, traffic and cost from this TOML file.")
+]
+WriteOption = Annotated[
+    str | None, typer.Option("--write-deployment", help="Also write this deployment to a TOML file.")
+]
+ProfilesOption = Annotated[str | None, typer.Option("--profiles", help="A folder of further GPU profiles.")]
+DownloadOption = Annotated[
+    bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
+]
+
+
+def _request(
+    model: str | None, options: dict[str, Any], deployment: str | None, write_deployment: str | None
+) -> DeploymentFile:
+    """Flags over the deployment file, checked; also written to a file when asked."""
+    fields: dict[str, Any] = read_deployment_fields(deployment) if deployment else {}
+    if deployment:
+        check_deployment(fields, deployment)
+    pools = [dict(pool) for pool in fields.get("pools", [{}])]
+    pool, traffic, cost = split(options, Pool, Traffic, Cost)
+    if pool and len(pools) > 1:
+        raise InvalidInput(
+            f"{deployment} has {len(pools)} pools: change them there, not by --{_dashed(next(iter(pool)))}"
+        )
+    pools[0] |= pool
+    if "gpu" not in pools[0]:
+        raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
+    name = model or fields.get("model")
+    if name is None:
+        raise InvalidInput(
+            "no model: name one (`capacity models` lists them), or give --deployment FILE.toml"
+        )
+    request: DeploymentFile = build(
+        DeploymentFile,
+        {
+            "model": name,
+            "pools": [build(Pool, pool, flags=True) for pool in pools],
+            "traffic": build(Traffic, fields.get("traffic", {}) | traffic, flags=True),
+            "cost": build(Cost, fields.get("cost", {}) | cost, flags=True),
+        },
+    )
+    if write_deployment:
+        write_deployment_file(request, write_deployment)
+    return request
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+@_verb(Pool)
+def fit(
+    *,
+    model: ModelArgument = None,
+    options: dict[str, Any],
+    format: FormatOption = "table",
+    deployment: DeploymentOption = None,
+    write_deployment: WriteOption = None,
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """Does it fit? Memory per GPU, KV capacity, longest context, most concurrent requests."""
+    from capacity import api
+
+    request = _request(model, options, deployment, write_deployment)
+    answer = api.fit(request.model, **_given(request.pools[0]), profiles=profiles, download=download)
+    _show(answer, format)
+    if not answer.fits:
+        raise typer.Exit(1)
+
+
+@_verb(Pool, Traffic, Cost, traffic_fields=("input_len", "output_len", "batch_size", "concurrency"))
+def estimate(
+    *,
+    model: ModelArgument = None,
+    options: dict[str, Any],
+    format: FormatOption = "table",
+    deployment: DeploymentOption = None,
+    write_deployment: WriteOption = None,
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """How fast, and at what cost? TTFT, TPOT, throughput at a batch size or a concurrency, in closed form."""
+    from capacity import api
+
+    request = _request(model, options, deployment, write_deployment)
+    traffic = {name: value for name, value in _given(request.traffic).items() if name in api.ESTIMATE_TRAFFIC}
+    answer = api.estimate(
+        request.model,
+        **_given(request.pools[0]),
+        **traffic,
+        **_given(request.cost),
+        profiles=profiles,
+        download=download,
+    )
+    _show(answer, format)
+
+
+@_verb(Pool, Traffic)
+def simulate(
+    *,
+    model: ModelArgument = None,
+    options: dict[str, Any],
+    goodput: Annotated[
+        list[str] | None, typer.Option("--goodput", help="SLOs per request in ms: ttft:500 tpot:50.")
+    ] = None,
+    format: FormatOption = "table",
+    deployment: DeploymentOption = None,
+    write_deployment: WriteOption = None,
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """What would users see? Replays a trace or generated arrivals through the engine's scheduler, step by step."""
+    from capacity import api
+
+    request = _request(model, options, deployment, write_deployment)
+    with _progress() as progress:
+        answer = api.simulate(
+            request.model,
+            **_given(request.pools[0]),
+            **_given(request.traffic),
+            goodput=goodput,
+            profiles=profiles,
+            download=download,
+            progress=progress,
+        )
+    _show(answer, format)
+
+
+@app.command()
+def models(format: FormatOption = "table") -> None:
+    """The model presets, with parameters and KV bytes per token."""
+    from capacity import api, report
+
+    _print(report.listing(api.models(), _known(format), title="Models"))
+
+
+@app.command()
+def gpus(format: FormatOption = "table", profiles: ProfilesOption = None) -> None:
+    """The GPU profiles, with memory, bandwidth and dense compute rates."""
+    from capacity import api, report
+
+    _print(report.listing(api.gpus(profiles=profiles), _known(format), title="GPUs"))
+
+
+@app.command()
+def schema(name: Annotated[str, typer.Argument(help="fit, estimate, simulation or deployment.")]) -> None:
+    """The JSON schema of an answer or of the deployment file."""
+    import json
+
+    from capacity import api
+
+    _print(json.dumps(api.json_schema(name), indent=2))
+
+
+def _given(spec: Spec) -> dict[str, Any]:
+    return {name: getattr(spec, name) for name in spec.model_fields_set}
+
+
+def _known(format: str) -> str:
+    if format not in FORMATS:
+        raise InvalidInput(f"--format is {format!r}: must be one of {', '.join(FORMATS)}")
+    return format
+
+
+def _show(answer: Any, format: str) -> None:
+    from capacity import report
+
+    _print(report.render(answer, _known(format)))
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A callback (done, total) that draws a bar on stderr once a second has passed, if somebody looks at it."""
+    started = time.monotonic()
+    bar: Any = None
+    task: Any = None
+
+    def update(done: int, total: int) -> None:
+        nonlocal bar, task
+        if bar is None:
+            if time.monotonic() - started < 1.0 or not sys.stderr.isatty():
+                return
+            from rich.console import Console
+            from rich.progress import Progress
+
+            bar = Progress(console=Console(stderr=True), transient=True)
+            task = bar.add_task("requests", total=total)
+            bar.start()
+        bar.update(task, completed=done)
+
+    try:
+        yield update
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+VALUE_LISTS = ("--goodput", "--slo")
+
+
+def _normalized(arguments: list[str]) -> list[str]:
+    """vLLM's spellings in ours: `--max_num_seqs`, and `--goodput ttft:500 tpot:50` with several values."""
+    result: list[str] = []
+    repeating: str | None = None
+    for argument in arguments:
+        if argument.startswith("--"):
+            name, separator, value = argument.partition("=")
+            argument = name.replace("_", "-") + separator + value
+            repeating = None
+        elif argument.startswith("-") and argument != "-":
+            repeating = None
+        elif repeating and ":" in argument and result[-1] not in VALUE_LISTS:
+            result.append(repeating)
+        result.append(argument)
+        if argument in VALUE_LISTS:
+            repeating = argument
+    return result
+
+
+def main() -> None:
+    """The `capacity` command."""
+    try:
+        code = app(args=_normalized(sys.argv[1:]), prog_name="capacity", standalone_mode=False)
+        sys.stdout.flush()
+    except CapacityError as error:
+        _fail(f"{type(error).__name__}: {error}", error.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        _fail(_usage(error), 2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(error: Any) -> str:
+    """A parser's complaint in one line, with the nearest flag that exists."""
+    message = str(error.format_message()).rstrip(".")
+    option = getattr(error, "option_name", None)
+    context = getattr(error, "ctx", None)
+    if option and context is not None:
+        known = [
+            flag
+            for parameter in context.command.params
+            for flag in (*parameter.opts, *parameter.secondary_opts)
+        ]
+        if close := difflib.get_close_matches(option, known, n=1):
+            message += f"; did you mean {close[0]}?"
+    verb = context.command_path if context is not None else "capacity"
+    return f"{message} (`{verb} --help` lists what there is)"
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    print(message.replace("\n", " "), file=sys.stderr)
+    sys.exit(exit_code)

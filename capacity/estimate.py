@@ -1,0 +1,182 @@
+"""Latency, throughput and cost of one deployment, in closed form from the step model.
+
+Two questions: a batch (`batch_size` prompts prefilled together, then decoded together) and a closed loop in steady
+state (`concurrency` requests in flight, whose decode steps are shared with the others' prefills). Queueing is the
+simulator's business: TTFT here has none, and the result says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from capacity.step import Bound, OpCost, StepCost, StepShape, decode_shape, windowed_pairs
+
+NOTHING = StepShape()
+
+
+class StepModelLike(Protocol):
+    """What the formulas here ask: the cost of a step. Under test it may be any function."""
+
+    def step_seconds(self, shape: StepShape) -> float: ...
+
+    def step_cost(self, shape: StepShape) -> StepCost: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """What bounds the composition of a step."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    chunked_prefill: bool
+    mixes_prefill_with_decode: bool
+    window_tokens: int | None
+    request_latency_s: float  # client to engine and back: HTTP, tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTimes:
+    """What the formulas give, in seconds; `tpot_s` is None for a single output token.
+
+    `prefill_share` is the part of GPU time that prefill takes; `prefill_shape` and `decode_shape` are the steps
+    that stand for their phase in breakdowns.
+    """
+
+    ttft_s: float
+    tpot_s: float | None
+    e2e_s: float
+    requests_per_s: float
+    prefill_share: float
+    prefill_shape: StepShape
+    decode_shape: StepShape
+    decode_sequences: float
+
+
+def prefill_steps(
+    prompts: int, input_len: int, limits: EngineLimits, *, decode: StepShape = NOTHING
+) -> Iterator[StepShape]:
+    """The steps that prefill `prompts` equal prompts, first come first served, beside the rows of `decode`.
+
+    Chunked: every step is filled to the token budget. Not chunked: whole prompts, as many as the budget holds.
+    """
+    budget = max(1, limits.max_num_batched_tokens - decode.num_tokens)
+    if not limits.chunked_prefill:
+        budget = max(budget // input_len, 1) * input_len
+    waiting, computed = prompts, 0
+    while waiting:
+        room = budget
+        rows: list[tuple[int, int]] = []
+        while room and waiting and len(rows) + decode.decode_sequences < max(limits.max_num_seqs, 1):
+            chunk = min(room, input_len - computed)
+            rows.append((chunk, computed))
+            room -= chunk
+            computed += chunk
+            if computed == input_len:
+                waiting, computed = waiting - 1, 0
+        yield _with_prefill(decode, rows, input_len, limits.window_tokens)
+
+
+def _with_prefill(
+    decode: StepShape, rows: Iterable[tuple[int, int]], input_len: int, window: int | None
+) -> StepShape:
+    sequences = tokens = pairs = context = window_pairs = window_context = completed = 0
+    for chunk, computed in rows:
+        end = computed + chunk
+        sequences += 1
+        tokens += chunk
+        pairs += windowed_pairs(chunk, computed, None)
+        context += end
+        window_pairs += windowed_pairs(chunk, computed, window)
+        window_context += end if window is None else min(end, window + chunk - 1)
+        completed += end == input_len
+    return decode._replace(
+        prefill_sequences=sequences,
+        prefill_tokens=tokens,
+        prefill_pairs=pairs,
+        prefill_context_tokens=context,
+        prefill_window_pairs=window_pairs,
+        prefill_window_context_tokens=window_context,
+        prompts_completed=completed,
+    )
+
+
+def batch_times(
+    steps: StepModelLike, limits: EngineLimits, *, batch_size: int, input_len: int, output_len: int
+) -> PhaseTimes:
+    """`batch_size` requests at once: TTFT of the last, then decode steps at context input + output/2."""
+    prefill = list(prefill_steps(batch_size, input_len, limits))
+    prefill_s = sum(steps.step_seconds(shape) for shape in prefill)
+    decode = decode_shape(batch_size, input_len + (output_len + 1) // 2, window_tokens=limits.window_tokens)
+    tpot_s = steps.step_seconds(decode) if output_len > 1 else None
+    decode_s = (output_len - 1) * (tpot_s or 0.0)
+    ttft_s = limits.request_latency_s + prefill_s
+    return PhaseTimes(
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        e2e_s=ttft_s + decode_s,
+        requests_per_s=batch_size / (prefill_s + decode_s),
+        prefill_share=prefill_s / (prefill_s + decode_s),
+        prefill_shape=prefill[0],
+        decode_shape=decode,
+        decode_sequences=batch_size,
+    )
+
+
+def closed_loop_times(
+    steps: StepModelLike, limits: EngineLimits, *, concurrency: int, input_len: int, output_len: int
+) -> PhaseTimes:
+    """`concurrency` requests in flight for ever: in one cycle each takes one prefill and output - 1 decode steps.
+
+    A decode step is prolonged by the prefills that share it, of which a request sees (C - 1)/output a step; a cycle
+    is the decode steps plus all C prolongations, and the throughput is C a cycle. How many of the C decode at a time
+    follows from Little's law for the prefill phase, by iteration. Leaves out that arrivals wait for the running
+    step and for other prefills (half a step and more of TTFT): that is queueing.
+    """
+    context = input_len + (output_len + 1) // 2
+    decoding = concurrency
+    for _ in range(8):
+        others = decode_shape(max(decoding - 1, 0), context, window_tokens=limits.window_tokens)
+        beside = others if limits.mixes_prefill_with_decode else StepShape()
+        prefill = list(prefill_steps(1, input_len, limits, decode=beside))
+        prefill_s = sum(steps.step_seconds(shape) for shape in prefill)
+        decode = decode_shape(decoding, context, window_tokens=limits.window_tokens)
+        decode_step_s = steps.step_seconds(decode)
+        undisturbed_s = steps.step_seconds(beside) * len(prefill) if beside.decode_sequences else 0.0
+        prolongation_s = max(prefill_s - undisturbed_s, 0.0)
+        cycle_s = (output_len - 1) * decode_step_s + concurrency * prolongation_s + limits.request_latency_s
+        prefilling = concurrency * prefill_s / max(cycle_s, prefill_s)
+        expected = min(max(round(concurrency - prefilling), 1), concurrency)
+        if expected == decoding:
+            break
+        decoding = expected
+    tpot_s = decode_step_s + (concurrency - 1) * prolongation_s / output_len if output_len > 1 else None
+    ttft_s = limits.request_latency_s + prefill_s
+    busy_s = (output_len - 1) * decode_step_s + concurrency * prolongation_s
+    return PhaseTimes(
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        e2e_s=ttft_s + (output_len - 1) * (tpot_s or 0.0),
+        requests_per_s=concurrency / cycle_s,
+        prefill_share=concurrency * prolongation_s / busy_s,
+        prefill_shape=prefill[0],
+        decode_shape=decode,
+        decode_sequences=decoding,
+    )
+
+
+def main_bound(cost: StepCost) -> Bound:
+    """What bounds the largest part of a step's time."""
+    seconds: dict[Bound, float] = {}
+    for op in cost.operators:
+        seconds[op.bound] = seconds.get(op.bound, 0.0) + op.seconds
+    return max(seconds, key=lambda bound: seconds[bound])
+
+
+def merged(operators: Iterable[OpCost]) -> tuple[OpCost, ...]:
+    """Operators that take no time left out, the rest in order of appearance."""
+    return tuple(op for op in operators if op.seconds > 0 or op.flops > 0)
+
+
+Phase = Literal["prefill", "decode"]

@@ -1,0 +1,289 @@
+"""Answers as text: tables for people, JSON and CSV for programs. The only place that makes ms, GiB and %."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from capacity.results import Estimate, Fit, OperatorTime, Quantity
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from capacity.results import Simulation
+
+GIB = 2**30
+
+
+def render(answer: Any, format: str) -> str:
+    """An answer in `format`: table, json or csv."""
+    if format == "json":
+        return json.dumps(answer.to_dict(), indent=2, allow_nan=False)
+    if format == "csv":
+        return to_csv([flattened(answer.to_dict())])
+    if isinstance(answer, Estimate):
+        return _text(_estimate_tables(answer))
+    if isinstance(answer, Fit):
+        return _text(_fit_tables(answer))
+    return _text(_simulation_tables(answer))
+
+
+def listing(rows: Sequence[Mapping[str, Any]], format: str, *, title: str) -> str:
+    """A list of records, such as models or GPUs."""
+    if format == "json":
+        return json.dumps(list(rows), indent=2)
+    flat = [flattened(row) for row in rows]
+    if format == "csv":
+        return to_csv(flat)
+    columns = list(dict.fromkeys(name for row in flat for name in row))
+    table = _grid(title, *((name, "left" if name in ("name", "hf_id") else "right") for name in columns))
+    for row in flat:
+        table.add_row(*(_short(row.get(name)) for name in columns))
+    return _text([table])
+
+
+def flattened(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one level of dotted names; lists stay as JSON text."""
+    flat: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = json.dumps(value) if isinstance(value, (list, tuple)) else value
+    return flat
+
+
+def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """CSV with a header; text that a spreadsheet would take for a formula gets a leading apostrophe."""
+    rows = list(rows)
+    output = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(output, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _guarded(value) for name, value in row.items()} for row in rows)
+    return output.getvalue()
+
+
+def _guarded(value: Any) -> Any:
+    return "'" + value if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+
+
+# tables
+
+
+def _grid(title: str, *columns: tuple[str, Any]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, justify in columns:
+        table.add_column(name, justify=justify, overflow="fold")
+    return table
+
+
+def _facts(title: str, rows: Iterable[tuple[str, str, str]]) -> Any:
+    table = _grid(title, ("", "left"), ("", "right"), ("", "left"))
+    table.show_header = False
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _text(parts: Iterable[RenderableType]) -> str:
+    from rich.console import Console
+
+    on_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((110, 24)).columns if on_terminal else 110
+    output = io.StringIO()
+    console = Console(file=output, width=width, force_terminal=on_terminal, highlight=False)
+    for part in parts:
+        console.print(part)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def _headline(answer: Fit) -> str:
+    gpus = f"{answer.gpu.count} x {answer.gpu.name}" if answer.gpu.count > 1 else answer.gpu.name
+    return (
+        f"[bold]{answer.model.name}[/bold] ({answer.model.total_params / 1e9:.1f} B parameters, "
+        f"{answer.weight_format} weights, {answer.kv_cache_dtype} KV cache) on [bold]{gpus}[/bold], {answer.engine}"
+    )
+
+
+def _fit_tables(answer: Fit) -> list[RenderableType]:
+    verdict = "[green]fits[/green]" if answer.fits else f"[red]does not fit:[/red] {answer.reason}"
+    return [f"{_headline(answer)}: {verdict}", _memory_table(answer), *_warnings(answer.warnings)]
+
+
+def _memory_table(answer: Fit) -> Any:
+    memory = answer.memory
+    rows = [
+        ("engine sees", _gib(memory.total_bytes), ""),
+        ("may use", _gib(memory.usable_bytes), f"{memory.usable_bytes / memory.total_bytes:.0%}"),
+        ("weights", _gib(memory.weights_bytes), ""),
+        ("activations", _gib(memory.activations_bytes), "peak of a full step"),
+        ("overhead", _gib(memory.overhead_bytes), "CUDA context, communication buffers, CUDA graphs"),
+        (
+            "KV cache",
+            _gib(memory.kv_cache_bytes),
+            f"{answer.kv_capacity_blocks:,} blocks of {answer.kv_block_tokens}",
+        ),
+        ("KV per token", f"{answer.kv_bytes_per_token / 1024:,.1f} KiB", "whole model"),
+        ("KV capacity", f"{answer.kv_capacity_tokens:,} tokens", ""),
+        ("longest request", f"{answer.max_context_tokens:,} tokens", "that fits alone"),
+        ("concurrency", f"{answer.max_concurrency:,.2f}", f"requests of {answer.max_model_len:,} tokens"),
+    ]
+    if answer.smallest_tensor_parallel_size:
+        rows.append(("smallest TP", str(answer.smallest_tensor_parallel_size), "that fits"))
+    return _facts("Memory of one GPU", rows)
+
+
+def _estimate_tables(answer: Estimate) -> list[RenderableType]:
+    load = (
+        f"{answer.batch_size} requests together"
+        if answer.batch_size
+        else f"{answer.concurrency} requests in flight, closed loop"
+    )
+    lengths = f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
+    intensity = answer.arithmetic_intensity
+    rows = [
+        ("TTFT", *_ms(answer.ttft_s)),
+        ("TPOT", *(_ms(answer.tpot_s) if answer.tpot_s else ("-", "a single output token"))),
+        ("E2E latency", *_seconds(answer.e2e_s)),
+        ("output tokens/s", *_rate(answer.output_tokens_per_s)),
+        ("  per GPU", *_rate(answer.output_tokens_per_s_per_gpu)),
+        ("  per user", *_rate(answer.output_tokens_per_s_per_user)),
+        ("requests/s", *_rate(answer.requests_per_s)),
+        ("KV capacity", f"{answer.kv_capacity_tokens:,} tokens", f"{answer.kv_cache_dtype}"),
+    ]
+    if cost := answer.cost:
+        rows += [
+            (
+                "cost",
+                f"${cost.usd_per_hour:,.2f}/h",
+                f"{cost.tier}, ${cost.usd_per_gpu_hour:.2f} per GPU-hour: {cost.source}",
+            ),
+            ("  month", f"${cost.usd_per_month:,.0f}", "730 h"),
+            ("  1M input tokens", f"${cost.usd_per_million_input_tokens:.3f}", "by share of GPU time"),
+            ("  1M output tokens", f"${cost.usd_per_million_output_tokens:.3f}", ""),
+            ("  request", f"${cost.usd_per_request:.6f}", ""),
+        ]
+    rows.append(
+        (
+            "energy",
+            f"{answer.energy.joules_per_output_token:.2f} J/token",
+            f"{answer.energy.watts_per_gpu:,.0f} W per GPU, all in",
+        )
+    )
+    tables: list[RenderableType] = [
+        f"{_headline(answer)}\n{load}, {lengths}; basis: {answer.basis}",
+        _facts("Prediction" + (" (90 % interval)" if answer.ttft_s.low is not None else ""), rows),
+    ]
+    ridge = intensity.ridge_flops_per_byte
+    tables.append(
+        _step_table(
+            f"A prefill step: {intensity.prefill_flops_per_byte:,.0f} FLOP/byte, ridge {ridge:,.0f}",
+            answer.breakdown.prefill,
+        )
+    )
+    if intensity.decode_flops_per_byte is not None:
+        title = f"A decode step: {intensity.decode_flops_per_byte:,.0f} FLOP/byte, ridge {ridge:,.0f}"
+        tables.append(_step_table(title, answer.breakdown.decode))
+    return [*tables, *_warnings(answer.warnings)]
+
+
+def _step_table(title: str, operators: Sequence[OperatorTime]) -> Any:
+    table = _grid(
+        title,
+        ("operator", "left"),
+        ("ms", "right"),
+        ("share", "right"),
+        ("GFLOP", "right"),
+        ("MB", "right"),
+        ("bound", "left"),
+    )
+    total = sum(op.seconds for op in operators)
+    for op in operators:
+        table.add_row(
+            op.name,
+            f"{op.seconds * 1e3:.3f}",
+            f"{op.seconds / total:.0%}",
+            f"{op.flops / 1e9:,.1f}",
+            f"{op.bytes / 1e6:,.1f}",
+            op.bound,
+        )
+    table.add_row("step", f"{total * 1e3:.3f}", "", "", "", "", style="bold")
+    return table
+
+
+LATENCIES = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el"))
+
+
+def _simulation_tables(answer: Simulation) -> list[RenderableType]:
+    values = answer.to_dict()
+    latency = _grid(
+        "Latency, ms", ("", "left"), *((name, "right") for name in ("mean", "p50", "p90", "p95", "p99"))
+    )
+    for label, key in LATENCIES:
+        cells = [values.get(f"{statistic}_{key}_ms") for statistic in ("mean", "p50", "p90", "p95", "p99")]
+        latency.add_row(label, *("-" if cell is None else f"{cell:,.1f}" for cell in cells))
+    rows = [
+        ("requests", f"{values['completed']:,}", f"{values['failed']:,} failed"),
+        ("duration", f"{values['duration']:,.1f} s", "simulated"),
+        ("requests/s", f"{values['request_throughput']:,.2f}", ""),
+        ("output tokens/s", f"{values['output_throughput']:,.0f}", ""),
+        ("steps", f"{values['steps']:,}", f"mean batch {values['mean_batch_size']:.1f}"),
+        ("KV use", f"{values['kv_utilization_mean']:.0%}", f"peak {values['kv_utilization_peak']:.0%}"),
+        ("preemptions", f"{values['preemptions']:,}", ""),
+        ("prefix cache hits", f"{values['prefix_cache_hit_fraction']:.1%}", "of prompt tokens"),
+    ]
+    if values.get("request_goodput") is not None:
+        rows.insert(4, ("goodput", f"{values['request_goodput']:,.2f}", "requests/s that meet the SLO"))
+    headline = f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}"
+    return [headline, _facts("Served", rows), latency, *_warnings(answer.warnings)]
+
+
+def _warnings(warnings: Sequence[str]) -> list[RenderableType]:
+    return [f"[yellow]note:[/yellow] {warning}" for warning in warnings]
+
+
+# units
+
+
+def _gib(value: float) -> str:
+    return f"{value / GIB:,.2f} GiB"
+
+
+def _between(quantity: Quantity, scale: float, digits: int, unit: str) -> str:
+    if quantity.low is None or quantity.high is None:
+        return ""
+    return f"{quantity.low * scale:,.{digits}f} to {quantity.high * scale:,.{digits}f}{unit}"
+
+
+def _ms(quantity: Quantity) -> tuple[str, str]:
+    return f"{quantity.value * 1e3:,.1f} ms", _between(quantity, 1e3, 1, " ms")
+
+
+def _seconds(quantity: Quantity) -> tuple[str, str]:
+    return f"{quantity.value:,.2f} s", _between(quantity, 1, 2, " s")
+
+
+def _rate(quantity: Quantity) -> tuple[str, str]:
+    digits = 0 if quantity.value >= 100 else 2
+    return f"{quantity.value:,.{digits}f}", _between(quantity, 1, digits, "")
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if abs(value) >= 1e6:
+        for scale, suffix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+            if abs(value) >= scale:
+                return f"{value / scale:,.1f} {suffix}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"

@@ -1,0 +1,188 @@
+"""What the verbs answer: frozen records whose `to_dict()` is the JSON of the command line, versioned by `schema`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from capacity.step import Bound
+
+
+class _Result:
+    """Adds `to_dict()`; `SCHEMA` names the version of the record's shape."""
+
+    __slots__ = ()
+    SCHEMA: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values, `schema` first."""
+        return {"schema": self.SCHEMA, **asdict(self)}  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """The model; `active_params` are those that one token passes through, input embedding included."""
+
+    name: str
+    total_params: int
+    active_params: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSummary:
+    """The GPU profile, and how many of them one engine uses."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySummary:
+    """Bytes on the fullest GPU: `total` is what the engine sees, `usable` what it may take of it."""
+
+    total_bytes: int
+    usable_bytes: int
+    weights_bytes: int
+    activations_bytes: int
+    overhead_bytes: int
+    kv_cache_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit(_Result):
+    """Whether a model fits, and what is left for its KV cache.
+
+    `kv_bytes_per_token` is the whole model's, over the layers whose cache grows with the context, without
+    replication over tensor-parallel ranks; windowed and linear-attention layers are reported apart.
+    `kv_capacity_tokens` is what the engine's log prints; `max_concurrency` is at `max_model_len`.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/fit/v1"
+
+    fits: bool
+    reason: str | None
+    model: ModelSummary
+    gpu: GpuSummary
+    engine: str
+    weight_format: str
+    kv_cache_dtype: str
+    max_model_len: int
+    memory: MemorySummary
+    kv_bytes_per_token: int
+    kv_window_bytes_per_token: int
+    linear_state_bytes_per_request: int
+    kv_block_tokens: int
+    kv_capacity_blocks: int
+    kv_capacity_tokens: int
+    max_context_tokens: int
+    max_concurrency: float
+    smallest_tensor_parallel_size: int | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A predicted number with its 90 % interval; None where no evidence gives one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def scaled(self, factor: float) -> Quantity:
+        """The same prediction in another unit."""
+        return Quantity(
+            value=self.value * factor,
+            low=None if self.low is None else self.low * factor,
+            high=None if self.high is None else self.high * factor,
+        )
+
+    def inverse(self, numerator: float) -> Quantity:
+        """`numerator` over this quantity; its bounds change places."""
+        return Quantity(
+            value=numerator / self.value,
+            low=None if self.high is None else numerator / self.high,
+            high=None if self.low is None else numerator / self.low,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What takes the largest part of each phase's step."""
+
+    prefill: Bound
+    decode: Bound | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTime:
+    """One operator of a step, all layers, on one GPU."""
+
+    name: str
+    seconds: float
+    flops: float
+    bytes: float
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """The operators of one representative step a phase; their seconds add up to the step."""
+
+    prefill: tuple[OperatorTime, ...]
+    decode: tuple[OperatorTime, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intensity:
+    """FLOPs per HBM byte of a phase's step, beside the ridge of the GPU where compute takes over from memory."""
+
+    prefill_flops_per_byte: float
+    decode_flops_per_byte: float | None
+    ridge_flops_per_byte: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostSummary:
+    """$ at full use of the deployment. Input and output tokens share the bill by GPU time (prefill against decode)."""
+
+    tier: str
+    usd_per_gpu_hour: float
+    source: str
+    usd_per_hour: float
+    usd_per_month: float
+    usd_per_request: float
+    usd_per_million_input_tokens: float
+    usd_per_million_output_tokens: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """All-in energy (GPU, host, cooling) at full use, of one output token, prompts included."""
+
+    watts_per_gpu: float
+    joules_per_output_token: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate(Fit):
+    """Everything of `Fit`, and how fast and how dear. `tpot_s` is None for a single output token."""
+
+    SCHEMA: ClassVar[str] = "capacity/estimate/v1"
+
+    input_len: int
+    output_len: int
+    batch_size: int | None
+    concurrency: int | None
+    ttft_s: Quantity
+    tpot_s: Quantity | None
+    e2e_s: Quantity
+    output_tokens_per_s: Quantity
+    output_tokens_per_s_per_gpu: Quantity
+    output_tokens_per_s_per_user: Quantity
+    requests_per_s: Quantity
+    bound: Bounds
+    arithmetic_intensity: Intensity
+    breakdown: Breakdown
+    cost: CostSummary | None
+    energy: Energy
+    basis: Literal["analytic", "calibrated"]
