@@ -64,11 +64,12 @@ def prefill_steps(
     budget = max(1, limits.max_num_batched_tokens - decode.num_tokens)
     if not limits.chunked_prefill:
         budget = max(budget // input_len, 1) * input_len
+    seats = max(limits.max_num_seqs - decode.decode_sequences, 1)
     waiting, computed = prompts, 0
     while waiting:
         room = budget
         rows: list[tuple[int, int]] = []
-        while room and waiting and len(rows) + decode.decode_sequences < max(limits.max_num_seqs, 1):
+        while room and waiting and len(rows) < seats:
             chunk = min(room, input_len - computed)
             rows.append((chunk, computed))
             room -= chunk

@@ -14,7 +14,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 _beside = Path(__file__).parent.parent.parent / "shared"
 SHARED: Path | None = next(
-    (p for p in (Path(os.environ["CAPACITY_SHARED"]) if "CAPACITY_SHARED" in os.environ else None, _beside) if p and p.is_dir()),
+    (
+        p
+        for p in (Path(os.environ["CAPACITY_SHARED"]) if "CAPACITY_SHARED" in os.environ else None, _beside)
+        if p and p.is_dir()
+    ),
     None,
 )
 
