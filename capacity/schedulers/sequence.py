@@ -1,0 +1,128 @@
+"""What a scheduler knows of a request, the limits it works under, and the step that it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from capacity.kv_cache.content import Content
+
+
+class Status(IntEnum):
+    WAITING = 0
+    RUNNING = 1
+    FINISHED = 2
+
+
+class Sequence:
+    """One request inside an engine. `known` = prompt + outputs so far; `computed` = tokens whose KV exists.
+
+    There is no prefill or decode phase: each step gives the request tokens until `computed` catches up with `known`.
+    """
+
+    __slots__ = (
+        "accepted",
+        "arrival",
+        "computed",
+        "drafts",
+        "epoch",
+        "id",
+        "in_flight_tokens",
+        "in_flight_yields",
+        "index",
+        "known",
+        "max_known",
+        "placeholders",
+        "preemptions",
+        "priority",
+        "prompt_tokens",
+        "status",
+        "table",
+    )
+
+    def __init__(
+        self, index: int, *, id: Any, arrival: int, prompt_tokens: int, max_known: int, priority: int, table: Any
+    ) -> None:
+        self.index = index
+        self.id = id
+        self.arrival = arrival
+        self.priority = priority
+        self.prompt_tokens = prompt_tokens
+        self.max_known = max_known  # prompt + outputs at which it ends: max_tokens and max_model_len, whichever first
+        self.known = prompt_tokens
+        self.computed = 0
+        self.drafts = 0  # draft tokens that wait for verification
+        self.placeholders = 0  # asynchronous: tokens that steps in flight will append
+        self.in_flight_tokens = 0
+        self.in_flight_yields = 0
+        self.accepted = 0  # verifications so far: the cursor of the acceptance model
+        self.epoch = 0  # grows with each preemption: rows of an older epoch are stale
+        self.preemptions = 0
+        self.status = Status.WAITING
+        self.table = table
+
+
+class Row(NamedTuple):
+    """One request's share of a step: `tokens` new rows after `computed` ones, the last `drafts` of them drafts."""
+
+    sequence: Sequence
+    tokens: int
+    computed: int
+    drafts: int
+    yields: bool  # it computes the last known token, so it samples
+    epoch: int
+    cached: int = 0  # tokens that this row's admission found in the prefix cache
+
+
+@dataclass(slots=True)
+class Step:
+    """What a policy decided: rows in batch order, and whom it preempted, in running-list order."""
+
+    rows: list[Row] = field(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)
+    finished: list[Sequence] = field(default_factory=list)  # V0: prompts ignored because they can never fit
+    start: int = 0
+    end: int = 0
+    emitted: list[tuple[Sequence, int]] = field(default_factory=list)  # tokens that each yielding row appended
+
+
+class Speculation:
+    """`k` drafts per step; `accepted(sequence, drafts)` says how many of them a verification accepts.
+
+    `accept` cycles per request through a recorded list, as the reference schedules do.
+    """
+
+    def __init__(self, k: int, accept: tuple[int, ...], *, lookahead_slots: int) -> None:
+        self.k = k
+        self.accept = accept
+        self.lookahead_slots = lookahead_slots
+
+    def accepted(self, sequence: Sequence, drafts: int) -> int:
+        entry = self.accept[sequence.accepted % len(self.accept)]
+        sequence.accepted += 1
+        return min(entry, drafts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """The limits and version switches of an engine's scheduler; defaults are vLLM 0.33.0's."""
+
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    max_model_len: int = 1 << 40
+    priority: bool = False
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    lone_prefill_exempt: bool = True  # False: 0.8.5, which capped a lone request as well
+    watermark: float = 0.0
+    reserve_full_isl: bool = True
+    max_num_active_seqs: int | None = None
+    prefill_schedule_interval: int = 1
+    self_preempt_continues: bool = True  # priority: others are still tried after a request preempted itself
+    pipeline_stages: int = 1
+
+
+HashKey = Hashable
+__all__ = ["Content", "HashKey", "Row", "SchedulerLimits", "Sequence", "Speculation", "Status", "Step"]
