@@ -51,7 +51,7 @@ class GemmCoefficients(Coefficients):
 
 
 class AttentionCoefficients(Coefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs) + fixed`; for decode and prefill, MLA too."""
+    """`norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs) + fixed`; MLA too."""
 
     compute_fraction: Fraction
     bandwidth_fraction: Fraction
@@ -141,7 +141,9 @@ _BY_HAND = Fit(
 )
 
 
-def _gemm(compute: float, fixed_s: float, *, bandwidth: float = 0.8, quantize: float | None = None) -> GemmCoefficients:
+def _gemm(
+    compute: float, fixed_s: float, *, bandwidth: float = 0.8, quantize: float | None = None
+) -> GemmCoefficients:
     return GemmCoefficients(
         compute_fraction=compute,
         bandwidth_fraction=bandwidth,
@@ -216,7 +218,9 @@ UNIVERSAL_FAMILY = KernelFamily(
 )
 UNIVERSAL_ELEMENTWISE = ElementwiseCoefficients(bandwidth_fraction=0.8, fixed_s=2e-6, fit=_BY_HAND)
 UNIVERSAL_NCCL = {
-    kind: CollectiveCoefficients(fixed_s=fixed_s, per_rank_s=1.5e-6, bandwidth_fraction=fraction, fit=_BY_HAND)
+    kind: CollectiveCoefficients(
+        fixed_s=fixed_s, per_rank_s=1.5e-6, bandwidth_fraction=fraction, fit=_BY_HAND
+    )
     for kind, fixed_s, fraction in (
         ("all_reduce", 6e-6, 0.75),
         ("all_gather", 6e-6, 0.75),
@@ -255,6 +259,7 @@ class Lookup:
     def __init__(self, coefficients: tuple[StepCoefficients, ...], family: str) -> None:
         self._sources = coefficients
         self._family = family
+        self.own_sources = tuple(source for source in coefficients[:1] if source.transferred_from is None)
         self.assumed: list[str] = []
 
     def families(self) -> Iterator[tuple[KernelFamily, bool]]:
@@ -290,10 +295,14 @@ class Lookup:
         raise KeyError("no coefficients for all_reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
-        return next((s.elementwise for s in self._sources if s.elementwise is not None), UNIVERSAL_ELEMENTWISE)
+        return next(
+            (s.elementwise for s in self._sources if s.elementwise is not None), UNIVERSAL_ELEMENTWISE
+        )
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
         return next((s.nccl[kind] for s in self._sources if kind in s.nccl), UNIVERSAL_NCCL[kind])
 
     def residuals(self, regime: str) -> Residuals:
-        return next((s.residuals[regime] for s in self._sources if regime in s.residuals), UNIVERSAL_RESIDUALS[regime])
+        return next(
+            (s.residuals[regime] for s in self._sources if regime in s.residuals), UNIVERSAL_RESIDUALS[regime]
+        )

@@ -1,0 +1,279 @@
+"""The step model: a model on GPUs under an engine, asked for the time of one step. The only place that knows all three.
+
+A step is the sum of its operators, what launching them adds where the CPU is slower than the GPU, and what the
+engine's own work between steps adds. `step_seconds` and the table of `step_cost` are the same sum.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from capacity.coefficients import Lookup, Residuals, StepCoefficients
+from capacity.collectives import Interconnect
+from capacity.errors import InvalidInput
+from capacity.hardware import HardwareProfile, Link, load_profile
+from capacity.layer_operators import Setting, build_operators
+from capacity.model.spec import ModelSpec
+from capacity.operators import Device, norm
+from capacity.quantization import QuantizationScheme, WeightFormat, find_kv_cache_format
+from capacity.step import Bound, DecodePiece, OpCost, StepCost, StepShape, picoseconds
+
+CACHE_ENTRIES = 1 << 16
+OVERLAP_SHARPNESS = 4.0  # of GPU and CPU time that overlap: fitted to served rows by concurrency, 2026-11-21
+KNOTS_PER_OCTAVE = 8  # of the context sum, between which decode time is taken as a straight line
+DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "c2c")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTime:
+    """What the CPU does for a step, and whether it hides behind the GPU.
+
+    `eager_s_per_layer` is the time to launch one layer's kernels one by one; steps of up to `graph_sizes[-1]` rows
+    replay a CUDA graph of the next larger size instead.
+    """
+
+    base_s: float = 0.0
+    per_layer_s: float = 0.0
+    per_sequence_s: float = 0.0
+    overlapped: bool = True
+    eager_s_per_layer: float = 0.0
+    graph_sizes: tuple[int, ...] = ()
+    graphs_for_prefill: bool = True
+
+    def seconds(self, sequences: int, num_layers: int) -> float:
+        """CPU time between two steps of `sequences` rows."""
+        return self.base_s + self.per_layer_s * num_layers + self.per_sequence_s * sequences
+
+
+class StepModel:
+    """Times of the steps of one engine.
+
+    With pipeline parallelism a step is the way of one batch through all stages. `notes` say what stands in for a
+    missing kernel or constant; `basis` is "calibrated" where the GPU has fits of its own, else "analytic".
+    Raises InvalidInput where the GPU cannot run the format, or the profile carries another GPU's fit.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        profile: HardwareProfile,
+        *,
+        engine: Any = None,
+        scheme: QuantizationScheme | None = None,
+        kv_cache_dtype: str = "auto",
+        tensor_parallel_size: int = 1,
+        pipeline_parallel_size: int = 1,
+        data_parallel_size: int = 1,
+        expert_parallel: bool = False,
+        enforce_eager: bool = False,
+        host: HostTime | None = None,
+        kernel_family: str | None = None,
+    ) -> None:
+        self.model = model
+        self.profile = profile
+        self.host = host if host is not None else host_time(engine)
+        self._num_layers = model.num_layers
+        self._graph_sizes = () if enforce_eager else self.host.graph_sizes
+        self._lookup = Lookup(coefficient_sources(profile), kernel_family or family_of(engine))
+        scheme = scheme if scheme is not None else model.checkpoint
+        ranks = tensor_parallel_size * data_parallel_size
+        setting = Setting(
+            model=model,
+            device=Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count),
+            flops_per_s=dict(profile.dense_flops_per_s),
+            matrix_format=_formats(scheme, profile),
+            kv_cache=find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype),
+            tensor_ranks=tensor_parallel_size,
+            pipeline_ranks=pipeline_parallel_size,
+            data_ranks=data_parallel_size,
+            expert_parallel=expert_parallel and model.is_moe,
+            link=interconnect(profile.link_for(tensor_parallel_size)),
+            pipeline_link=interconnect(profile.link_for(ranks * pipeline_parallel_size)),
+            expert_link=interconnect(profile.link_for(ranks)),
+            lookup=self._lookup,
+        )
+        operators = build_operators(setting)
+        self._padded = operators.padded
+        self._exact = operators.exact
+        self.notes = operators.notes
+        self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
+        self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Kernels whose constants come from another GPU, another engine or the universal set."""
+        return tuple(dict.fromkeys(self._lookup.assumed))
+
+    @property
+    def basis(self) -> str:
+        """ "calibrated" where most of this GPU's kernels have their own fit, else "analytic"."""
+        own = self._lookup.own_sources
+        return "calibrated" if own else "analytic"
+
+    def residuals(self, regime: str) -> Residuals:
+        """90 % band of measured over predicted, minus one, for steps of a regime: "prefill" or "decode"."""
+        return self._lookup.residuals(regime)
+
+    def _step_seconds(self, shape: StepShape) -> float:
+        rows = shape[1] + shape[7] + shape[8]
+        if rows <= 0:
+            return 0.0
+        gpu, launch, host = self._parts(shape, rows)
+        return gpu + launch + host
+
+    def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
+        """GPU time, and the launch and host time that stick out of it."""
+        padded_rows = self._graph_rows(shape, rows)
+        padded = shape if padded_rows is None or padded_rows == rows else _padded(shape, padded_rows - rows)
+        gpu = 0.0
+        for operator in self._padded:
+            gpu += operator.seconds(padded)
+        for operator in self._exact:
+            gpu += operator.seconds(shape)
+        launch = 0.0
+        if padded_rows is None:
+            launch = norm(gpu, self.host.eager_s_per_layer * self._num_layers, OVERLAP_SHARPNESS) - gpu
+        host = self.host.seconds(shape[0] + shape[7], self._num_layers)
+        if self.host.overlapped:
+            host = norm(gpu + launch, host, OVERLAP_SHARPNESS) - gpu - launch
+        return gpu, launch, host
+
+    def _graph_rows(self, shape: StepShape, rows: int) -> int | None:
+        """Rows of the CUDA graph that this step replays; None where it runs eagerly."""
+        sizes = self._graph_sizes
+        if not sizes or rows > sizes[-1] or (shape[1] and not self.host.graphs_for_prefill):
+            return None
+        return sizes[bisect.bisect_left(sizes, rows)]
+
+    def step_cost(self, shape: StepShape) -> StepCost:
+        """The table whose seconds add up to `step_seconds(shape)`."""
+        rows = shape.num_tokens
+        if rows <= 0:
+            return StepCost(operators=())
+        _, launch, host = self._parts(shape, rows)
+        padded_rows = self._graph_rows(shape, rows)
+        padded = shape if padded_rows is None else _padded(shape, padded_rows - rows)
+        costs = [op.cost(padded) for op in self._padded] + [op.cost(shape) for op in self._exact]
+        costs.append(_time_only("launch gaps", launch, "launch"))
+        costs.append(_time_only("host", host, "host"))
+        return StepCost(operators=tuple(cost for cost in costs if cost.seconds > 0))
+
+    # the simulator's whole picoseconds
+
+    def step_ps(self, shape: StepShape) -> int:
+        """Step time in whole picoseconds; pure decode steps lie on `decode_piece`."""
+        if shape[7] and not shape[1]:
+            piece = self.decode_piece(shape)
+            return piece.base_ps + piece.context_ps * shape[9] + piece.window_context_ps * shape[10]
+        return max(1, picoseconds(self.step_seconds(shape)))
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece:
+        """The straight line between two knots of the context sums on which this decode step lies."""
+        context, window = shape[9], shape[10]
+        low, width = _knot(context)
+        window_low, window_width = _knot(window)
+        key = (shape[7], shape[8], low, window_low)
+        piece = self._pieces.get(key)
+        if piece is None:
+            piece = self._pieces[key] = self._piece(shape, low, width, window_low, window_width)
+        return piece
+
+    def _piece(
+        self, shape: StepShape, low: int, width: int, window_low: int, window_width: int
+    ) -> DecodePiece:
+        def seconds(context: int, window: int) -> float:
+            contexts = {"decode_context_tokens": context, "decode_window_context_tokens": window}
+            return self._step_seconds(StepShape(decode_sequences=shape[7], draft_tokens=shape[8], **contexts))
+
+        base = seconds(low, window_low)
+        slope = picoseconds((seconds(low + width, window_low) - base) / width)
+        window_slope = picoseconds((seconds(low, window_low + window_width) - base) / window_width)
+        return DecodePiece(
+            base_ps=max(1, picoseconds(base)) - slope * low - window_slope * window_low,
+            context_ps=slope,
+            window_context_ps=window_slope,
+            max_context_tokens=low + width - 1,
+            max_window_context_tokens=window_low + window_width - 1,
+        )
+
+
+def _knot(tokens: int) -> tuple[int, int]:
+    """The knot at or below `tokens`, and the distance to the next: an octave has `KNOTS_PER_OCTAVE`."""
+    width = max(1, (1 << tokens.bit_length() >> 1) // KNOTS_PER_OCTAVE)
+    return tokens // width * width, width
+
+
+def _padded(shape: StepShape, extra_rows: int) -> StepShape:
+    return shape._replace(draft_tokens=shape.draft_tokens + extra_rows)
+
+
+def _time_only(name: str, seconds: float, bound: Bound) -> OpCost:
+    return OpCost(name=name, flops=0.0, bytes=0.0, seconds=seconds, bound=bound)
+
+
+def _formats(scheme: QuantizationScheme, profile: HardwareProfile) -> Any:
+    """Format by kind of parameters; refuses what this GPU has neither tensor cores nor a fallback for."""
+    roofs = profile.dense_flops_per_s
+
+    def of(kind: Any, layer: int) -> WeightFormat:  # noqa: ARG001
+        weights = scheme.format_of(kind)
+        dtype = weights.execution(roofs).compute_dtype
+        if dtype not in roofs and dtype != "fp32":
+            raise InvalidInput(
+                f"{weights.name} multiplies in {dtype}, which {profile.name} has no tensor cores for "
+                f"(it has {', '.join(roofs)}); use a weight-only format such as awq, or another GPU"
+            )
+        return weights
+
+    return of
+
+
+def interconnect(link: Link) -> Interconnect:
+    """The link as the collectives see it."""
+    return Interconnect(
+        bytes_per_s=link.bytes_per_s, latency_s=link.latency_s, direct=link.kind in DIRECT_LINKS
+    )
+
+
+def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
+    """The profile's own fit, then the one that it transfers from. Raises InvalidInput for another GPU's fit."""
+    found = own_coefficients(profile)
+    if found is None:
+        return ()
+    if found.gpu not in (None, profile.name):
+        raise InvalidInput(
+            f"profile {profile.name} carries the step-time fit of {found.gpu}; "
+            f"say transferred_from = {found.gpu!r} instead, so that it counts as assumed"
+        )
+    if found.transferred_from is None:
+        return (found,)
+    other = own_coefficients(load_profile(found.transferred_from))
+    return (found,) if other is None else (found, other)
+
+
+def own_coefficients(profile: HardwareProfile) -> StepCoefficients | None:
+    """The `[step_time]` tables as read, or None."""
+    raw = profile.step_time
+    return StepCoefficients.model_validate(raw) if isinstance(raw, dict) else raw
+
+
+def family_of(engine: Any) -> str:
+    """The kernel family of an engine: what its tables are called in the fits."""
+    return str(getattr(engine, "kernel_family", "vllm"))
+
+
+def host_time(engine: Any) -> HostTime:
+    """The engine's host time as its data say; without an engine, none."""
+    if engine is None:
+        return HostTime(graph_sizes=graph_sizes(512))
+    return HostTime()
+
+
+def graph_sizes(largest: int) -> tuple[int, ...]:
+    """vLLM's CUDA-graph batch sizes: 1, 2, 4, by 8 to 256, by 16 beyond. Source: vLLM 0.33 config/vllm.py."""
+    sizes: Sequence[int] = (1, 2, 4, *range(8, 257, 8), *range(272, largest + 1, 16))
+    return tuple(size for size in sizes if size <= largest)
