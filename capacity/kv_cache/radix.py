@@ -1,0 +1,158 @@
+"""Prefix cache as a radix tree of token runs, evicted a whole node at a time: SGLang's.
+
+Source: SGLang 0.5.23 `srt/mem_cache/radix_cache.py`, by the rules that its reference programs confirm.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+Tokens = tuple[int, ...]
+
+
+class RadixNode:
+    """A run of tokens below its parent; `locks` counts the running requests whose path leads through it."""
+
+    __slots__ = ("accessed", "children", "locks", "parent", "tokens")
+
+    def __init__(self, tokens: Tokens, parent: RadixNode | None, accessed: int) -> None:
+        self.tokens = tokens
+        self.parent = parent
+        self.children: dict[Tokens, RadixNode] = {}
+        self.locks = 0
+        self.accessed = accessed
+
+
+class RadixCache:
+    """Longest-prefix matching in whole pages; `evictable + protected` tokens are all that it holds.
+
+    The cap of prompt - 1 tokens on a hit belongs to the scheduler, not to the tree.
+    """
+
+    def __init__(self, page_size: int = 1) -> None:
+        self.page_size = page_size
+        self.root = RadixNode((), None, 0)
+        self.evictable_tokens = 0
+        self.protected_tokens = 0
+        self._clock = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.evictable_tokens + self.protected_tokens
+
+    def match(self, tokens: Tokens) -> tuple[int, RadixNode]:
+        """Tokens found, and the deepest node of the match; a node that is matched in part is split."""
+        self._clock += 1
+        return self._descend(self._whole_pages(tokens))
+
+    def insert(self, tokens: Tokens) -> int:
+        """Add `tokens`; returns how many were there already (their duplicates are the caller's to free)."""
+        self._clock += 1
+        tokens = self._whole_pages(tokens)
+        found, node = self._descend(tokens)
+        if found < len(tokens):
+            self._clock += 1
+            leaf = RadixNode(tokens[found:], node, self._clock)
+            node.children[self._page(leaf.tokens)] = leaf
+            self.evictable_tokens += len(leaf.tokens)
+        return found
+
+    def lock(self, node: RadixNode) -> None:
+        """Protect `node` and its path to the root from eviction."""
+        while node.parent is not None:
+            if node.locks == 0:
+                self.evictable_tokens -= len(node.tokens)
+                self.protected_tokens += len(node.tokens)
+            node.locks += 1
+            node = node.parent
+
+    def unlock(self, node: RadixNode) -> None:
+        while node.parent is not None:
+            node.locks -= 1
+            if node.locks == 0:
+                self.evictable_tokens += len(node.tokens)
+                self.protected_tokens -= len(node.tokens)
+            node = node.parent
+
+    def evict(self, tokens: int) -> int:
+        """Drop least recently used unlocked leaves, each whole, until `tokens` are free; returns how many are."""
+        leaves = [(n.accessed, i, n) for i, n in enumerate(self.nodes()) if not n.children and not n.locks]
+        heapq.heapify(leaves)
+        order = len(leaves)
+        evicted = 0
+        while evicted < tokens and leaves:
+            node = heapq.heappop(leaves)[2]
+            evicted += len(node.tokens)
+            self.evictable_tokens -= len(node.tokens)
+            parent = node.parent
+            assert parent is not None
+            del parent.children[self._page(node.tokens)]
+            if parent.parent is not None and not parent.children and not parent.locks:
+                order += 1
+                heapq.heappush(leaves, (parent.accessed, order + self._clock, parent))
+        return evicted
+
+    def nodes(self) -> Iterator[RadixNode]:
+        """All nodes but the root, depth first, children by the text of their first page."""
+        for _, node in self.walk():
+            yield node
+
+    def walk(self) -> Iterator[tuple[int, RadixNode]]:
+        stack = [(0, child) for child in self._ordered(self.root)]
+        while stack:
+            depth, node = stack.pop()
+            yield depth, node
+            stack.extend((depth + 1, child) for child in self._ordered(node))
+
+    def _ordered(self, node: RadixNode) -> list[RadixNode]:
+        """Children in reverse, as a stack wants them."""
+        return [child for _, child in sorted(node.children.items(), key=_page_text, reverse=True)]
+
+    def _whole_pages(self, tokens: Tokens) -> Tokens:
+        return tokens[: len(tokens) // self.page_size * self.page_size]
+
+    def _page(self, tokens: Tokens) -> Tokens:
+        return tokens[: self.page_size]
+
+    def _descend(self, tokens: Tokens) -> tuple[int, RadixNode]:
+        node, found = self.root, 0
+        node.accessed = self._clock
+        while found < len(tokens):
+            child = node.children.get(tokens[found : found + self.page_size])
+            if child is None:
+                break
+            child.accessed = self._clock
+            common = self._common(child.tokens, tokens, found)
+            if common < len(child.tokens):
+                child = self._split(child, common)
+                return found + common, child
+            found += common
+            node = child
+        return found, node
+
+    def _common(self, run: Tokens, tokens: Tokens, start: int) -> int:
+        size = self.page_size
+        pages = min(len(run), len(tokens) - start) // size
+        for page in range(1, pages):
+            at = page * size
+            if run[at : at + size] != tokens[start + at : start + at + size]:
+                return at
+        return pages * size
+
+    def _split(self, child: RadixNode, at: int) -> RadixNode:
+        """Cut `child` at `at`; the new upper half takes its place, and child stays the lower half."""
+        parent = child.parent
+        assert parent is not None
+        upper = RadixNode(child.tokens[:at], parent, child.accessed)
+        upper.locks = child.locks
+        parent.children[self._page(upper.tokens)] = upper
+        child.tokens = child.tokens[at:]
+        child.parent = upper
+        upper.children[self._page(child.tokens)] = child
+        return upper
+
+
+def _page_text(item: tuple[Tokens, RadixNode]) -> str:
+    page = item[0]
+    return str(page[0]) if len(page) == 1 else str(page)
