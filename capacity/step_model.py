@@ -15,6 +15,7 @@ from typing import Any
 from capacity.coefficients import Lookup, Residuals, StepCoefficients
 from capacity.collectives import Interconnect
 from capacity.errors import InvalidInput
+from capacity.engines import EngineSpec
 from capacity.hardware import HardwareProfile, Link, load_profile
 from capacity.layer_operators import Setting, build_operators
 from capacity.model.spec import ModelSpec
@@ -23,7 +24,6 @@ from capacity.quantization import QuantizationScheme, WeightFormat, find_kv_cach
 from capacity.step import Bound, DecodePiece, OpCost, StepCost, StepShape, picoseconds
 
 CACHE_ENTRIES = 1 << 16
-OVERLAP_SHARPNESS = 4.0  # of GPU and CPU time that overlap: fitted to served rows by concurrency, 2026-11-21
 KNOTS_PER_OCTAVE = 8  # of the context sum, between which decode time is taken as a straight line
 DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "c2c")
 
@@ -32,21 +32,17 @@ DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "c2c")
 class HostTime:
     """What the CPU does for a step, and whether it hides behind the GPU.
 
-    `eager_s_per_layer` is the time to launch one layer's kernels one by one; steps of up to `graph_sizes[-1]` rows
-    replay a CUDA graph of the next larger size instead.
+    `eager_s` is the time to launch the model's kernels one by one; steps of up to `graph_sizes[-1]` rows replay a
+    CUDA graph of the next larger size instead.
     """
 
-    base_s: float = 0.0
-    per_layer_s: float = 0.0
+    step_s: float = 0.0
     per_sequence_s: float = 0.0
     overlapped: bool = True
-    eager_s_per_layer: float = 0.0
+    overlap_sharpness: float = 4.0
+    eager_s: float = 0.0
     graph_sizes: tuple[int, ...] = ()
     graphs_for_prefill: bool = True
-
-    def seconds(self, sequences: int, num_layers: int) -> float:
-        """CPU time between two steps of `sequences` rows."""
-        return self.base_s + self.per_layer_s * num_layers + self.per_sequence_s * sequences
 
 
 class StepModel:
@@ -62,7 +58,7 @@ class StepModel:
         model: ModelSpec,
         profile: HardwareProfile,
         *,
-        engine: Any = None,
+        engine: EngineSpec | None = None,
         scheme: QuantizationScheme | None = None,
         kv_cache_dtype: str = "auto",
         tensor_parallel_size: int = 1,
@@ -70,13 +66,13 @@ class StepModel:
         data_parallel_size: int = 1,
         expert_parallel: bool = False,
         enforce_eager: bool = False,
+        max_num_seqs: int | None = None,
         host: HostTime | None = None,
         kernel_family: str | None = None,
     ) -> None:
         self.model = model
         self.profile = profile
-        self.host = host if host is not None else host_time(engine)
-        self._num_layers = model.num_layers
+        self.host = host or host_time(engine, profile, num_layers=model.num_layers, max_num_seqs=max_num_seqs)
         self._graph_sizes = () if enforce_eager else self.host.graph_sizes
         self._lookup = Lookup(coefficient_sources(profile), kernel_family or family_of(engine))
         scheme = scheme if scheme is not None else model.checkpoint
@@ -136,10 +132,10 @@ class StepModel:
             gpu += operator.seconds(shape)
         launch = 0.0
         if padded_rows is None:
-            launch = norm(gpu, self.host.eager_s_per_layer * self._num_layers, OVERLAP_SHARPNESS) - gpu
-        host = self.host.seconds(shape[0] + shape[7], self._num_layers)
+            launch = norm(gpu, self.host.eager_s, self.host.overlap_sharpness) - gpu
+        host = self.host.step_s + self.host.per_sequence_s * (shape[0] + shape[7])
         if self.host.overlapped:
-            host = norm(gpu + launch, host, OVERLAP_SHARPNESS) - gpu - launch
+            host = norm(gpu + launch, host, self.host.overlap_sharpness) - gpu - launch
         return gpu, launch, host
 
     def _graph_rows(self, shape: StepShape, rows: int) -> int | None:
@@ -261,16 +257,31 @@ def own_coefficients(profile: HardwareProfile) -> StepCoefficients | None:
     return StepCoefficients.model_validate(raw) if isinstance(raw, dict) else raw
 
 
-def family_of(engine: Any) -> str:
-    """The kernel family of an engine: what its tables are called in the fits."""
-    return str(getattr(engine, "kernel_family", "vllm"))
+def family_of(engine: EngineSpec | None) -> str:
+    """The kernel family of an engine: what its tables are called in the fits. vLLM's stand for all others."""
+    families = {"sglang": "sglang", "tensorrt-llm": "trtllm"}
+    return "vllm" if engine is None else families.get(engine.name, "vllm")
 
 
-def host_time(engine: Any) -> HostTime:
-    """The engine's host time as its data say; without an engine, none."""
+def host_time(
+    engine: EngineSpec | None, profile: HardwareProfile, *, num_layers: int, max_num_seqs: int | None = None
+) -> HostTime:
+    """The engine's host time as its data say; without an engine there is none, and vLLM's graph sizes."""
     if engine is None:
         return HostTime(graph_sizes=graph_sizes(512))
-    return HostTime()
+    limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
+    sizes = engine.graph_batch_sizes(max_num_seqs or limits.max_num_seqs, profile.architecture)
+    if limits.max_graph_batch is not None:
+        sizes = tuple(size for size in sizes if size <= limits.max_graph_batch)
+    return HostTime(
+        step_s=engine.host_base_s + engine.host_per_layer_s * num_layers,
+        per_sequence_s=engine.host_per_sequence_s * num_layers / engine.host_reference_layers,
+        overlapped=engine.host_overlapped,
+        overlap_sharpness=engine.host_overlap_norm,
+        eager_s=engine.prefill_floor_per_layer_s * num_layers,
+        graph_sizes=sizes,
+        graphs_for_prefill=engine.mixes_prefill_with_decode,
+    )
 
 
 def graph_sizes(largest: int) -> tuple[int, ...]:
