@@ -1,0 +1,54 @@
+"""Who asks what, when: workloads from distributions and from traces, and the service levels they are owed."""
+
+from capacity.workload.arrivals import (
+    ArrivalProcess,
+    PeriodicArrivals,
+    RampArrivals,
+    RampUpArrivals,
+    RandomOnOffArrivals,
+    SteadyArrivals,
+    diurnal,
+    on_off,
+)
+from capacity.workload.content import BlockRuns, PromptContent
+from capacity.workload.lengths import (
+    EmpiricalLengths,
+    FixedLengths,
+    GammaLengths,
+    Lengths,
+    LognormalLengths,
+    UniformLengths,
+    rank_correlated,
+)
+from capacity.workload.randomness import random_stream
+from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, random_requests, synthetic
+from capacity.workload.traces import read_trace
+from capacity.workload.workload import Workload
+
+__all__ = [
+    "ArrivalProcess",
+    "BlockRuns",
+    "EmpiricalLengths",
+    "FixedLengths",
+    "GammaLengths",
+    "Lengths",
+    "LognormalLengths",
+    "PeriodicArrivals",
+    "PromptContent",
+    "RampArrivals",
+    "RampUpArrivals",
+    "RandomOnOffArrivals",
+    "SharedPrefixes",
+    "SteadyArrivals",
+    "ThinkTime",
+    "UniformLengths",
+    "Workload",
+    "conversations",
+    "diurnal",
+    "on_off",
+    "random_requests",
+    "random_stream",
+    "rank_correlated",
+    "read_trace",
+    "synthetic",
+]

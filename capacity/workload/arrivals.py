@@ -1,0 +1,230 @@
+"""When requests arrive: processes that turn a number of requests and a random stream into sorted times."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from capacity.errors import InvalidInput
+from capacity.workload.columns import FloatArray
+
+DAY_S = 86_400.0
+_CELLS_PER_PERIOD = 8_640  # of a diurnal rate: ten seconds of a day
+
+
+class ArrivalProcess(Protocol):
+    """Anything that knows when requests arrive."""
+
+    def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Sorted arrival times of `count` requests, from a clock that starts at 0."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyArrivals:
+    """A steady rate with gamma-distributed gaps, as `vllm bench serve --request-rate --burstiness` sends them.
+
+    Gaps have coefficient of variation 1/sqrt(burstiness): 1 is Poisson, infinity a metronome; an infinite rate
+    sends all at 0. The first request waits a gap too. As in vLLM's client, times are rescaled so that the last
+    request is sent at exactly count/rate: the realised rate is the asked one in every run.
+    Source: vLLM 0.33.0, benchmarks/serve.py, get_request.
+    """
+
+    rate_per_s: float
+    burstiness: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_rate("request rate", self.rate_per_s, infinite=True)
+        _check_burstiness(self.burstiness)
+
+    def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
+        if math.isinf(self.rate_per_s):
+            return np.zeros(count)
+        if math.isinf(self.burstiness):
+            return np.arange(1, count + 1, dtype=np.float64) / self.rate_per_s
+        times_s: FloatArray = np.cumsum(_unit_gaps(count, self.burstiness, rng))
+        if times_s[-1] == 0:
+            return times_s
+        last_s = count / self.rate_per_s
+        times_s = np.minimum(times_s * (last_s / times_s[-1]), last_s)
+        times_s[-1] = last_s
+        return times_s
+
+
+@dataclass(frozen=True, slots=True)
+class RampUpArrivals:
+    """A rate that changes from request to request, as `vllm bench serve --ramp-up-strategy` sends; not rescaled."""
+
+    start_rate_per_s: float
+    end_rate_per_s: float
+    strategy: Literal["linear", "exponential"] = "linear"
+    burstiness: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_rate("ramp-up start rate", self.start_rate_per_s)
+        _check_rate("ramp-up end rate", self.end_rate_per_s)
+        _check_burstiness(self.burstiness)
+
+    def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
+        progress = np.arange(count) / max(count - 1, 1)
+        start, end = self.start_rate_per_s, self.end_rate_per_s
+        rates = (
+            start * (end / start) ** progress
+            if self.strategy == "exponential"
+            else start + (end - start) * progress
+        )
+        return np.cumsum(_unit_gaps(count, self.burstiness, rng) / rates)
+
+
+@dataclass(frozen=True, slots=True)
+class RampArrivals:
+    """A rate that moves linearly in time from start to end over `ramp_s`, then stays."""
+
+    start_rate_per_s: float
+    end_rate_per_s: float
+    ramp_s: float
+    burstiness: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_rate("ramp start rate", self.start_rate_per_s, zero=True)
+        _check_rate("ramp end rate", self.end_rate_per_s)
+        _check_duration("ramp", self.ramp_s)
+        _check_burstiness(self.burstiness)
+
+    def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
+        events = np.cumsum(_unit_gaps(count, self.burstiness, rng))
+        start, end = self.start_rate_per_s, self.end_rate_per_s
+        slope = (end - start) / self.ramp_s
+        ramp_events = (start + end) / 2 * self.ramp_s
+        inside = np.minimum(events, ramp_events)
+        # the root of start·t + slope·t²/2 = events, in the form that does not cancel
+        ramped_s = 2 * inside / (start + np.sqrt(np.maximum(start * start + 2 * slope * inside, 0.0)))
+        return ramped_s + (events - inside) / end
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicArrivals:
+    """A rate that is constant over each of `durations_s` and repeats: on/off traffic, hourly profiles, days."""
+
+    durations_s: tuple[float, ...]
+    rates_per_s: tuple[float, ...]
+    burstiness: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.durations_s or len(self.durations_s) != len(self.rates_per_s):
+            raise InvalidInput(
+                f"a periodic rate needs a rate for each duration: {len(self.rates_per_s)} for {len(self.durations_s)}"
+            )
+        for duration_s in self.durations_s:
+            _check_duration("period", duration_s)
+        for rate_per_s in self.rates_per_s:
+            _check_rate("periodic rate", rate_per_s, zero=True)
+        if not any(self.rates_per_s):
+            raise InvalidInput("a periodic rate must be above 0 at some time of its period")
+        _check_burstiness(self.burstiness)
+
+    @property
+    def mean_rate_per_s(self) -> float:
+        """Requests per second over whole periods."""
+        durations_s = np.asarray(self.durations_s)
+        return float(durations_s @ np.asarray(self.rates_per_s) / durations_s.sum())
+
+    def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
+        events = np.cumsum(_unit_gaps(count, self.burstiness, rng))
+        times_s = np.concatenate(([0.0], np.cumsum(self.durations_s)))
+        expected = np.concatenate(([0.0], np.cumsum(np.multiply(self.durations_s, self.rates_per_s))))
+        periods = np.floor(events / expected[-1])
+        arrival_s: FloatArray = (
+            _inverse(events - periods * expected[-1], expected, times_s) + periods * times_s[-1]
+        )
+        return arrival_s
+
+
+@dataclass(frozen=True, slots=True)
+class RandomOnOffArrivals:
+    """Bursts: Poisson at `on_rate_per_s` for exponential times of mean `on_s`, silent for ones of mean `off_s`.
+
+    The mean rate is on_rate·on_s/(on_s + off_s). Gaps vary far more than Poisson's: with n = on_rate·on_s requests
+    a burst, their squared coefficient of variation is 1 + 2·n·(off_s/(on_s + off_s))² (an interrupted Poisson process).
+    """
+
+    on_rate_per_s: float
+    on_s: float
+    off_s: float
+
+    def __post_init__(self) -> None:
+        _check_rate("rate while on", self.on_rate_per_s)
+        _check_duration("on time", self.on_s)
+        _check_duration("off time", self.off_s)
+
+    def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
+        busy_s = np.cumsum(rng.exponential(1 / self.on_rate_per_s, count))
+        bursts_s: list[FloatArray] = [np.zeros(1)]
+        while bursts_s[-1][-1] <= busy_s[-1]:
+            more = 16 + int(1.1 * (busy_s[-1] - bursts_s[-1][-1]) / self.on_s)
+            bursts_s.append(bursts_s[-1][-1] + np.cumsum(rng.exponential(self.on_s, more)))
+        ends_s = np.concatenate(bursts_s)
+        silence_s = np.concatenate(([0.0], np.cumsum(rng.exponential(self.off_s, len(ends_s)))))
+        return busy_s + silence_s[np.searchsorted(ends_s[1:], busy_s)]
+
+
+def on_off(
+    on_rate_per_s: float, *, on_s: float, off_s: float, off_rate_per_s: float = 0.0, burstiness: float = 1.0
+) -> PeriodicArrivals:
+    """Regular bursts: `on_s` at one rate, `off_s` at another."""
+    return PeriodicArrivals((on_s, off_s), (on_rate_per_s, off_rate_per_s), burstiness)
+
+
+def diurnal(
+    mean_rate_per_s: float,
+    *,
+    peak_to_mean: float = 1.5,
+    period_s: float = DAY_S,
+    peak_at_s: float = DAY_S / 2,
+    burstiness: float = 1.0,
+) -> PeriodicArrivals:
+    """A sinusoidal day: mean·(1 + (peak_to_mean - 1)·cos), highest at `peak_at_s`, in 8,640 steps a period."""
+    _check_rate("mean rate", mean_rate_per_s)
+    _check_duration("period", period_s)
+    if not 1 <= peak_to_mean <= 2:
+        raise InvalidInput(f"peak_to_mean must be from 1 (flat) to 2 (silent at night), not {peak_to_mean}")
+    cell_s = period_s / _CELLS_PER_PERIOD
+    angle = 2 * np.pi * ((np.arange(_CELLS_PER_PERIOD) + 0.5) * cell_s - peak_at_s) / period_s
+    rates = mean_rate_per_s * np.maximum(1 + (peak_to_mean - 1) * np.cos(angle), 0.0)
+    return PeriodicArrivals((cell_s,) * _CELLS_PER_PERIOD, tuple(rates.tolist()), burstiness)
+
+
+def _unit_gaps(count: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
+    """Gaps of mean 1 and squared coefficient of variation 1/burstiness."""
+    if math.isinf(burstiness):
+        return np.ones(count)
+    return rng.gamma(burstiness, 1 / burstiness, count)
+
+
+def _inverse(events: FloatArray, expected: FloatArray, times_s: FloatArray) -> FloatArray:
+    """When the expected number of arrivals reaches each of `events`; silent stretches are skipped."""
+    cell = np.clip(np.searchsorted(expected, events, side="left") - 1, 0, len(times_s) - 2)
+    width = expected[cell + 1] - expected[cell]
+    part = np.divide(events - expected[cell], width, out=np.zeros_like(events), where=width > 0)
+    return times_s[cell] + np.clip(part, 0.0, 1.0) * (times_s[cell + 1] - times_s[cell])
+
+
+def _check_rate(what: str, rate_per_s: float, *, zero: bool = False, infinite: bool = False) -> None:
+    lowest = "at least 0" if zero else "above 0"
+    if math.isnan(rate_per_s) or rate_per_s < 0 or (rate_per_s == 0 and not zero):
+        raise InvalidInput(f"the {what} must be {lowest} requests/s, not {rate_per_s}")
+    if math.isinf(rate_per_s) and not infinite:
+        raise InvalidInput(f"the {what} must be finite")
+
+
+def _check_burstiness(burstiness: float) -> None:
+    if not burstiness > 0:
+        raise InvalidInput(f"burstiness must be above 0 (1 is Poisson, inf constant gaps), not {burstiness}")
+
+
+def _check_duration(what: str, duration_s: float) -> None:
+    if not 0 < duration_s < math.inf:
+        raise InvalidInput(f"the {what} must last a finite time above 0 s, not {duration_s}")

@@ -1,0 +1,78 @@
+"""Columns of a workload: untrusted sequences in, checked read-only numpy arrays out, or one line saying why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.errors import InvalidInput
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+# Longest prompt or answer that is taken for real; the longest context window on sale in 2026 is 10 M tokens.
+MAX_REQUEST_TOKENS = 2**24
+
+
+def float_column(name: str, values: object, *, length: int | None = None, minimum: float = 0.0) -> FloatArray:
+    """A finite float64 column that is nowhere below `minimum`; raises InvalidInput."""
+    raw = _vector(name, values, length)
+    if raw.dtype.kind not in "iuf":
+        raise InvalidInput(f"{name} must be numbers, not {raw.dtype}")
+    column = raw.astype(np.float64)
+    _refuse(name, column, ~np.isfinite(column), "is not finite")
+    _refuse(name, column, column < minimum, f"is below {minimum:g}")
+    return _frozen(column)
+
+
+def int_column(
+    name: str,
+    values: object,
+    *,
+    length: int | None = None,
+    minimum: int | None = None,
+    maximum: int | None = None,
+) -> IntArray:
+    """An int64 column; floats are taken only where they are whole numbers; raises InvalidInput."""
+    raw = _vector(name, values, length)
+    if raw.dtype.kind == "f":
+        _refuse(name, raw, ~np.isfinite(raw), "is not finite")
+        _refuse(name, raw, raw != np.floor(raw), "is not a whole number")
+        _refuse(name, raw, np.abs(raw) >= 2.0**63, "is beyond 64 bits")
+    elif raw.dtype.kind not in "iu" and raw.size:
+        raise InvalidInput(f"{name} must be whole numbers, not {raw.dtype}")
+    if minimum is not None:
+        _refuse(name, raw, raw < minimum, f"is below {minimum}")
+    if maximum is not None:
+        _refuse(name, raw, raw > maximum, f"is above {maximum}")
+    return _frozen(raw.astype(np.int64))
+
+
+def token_column(name: str, values: object, *, length: int | None = None) -> IntArray:
+    """Tokens of each request: whole numbers from 1 to `MAX_REQUEST_TOKENS`; raises InvalidInput."""
+    return int_column(name, values, length=length, minimum=1, maximum=MAX_REQUEST_TOKENS)
+
+
+def _vector(name: str, values: object, length: int | None) -> npt.NDArray[Any]:
+    try:
+        raw: npt.NDArray[Any] = np.asarray(values)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidInput(f"{name} must be a flat sequence of numbers: {error}") from None
+    if raw.ndim != 1:
+        raise InvalidInput(f"{name} must be a flat sequence of numbers, not {raw.ndim}-dimensional")
+    if length is not None and raw.size != length:
+        raise InvalidInput(f"{name} has {raw.size} values for {length} requests")
+    return raw
+
+
+def _refuse(name: str, column: npt.NDArray[Any], bad: npt.NDArray[np.bool_], reason: str) -> None:
+    if bad.any():
+        index = int(np.argmax(bad))
+        raise InvalidInput(f"{name} of request {index} {reason}: {column[index].item()!r}")
+
+
+def _frozen(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    column.setflags(write=False)
+    return column

@@ -1,0 +1,193 @@
+"""How long prompts and answers are: distributions of whole numbers of tokens, at least one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from capacity.errors import InvalidInput
+from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray, token_column
+
+
+class Lengths(Protocol):
+    """Anything that draws token counts."""
+
+    @property
+    def mean_tokens(self) -> float:
+        """Expected tokens (before rounding and clipping to the shortest and longest allowed)."""
+        ...
+
+    def draw(self, count: int, rng: np.random.Generator) -> IntArray:
+        """`count` independent lengths."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLengths:
+    """Every request has the same length."""
+
+    tokens: int
+
+    def __post_init__(self) -> None:
+        token_column("length", [self.tokens])
+
+    @property
+    def mean_tokens(self) -> float:
+        return float(self.tokens)
+
+    def draw(self, count: int, rng: np.random.Generator) -> IntArray:  # noqa: ARG002 - the protocol's
+        return np.full(count, self.tokens, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class UniformLengths:
+    """U[floor(L(1 - r)), ceil(L(1 + r))], both ends included, as `vllm bench serve --random-range-ratio r` draws.
+
+    At least one token. Source: vLLM 0.33.0, benchmarks/datasets, RandomDataset.
+    """
+
+    tokens: int
+    range_ratio: float
+
+    def __post_init__(self) -> None:
+        token_column("length", [self.tokens])
+        if not 0 <= self.range_ratio < 1:
+            raise InvalidInput(f"the range ratio must be at least 0 and below 1, not {self.range_ratio}")
+        token_column("longest length", [self.highest_tokens])
+
+    @property
+    def lowest_tokens(self) -> int:
+        return max(1, math.floor(self.tokens * (1 - self.range_ratio)))
+
+    @property
+    def highest_tokens(self) -> int:
+        return math.ceil(self.tokens * (1 + self.range_ratio))
+
+    @property
+    def mean_tokens(self) -> float:
+        return (self.lowest_tokens + self.highest_tokens) / 2
+
+    def draw(self, count: int, rng: np.random.Generator) -> IntArray:
+        return rng.integers(self.lowest_tokens, self.highest_tokens, count, endpoint=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LognormalLengths:
+    """Lognormal of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`."""
+
+    mean_tokens: float
+    cv: float
+    lowest_tokens: int = 1
+    highest_tokens: int = MAX_REQUEST_TOKENS
+
+    def __post_init__(self) -> None:
+        _check_shape(self.mean_tokens, self.cv, self.lowest_tokens, self.highest_tokens)
+
+    @classmethod
+    def from_percentiles(
+        cls, *, p50_tokens: float, p99_tokens: float, highest_tokens: int = MAX_REQUEST_TOKENS
+    ) -> LognormalLengths:
+        """The lognormal through a median and a 99th percentile."""
+        if not 0 < p50_tokens < p99_tokens < math.inf:
+            raise InvalidInput(f"percentiles must rise from above 0: p50 {p50_tokens}, p99 {p99_tokens}")
+        sigma = (
+            math.log(p99_tokens / p50_tokens) / 2.3263478740408408
+        )  # the standard normal's 99th percentile
+        variance = sigma * sigma
+        return cls(
+            p50_tokens * math.exp(variance / 2),
+            math.sqrt(math.expm1(variance)),
+            highest_tokens=highest_tokens,
+        )
+
+    def draw(self, count: int, rng: np.random.Generator) -> IntArray:
+        variance = math.log1p(self.cv * self.cv)
+        drawn = rng.lognormal(math.log(self.mean_tokens) - variance / 2, math.sqrt(variance), count)
+        return _whole(drawn, self.lowest_tokens, self.highest_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class GammaLengths:
+    """Gamma of the given mean and coefficient of variation, rounded; clipped to `lowest` and `highest`."""
+
+    mean_tokens: float
+    cv: float
+    lowest_tokens: int = 1
+    highest_tokens: int = MAX_REQUEST_TOKENS
+
+    def __post_init__(self) -> None:
+        _check_shape(self.mean_tokens, self.cv, self.lowest_tokens, self.highest_tokens)
+
+    def draw(self, count: int, rng: np.random.Generator) -> IntArray:
+        if self.cv == 0:
+            return _whole(np.full(count, self.mean_tokens), self.lowest_tokens, self.highest_tokens)
+        shape = 1 / (self.cv * self.cv)
+        return _whole(
+            rng.gamma(shape, self.mean_tokens / shape, count), self.lowest_tokens, self.highest_tokens
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmpiricalLengths:
+    """Lengths seen before, drawn again with replacement."""
+
+    observed_tokens: IntArray
+
+    def __post_init__(self) -> None:
+        observed = token_column("observed length", self.observed_tokens)
+        if not observed.size:
+            raise InvalidInput("observed lengths are empty; at least one is needed")
+        object.__setattr__(self, "observed_tokens", observed)
+
+    @property
+    def mean_tokens(self) -> float:
+        return float(self.observed_tokens.mean())
+
+    def draw(self, count: int, rng: np.random.Generator) -> IntArray:
+        return self.observed_tokens[rng.integers(0, len(self.observed_tokens), count)]
+
+
+def rank_correlated(
+    first: IntArray, second: IntArray, *, rank_correlation: float, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """The same draws of two columns, paired anew so that their ranks correlate as asked (Spearman), up to sampling.
+
+    A Gaussian copula by reordering, after Iman and Conover (1982): both marginals stay exactly as they were drawn.
+    The normal correlation is 2·sin(pi·rho/6).
+    """
+    if not -1 <= rank_correlation <= 1:
+        raise InvalidInput(f"the rank correlation must be from -1 to 1, not {rank_correlation}")
+    if rank_correlation == 0:
+        return first, second
+    normal_correlation = 2 * math.sin(math.pi * rank_correlation / 6)
+    shared = rng.standard_normal(len(first))
+    own = rng.standard_normal(len(first))
+    other = normal_correlation * shared + math.sqrt(max(0.0, 1 - normal_correlation**2)) * own
+    return np.sort(first)[_ranks(shared)], np.sort(second)[_ranks(other)]
+
+
+def _ranks(values: FloatArray) -> IntArray:
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
+    return ranks
+
+
+def _whole(drawn: FloatArray, lowest_tokens: int, highest_tokens: int) -> IntArray:
+    return np.clip(np.rint(drawn), lowest_tokens, highest_tokens).astype(np.int64)
+
+
+def _check_shape(mean_tokens: float, cv: float, lowest_tokens: int, highest_tokens: int) -> None:
+    if not 0 < mean_tokens <= MAX_REQUEST_TOKENS:
+        raise InvalidInput(
+            f"the mean length must be above 0 and at most {MAX_REQUEST_TOKENS} tokens, not {mean_tokens}"
+        )
+    if not 0 <= cv < math.inf:
+        raise InvalidInput(f"the coefficient of variation must be finite and at least 0, not {cv}")
+    if not 1 <= lowest_tokens <= highest_tokens <= MAX_REQUEST_TOKENS:
+        raise InvalidInput(
+            f"lengths must run from at least 1 to at most {MAX_REQUEST_TOKENS} tokens, "
+            f"not from {lowest_tokens} to {highest_tokens}"
+        )

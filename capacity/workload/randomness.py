@@ -1,0 +1,20 @@
+"""Independent random streams, one for each component of a workload, from one seed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from capacity.errors import InvalidInput
+
+# A component's stream is named by its number, so that another component's draws never shift it.
+_STREAMS = {"arrivals": 0, "lengths": 1, "routing": 2, "correlation": 3, "thinking": 4, "sessions": 5}
+Component = Literal["arrivals", "lengths", "routing", "correlation", "thinking", "sessions"]
+
+
+def random_stream(seed: int, component: Component) -> np.random.Generator:
+    """The stream of one component: the same bytes for the same seed, in every process; raises InvalidInput."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InvalidInput(f"the seed must be a whole number of at least 0, not {seed!r}")
+    return np.random.default_rng(np.random.SeedSequence(int(seed), spawn_key=(_STREAMS[component],)))

@@ -1,0 +1,222 @@
+"""Workloads made up from distributions: independent requests, shared system prompts, conversations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.errors import InvalidInput
+from capacity.workload.arrivals import ArrivalProcess, SteadyArrivals
+from capacity.workload.columns import FloatArray, IntArray, token_column
+from capacity.workload.content import PromptContent
+from capacity.workload.lengths import FixedLengths, Lengths, UniformLengths, rank_correlated
+from capacity.workload.randomness import random_stream
+from capacity.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefixes:
+    """`count` system prompts of `tokens` tokens; each request begins with one of them.
+
+    The k-th is picked with probability proportional to k^-zipf: 0 makes all equally popular.
+    """
+
+    tokens: int
+    count: int = 1
+    zipf: float = 0.0
+
+    def __post_init__(self) -> None:
+        token_column("shared prefix length", [self.tokens])
+        if self.count < 1:
+            raise InvalidInput(f"the number of shared prefixes must be at least 1, not {self.count}")
+        if not 0 <= self.zipf < math.inf:
+            raise InvalidInput(f"the Zipf exponent must be finite and at least 0, not {self.zipf}")
+
+    def pick(self, count: int, rng: np.random.Generator) -> IntArray:
+        """Which prefix each of `count` requests begins with."""
+        weights = np.arange(1, self.count + 1) ** -self.zipf
+        return rng.choice(self.count, size=count, p=weights / weights.sum())
+
+
+def synthetic(
+    *,
+    num_requests: int,
+    arrivals: ArrivalProcess,
+    prompt: Lengths,
+    output: Lengths,
+    rank_correlation: float = 0.0,
+    shared_prefixes: SharedPrefixes | None = None,
+    concurrency: int | None = None,
+    seed: int = 0,
+    name: str = "synthetic",
+) -> Workload:
+    """Independent requests. A shared prefix comes on top of the drawn prompt length, as in vLLM's random data set.
+
+    Arrivals, lengths and prefixes draw from streams of their own: to change one leaves the others as they were.
+    Raises InvalidInput.
+    """
+    _check_count("requests", num_requests)
+    lengths_rng = random_stream(seed, "lengths")
+    prompt_tokens = prompt.draw(num_requests, lengths_rng)
+    output_tokens = output.draw(num_requests, lengths_rng)
+    prompt_tokens, output_tokens = rank_correlated(
+        prompt_tokens,
+        output_tokens,
+        rank_correlation=rank_correlation,
+        rng=random_stream(seed, "correlation"),
+    )
+    content = None
+    if shared_prefixes is not None:
+        picked = shared_prefixes.pick(num_requests, random_stream(seed, "sessions"))
+        content = _prefixed(picked, shared_prefixes.tokens, prompt_tokens, shared_prefixes.count)
+        prompt_tokens = prompt_tokens + shared_prefixes.tokens
+    return Workload(
+        arrival_s=arrivals.times_s(num_requests, random_stream(seed, "arrivals")),
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        content=content,
+        concurrency=concurrency,
+        name=name,
+    )
+
+
+def random_requests(
+    *,
+    num_requests: int,
+    input_len: int,
+    output_len: int,
+    request_rate_per_s: float = math.inf,
+    burstiness: float = 1.0,
+    range_ratio: float = 0.0,
+    prefix_len: int = 0,
+    concurrency: int | None = None,
+    seed: int = 0,
+) -> Workload:
+    """What `vllm bench serve --dataset-name random` sends, by its own words; raises InvalidInput."""
+    if prefix_len < 0:
+        raise InvalidInput(f"the prefix length must be at least 0 tokens, not {prefix_len}")
+    return synthetic(
+        num_requests=num_requests,
+        arrivals=SteadyArrivals(request_rate_per_s, burstiness),
+        prompt=_around(input_len, range_ratio),
+        output=_around(output_len, range_ratio),
+        shared_prefixes=SharedPrefixes(prefix_len) if prefix_len else None,
+        concurrency=concurrency,
+        seed=seed,
+        name="random",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkTime:
+    """Seconds between an answer and the next question: gamma of this mean and cv (1: exponential)."""
+
+    mean_s: float
+    cv: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.mean_s < math.inf and 0 <= self.cv < math.inf):
+            raise InvalidInput(
+                f"think time needs a finite mean and cv of at least 0, not {self.mean_s} s and {self.cv}"
+            )
+
+    def draw_s(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """`count` independent think times."""
+        if self.mean_s == 0 or self.cv == 0:
+            return np.full(count, self.mean_s)
+        shape = 1 / (self.cv * self.cv)
+        return rng.gamma(shape, self.mean_s / shape, count)
+
+
+def conversations(
+    *,
+    num_sessions: int,
+    arrivals: ArrivalProcess,
+    turns: Lengths,
+    user_tokens: Lengths,
+    output: Lengths,
+    think_time: ThinkTime,
+    system_prompt_tokens: int = 0,
+    seed: int = 0,
+    name: str = "conversations",
+) -> Workload:
+    """Multi-turn sessions whose prompts grow: system prompt, then every earlier question and answer, then the new one.
+
+    `arrivals` are those of the sessions; turn k + 1 is sent a think time after turn k completes. Every session
+    begins with the same system prompt. Raises InvalidInput.
+    """
+    _check_count("sessions", num_sessions)
+    if system_prompt_tokens < 0:
+        raise InvalidInput(f"the system prompt must have at least 0 tokens, not {system_prompt_tokens}")
+    starts_s = arrivals.times_s(num_sessions, random_stream(seed, "arrivals"))
+    turns_of = turns.draw(num_sessions, random_stream(seed, "sessions"))
+    requests = int(turns_of.sum())
+    lengths_rng = random_stream(seed, "lengths")
+    asked = user_tokens.draw(requests, lengths_rng)
+    answered = output.draw(requests, lengths_rng)
+    first = np.concatenate(([0], np.cumsum(turns_of)[:-1]))
+    opens = np.zeros(requests, dtype=bool)
+    opens[first] = True
+    think_s = np.where(opens, 0.0, think_time.draw_s(requests, random_stream(seed, "thinking")))
+    session = np.repeat(np.arange(num_sessions), turns_of)
+    by_time = Workload.sorted(
+        arrival_s=np.repeat(starts_s, turns_of) + _running_sums(think_s, first, turns_of),
+        prompt_tokens=system_prompt_tokens + _running_sums(asked + answered, first, turns_of) - answered,
+        output_tokens=answered,
+        content=_conversation_content(asked, answered, first, turns_of, system_prompt_tokens),
+        session=session,
+        after_request=np.where(opens, -1, np.arange(requests) - 1),
+        think_s=think_s,
+        name=name,
+    )
+    return replace(by_time, notices=())  # sorting sessions into one another is no remark
+
+
+def _running_sums(values: npt.NDArray[Any], first: IntArray, counts: IntArray) -> npt.NDArray[Any]:
+    """Sums within each session, each turn's own value included."""
+    sums: npt.NDArray[Any] = np.cumsum(values)
+    running: npt.NDArray[Any] = sums - np.repeat(sums[first] - values[first], counts)
+    return running
+
+
+def _prefixed(picked: IntArray, prefix_tokens: int, own_tokens: IntArray, prefixes: int) -> PromptContent:
+    requests = len(picked)
+    ids = np.column_stack((picked, prefixes + np.arange(requests)))
+    tokens = np.column_stack((np.full(requests, prefix_tokens), own_tokens))
+    return PromptContent(
+        offsets=2 * np.arange(requests + 1),
+        segment_ids=ids.ravel(),
+        segment_tokens=tokens.ravel(),
+        answer_ids=prefixes + requests + np.arange(requests),
+    )
+
+
+def _conversation_content(
+    asked: IntArray, answered: IntArray, first: IntArray, turns_of: IntArray, system_prompt_tokens: int
+) -> PromptContent:
+    """Text 0 is the system prompt; request r asks text 2r + 1 and is answered by text 2r + 2."""
+    prompts: list[list[tuple[int, int]]] = []
+    opening = [(0, system_prompt_tokens)] if system_prompt_tokens else []
+    questions, answers = asked.tolist(), answered.tolist()
+    for begin, turns in zip(first.tolist(), turns_of.tolist()):
+        said = list(opening)
+        for request in range(begin, begin + turns):
+            said.append((2 * request + 1, questions[request]))
+            prompts.append(list(said))
+            said.append((2 * request + 2, answers[request]))
+    return PromptContent.from_segments(prompts, answer_ids=2 * np.arange(len(asked)) + 2)
+
+
+def _around(tokens: int, range_ratio: float) -> Lengths:
+    return UniformLengths(tokens, range_ratio) if range_ratio else FixedLengths(tokens)
+
+
+def _check_count(what: str, count: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise InvalidInput(f"the number of {what} must be a whole number of at least 1, not {count!r}")
+    if count > 20_000_000:
+        raise InvalidInput(f"the number of {what} must be at most 20,000,000, not {count:,}")

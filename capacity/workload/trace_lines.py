@@ -1,0 +1,151 @@
+"""The lines of a trace file, plain or gzipped, with a limit to everything; every failure is one line of text."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, NoReturn
+
+from capacity.errors import MalformedFile
+from capacity.workload.columns import MAX_REQUEST_TOKENS
+
+MAX_LINE_CHARACTERS = 16 * 2**20
+MAX_FILE_CHARACTERS = 4 * 2**30  # after decompression
+MAX_ROWS = 10_000_000
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+class TraceLines:
+    """Iterates over the lines of one open trace and knows the number of the line that it gave last.
+
+    Raises MalformedFile for damaged compression, text that is no text, and lines or files beyond the limits.
+    """
+
+    def __init__(self, path: str, stream: IO[str]) -> None:
+        self.path = path
+        self.number = 0
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[str]:
+        characters = 0
+        readline = self._stream.readline
+        try:
+            while line := readline(MAX_LINE_CHARACTERS + 1):
+                self.number += 1
+                characters += len(line)
+                if len(line) > MAX_LINE_CHARACTERS:
+                    self.refuse(
+                        f"is longer than {MAX_LINE_CHARACTERS:,} characters; a trace has one request a line"
+                    )
+                if characters > MAX_FILE_CHARACTERS:
+                    self.refuse(
+                        f"the file goes on past {MAX_FILE_CHARACTERS:,} characters; read a part of it with a limit"
+                    )
+                yield line
+        except EOFError:
+            self.refuse("the gzip data end too early: the file is truncated")
+        except (gzip.BadGzipFile, zlib.error) as error:
+            self.refuse(f"the gzip data are damaged: {error}")
+        except OSError as error:
+            self.refuse(f"cannot be read: {error.strerror or error}")
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise MalformedFile about the line read last."""
+        raise MalformedFile(self.path, problem, where=f"line {max(self.number, 1)}")
+
+    def count_row(self, rows: int) -> None:
+        """Refuse the file once it has more rows than `MAX_ROWS`."""
+        if rows > MAX_ROWS:
+            self.refuse(f"more than {MAX_ROWS:,} requests; read the first of them with a limit")
+
+
+@contextmanager
+def open_trace(path: str | os.PathLike[str]) -> Iterator[TraceLines]:
+    """The lines of a file, or of standard input for `-`; gzip is recognised by its first two bytes."""
+    name = os.fspath(path)
+    if name == "-":
+        yield TraceLines("stdin", _as_text(_buffered(sys.stdin.buffer)))
+        return
+    try:
+        binary = open(name, "rb")  # noqa: SIM115, PTH123 - closed below; `name` may be bytes-like or a pipe
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise MalformedFile(name, f"cannot be opened: {reason}") from None
+    with binary:
+        yield TraceLines(name, _as_text(binary))
+
+
+def shown(value: object) -> str:
+    """A value as an error message shows it: ASCII, quoted, short."""
+    text = ascii(value)
+    return text if len(text) <= 48 else f"{text[:44]}...{text[0]}"
+
+
+def token_count(lines: TraceLines, field: str, text: str) -> tuple[int, bool]:
+    """Tokens of one field, and whether it was written as something else than plain digits; refuses all but 1 and up."""
+    text = text.strip()
+    if text.isdigit() and text.isascii() and len(text) < 18:
+        count, plain = int(text), True
+    else:
+        value = number(lines, field, text)
+        if value != math.floor(value):
+            lines.refuse(f"{field} {shown(text)} is not a whole number")
+        count, plain = int(value), False
+    check_tokens(lines, field, count, text)
+    return count, not plain
+
+
+def check_tokens(lines: TraceLines, field: str, count: int, written: object) -> None:
+    """Refuse a count of tokens below 0 or beyond any model; 0 is the caller's to judge."""
+    if count < 0:
+        lines.refuse(f"{field} {shown(written)} is negative; a request has at least 1 token")
+    if count > MAX_REQUEST_TOKENS:
+        lines.refuse(
+            f"{field} {shown(written)} is beyond {MAX_REQUEST_TOKENS:,} tokens, longer than any model's context"
+        )
+
+
+def number(lines: TraceLines, field: str, text: str) -> float:
+    """A finite number of one field; refuses everything else."""
+    text = text.strip()
+    if not text:
+        lines.refuse(f"{field} is empty")
+    if _NOT_FINITE.fullmatch(text):
+        lines.refuse(f"{field} {shown(text)} is not finite")
+    if not _NUMBER.fullmatch(text):
+        lines.refuse(f"{field} {shown(text)} is not a number")
+    value = float(text)
+    if math.isinf(value):
+        lines.refuse(f"{field} {shown(text)} is not finite: beyond what a 64-bit float holds")
+    return value
+
+
+def seconds(lines: TraceLines, field: str, text: str) -> float:
+    """A time of one field, finite and not negative."""
+    value = number(lines, field, text)
+    if value < 0:
+        lines.refuse(f"{field} {shown(text.strip())} is negative; times run from 0")
+    return value
+
+
+def _buffered(stream: IO[bytes]) -> io.BufferedReader:
+    return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[arg-type]
+
+
+def _as_text(binary: io.BufferedReader) -> IO[str]:
+    """Text of the stream: UTF-8 with or without a mark, any line ends; bytes that are no text survive to be shown."""
+    try:
+        compressed = binary.peek(2)[:2] == b"\x1f\x8b"
+    except OSError as error:
+        raise MalformedFile(binary.name, f"cannot be read: {error.strerror or error}") from None
+    source = gzip.GzipFile(fileobj=binary) if compressed else binary
+    return io.TextIOWrapper(source, encoding="utf-8-sig", errors="surrogateescape")

@@ -1,0 +1,329 @@
+"""A workload: the requests of one run, as columns, in the order in which they arrive."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from capacity.errors import InvalidInput
+from capacity.workload.columns import FloatArray, IntArray, float_column, int_column, token_column
+from capacity.workload.content import BlockRuns, PromptContent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Workload:
+    """Requests sorted by arrival; columns are read-only arrays of equal length.
+
+    *Open loop*: request i is sent at `arrival_s[i]`. *Closed loop*: with `concurrency`, a request is sent at its
+    arrival or when fewer than that many are in flight at the client, whichever is later, in order.
+    *Sessions*: where `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]`
+    (an earlier row) completes at the client; its `arrival_s` is then nominal: where it stood in its trace, or would
+    stand if serving took no time. `session[i]` groups turns of one conversation, for routers.
+
+    Equal arrivals keep their order. `content` says which prompts share prefixes; None: no two do.
+    `notices` are the remarks of readers and generators that a report should show.
+    Raises InvalidInput, naming column, request and value.
+    """
+
+    arrival_s: FloatArray
+    prompt_tokens: IntArray
+    output_tokens: IntArray
+    priority: IntArray | None = None  # lower is served first, as in vLLM
+    content: PromptContent | None = None
+    session: IntArray | None = None
+    after_request: IntArray | None = None  # row whose completion triggers this one; -1: none
+    think_s: FloatArray | None = None
+    concurrency: int | None = None
+    name: str = "workload"
+    source: str | None = None
+    notices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        arrival_s = float_column("arrival_s", self.arrival_s)
+        count = len(arrival_s)
+        if count == 0:
+            raise InvalidInput(f"{self.name} has no requests; at least one is needed")
+        if (np.diff(arrival_s) < 0).any():
+            at = int(np.argmax(np.diff(arrival_s) < 0)) + 1
+            raise InvalidInput(
+                f"arrival_s of request {at} is before its predecessor's: {arrival_s[at]:g} < {arrival_s[at - 1]:g}; "
+                "use Workload.sorted() for arrivals in any order"
+            )
+        columns: dict[str, object] = {
+            "arrival_s": arrival_s,
+            "prompt_tokens": token_column("prompt_tokens", self.prompt_tokens, length=count),
+            "output_tokens": token_column("output_tokens", self.output_tokens, length=count),
+        }
+        if self.priority is not None:
+            columns["priority"] = int_column("priority", self.priority, length=count)
+        if self.session is not None:
+            columns["session"] = int_column("session", self.session, length=count)
+        if self.after_request is not None:
+            columns["after_request"] = int_column(
+                "after_request", self.after_request, length=count, minimum=-1
+            )
+        if self.think_s is not None:
+            columns["think_s"] = float_column("think_s", self.think_s, length=count)
+        for column, values in columns.items():
+            object.__setattr__(self, column, values)
+        _check_links(self)
+
+    @classmethod
+    def sorted(
+        cls,
+        *,
+        arrival_s: object,
+        prompt_tokens: object,
+        output_tokens: object,
+        priority: object = None,
+        content: PromptContent | None = None,
+        session: object = None,
+        after_request: object = None,
+        think_s: object = None,
+        concurrency: int | None = None,
+        name: str = "workload",
+        source: str | None = None,
+        notices: tuple[str, ...] = (),
+    ) -> Workload:
+        """A workload from arrivals in any order: sorted, equal arrivals kept in order, with a notice if any moved."""
+        unsorted = float_column("arrival_s", arrival_s)
+        count = len(unsorted)
+        order = np.argsort(unsorted, kind="stable")
+        moved = int(np.count_nonzero(order != np.arange(count)))
+        place = np.empty(count, dtype=np.int64)
+        place[order] = np.arange(count)
+
+        def picked(column: str, values: object) -> IntArray | None:
+            return None if values is None else int_column(column, values, length=count)[order]
+
+        after = (
+            None
+            if after_request is None
+            else int_column("after_request", after_request, length=count, minimum=-1)
+        )
+        if after is not None:
+            if (after >= count).any():
+                raise InvalidInput(f"after_request names request {int(after.max())} of {count}")
+            after = np.where(after[order] < 0, -1, place[after[order]])
+        if moved:
+            notices = (*notices, f"arrivals were not in order: sorted, {moved:,} of {count:,} requests moved")
+        return cls(
+            arrival_s=unsorted[order],
+            prompt_tokens=int_column("prompt_tokens", prompt_tokens, length=count)[order],
+            output_tokens=int_column("output_tokens", output_tokens, length=count)[order],
+            priority=picked("priority", priority),
+            content=None if content is None else content.take(order),
+            session=picked("session", session),
+            after_request=after,
+            think_s=None if think_s is None else float_column("think_s", think_s, length=count)[order],
+            concurrency=concurrency,
+            name=name,
+            source=source,
+            notices=notices,
+        )
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    # facts
+
+    @property
+    def span_s(self) -> float:
+        """Time from the first arrival to the last."""
+        return float(self.arrival_s[-1] - self.arrival_s[0])
+
+    @property
+    def request_rate_per_s(self) -> float:
+        """Arrivals after the first, over the span; infinite when all arrive at once."""
+        return (len(self) - 1) / self.span_s if self.span_s > 0 else float("inf")
+
+    @property
+    def arrival_cv(self) -> float | None:
+        """Coefficient of variation of the gaps between arrivals: 1 for Poisson; None with fewer than two gaps."""
+        gaps_s = np.diff(self.arrival_s)
+        return float(gaps_s.std() / gaps_s.mean()) if len(gaps_s) > 1 and self.span_s > 0 else None
+
+    @property
+    def is_closed_loop(self) -> bool:
+        """Whether any request waits for another's completion rather than for the clock alone."""
+        return self.concurrency is not None or (
+            self.after_request is not None and bool((self.after_request >= 0).any())
+        )
+
+    def block_runs(self, block_tokens: int) -> BlockRuns | None:
+        """Identities of the full blocks of every prompt and its answer; None where no two prompts share anything."""
+        if self.content is None:
+            return None
+        return self.content.block_runs(block_tokens, output_tokens=self.output_tokens)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that can change a simulation: equal workloads, equal fingerprints, on any machine."""
+        digest = hashlib.sha256(repr((len(self), self.concurrency)).encode())
+        columns = [self.arrival_s, self.prompt_tokens, self.output_tokens, self.priority, self.session]
+        columns += [self.after_request, self.think_s]
+        if self.content is not None:
+            content = self.content
+            columns += [content.offsets, content.segment_ids, content.segment_tokens, content.answer_ids]
+        for column in columns:
+            digest.update(b"-" if column is None else column.astype(column.dtype.newbyteorder("<")).tobytes())
+        return digest.hexdigest()
+
+    # parts
+
+    def head(self, count: int) -> Workload:
+        """The first `count` requests, or all of them if there are fewer."""
+        if count < 1:
+            raise InvalidInput(f"the number of requests must be at least 1, not {count}")
+        return self if count >= len(self) else self.take(np.arange(count))
+
+    def between(self, start_s: float, end_s: float) -> Workload:
+        """The requests that arrive from `start_s` until before `end_s`; arrivals keep their clock."""
+        first, last = np.searchsorted(self.arrival_s, [start_s, end_s])
+        if not first < last:
+            raise InvalidInput(
+                f"no request of {self.name} arrives from {start_s:g} s until {end_s:g} s; "
+                f"arrivals run from {self.arrival_s[0]:g} s to {self.arrival_s[-1]:g} s"
+            )
+        return self.take(np.arange(first, last))
+
+    def take(self, rows: IntArray) -> Workload:
+        """The requests `rows`, which must rise. One whose trigger is left out follows the nearest earlier one taken."""
+        rows = np.asarray(rows, dtype=np.int64)
+        return replace(
+            self,
+            arrival_s=self.arrival_s[rows],
+            prompt_tokens=self.prompt_tokens[rows],
+            output_tokens=self.output_tokens[rows],
+            priority=None if self.priority is None else self.priority[rows],
+            content=None if self.content is None else self.content.take(rows),
+            session=None if self.session is None else self.session[rows],
+            after_request=None if self.after_request is None else _relinked(self.after_request, rows),
+            think_s=None if self.think_s is None else self.think_s[rows],
+        )
+
+    def fit_to(self, max_model_len: int, *, how: Literal["drop", "clip"] = "drop") -> Workload:
+        """Only requests of at most `max_model_len` tokens, prompt and output together.
+
+        `drop` leaves longer ones out; `clip` shortens the output to what is left, at least one token, and then
+        the prompt's end. Either says in `notices` how many it touched.
+        """
+        if max_model_len < 2:
+            raise InvalidInput(
+                f"max_model_len must be at least 2 tokens (one of prompt, one of output), not {max_model_len}"
+            )
+        too_long = self.prompt_tokens + self.output_tokens > max_model_len
+        touched = int(too_long.sum())
+        if not touched:
+            return self
+        if how == "clip":
+            prompt_tokens = np.minimum(self.prompt_tokens, max_model_len - 1)
+            return replace(
+                self,
+                prompt_tokens=prompt_tokens,
+                output_tokens=np.minimum(self.output_tokens, max_model_len - prompt_tokens),
+                content=None if self.content is None else self.content.clipped(prompt_tokens),
+                notices=(
+                    *self.notices,
+                    f"{touched:,} of {len(self):,} requests clipped to {max_model_len:,} tokens",
+                ),
+            )
+        if touched == len(self):
+            raise InvalidInput(
+                f"every request of {self.name} is longer than {max_model_len:,} tokens: "
+                f"the shortest has {int((self.prompt_tokens + self.output_tokens).min()):,}"
+            )
+        notice = f"{touched:,} of {len(self):,} requests dropped: longer than {max_model_len:,} tokens"
+        return replace(self.take(np.flatnonzero(~too_long)), notices=(*self.notices, notice))
+
+    # the same, otherwise timed
+
+    def at_rate_factor(self, factor: float) -> Workload:
+        """The same shape at `factor` times the rate: arrivals closer, think times (being people's) as they were."""
+        if not (0 < factor < float("inf")):
+            raise InvalidInput(f"the rate factor must be finite and above 0, not {factor}")
+        return replace(self, arrival_s=self.arrival_s / factor)
+
+    def at_rate(self, requests_per_s: float) -> Workload:
+        """The same shape at `requests_per_s` on average."""
+        if not (0 < requests_per_s < float("inf")):
+            raise InvalidInput(f"the request rate must be finite and above 0, not {requests_per_s}")
+        if self.span_s == 0:
+            raise InvalidInput(
+                f"all requests of {self.name} arrive at once: there is no shape to bring to another rate"
+            )
+        return self.at_rate_factor(requests_per_s / self.request_rate_per_s)
+
+    def time_scaled(self, factor: float) -> Workload:
+        """Every time, thinking included, multiplied by `factor`: a film at 1/`factor` of its speed."""
+        if not (0 < factor < float("inf")):
+            raise InvalidInput(f"the time factor must be finite and above 0, not {factor}")
+        think_s = None if self.think_s is None else self.think_s * factor
+        return replace(self, arrival_s=self.arrival_s * factor, think_s=think_s)
+
+    def from_zero(self) -> Workload:
+        """The first request at 0 s."""
+        return replace(self, arrival_s=self.arrival_s - self.arrival_s[0])
+
+    def all_at_once(self) -> Workload:
+        """Every request at 0 s, in order, as for an infinite request rate."""
+        return replace(self, arrival_s=np.zeros(len(self)))
+
+    def in_closed_loop(self, concurrency: int) -> Workload:
+        """At most `concurrency` requests in flight at the client, each sent as soon as there is room."""
+        return replace(self.all_at_once(), concurrency=concurrency)
+
+    def in_open_loop(self) -> Workload:
+        """Every request at its (nominal) arrival, whatever has completed by then."""
+        return replace(self, after_request=None, think_s=None, concurrency=None)
+
+    def spread_within_ticks(self, tick_s: float) -> Workload:
+        """Requests that share a timestamp spread evenly over the `tick_s` that follow it, in order.
+
+        For traces whose clock ticks coarsely, where simultaneous arrivals are an artefact.
+        """
+        if not (0 < tick_s < float("inf")):
+            raise InvalidInput(f"the tick must be finite and above 0 s, not {tick_s}")
+        ticks, first, members = np.unique(self.arrival_s, return_index=True, return_counts=True)
+        length_s = np.minimum(tick_s, np.diff(ticks, append=np.inf))
+        rank = np.arange(len(self)) - np.repeat(first, members)
+        return replace(self, arrival_s=self.arrival_s + rank * np.repeat(length_s / members, members))
+
+
+def _check_links(workload: Workload) -> None:
+    """Facts between columns; raises InvalidInput."""
+    after, think_s, content = workload.after_request, workload.think_s, workload.content
+    if (after is None) != (think_s is None):
+        raise InvalidInput("after_request and think_s belong together: give both or neither")
+    if after is not None and (after >= np.arange(len(workload))).any():
+        at = int(np.argmax(after >= np.arange(len(workload))))
+        raise InvalidInput(f"after_request of request {at} must be an earlier one, not {int(after[at])}")
+    if content is not None:
+        if len(content) != len(workload):
+            raise InvalidInput(f"content has {len(content)} prompts for {len(workload)} requests")
+        differs = content.prompt_tokens != workload.prompt_tokens
+        if differs.any():
+            at = int(np.argmax(differs))
+            raise InvalidInput(
+                f"content of request {at} has {int(content.prompt_tokens[at])} tokens, "
+                f"its prompt {int(workload.prompt_tokens[at])}"
+            )
+    concurrency = workload.concurrency
+    if concurrency is not None and (
+        isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1
+    ):
+        raise InvalidInput(f"concurrency must be a whole number of at least 1, not {concurrency!r}")
+
+
+def _relinked(after_request: IntArray, rows: IntArray) -> IntArray:
+    """`after_request` of the requests `rows`, renumbered; links through requests left out are followed up."""
+    place = np.full(len(after_request), -1, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    trigger = after_request[rows]
+    while True:
+        lost = (trigger >= 0) & (place[trigger] < 0)
+        if not lost.any():
+            return np.where(trigger < 0, -1, place[trigger])
+        trigger = np.where(lost, after_request[trigger], trigger)
