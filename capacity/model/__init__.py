@@ -1,0 +1,39 @@
+"""Models as data: what their layers are, how many parameters they have, and how their checkpoints are stored."""
+
+from capacity.model.hf_config import from_hf_config, supported_model_types
+from capacity.model.presets import load_model, model_names
+from capacity.model.spec import (
+    Attention,
+    DenseFeedForward,
+    FeedForward,
+    KvCacheGroup,
+    LatentAttention,
+    LayerGroup,
+    LinearAttention,
+    Mixer,
+    ModelSpec,
+    MoEFeedForward,
+    ParameterPart,
+    Sharding,
+    SparseIndexer,
+)
+
+__all__ = [
+    "Attention",
+    "DenseFeedForward",
+    "FeedForward",
+    "KvCacheGroup",
+    "LatentAttention",
+    "LayerGroup",
+    "LinearAttention",
+    "Mixer",
+    "MoEFeedForward",
+    "ModelSpec",
+    "ParameterPart",
+    "Sharding",
+    "SparseIndexer",
+    "from_hf_config",
+    "load_model",
+    "model_names",
+    "supported_model_types",
+]

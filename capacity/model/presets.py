@@ -1,0 +1,121 @@
+"""Models by name: bundled presets (data), a `config.json` or its folder, or a download when asked."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from capacity.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.model.fields import Fields, parse_json_object, read_json_object
+from capacity.model.hf_config import from_hf_config
+from capacity.model.spec import ModelSpec
+
+_PRESETS = Path(__file__).parent / "presets"
+
+
+def model_names() -> tuple[str, ...]:
+    """Names of the bundled presets."""
+    return tuple(_index())
+
+
+def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec:
+    """The model of this preset name, alias or Hugging Face id, or of a `config.json` or the folder that holds it.
+
+    With `download`, an `org/name` that is no preset is fetched through huggingface_hub: its `config.json`
+    only, which is parsed as JSON, never run. Raises UnknownName, MalformedFile, UnsupportedModel.
+    """
+    name = str(name_or_path)
+    preset = _aliases().get(_normal(name))
+    if preset is not None:
+        return _load_preset(preset)
+    path = Path(name).expanduser()
+    if path.is_dir() or path.suffix == ".json" or path.is_file():
+        return _load_path(path)
+    if name.count("/") != 1 or name.startswith((".", "/", "~")) or not all(name.split("/")):
+        raise UnknownName("model", name, model_names(), aliases=_aliases())
+    if not download:
+        message = f"no model preset {name!r}, and no such file. To fetch its config.json from the Hugging Face hub, "
+        raise InvalidInput(f"{message}use --download (download=True).{_suggestion(name)}")
+    return _load_path(_downloaded(name), hf_id=name)
+
+
+def _load_preset(name: str) -> ModelSpec:
+    path = _PRESETS / f"{name}.json"
+    preset = read_json_object(path)
+    return from_hf_config(
+        preset["config"],
+        name=name,
+        hf_id=preset["hf_id"],
+        source=f"{preset['source']}, {preset['date']}",
+        origin=str(path),
+    )
+
+
+def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:
+    file = path / "config.json" if path.is_dir() else path
+    config = read_json_object(file)
+    beside = file.parent / "hf_quant_config.json"
+    quantization = read_json_object(beside) if beside.is_file() else None
+    stated = config.get("_name_or_path")
+    name = hf_id.split("/")[-1].lower() if hf_id else _file_name(file, stated)
+    return from_hf_config(
+        config, name=name, hf_id=hf_id, hf_quant_config=quantization, source=str(file), origin=str(file)
+    )
+
+
+def _file_name(file: Path, stated: object) -> str:
+    if isinstance(stated, str) and stated.strip("/"):
+        return stated.strip("/").split("/")[-1].lower()
+    return (file.resolve().parent.name if file.name == "config.json" else file.stem).lower()
+
+
+def _downloaded(hf_id: str) -> Path:
+    """The folder of the hub's cache with this model's `config.json` (and `hf_quant_config.json` if it has one)."""
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError
+    except ImportError:
+        raise InvalidInput("--download needs huggingface_hub: pip install 'llm-capacity[hub]'") from None
+    try:
+        config = Path(hf_hub_download(hf_id, "config.json"))
+    except Exception as error:  # the hub's client raises many kinds, its transport more
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InvalidInput(f"cannot download {hf_id!r}: {reason}") from None
+    try:
+        hf_hub_download(hf_id, "hf_quant_config.json")
+    except EntryNotFoundError:
+        pass
+    except Exception as error:
+        raise InvalidInput(
+            f"cannot download {hf_id!r} hf_quant_config.json: {type(error).__name__}"
+        ) from None
+    return config
+
+
+def _suggestion(name: str) -> str:
+    near = UnknownName("model", name, model_names(), aliases=_aliases()).suggestions
+    return f" Or did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+
+
+def _normal(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+@cache
+def _index() -> dict[str, list[str]]:
+    """Preset name -> Hugging Face ids and other spellings."""
+    found: dict[str, list[str]] = json.loads((_PRESETS / "index.json").read_bytes())
+    return found
+
+
+@cache
+def _aliases() -> dict[str, str]:
+    """Every accepted spelling, normalized -> preset name. A Hugging Face id is also found without its owner."""
+    spellings: dict[str, str] = {}
+    for name, others in _index().items():
+        for spelling in (name, *others):
+            spellings.setdefault(_normal(spelling), name)
+            spellings.setdefault(_normal(spelling.split("/")[-1]), name)
+    return spellings
