@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from capacity.coefficients import StepCoefficients
 from capacity.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.spec import Spec
 
@@ -78,7 +79,7 @@ class HardwareProfile(Spec):
     pcie: Link
     inter_node: Link
     provenance: dict[str, Provenance]
-    step_time: dict[str, Any] | None = None
+    step_time: StepCoefficients | None = None
 
     def link_for(self, ranks: int) -> Link:
         """The slowest link that a group of `ranks` GPUs crosses when packed as densely as can be."""
@@ -150,7 +151,8 @@ def dump_profile(profile: HardwareProfile) -> str:
             lines.append(f"{_key(member)} = {text}")
         sections.append("\n".join(lines))
     if profile.step_time is not None:
-        sections.extend(_table_sections("step_time", _step_time_document(profile.step_time)))
+        document = profile.step_time.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        sections.extend(_table_sections("step_time", document))
     return "\n\n".join(sections) + "\n"
 
 
@@ -163,13 +165,6 @@ def _source_keys(profile: HardwareProfile) -> dict[str, str]:
             taken = sum(key.split("-")[0] == origin.basis for key in keys.values())
             keys[origin.source] = origin.basis if not taken else f"{origin.basis}-{taken + 1}"
     return keys
-
-
-def _step_time_document(step_time: Any) -> dict[str, Any]:
-    if isinstance(step_time, dict):
-        return step_time
-    document: dict[str, Any] = step_time.model_dump(mode="json", exclude_none=True)
-    return document
 
 
 @lru_cache(maxsize=64)
