@@ -11,6 +11,7 @@ from capacity.workload.arrivals import (
     on_off,
 )
 from capacity.workload.content import BlockRuns, PromptContent
+from capacity.workload.export import guarded_cell, write_csv, write_timed_trace
 from capacity.workload.lengths import (
     EmpiricalLengths,
     FixedLengths,
@@ -21,6 +22,7 @@ from capacity.workload.lengths import (
     rank_correlated,
 )
 from capacity.workload.randomness import random_stream
+from capacity.workload.slo import Slo, good_requests, parse_slos
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, random_requests, synthetic
 from capacity.workload.traces import read_trace
 from capacity.workload.workload import Workload
@@ -39,16 +41,22 @@ __all__ = [
     "RampUpArrivals",
     "RandomOnOffArrivals",
     "SharedPrefixes",
+    "Slo",
     "SteadyArrivals",
     "ThinkTime",
     "UniformLengths",
     "Workload",
     "conversations",
     "diurnal",
+    "good_requests",
+    "guarded_cell",
     "on_off",
+    "parse_slos",
     "random_requests",
     "random_stream",
     "rank_correlated",
     "read_trace",
     "synthetic",
+    "write_csv",
+    "write_timed_trace",
 ]

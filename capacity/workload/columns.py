@@ -14,16 +14,20 @@ IntArray = npt.NDArray[np.int64]
 
 # Longest prompt or answer that is taken for real; the longest context window on sale in 2026 is 10 M tokens.
 MAX_REQUEST_TOKENS = 2**24
+MAX_TIME_S = 1e9  # thirty years: a later arrival is a mistaken unit
 
 
-def float_column(name: str, values: object, *, length: int | None = None, minimum: float = 0.0) -> FloatArray:
-    """A finite float64 column that is nowhere below `minimum`; raises InvalidInput."""
+def float_column(
+    name: str, values: object, *, length: int | None = None, minimum: float = 0.0, maximum: float = np.inf
+) -> FloatArray:
+    """A finite float64 column from `minimum` to `maximum`; raises InvalidInput."""
     raw = _vector(name, values, length)
     if raw.dtype.kind not in "iuf":
         raise InvalidInput(f"{name} must be numbers, not {raw.dtype}")
     column = raw.astype(np.float64)
     _refuse(name, column, ~np.isfinite(column), "is not finite")
     _refuse(name, column, column < minimum, f"is below {minimum:g}")
+    _refuse(name, column, column > maximum, f"is above {maximum:g}")
     return _frozen(column)
 
 

@@ -110,12 +110,15 @@ class PromptContent:
             answer_ids=self.answer_ids,
         )
 
-    def block_runs(self, block_tokens: int, *, output_tokens: IntArray | None = None) -> BlockRuns:
+    def block_runs(
+        self, block_tokens: int, *, output_tokens: IntArray | None = None, partial: bool = False
+    ) -> BlockRuns:
         """Identities of the full blocks of `block_tokens` tokens of every prompt.
 
         With `output_tokens`, blocks reach on over the answer, as an engine's cache does while it decodes.
+        With `partial`, an unfilled last block has an identity too: that of its tokens so far.
         """
-        return _block_runs(self, block_tokens, output_tokens)
+        return _block_runs(self, block_tokens, output_tokens, partial=partial)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,7 +126,7 @@ class BlockRuns:
     """Chained block identities: equal ids mean equal tokens from the first block of the prompt through this one.
 
     Request i has the runs `offsets[i]:offsets[i + 1]`; run r is the blocks `first_ids[r], first_ids[r] + 1, ...`,
-    `counts[r]` of them. Only full blocks have an identity.
+    `counts[r]` of them. Only full blocks have an identity, unless partial ones were asked for.
     """
 
     block_tokens: int
@@ -148,7 +151,9 @@ def fresh_ids(used: Iterable[int] | IntArray, count: int) -> IntArray:
     return np.arange(first, first + count, dtype=np.int64)
 
 
-def _block_runs(content: PromptContent, block_tokens: int, output_tokens: IntArray | None) -> BlockRuns:
+def _block_runs(
+    content: PromptContent, block_tokens: int, output_tokens: IntArray | None, *, partial: bool
+) -> BlockRuns:
     if not 1 <= block_tokens <= MAX_REQUEST_TOKENS:
         raise InvalidInput(f"block_tokens must be from 1 to {MAX_REQUEST_TOKENS}, not {block_tokens}")
     numbers: dict[tuple[int, object, int], int] = {}
@@ -164,7 +169,7 @@ def _block_runs(content: PromptContent, block_tokens: int, output_tokens: IntArr
         segments = list(zip(ids[begin:end], tokens[begin:end]))
         if answer_tokens[request]:
             segments.append((answers[request], answer_tokens[request]))
-        for first, count in _runs_of_segments(segments, block_tokens, numbers):
+        for first, count in _runs_of_segments(segments, block_tokens, numbers, partial=partial):
             firsts.append(first)
             counts.append(count)
         offsets.append(len(firsts))
@@ -177,7 +182,11 @@ def _block_runs(content: PromptContent, block_tokens: int, output_tokens: IntArr
 
 
 def _runs_of_segments(
-    segments: list[tuple[int, int]], block_tokens: int, numbers: dict[tuple[int, object, int], int]
+    segments: list[tuple[int, int]],
+    block_tokens: int,
+    numbers: dict[tuple[int, object, int], int],
+    *,
+    partial: bool,
 ) -> list[tuple[int, int]]:
     """Runs of one token sequence. A run's number is that of (block before it, text, where in the text it begins)."""
     runs: list[tuple[int, int]] = []
@@ -205,4 +214,7 @@ def _runs_of_segments(
             open_pieces = [(text, rest)]
             open_start = start + blocks * block_tokens
             missing = block_tokens - rest
+    if partial and missing:
+        number = numbers.setdefault((parent, tuple(open_pieces), open_start), len(numbers))
+        runs.append((number << RUN_BITS, 1))
     return runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -163,7 +163,7 @@ def conversations(
     opens[first] = True
     think_s = np.where(opens, 0.0, think_time.draw_s(requests, random_stream(seed, "thinking")))
     session = np.repeat(np.arange(num_sessions), turns_of)
-    by_time = Workload.sorted(
+    return Workload.sorted(
         arrival_s=np.repeat(starts_s, turns_of) + _running_sums(think_s, first, turns_of),
         prompt_tokens=system_prompt_tokens + _running_sums(asked + answered, first, turns_of) - answered,
         output_tokens=answered,
@@ -172,8 +172,8 @@ def conversations(
         after_request=np.where(opens, -1, np.arange(requests) - 1),
         think_s=think_s,
         name=name,
+        remark=False,
     )
-    return replace(by_time, notices=())  # sorting sessions into one another is no remark
 
 
 def _running_sums(values: npt.NDArray[Any], first: IntArray, counts: IntArray) -> npt.NDArray[Any]:

@@ -12,10 +12,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from capacity.workload.columns import FloatArray, IntArray
-from capacity.workload.trace_lines import TraceLines, number, seconds, shown, token_count
+from capacity.workload.trace_lines import TraceLines, from_first, number, seconds, shown, token_count
 from capacity.workload.workload import Workload
-
-EPOCH_LIKE_S = 1e8  # a first arrival three years in is a calendar time, not a time since the run's start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +62,8 @@ BURSTGPT = CsvSchema(
     skip_empty_answers=True,
 )
 CSV_SCHEMAS = (PLAIN, AZURE, BURSTGPT)
+
+_FIRST_YEAR, _LAST_YEAR = 1971, 2099  # of nanoseconds since 1970 whose differences hold in 64 bits
 
 _CALENDAR = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:?[0-9]{2})?"
@@ -156,10 +156,7 @@ class _Columns:
             prompt_tokens = self._tokens(prompt_name, row[prompt])
             if prompt_tokens == 0:
                 lines.refuse(f"{prompt_name} {shown(row[prompt])} must be at least 1 token")
-            try:
-                self.arrivals.append(clock(lines, arrival_name, row[arrival]))  # type: ignore[arg-type]
-            except OverflowError:
-                lines.refuse(f"{arrival_name} {shown(row[arrival])} is too far from our time")
+            self.arrivals.append(clock(lines, arrival_name, row[arrival]))  # type: ignore[arg-type]
             self.prompt_tokens.append(prompt_tokens)
             self.output_tokens.append(answer_tokens)
             if self.session is not None or self.optional:
@@ -210,12 +207,7 @@ class _Columns:
             since_first_s: FloatArray = (arrival_ns - arrival_ns.min()) / 1e9
             return since_first_s
         arrival_s = np.frombuffer(self.arrivals, dtype=np.float64)
-        first_s = float(arrival_s.min())
-        if not self.schema.from_first and first_s < EPOCH_LIKE_S:
-            return arrival_s
-        if not self.schema.from_first:
-            notices.append(f"arrivals count from the first request, which is at {first_s:.0f} s")
-        return arrival_s - first_s
+        return arrival_s - arrival_s.min() if self.schema.from_first else from_first(arrival_s, notices)
 
     def _optional(self, column: str) -> FloatArray | None:
         return np.frombuffer(self.optional[column], dtype=np.float64) if column in self.optional else None
@@ -240,6 +232,8 @@ class CalendarClock:
             except ValueError as error:
                 lines.refuse(f"{field} {shown(text)} is no time: {error}")
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+                lines.refuse(f"{field} {shown(text)} is not between the years {_FIRST_YEAR} and {_LAST_YEAR}")
             minute_ns = self._minutes[day, minute, zone] = int(moment.timestamp()) * 1_000_000_000
         if int(second) > 59:
             lines.refuse(f"{field} {shown(text)} is no time: second must be in 0..59")

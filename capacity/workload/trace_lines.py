@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from typing import IO, NoReturn
 
 from capacity.errors import MalformedFile
-from capacity.workload.columns import MAX_REQUEST_TOKENS
+from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray
 
 MAX_LINE_CHARACTERS = 16 * 2**20
 MAX_FILE_CHARACTERS = 4 * 2**30  # after decompression
 MAX_ROWS = 10_000_000
+MAX_CLOCK_S = 1e10  # seconds since 1970 reach it in the year 2286
+EPOCH_LIKE_S = 1e8  # a first arrival three years in is a calendar time, not a time since the run's start
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -134,7 +136,18 @@ def seconds(lines: TraceLines, field: str, text: str) -> float:
     value = number(lines, field, text)
     if value < 0:
         lines.refuse(f"{field} {shown(text.strip())} is negative; times run from 0")
+    if value > MAX_CLOCK_S:
+        lines.refuse(f"{field} {shown(text.strip())} is too far from our time: beyond {MAX_CLOCK_S:g} s")
     return value
+
+
+def from_first(arrival_s: FloatArray, notices: list[str]) -> FloatArray:
+    """Arrivals as they are, or, where they must be calendar times, counted from the first with a notice."""
+    first_s = float(arrival_s.min())
+    if first_s < EPOCH_LIKE_S:
+        return arrival_s
+    notices.append(f"arrivals count from the first request, which is at {first_s:.0f} s")
+    return arrival_s - first_s
 
 
 def _buffered(stream: IO[bytes]) -> io.BufferedReader:

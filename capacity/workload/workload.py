@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from capacity.errors import InvalidInput
-from capacity.workload.columns import FloatArray, IntArray, float_column, int_column, token_column
+from capacity.workload.columns import MAX_TIME_S, FloatArray, IntArray, float_column, int_column, token_column
 from capacity.workload.content import BlockRuns, PromptContent
 
 
@@ -42,7 +42,7 @@ class Workload:
     notices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        arrival_s = float_column("arrival_s", self.arrival_s)
+        arrival_s = float_column("arrival_s", self.arrival_s, maximum=MAX_TIME_S)
         count = len(arrival_s)
         if count == 0:
             raise InvalidInput(f"{self.name} has no requests; at least one is needed")
@@ -66,7 +66,7 @@ class Workload:
                 "after_request", self.after_request, length=count, minimum=-1
             )
         if self.think_s is not None:
-            columns["think_s"] = float_column("think_s", self.think_s, length=count)
+            columns["think_s"] = float_column("think_s", self.think_s, length=count, maximum=MAX_TIME_S)
         for column, values in columns.items():
             object.__setattr__(self, column, values)
         _check_links(self)
@@ -87,8 +87,9 @@ class Workload:
         name: str = "workload",
         source: str | None = None,
         notices: tuple[str, ...] = (),
+        remark: bool = True,
     ) -> Workload:
-        """A workload from arrivals in any order: sorted, equal arrivals kept in order, with a notice if any moved."""
+        """A workload from arrivals in any order: sorted, equal arrivals kept in order, with a remark if any moved."""
         unsorted = float_column("arrival_s", arrival_s)
         count = len(unsorted)
         order = np.argsort(unsorted, kind="stable")
@@ -108,7 +109,7 @@ class Workload:
             if (after >= count).any():
                 raise InvalidInput(f"after_request names request {int(after.max())} of {count}")
             after = np.where(after[order] < 0, -1, place[after[order]])
-        if moved:
+        if moved and remark:
             notices = (*notices, f"arrivals were not in order: sorted, {moved:,} of {count:,} requests moved")
         return cls(
             arrival_s=unsorted[order],

@@ -1,0 +1,142 @@
+"""Service levels: what latency a request, or a percentile of all requests, is owed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.errors import InvalidInput, UnknownName
+from capacity.workload.columns import FloatArray
+
+SloMetric = Literal["ttft", "tpot", "itl", "e2el"]
+_ALIASES = {"e2e": "e2el", "e2e_latency": "e2el", "latency": "e2el"}
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+_GOODPUT_UNIT_S = 1e-3  # of a bare number, as in vLLM's --goodput
+_FORM = "write it as ttft:p95:500ms, or ttft:500 for 500 ms of every request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """One limit: of a percentile over all requests, or, without one, of each request by itself.
+
+    Limits are inclusive, as in `vllm bench serve --goodput`.
+    """
+
+    metric: SloMetric
+    limit_s: float
+    percentile: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.metric not in get_args(SloMetric):
+            raise UnknownName("latency metric", str(self.metric), get_args(SloMetric), aliases=_ALIASES)
+        if not 0 < self.limit_s < math.inf:
+            raise InvalidInput(f"the {self.metric} limit must be finite and above 0 s, not {self.limit_s}")
+        if self.percentile is not None and not 0 < self.percentile <= 100:
+            raise InvalidInput(
+                f"the {self.metric} percentile must be above 0 and at most 100, not {self.percentile}"
+            )
+        if self.percentile is None and self.metric == "itl":
+            raise InvalidInput(
+                "itl is a limit on gaps, not on requests: give it a percentile, as in itl:p99:50ms"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Slo:
+        """`metric:pNN:time` or vLLM's `metric:milliseconds`; times in us, ms, s or min, bare numbers in ms."""
+        parts = [part.strip() for part in text.strip().lower().split(":")]
+        if len(parts) not in (2, 3):
+            raise InvalidInput(f"SLO {text!r} has {len(parts)} parts; {_FORM}")
+        metric = _ALIASES.get(parts[0], parts[0])
+        if metric not in get_args(SloMetric):
+            raise UnknownName("latency metric", parts[0], get_args(SloMetric), aliases=_ALIASES)
+        percentile = _percentile(text, parts[1]) if len(parts) == 3 else None
+        return cls(metric=cast(SloMetric, metric), limit_s=_limit_s(text, parts[-1]), percentile=percentile)
+
+    def __str__(self) -> str:
+        limit = f"{self.limit_s:g}s" if self.limit_s >= 1 else f"{self.limit_s * 1e3:g}ms"
+        return (
+            f"{self.metric}:{limit}"
+            if self.percentile is None
+            else f"{self.metric}:p{self.percentile:g}:{limit}"
+        )
+
+    def attained_by(self, value_s: float | None) -> bool:
+        """Whether one value, a request's or a percentile's, is within the limit.
+
+        None attains a TPOT or ITL limit (an answer of one token has no gap, and counts as 0 in vLLM's goodput) and
+        no other (a request without a first token has failed). NaN attains nothing.
+        """
+        if value_s is None:
+            return self.metric in ("tpot", "itl")
+        return value_s <= self.limit_s
+
+    def value_s(self, values_s: npt.ArrayLike) -> float | None:
+        """This SLO's percentile of `values_s`, linearly interpolated as vLLM's report is; None of no values."""
+        if self.percentile is None:
+            raise InvalidInput(f"{self} is owed to every request: it has no percentile to compute")
+        values = np.asarray(values_s, dtype=np.float64)
+        return float(np.percentile(values, self.percentile)) if values.size else None
+
+
+def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
+    """SLOs from flags: several flags, or several in one, separated by spaces or commas; the same twice is refused."""
+    words = [
+        word
+        for text in ([texts] if isinstance(texts, str) else texts)
+        for word in re.split(r"[\s,]+", text)
+        if word
+    ]
+    slos = tuple(Slo.parse(word) for word in words)
+    seen: dict[tuple[str, float | None], Slo] = {}
+    for slo in slos:
+        other = seen.setdefault((slo.metric, slo.percentile), slo)
+        if other is not slo:
+            raise InvalidInput(f"{other} and {slo} limit the same thing; give one of them")
+    return slos
+
+
+def good_requests(slos: Iterable[Slo], latencies_s: Mapping[str, npt.ArrayLike]) -> npt.NDArray[np.bool_]:
+    """Which requests meet every per-request limit of `slos`: goodput is their number over the duration.
+
+    `latencies_s` holds an array for each metric that a limit names: ttft, tpot, e2el. NaN in tpot stands for an
+    answer of one token, which counts as 0; NaN elsewhere is a failed request, which is not good.
+    """
+    columns = {metric: np.asarray(values, dtype=np.float64) for metric, values in latencies_s.items()}
+    if not columns:
+        raise InvalidInput("goodput needs the latencies of the requests")
+    good = np.ones(len(next(iter(columns.values()))), dtype=bool)
+    for slo in slos:
+        if slo.percentile is None:
+            good &= _within(columns, slo)
+    return good
+
+
+def _within(columns: Mapping[str, FloatArray], slo: Slo) -> npt.NDArray[np.bool_]:
+    if slo.metric not in columns:
+        raise InvalidInput(f"{slo} needs the {slo.metric} of every request; given are {', '.join(columns)}")
+    values = columns[slo.metric]
+    within: npt.NDArray[np.bool_] = values <= slo.limit_s
+    return within | np.isnan(values) if slo.metric == "tpot" else within
+
+
+def _percentile(text: str, part: str) -> float:
+    if part == "median":
+        return 50.0
+    match = re.fullmatch(r"p([0-9]+(?:\.[0-9]+)?)", part)
+    if match is None:
+        raise InvalidInput(f"SLO {text!r}: {part!r} is no percentile; {_FORM}")
+    return float(match[1])
+
+
+def _limit_s(text: str, part: str) -> float:
+    match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)(us|ms|s|min)?", part)
+    if match is None:
+        raise InvalidInput(f"SLO {text!r}: {part!r} is no time above 0; {_FORM}")
+    unit_s = _UNITS_S[match[2]] if match[2] else _GOODPUT_UNIT_S
+    return float(match[1]) * unit_s
