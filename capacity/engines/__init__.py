@@ -46,7 +46,8 @@ class LimitRule(Spec):
 
 
 class ExpertPadding(Spec):
-    """Expert matrices of `weight_format` are stored with their dimensions, per GPU, rounded up."""
+    """Expert matrices of `weight_format` are stored padded: the intermediate width of each GPU, and the hidden
+    dimension of the packed values (not of their scales)."""
 
     weight_format: str
     hidden_multiple: Count
@@ -68,9 +69,10 @@ class EngineSpec(Spec):
     `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
     `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
 
-    Memory. `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
+    Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
+    `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
     after weights, activations and non-torch is KV. `fraction_of_free`: KV takes that fraction of what is free
-    after loading. `sglang_static`: weights and KV take a fraction that is computed from the limits.
+    after loading. `sglang_static`: weights and KV take a fraction that is computed from the limits, see `capacity.memory`.
     `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU.
     `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
     the widest layer, see `capacity.memory`. `graph_bytes_*`: CUDA graphs; `graphs_in_budget`: whether the
@@ -87,6 +89,7 @@ class EngineSpec(Spec):
     block_size: Count
     mla_block_size: Count
     paged: bool
+    window_aware_kv: bool
     chunked_prefill: bool
     prefix_caching: bool
     async_scheduling: bool

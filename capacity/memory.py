@@ -1,0 +1,795 @@
+"""Whether a model fits, and what is left for its KV cache: vLLM's own accounting, per GPU.
+
+    requested = ceil(total x gpu_memory_utilization)
+    KV cache  = requested - weights - activation peak - non-torch [- CUDA-graph estimate]
+    blocks    = KV cache // bytes of one block, the fewest over all GPUs; one of them is the null block
+
+`kv_capacity_tokens` is what the engine's log prints. Models that mix full attention with windows or linear
+layers are counted as vLLM's hybrid KV manager does: layers in groups of equal size, every group with its own
+block table, all drawing from one pool. Sources: vLLM 0.33.0, v1/core/kv_cache_utils.py and
+v1/worker/gpu_worker.py, 2026-11; constants stand in `capacity/engines/*.toml`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from capacity.engines import EngineSpec, ExpertPadding
+from capacity.errors import DoesNotFit, InvalidInput
+from capacity.hardware import HardwareProfile
+from capacity.model.spec import DenseFeedForward, KvCacheGroup, ModelSpec, MoEFeedForward, ParameterPart
+from capacity.quantization import QuantizationScheme, scheme_for
+
+GIB = 2**30
+MIB = 2**20
+VOCABULARY_PADDING = 64  # vLLM pads embedding and LM head to this: vocab_parallel_embedding.py
+HALF_BYTES = 2  # of an activation, 16 bit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """Memory of the fullest GPU, in bytes, and what its KV cache holds.
+
+    usable = weights + activations + overhead + KV cache. `kv_capacity_blocks` counts the null block, as the
+    engine's log does; `max_concurrency` is at `max_model_len`; `max_context_tokens` is the longest request that
+    fits alone, at most the model's. `reason` says why it does not fit, with a way out.
+    """
+
+    total_bytes: int
+    usable_bytes: int
+    weights_bytes: int
+    activations_bytes: int
+    nontorch_bytes: int
+    graph_bytes: int
+    overhead_bytes: int
+    kv_cache_bytes: int
+    kv_bytes_per_token: int
+    kv_window_bytes_per_token: int
+    linear_state_bytes_per_request: int
+    kv_block_tokens: int
+    kv_block_bytes: int
+    kv_groups: int
+    kv_capacity_blocks: int
+    kv_capacity_tokens: int
+    max_context_tokens: int
+    max_concurrency: float
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: float
+    kv_cache_dtype: str
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    fits: bool
+    reason: str | None
+    warnings: tuple[str, ...]
+
+    @property
+    def num_gpus(self) -> int:
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    @property
+    def needed_bytes(self) -> int:
+        """Of the fullest GPU, without any KV cache."""
+        return self.weights_bytes + self.activations_bytes + self.overhead_bytes
+
+    def require_fit(self) -> MemoryPlan:
+        """This plan, or DoesNotFit with its reason."""
+        if not self.fits:
+            raise DoesNotFit(
+                self.reason or "does not fit", needed_bytes=self.needed_bytes, usable_bytes=self.usable_bytes
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvLayout:
+    """How the KV blocks of one GPU are laid out.
+
+    One block id stands for `block_bytes` over the layers of one group; a request needs blocks in each of
+    `full_groups` for all of its tokens, in each of the `window_groups` (a cap on tokens each) for its window,
+    and one in each of `state_groups`.
+    """
+
+    block_tokens: int
+    block_bytes: int
+    full_groups: int
+    window_groups: tuple[int, ...]
+    state_groups: int
+
+    @property
+    def groups(self) -> int:
+        return self.full_groups + len(self.window_groups) + self.state_groups
+
+    def blocks_of_request(self, tokens: int) -> int:
+        """Blocks that one request of `tokens` may hold at once."""
+        whole = math.ceil(tokens / self.block_tokens)
+        windows = sum(min(whole, math.ceil(cap / self.block_tokens) + 1) for cap in self.window_groups)
+        return self.full_groups * whole + windows + self.state_groups
+
+    def capacity_tokens(self, blocks: int) -> int:
+        """What vLLM's log prints as the KV cache size."""
+        return blocks // self.groups * self.block_tokens if self.groups else 0
+
+    def longest_request(self, blocks: int, limit: int) -> int:
+        """The most tokens, up to `limit`, of a request that fits in `blocks`."""
+        if self.blocks_of_request(limit) <= blocks:
+            return limit
+        low, high = 0, limit
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.blocks_of_request(middle) <= blocks else (low, middle)
+        return low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setup:
+    """A memory question with every default filled in."""
+
+    model: ModelSpec
+    profile: HardwareProfile
+    engine: EngineSpec
+    scheme: QuantizationScheme
+    kv_cache_dtype: str
+    tp: int
+    pp: int
+    expert_parallel: bool
+    max_model_len: int
+    utilization: float
+    utilization_is_default: bool
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    enforce_eager: bool
+    weights_bytes: int | None
+    activations_bytes: int | None
+    nontorch_bytes: int | None
+    num_gpu_blocks_override: int | None
+
+
+def memory_plan(
+    model: ModelSpec,
+    profile: HardwareProfile,
+    engine: EngineSpec,
+    *,
+    scheme: QuantizationScheme | None = None,
+    kv_cache_dtype: str = "auto",
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    expert_parallel: bool = False,
+    max_model_len: int | None = None,
+    gpu_memory_utilization: float | None = None,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    block_size: int | None = None,
+    enforce_eager: bool = False,
+    num_gpu_blocks_override: int | None = None,
+    weights_bytes: int | None = None,
+    activations_bytes: int | None = None,
+    nontorch_bytes: int | None = None,
+) -> MemoryPlan:
+    """Memory of one engine: fits or not, why, and the KV cache that is left.
+
+    None means the engine's default. `weights_bytes`, `activations_bytes` and `nontorch_bytes` (per GPU) replace
+    the computed figures by those of a log. Raises InvalidInput for parallelism that cannot be (TP that does not
+    divide heads, PP above the layers) and for limits that the engine refuses; not fitting is not an error here
+    (`fits`, `reason`; `require_fit` raises).
+    """
+    limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
+    stored = scheme if scheme is not None else model.checkpoint
+    dtype = kv_cache_dtype if kv_cache_dtype != "auto" else (stored.kv_cache_dtype or "auto")
+    length = max_model_len if max_model_len is not None else model.max_position_embeddings
+    sequences = max_num_seqs
+    if sequences is None:
+        sequences = min(limits.max_num_seqs, max_num_batched_tokens or limits.max_num_seqs)
+    latent = model.attention_kind == "mla"
+    setup = _Setup(
+        model=model,
+        profile=profile,
+        engine=engine,
+        scheme=stored,
+        kv_cache_dtype=dtype,
+        tp=tensor_parallel_size,
+        pp=pipeline_parallel_size,
+        expert_parallel=expert_parallel and model.is_moe,
+        max_model_len=length,
+        utilization=engine.gpu_memory_utilization
+        if gpu_memory_utilization is None
+        else gpu_memory_utilization,
+        utilization_is_default=gpu_memory_utilization is None,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=_token_budget(
+            max_num_batched_tokens, limits.max_num_batched_tokens, sequences, length
+        ),
+        block_size=block_size or (engine.mla_block_size if latent else engine.block_size),
+        enforce_eager=enforce_eager,
+        weights_bytes=weights_bytes,
+        activations_bytes=activations_bytes,
+        nontorch_bytes=nontorch_bytes,
+        num_gpu_blocks_override=num_gpu_blocks_override,
+    )
+    _check(setup)
+    return _plan(setup)
+
+
+def smallest_tensor_parallel_size(
+    model: ModelSpec, profile: HardwareProfile, engine: EngineSpec, **settings: Any
+) -> int | None:
+    """The least TP, within the scale-up domain or the node, at which the model fits; None where none does.
+
+    `settings` are those of `memory_plan`, without `tensor_parallel_size`.
+    """
+    most = max(profile.scale_up.domain_gpus, profile.gpus_per_node)
+    for size in tensor_parallel_sizes(model, most):
+        if memory_plan(model, profile, engine, tensor_parallel_size=size, **settings).fits:
+            return size
+    return None
+
+
+def tensor_parallel_sizes(model: ModelSpec, most: int) -> tuple[int, ...]:
+    """The TP sizes up to `most` that divide the model's heads and widths."""
+    return tuple(size for size in range(1, most + 1) if _indivisible(model, size) is None)
+
+
+def _token_budget(asked: int | None, default: int, sequences: int, length: int) -> int:
+    """vLLM caps its default at max_num_seqs x max_model_len, and keeps it at least max_num_seqs."""
+    if asked is not None:
+        return asked
+    return max(min(default, sequences * length), sequences)
+
+
+# checks
+
+
+def _check(setup: _Setup) -> None:
+    model, tp, pp = setup.model, setup.tp, setup.pp
+    if tp < 1 or pp < 1:
+        raise InvalidInput(f"parallel sizes are {tp} (tensor) and {pp} (pipeline); both must be at least 1")
+    problem = _indivisible(model, tp)
+    if problem is not None:
+        fitting = ", ".join(str(size) for size in tensor_parallel_sizes(model, max(tp, 8)))
+        raise InvalidInput(
+            f"--tensor-parallel-size {tp} does not divide {problem} of {model.name}; use {fitting}"
+        )
+    if pp > model.num_layers:
+        raise InvalidInput(
+            f"--pipeline-parallel-size {pp} exceeds the {model.num_layers} layers of {model.name}; "
+            f"use at most {model.num_layers}"
+        )
+    if setup.max_model_len < 1 or setup.max_num_seqs < 1 or setup.block_size < 1:
+        raise InvalidInput("max_model_len, max_num_seqs and block_size must be at least 1")
+    if setup.max_model_len > model.max_position_embeddings:
+        raise InvalidInput(
+            f"--max-model-len {setup.max_model_len} exceeds the {model.max_position_embeddings} positions of "
+            f"{model.name}; use at most {model.max_position_embeddings}"
+        )
+    if setup.max_num_batched_tokens < setup.max_num_seqs:
+        raise InvalidInput(
+            f"--max-num-batched-tokens {setup.max_num_batched_tokens} is less than --max-num-seqs "
+            f"{setup.max_num_seqs}; raise the one or lower the other"
+        )
+    if not 0 < setup.utilization <= 1:
+        raise InvalidInput(f"--gpu-memory-utilization {setup.utilization} is not in (0, 1]")
+
+
+def _indivisible(model: ModelSpec, tp: int) -> str | None:
+    """What `tp` does not divide, in words; None where it divides everything that an engine splits."""
+    for group in model.layer_groups:
+        mixer, feed_forward = group.mixer, group.feed_forward
+        if mixer.kind == "linear":
+            heads, kv_heads = mixer.num_kv_heads, mixer.num_kv_heads
+        else:
+            heads, kv_heads = mixer.num_heads, mixer.num_kv_heads
+        if heads % tp:
+            return f"the {heads} attention heads"
+        if kv_heads % tp and tp % kv_heads:
+            return f"the {kv_heads} KV heads"
+        if isinstance(feed_forward, DenseFeedForward) and feed_forward.intermediate_size % tp:
+            return f"the feed-forward width {feed_forward.intermediate_size}"
+    return None
+
+
+def _warnings(setup: _Setup) -> tuple[str, ...]:
+    profile, tp = setup.profile, setup.tp
+    found = list(setup.engine.notes)
+    if tp > profile.scale_up.domain_gpus:
+        link = profile.link_for(tp)
+        place = "node" if tp > profile.gpus_per_node else f"{profile.scale_up.kind} domain"
+        found.append(
+            f"tensor parallelism of {tp} leaves the {place}: its collectives cross {link.kind} at "
+            f"{link.bytes_per_s / 1e9:.0f} GB/s per direction"
+        )
+    return tuple(found)
+
+
+# weights
+
+
+def pipeline_layers(num_layers: int, stages: int) -> tuple[range, ...]:
+    """Layers of each pipeline stage, as vLLM splits them: the remainder goes to the stages before the last."""
+    sizes = [num_layers // stages] * stages
+    for offset in range(num_layers % stages):
+        sizes[-2 - offset] += 1
+    starts = [sum(sizes[:stage]) for stage in range(stages)]
+    return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
+
+
+def weights_bytes_of_stage(
+    model: ModelSpec,
+    engine: EngineSpec,
+    scheme: QuantizationScheme,
+    *,
+    stage: int = 0,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    expert_parallel: bool = False,
+) -> float:
+    """Bytes of weights on each GPU of one pipeline stage.
+
+    Leaves out the absorbed copies of MLA's up-projections (0.5 GiB per GPU of DeepSeek-V3 at TP4).
+    """
+    last = pipeline_parallel_size - 1
+    layers = set(pipeline_layers(model.num_layers, pipeline_parallel_size)[stage])
+    parts = list(model.parameter_parts())
+    held = [_on_stage(part, layers, first=stage == 0, last=stage == last) for part in parts]
+    if model.tie_word_embeddings and stage == last > 0:
+        held.append(next(part for part in parts if part.kind == "embedding"))
+    return sum(
+        _bytes_on_rank(part, scheme, engine, tp=tensor_parallel_size, expert_parallel=expert_parallel)
+        for part in held
+        if part is not None
+    )
+
+
+def _on_stage(part: ParameterPart, layers: set[int], *, first: bool, last: bool) -> ParameterPart | None:
+    if not part.layers:
+        on_this = first if part.kind == "embedding" else last
+        return part if on_this else None
+    own = tuple(layer for layer in part.layers if layer in layers)
+    if len(own) == len(part.layers):
+        return part
+    return replace(part, layers=own) if own else None
+
+
+def _bytes_on_rank(
+    part: ParameterPart, scheme: QuantizationScheme, engine: EngineSpec, *, tp: int, expert_parallel: bool
+) -> float:
+    if part.sharding == "replicated":
+        return scheme.part_bytes(part)
+    if part.sharding == "vocabulary":
+        return scheme.part_bytes(replace(part, rows=_round_up(part.rows, VOCABULARY_PADDING))) / tp
+    if part.sharding == "kv_heads":
+        heads = part.shard_limit or tp
+        return scheme.part_bytes(part) * math.ceil(heads / tp) / heads
+    if part.sharding == "experts":
+        return _expert_bytes_on_rank(part, scheme, engine, tp, expert_parallel)
+    return scheme.part_bytes(part) / tp
+
+
+def _expert_bytes_on_rank(
+    part: ParameterPart, scheme: QuantizationScheme, engine: EngineSpec, tp: int, expert_parallel: bool
+) -> float:
+    """Whole experts of this rank, or this rank's slice of every expert; padded where the engine's kernels pad."""
+    if part.columns == 1:  # biases
+        return scheme.part_bytes(part) / tp
+    down = part.name.endswith("down_proj")
+    width, hidden = (part.columns, part.rows) if down else (part.rows, part.columns)
+    experts = part.matrices_per_layer
+    if expert_parallel:
+        experts = math.ceil(experts / tp)
+    else:
+        width = math.ceil(width / tp)
+    padding = _padding(engine.expert_padding, scheme.experts.name)
+    padded_values = 0.0
+    if padding is not None:
+        width = _round_up(width, padding.intermediate_multiple)
+        added = _round_up(hidden, padding.hidden_multiple) - hidden
+        padded_values = added * width * experts * len(part.layers) * scheme.experts.value_bits / 8
+    rows, columns = (hidden, width) if down else (width, hidden)
+    held = replace(part, rows=rows, columns=columns, matrices_per_layer=experts)
+    return scheme.part_bytes(held) + padded_values
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return math.ceil(value / multiple) * multiple
+
+
+def _padding(rules: Iterable[ExpertPadding], weight_format: str) -> ExpertPadding | None:
+    return next((rule for rule in rules if rule.weight_format == weight_format), None)
+
+
+# activations, overhead
+
+
+def activation_bytes(
+    model: ModelSpec,
+    engine: EngineSpec,
+    *,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    tensor_parallel_size: int = 1,
+    expert_parallel: bool = False,
+) -> float:
+    """Peak of vLLM's profile run: sampling `max_num_seqs` rows, or the widest layer for all tokens, if larger.
+
+    Sampling holds max_num_seqs x vocabulary x 38.2 bytes (logits at 32 bit, sorted copies, probabilities) beside
+    the hidden states of the batch; within 0.6 % of seven logs of vLLM 0.11 (at 1024 sequences). The widest layer
+    holds its gate and up projections and two hidden states; MoE layers one row for each token and expert chosen.
+    """
+    hidden = model.hidden_size
+    tokens = max_num_batched_tokens
+    logits = max_num_seqs * model.vocab_size * engine.sampler_bytes_per_logit
+    sampling = logits + tokens * hidden * HALF_BYTES * engine.activation_hidden_copies
+    width = max(
+        _layer_values_per_token(group.feed_forward, hidden, engine, tensor_parallel_size, expert_parallel)
+        for group in model.layer_groups
+    )
+    return max(sampling, tokens * width * HALF_BYTES)
+
+
+def _layer_values_per_token(
+    feed_forward: DenseFeedForward | MoEFeedForward,
+    hidden: int,
+    engine: EngineSpec,
+    tp: int,
+    expert_parallel: bool,
+) -> float:
+    """16-bit values that the widest moment of a layer keeps for each token.
+
+    Of a MoE layer those of vLLM's fused kernel: for each chosen expert the larger of gate+up and output, and the
+    activated half. Source: vLLM fused_moe workspaces.
+    """
+    residual = engine.activation_layer_hidden_copies * hidden
+    if isinstance(feed_forward, DenseFeedForward):
+        return residual + engine.activation_layer_ffn_copies * feed_forward.intermediate_size / tp
+    width = feed_forward.expert_intermediate_size / (1 if expert_parallel else tp)
+    return residual + feed_forward.experts_per_token * (max(2 * width, hidden) + width)
+
+
+def graph_bytes(
+    engine: EngineSpec, architecture: str, max_num_seqs: int, *, enforce_eager: bool = False
+) -> float:
+    """CUDA graphs: a base and so much for each captured batch size; published figures scatter by a factor of 3."""
+    limits = () if enforce_eager else engine.graph_batch_sizes(max_num_seqs, architecture)
+    return engine.graph_base_bytes + len(limits) * engine.graph_bytes_per_size if limits else 0.0
+
+
+# KV cache
+
+
+def kv_layout(
+    model: ModelSpec,
+    engine: EngineSpec,
+    *,
+    kv_cache_dtype: str = "auto",
+    layers: Iterable[int] | None = None,
+    tensor_parallel_size: int = 1,
+    block_size: int | None = None,
+    max_model_len: int | None = None,
+    max_num_batched_tokens: int = 8192,
+) -> KvLayout:
+    """How one GPU's KV blocks are laid out, as vLLM's hybrid KV manager does it.
+
+    Layers of one kind are one group whose block is the sum of its layers' pages. Where kinds mix, groups have
+    equally many layers: the least count over kinds, or the greatest where that is less than 1.5 times as many;
+    what does not divide is padded. With linear layers the block grows until an attention page holds one state.
+    """
+    held = set(range(model.num_layers)) if layers is None else set(layers)
+    groups = [_Kind.of(group, held, tensor_parallel_size) for group in model.kv_cache_groups(kv_cache_dtype)]
+    kinds = [kind for kind in groups if kind.num_layers]
+    if not engine.window_aware_kv:
+        kinds = [replace(kind, kind="full") if kind.kind == "window" else kind for kind in kinds]
+    block_tokens = block_size or (
+        engine.mla_block_size if model.attention_kind == "mla" else engine.block_size
+    )
+    length = model.max_position_embeddings if max_model_len is None else max_model_len
+    states = [kind for kind in kinds if kind.kind == "linear"]
+    growing = [kind for kind in kinds if kind.kind != "linear"]
+    if states and growing:
+        block_tokens = _block_that_holds_a_state(states, growing, block_tokens)
+    if len({kind.kind_key for kind in kinds}) <= 1:
+        return _uniform_layout(kinds, block_tokens, length, max_num_batched_tokens)
+    return _hybrid_layout(kinds, block_tokens, length, max_num_batched_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """The layers of one KV cache group that stand on one GPU."""
+
+    kind: str
+    num_layers: int
+    token_bytes: float  # of one layer, one GPU
+    state_bytes: float  # of one layer, one GPU
+    window_tokens: int | None
+    chunked: bool
+
+    @classmethod
+    def of(cls, group: KvCacheGroup, layers: set[int], tp: int) -> _Kind:
+        heads = group.num_kv_heads
+        share = math.ceil(heads / tp) / heads
+        return cls(
+            kind=group.kind,
+            num_layers=len(layers.intersection(group.layers)),
+            token_bytes=group.bytes_per_token / group.num_layers * share,
+            state_bytes=group.state_bytes_per_sequence / group.num_layers * share,
+            window_tokens=group.window_tokens,
+            chunked=group.chunked,
+        )
+
+    @property
+    def kind_key(self) -> tuple[str, int | None]:
+        """What makes layers of one kind: full ones differ in page size only, and share a group."""
+        return (self.kind, self.window_tokens if self.kind == "window" else None)
+
+    def cap_tokens(self, length: int, tokens_in_flight: int) -> int:
+        """Most tokens whose KV one request keeps in a window layer, the chunk in flight included."""
+        window = self.window_tokens or length
+        return min(window - (0 if self.chunked else 1) + tokens_in_flight, length)
+
+
+def _block_that_holds_a_state(states: list[_Kind], growing: list[_Kind], block_tokens: int) -> int:
+    """The block is raised, in its own multiples, until an attention page is at least one state."""
+    state = max(kind.state_bytes for kind in states)
+    page = max(kind.token_bytes for kind in growing) * block_tokens
+    return block_tokens * max(1, math.ceil(state / page))
+
+
+def _uniform_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
+    is_state = any(kind.kind == "linear" for kind in kinds)
+    pages = [kind.state_bytes if is_state else kind.token_bytes * block_tokens for kind in kinds]
+    block = sum(page * kind.num_layers for page, kind in zip(pages, kinds, strict=True))
+    windows = tuple(kind.cap_tokens(length, in_flight) for kind in kinds[:1] if kind.kind == "window")
+    return KvLayout(
+        block_tokens=block_tokens,
+        block_bytes=math.ceil(block),
+        full_groups=0 if is_state or windows else 1,
+        window_groups=windows,
+        state_groups=1 if is_state else 0,
+    )
+
+
+def _hybrid_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
+    counts: dict[tuple[str, int | None], int] = {}
+    for kind in kinds:
+        counts[kind.kind_key] = counts.get(kind.kind_key, 0) + kind.num_layers
+    least, most = min(counts.values()), max(counts.values())
+    group_size = most if most < 1.5 * least else least
+    page = max(kind.token_bytes for kind in kinds) * block_tokens
+    full, windows, states = 0, [], 0
+    for key, count in counts.items():
+        number = math.ceil(count / group_size)
+        sample = next(kind for kind in kinds if kind.kind_key == key)
+        if sample.kind == "full":
+            full += number
+        elif sample.kind == "window":
+            windows += [sample.cap_tokens(length, in_flight)] * number
+        else:
+            states += number
+    return KvLayout(
+        block_tokens=block_tokens,
+        block_bytes=math.ceil(page * group_size),
+        full_groups=full,
+        window_groups=tuple(windows),
+        state_groups=states,
+    )
+
+
+# the plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StageMemory:
+    weights: int
+    usable: int
+    activations: int
+    nontorch: int
+    graphs: int
+    overhead: int
+    kv_cache: int
+    layout: KvLayout
+    blocks: int
+
+
+def _plan(setup: _Setup) -> MemoryPlan:
+    stages = [_stage_memory(setup, stage, layers) for stage, layers in _distinct_stages(setup)]
+    fullest = min(stages, key=lambda stage: stage.kv_cache)
+    scarcest = min(stages, key=lambda stage: stage.blocks)
+    layout = scarcest.layout
+    blocks = scarcest.blocks if setup.num_gpu_blocks_override is None else setup.num_gpu_blocks_override
+    needed = layout.blocks_of_request(setup.max_model_len)
+    longest = layout.longest_request(max(blocks - 1, 0), setup.model.max_position_embeddings)
+    fits = fullest.kv_cache >= 0 and needed <= blocks - 1
+    plan = MemoryPlan(
+        total_bytes=setup.profile.memory_engine_bytes,
+        usable_bytes=fullest.usable,
+        weights_bytes=fullest.weights,
+        activations_bytes=fullest.activations,
+        nontorch_bytes=fullest.nontorch,
+        graph_bytes=fullest.graphs,
+        overhead_bytes=fullest.overhead,
+        kv_cache_bytes=fullest.kv_cache,
+        kv_bytes_per_token=round(setup.model.kv_bytes_per_token(setup.kv_cache_dtype)),
+        kv_window_bytes_per_token=round(setup.model.window_kv_bytes_per_token(setup.kv_cache_dtype)),
+        linear_state_bytes_per_request=round(setup.model.state_bytes_per_sequence()),
+        kv_block_tokens=layout.block_tokens,
+        kv_block_bytes=layout.block_bytes,
+        kv_groups=layout.groups,
+        kv_capacity_blocks=blocks,
+        kv_capacity_tokens=layout.capacity_tokens(blocks),
+        max_context_tokens=longest,
+        max_concurrency=blocks / needed if fits else 0.0,
+        max_model_len=setup.max_model_len,
+        max_num_seqs=setup.max_num_seqs,
+        max_num_batched_tokens=setup.max_num_batched_tokens,
+        gpu_memory_utilization=setup.utilization,
+        kv_cache_dtype=setup.kv_cache_dtype,
+        tensor_parallel_size=setup.tp,
+        pipeline_parallel_size=setup.pp,
+        fits=fits,
+        reason=None,
+        warnings=_warnings(setup),
+    )
+    return plan if fits else replace(plan, reason=_reason(setup, plan, needed * layout.block_bytes))
+
+
+def _distinct_stages(setup: _Setup) -> list[tuple[int, range]]:
+    """All pipeline stages; those in the middle that hold equal layers are not told apart by this module."""
+    return list(enumerate(pipeline_layers(setup.model.num_layers, setup.pp)))
+
+
+def _stage_memory(setup: _Setup, stage: int, layers: range) -> _StageMemory:
+    model, engine, profile = setup.model, setup.engine, setup.profile
+    weights = setup.weights_bytes
+    if weights is None:
+        weights = round(
+            weights_bytes_of_stage(
+                model,
+                engine,
+                setup.scheme,
+                stage=stage,
+                tensor_parallel_size=setup.tp,
+                pipeline_parallel_size=setup.pp,
+                expert_parallel=setup.expert_parallel,
+            )
+        )
+    activations = setup.activations_bytes
+    if activations is None:
+        activations = round(
+            activation_bytes(
+                model,
+                engine,
+                max_num_seqs=setup.max_num_seqs,
+                max_num_batched_tokens=setup.max_num_batched_tokens,
+                tensor_parallel_size=setup.tp,
+                expert_parallel=setup.expert_parallel,
+            )
+        )
+    ranks = setup.tp * setup.pp
+    nontorch = setup.nontorch_bytes
+    if nontorch is None:
+        nontorch = engine.nontorch_bytes_tp1 if ranks == 1 else engine.nontorch_bytes_tpn
+    graphs = round(
+        graph_bytes(engine, profile.architecture, setup.max_num_seqs, enforce_eager=setup.enforce_eager)
+    )
+    total = profile.memory_engine_bytes
+    if engine.memory_rule == "sglang_static":
+        fraction = sglang_static_fraction(
+            setup.profile, engine, setup.tp, setup.pp, setup.max_num_batched_tokens
+        )
+        fraction = fraction if setup.utilization_is_default else setup.utilization
+        usable, activations, overhead = total, total - math.floor(total * fraction), nontorch
+    else:
+        overhead = nontorch + (graphs if engine.graphs_in_budget else 0)
+        usable = math.ceil(total * setup.utilization)
+        if engine.memory_rule == "fraction_of_free":
+            used = weights + activations + overhead
+            usable = used + math.floor((total - used) * setup.utilization)
+    kv_cache = usable - weights - activations - overhead
+    layout = kv_layout(
+        model,
+        engine,
+        kv_cache_dtype=setup.kv_cache_dtype,
+        layers=layers,
+        tensor_parallel_size=setup.tp,
+        block_size=setup.block_size,
+        max_model_len=setup.max_model_len,
+        max_num_batched_tokens=setup.max_num_batched_tokens,
+    )
+    return _StageMemory(
+        weights=weights,
+        usable=usable,
+        activations=activations,
+        nontorch=nontorch,
+        graphs=graphs,
+        overhead=overhead,
+        kv_cache=kv_cache,
+        layout=layout,
+        blocks=max(kv_cache, 0) // layout.block_bytes,
+    )
+
+
+def sglang_static_fraction(
+    profile: HardwareProfile, engine: EngineSpec, tp: int, pp: int, chunk_tokens: int
+) -> float:
+    """SGLang's default --mem-fraction-static: the share of memory for weights and KV.
+
+    reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + 2·largest graph batch, at least 10 GiB on GPUs of
+    more than 60 GiB. Source: SGLang 0.5.23 srt/arg_groups/memory_hook.py, 2026-11.
+    """
+    total_mib = profile.memory_engine_bytes / MIB
+    limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
+    graph_batch = limits.max_graph_batch or 0
+    reserved_mib = 512 + 1.5 * max(chunk_tokens, 2048) + tp * pp / 8 * 1024 + 2 * graph_batch
+    if total_mib > 60 * 1024:
+        reserved_mib = max(reserved_mib, 10 * 1024)
+    return round(max(total_mib - reserved_mib, 0) / total_mib, 3)
+
+
+# refusals
+
+
+def _reason(setup: _Setup, plan: MemoryPlan, request_bytes: int) -> str:
+    """Thing, need, limit, remedy in one line."""
+    model = setup.model
+    what = f"{model.name} ({setup.scheme.name})"
+    gpu = setup.profile.name
+    if plan.kv_cache_bytes < 0:
+        text = (
+            f"{what} needs {_gb(plan.weights_bytes)} of weights and "
+            f"{_gb(plan.activations_bytes + plan.overhead_bytes)} of activations and overhead per GPU; "
+            f"{gpu} has {_gb(plan.usable_bytes)} usable"
+        )
+        return f"{text}: {_gb(-plan.kv_cache_bytes)} too little. {_remedy(setup)}"
+    text = (
+        f"{what} leaves {_gb(plan.kv_cache_bytes)} per GPU for the KV cache on {gpu}; "
+        f"one request of {plan.max_model_len:,} tokens needs {_gb(request_bytes)}"
+    )
+    remedies = []
+    if plan.max_context_tokens >= 1:
+        remedies.append(f"--max-model-len {plan.max_context_tokens}")
+    return f"{text}. {_remedy(setup, remedies)}"
+
+
+def _remedy(setup: _Setup, known: Iterable[str] = ()) -> str:
+    """Ways out that were tried and fit, the cheapest first."""
+    ways = list(known)
+    most = max(setup.profile.scale_up.domain_gpus, setup.profile.gpus_per_node)
+    larger = (size for size in tensor_parallel_sizes(setup.model, most) if size > setup.tp)
+    size = next((size for size in larger if _fits(replace(setup, tp=size, weights_bytes=None))), None)
+    if size is not None:
+        ways.append(f"--tensor-parallel-size {size}")
+    narrower = _narrower(setup)
+    if narrower is not None:
+        ways.append(narrower)
+    if not ways:
+        return f"No tensor parallelism up to {most} on this GPU fits; use GPUs with more memory or a smaller model."
+    return f"Use {', or '.join(ways)}."
+
+
+def _narrower(setup: _Setup) -> str | None:
+    """A narrower weight format that would fit here; only for models that are not quantized."""
+    if setup.scheme.quantized:
+        return None
+    for name in ("fp8", "int4"):
+        try:
+            scheme = scheme_for(setup.model, name)
+        except InvalidInput:
+            continue
+        if _fits(replace(setup, scheme=scheme, weights_bytes=None)):
+            return f"--quantization {name}"
+    return None
+
+
+def _fits(setup: _Setup) -> bool:
+    for stage, layers in _distinct_stages(setup):
+        memory = _stage_memory(setup, stage, layers)
+        if memory.layout.blocks_of_request(setup.max_model_len) > memory.blocks - 1:
+            return False
+    return True
+
+
+def _gb(value: float) -> str:
+    return f"{value / 1e9:.1f} GB"
