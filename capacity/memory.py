@@ -159,7 +159,7 @@ def memory_plan(
     kv_cache_dtype: str = "auto",
     tensor_parallel_size: int = 1,
     pipeline_parallel_size: int = 1,
-    expert_parallel: bool = False,
+    enable_expert_parallel: bool = False,
     max_model_len: int | None = None,
     gpu_memory_utilization: float | None = None,
     max_num_seqs: int | None = None,
@@ -194,7 +194,7 @@ def memory_plan(
         kv_cache_dtype=dtype,
         tp=tensor_parallel_size,
         pp=pipeline_parallel_size,
-        expert_parallel=expert_parallel and model.is_moe,
+        expert_parallel=enable_expert_parallel and model.is_moe,
         max_model_len=length,
         utilization=engine.gpu_memory_utilization
         if gpu_memory_utilization is None
@@ -294,7 +294,7 @@ def _indivisible(model: ModelSpec, tp: int) -> str | None:
 
 def _warnings(setup: _Setup) -> tuple[str, ...]:
     profile, tp = setup.profile, setup.tp
-    found = list(setup.engine.notes)
+    found: list[str] = []
     if tp > profile.scale_up.domain_gpus:
         link = profile.link_for(tp)
         place = "node" if tp > profile.gpus_per_node else f"{profile.scale_up.kind} domain"

@@ -72,7 +72,7 @@ class EngineSpec(Spec):
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
     after weights, activations and non-torch is KV. `fraction_of_free`: KV takes that fraction of what is free
-    after loading. `sglang_static`: weights and KV take a fraction that is computed from the limits, see `capacity.memory`.
+    after loading. `sglang_static`: weights and KV take a fraction that is computed from the limits.
     `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU.
     `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
     the widest layer, see `capacity.memory`. `graph_bytes_*`: CUDA graphs; `graphs_in_budget`: whether the
