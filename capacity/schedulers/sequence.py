@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
-
-from capacity.kv_cache.content import Content
 
 
 class Status(IntEnum):
@@ -28,11 +25,13 @@ class Sequence:
         "computed",
         "drafts",
         "epoch",
+        "first_token",
         "id",
         "in_flight_tokens",
         "in_flight_yields",
         "index",
         "known",
+        "last_token",
         "max_known",
         "placeholders",
         "preemptions",
@@ -43,14 +42,24 @@ class Sequence:
     )
 
     def __init__(
-        self, index: int, *, id: Any, arrival: int, prompt_tokens: int, max_known: int, priority: int, table: Any
+        self,
+        index: int,
+        *,
+        id: Any,
+        arrival: int,
+        prompt_tokens: int,
+        max_known: int,
+        priority: int,
+        table: Any,
     ) -> None:
         self.index = index
         self.id = id
         self.arrival = arrival
         self.priority = priority
         self.prompt_tokens = prompt_tokens
-        self.max_known = max_known  # prompt + outputs at which it ends: max_tokens and max_model_len, whichever first
+        self.max_known = (
+            max_known  # prompt + outputs at which it ends: max_tokens and max_model_len, whichever first
+        )
         self.known = prompt_tokens
         self.computed = 0
         self.drafts = 0  # draft tokens that wait for verification
@@ -62,6 +71,8 @@ class Sequence:
         self.preemptions = 0
         self.status = Status.WAITING
         self.table = table
+        self.first_token = -1  # instants, kept by whoever runs the clock
+        self.last_token = -1
 
 
 class Row(NamedTuple):
@@ -85,7 +96,9 @@ class Step:
     finished: list[Sequence] = field(default_factory=list)  # V0: prompts ignored because they can never fit
     start: int = 0
     end: int = 0
-    emitted: list[tuple[Sequence, int]] = field(default_factory=list)  # tokens that each yielding row appended
+    emitted: list[tuple[Sequence, int]] = field(
+        default_factory=list
+    )  # tokens that each yielding row appended
 
 
 class Speculation:
@@ -122,7 +135,3 @@ class SchedulerLimits:
     prefill_schedule_interval: int = 1
     self_preempt_continues: bool = True  # priority: others are still tried after a request preempted itself
     pipeline_stages: int = 1
-
-
-HashKey = Hashable
-__all__ = ["Content", "HashKey", "Row", "SchedulerLimits", "Sequence", "Speculation", "Status", "Step"]

@@ -98,7 +98,9 @@ class VllmV1:
         self.pool = pool
         self.asynchronous = asynchronous
         self.speculation = speculation
-        self.steps_in_flight = limits.pipeline_stages + (1 if asynchronous and limits.pipeline_stages == 1 else 0)
+        self.steps_in_flight = limits.pipeline_stages + (
+            1 if asynchronous and limits.pipeline_stages == 1 else 0
+        )
         self.running: list[Sequence] = []
         self.waiting: WaitingQueue = PriorityQueue() if limits.priority else FcfsQueue()
         self._lookahead = speculation.lookahead_slots if speculation else 0
@@ -112,12 +114,21 @@ class VllmV1:
     def unfinished(self) -> int:
         return len(self.running) + len(self.waiting)
 
-    def add(self, sequence: Sequence) -> None:
+    @property
+    def num_running(self) -> int:
+        return len(self.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting)
+
+    def add(self, sequence: Sequence) -> bool:
         self.waiting.add(sequence)
+        return True
 
     # decide
 
-    def schedule(self) -> Step:
+    def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         limits = self.limits
         step = Step()
         budget = limits.max_num_batched_tokens

@@ -1,0 +1,375 @@
+"""Per-request records, and the summary that `vllm bench serve` would print of them: one path for all sources.
+
+The clock of each metric, as in vLLM 0.33.0's benchmark client:
+TTFT = first output token - arrival, queueing included; E2EL = last output token - arrival;
+TPOT = (E2EL - TTFT) / (output tokens - 1), one value per request, undefined for a single output token;
+ITL = gaps between successive deliveries of one request, pooled over all requests.
+Percentiles interpolate linearly (numpy's default), standard deviations are those of the population.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.errors import InvalidInput
+from capacity.step import PS_PER_S
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+PERCENTILES = (50, 90, 95, 99)
+GOODPUT_METRICS = ("ttft", "tpot", "e2el")
+MISSING = -1  # an instant that never came
+
+EXACT_GAPS = 1 << 20  # distinct gaps kept exactly; beyond, they are counted in bins
+BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One request's instants (s on the run's clock; None: never happened) and sizes."""
+
+    index: int
+    arrival_s: float
+    first_scheduled_s: float | None
+    first_token_s: float | None
+    finish_s: float | None
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    preemptions: int = 0
+
+    @property
+    def completed(self) -> bool:
+        return self.finish_s is not None
+
+    @property
+    def queue_s(self) -> float | None:
+        """From arrival until the first of its tokens was scheduled."""
+        return None if self.first_scheduled_s is None else self.first_scheduled_s - self.arrival_s
+
+    @property
+    def ttft_s(self) -> float | None:
+        return None if self.first_token_s is None else self.first_token_s - self.arrival_s
+
+    @property
+    def e2e_s(self) -> float | None:
+        return None if self.finish_s is None else self.finish_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean gap after the first token; None for a request of one output token."""
+        if self.finish_s is None or self.first_token_s is None or self.output_tokens < 2:
+            return None
+        return (self.finish_s - self.first_token_s) / (self.output_tokens - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RequestTable(Sequence[RequestRecord]):
+    """Requests as columns, instants in whole picoseconds (MISSING: never); indexing gives a RequestRecord."""
+
+    arrival_ps: Ints
+    first_scheduled_ps: Ints
+    first_token_ps: Ints
+    finish_ps: Ints
+    prompt_tokens: Ints
+    output_tokens: Ints
+    cached_tokens: Ints
+    preemptions: Ints
+
+    def __len__(self) -> int:
+        return len(self.arrival_ps)
+
+    @overload
+    def __getitem__(self, index: int) -> RequestRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RequestRecord]: ...
+    def __getitem__(self, index: int | slice) -> RequestRecord | list[RequestRecord]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+
+        def instant(column: Ints) -> float | None:
+            ps = int(column[index])
+            return None if ps == MISSING else ps / PS_PER_S
+
+        return RequestRecord(
+            index=index,
+            arrival_s=int(self.arrival_ps[index]) / PS_PER_S,
+            first_scheduled_s=instant(self.first_scheduled_ps),
+            first_token_s=instant(self.first_token_ps),
+            finish_s=instant(self.finish_ps),
+            prompt_tokens=int(self.prompt_tokens[index]),
+            output_tokens=int(self.output_tokens[index]),
+            cached_tokens=int(self.cached_tokens[index]),
+            preemptions=int(self.preemptions[index]),
+        )
+
+    def __iter__(self) -> Iterator[RequestRecord]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def completed(self) -> npt.NDArray[np.bool_]:
+        done: npt.NDArray[np.bool_] = self.finish_ps != MISSING
+        return done
+
+    @classmethod
+    def of(cls, records: Iterable[RequestRecord]) -> RequestTable:
+        """Columns of records, a real server's included (whatever their clock's origin)."""
+        rows = list(records)
+
+        def instants(name: str) -> Ints:
+            values = [getattr(row, name) for row in rows]
+            return np.array([MISSING if v is None else round(v * PS_PER_S) for v in values], dtype=np.int64)
+
+        def counts(name: str) -> Ints:
+            return np.array([getattr(row, name) for row in rows], dtype=np.int64)
+
+        return cls(
+            arrival_ps=instants("arrival_s"),
+            first_scheduled_ps=instants("first_scheduled_s"),
+            first_token_ps=instants("first_token_s"),
+            finish_ps=instants("finish_s"),
+            prompt_tokens=counts("prompt_tokens"),
+            output_tokens=counts("output_tokens"),
+            cached_tokens=counts("cached_tokens"),
+            preemptions=counts("preemptions"),
+        )
+
+
+class GapCounter:
+    """The multiset of gaps between deliveries, in bounded memory: exact at first, then in narrow bins.
+
+    Sums stay exact integers throughout, so mean and standard deviation never depend on the bins.
+    """
+
+    _FLUSH = 1 << 15
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_ps = 0
+        self.total_squares = 0
+        self.resolution = 0.0  # relative width of a bin; 0: exact
+        self._values: Ints = np.empty(0, dtype=np.int64)
+        self._counts: Ints = np.empty(0, dtype=np.int64)
+        self._first = array("q")
+        self._step = array("q")
+        self._length = array("q")
+        self._weight = array("q")
+
+    def add(self, gap_ps: int, count: int = 1) -> None:
+        self.add_series(gap_ps, 0, 1, count)
+
+    def add_series(self, first_ps: int, step_ps: int, length: int, weight: int) -> None:
+        """`weight` gaps each of first, first + step, ... `length` values in all."""
+        pairs = length * (length - 1) // 2
+        self.count += weight * length
+        self.total_ps += weight * (first_ps * length + step_ps * pairs)
+        if length == 1:
+            self.total_squares += weight * first_ps * first_ps
+        else:
+            squares = (length - 1) * length * (2 * length - 1) // 6
+            self.total_squares += weight * (
+                first_ps * first_ps * length + 2 * first_ps * step_ps * pairs + step_ps * step_ps * squares
+            )
+        self._first.append(first_ps)
+        self._step.append(step_ps)
+        self._length.append(length)
+        self._weight.append(weight)
+        if len(self._first) >= self._FLUSH:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._first:
+            return
+        lengths = np.array(self._length, dtype=np.int64)
+        ends = np.cumsum(lengths)
+        rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
+        values = np.repeat(np.array(self._first, dtype=np.int64), lengths)
+        values += np.repeat(np.array(self._step, dtype=np.int64), lengths) * rank
+        counts = np.repeat(np.array(self._weight, dtype=np.int64), lengths)
+        for column in (self._first, self._step, self._length, self._weight):
+            del column[:]
+        if self.resolution:
+            values = _binned(values)
+        self._merge(values, counts)
+        if not self.resolution and len(self._values) > EXACT_GAPS:
+            self.resolution = 2.0**-BIN_BITS
+            values, counts = _binned(self._values), self._counts
+            self._values = self._counts = np.empty(0, dtype=np.int64)
+            self._merge(values, counts)
+
+    def _merge(self, values: Ints, counts: Ints) -> None:
+        values = np.concatenate((self._values, values))
+        counts = np.concatenate((self._counts, counts))
+        order = np.argsort(values, kind="stable")
+        values, counts = values[order], counts[order]
+        first = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1]))) if len(values) else order
+        self._values = values[first]
+        self._counts = np.add.reduceat(counts, first) if len(values) else counts
+
+    def distribution_ms(self) -> Distribution | None:
+        """Statistics over all gaps, in ms; None without any."""
+        self._flush()
+        if not self.count:
+            return None
+        mean_ps = self.total_ps / self.count
+        variance = (self.total_squares * self.count - self.total_ps**2) / self.count**2
+        ends = np.cumsum(self._counts)
+
+        def percentile_ps(percent: float) -> float:
+            rank = (self.count - 1) * percent / 100
+            low = int(rank)
+            below = int(self._values[np.searchsorted(ends, low, side="right")])
+            above = int(self._values[np.searchsorted(ends, min(low + 1, self.count - 1), side="right")])
+            return below + (above - below) * (rank - low)
+
+        scale = 1e3 / PS_PER_S
+        percentiles = {p: percentile_ps(p) * scale for p in PERCENTILES}
+        return Distribution(
+            mean=mean_ps * scale, std=max(0.0, variance) ** 0.5 * scale, percentiles=percentiles
+        )
+
+
+def _binned(values: Ints) -> Ints:
+    """The middle of each value's bin: the leading BIN_BITS + 1 bits are kept, exact below 2**(BIN_BITS + 1)."""
+    shift = np.maximum(np.frexp(values.astype(np.float64))[1] - (BIN_BITS + 1), 0).astype(np.int64)
+    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+    binned: Ints = ((values >> shift) << shift) + half
+    return binned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """Mean, standard deviation and percentiles of one metric (ms)."""
+
+    mean: float
+    std: float
+    percentiles: Mapping[int, float]
+
+    @property
+    def median(self) -> float:
+        return self.percentiles[50]
+
+    @classmethod
+    def of(cls, values_ms: npt.NDArray[Any]) -> Distribution | None:
+        if not len(values_ms):
+            return None
+        points = np.percentile(values_ms, PERCENTILES)
+        return cls(
+            mean=float(values_ms.mean()),
+            std=float(values_ms.std()),
+            percentiles={p: float(v) for p, v in zip(PERCENTILES, points)},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencySummary:
+    """A run in the words of `vllm bench serve`; a metric without any value is None, never 0.
+
+    `duration` runs from the first arrival to the last completion.
+    """
+
+    duration: float
+    completed: int
+    failed: int
+    total_input_tokens: int
+    total_output_tokens: int
+    request_throughput: float
+    output_throughput: float
+    total_token_throughput: float
+    request_goodput: float | None
+    ttft_ms: Distribution | None
+    tpot_ms: Distribution | None
+    itl_ms: Distribution | None
+    e2el_ms: Distribution | None
+    itl_resolution: float = 0.0  # relative width of the bins of the ITL percentiles; 0: exact
+
+    def to_dict(self) -> dict[str, Any]:
+        """The flat keys of `vllm bench serve`'s result body."""
+        result: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in (
+                "duration",
+                "completed",
+                "failed",
+                "total_input_tokens",
+                "total_output_tokens",
+                "request_throughput",
+                "request_goodput",
+                "output_throughput",
+                "total_token_throughput",
+            )
+        }
+        for metric in ("ttft", "tpot", "itl", "e2el"):
+            found: Distribution | None = getattr(self, f"{metric}_ms")
+            result[f"mean_{metric}_ms"] = None if found is None else found.mean
+            result[f"median_{metric}_ms"] = None if found is None else found.median
+            result[f"std_{metric}_ms"] = None if found is None else found.std
+            for percent in PERCENTILES:
+                result[f"p{percent}_{metric}_ms"] = None if found is None else found.percentiles[percent]
+        return result
+
+
+def summarize(
+    requests: RequestTable,
+    *,
+    gaps: GapCounter | None = None,
+    goodput_ms: Mapping[str, float] | None = None,
+    duration_s: float | None = None,
+) -> LatencySummary:
+    """Summary of the completed requests; what never completed counts as failed.
+
+    `goodput_ms` limits ttft, tpot or e2el (ms, inclusive): requests within all of them per second are the goodput;
+    a single output token counts as TPOT 0 there, as in vLLM. `duration_s`: of the measured run, where it is known.
+    """
+    unknown = sorted(set(goodput_ms or ()) - set(GOODPUT_METRICS))
+    if unknown:
+        raise InvalidInput(f"no goodput metric {unknown[0]!r}; known: {', '.join(GOODPUT_METRICS)}")
+    done = requests.completed
+    arrival, finish = requests.arrival_ps[done], requests.finish_ps[done]
+    first, outputs = requests.first_token_ps[done], requests.output_tokens[done]
+    to_ms = 1e3 / PS_PER_S
+    ttft_ms = (first - arrival) * to_ms
+    e2el_ms = (finish - arrival) * to_ms
+    several = outputs > 1
+    tpot_ms = np.zeros(len(first))
+    tpot_ms[several] = (finish - first)[several] * to_ms / (outputs[several] - 1)
+    completed = int(done.sum())
+    if duration_s is None:
+        start_ps = int(requests.arrival_ps.min()) if len(requests) else 0
+        duration_s = (int(finish.max()) - start_ps) / PS_PER_S if completed else 0.0
+    good = np.ones(completed, dtype=bool)
+    for metric, values in (("ttft", ttft_ms), ("tpot", tpot_ms), ("e2el", e2el_ms)):
+        if goodput_ms and metric in goodput_ms:
+            good &= values <= goodput_ms[metric]
+    input_tokens = int(requests.prompt_tokens[done].sum())
+    output_tokens = int(outputs.sum())
+
+    def rate(count: int) -> float:
+        return count / duration_s if duration_s else 0.0
+
+    return LatencySummary(
+        duration=duration_s,
+        completed=completed,
+        failed=len(requests) - completed,
+        total_input_tokens=input_tokens,
+        total_output_tokens=output_tokens,
+        request_throughput=rate(completed),
+        output_throughput=rate(output_tokens),
+        total_token_throughput=rate(input_tokens + output_tokens),
+        request_goodput=rate(int(good.sum())) if goodput_ms else None,
+        ttft_ms=Distribution.of(ttft_ms),
+        tpot_ms=Distribution.of(tpot_ms[several]),
+        itl_ms=gaps.distribution_ms() if gaps is not None else None,
+        e2el_ms=Distribution.of(e2el_ms),
+        itl_resolution=gaps.resolution if gaps is not None else 0.0,
+    )

@@ -1,0 +1,73 @@
+"""Scheduling policies, by name: what an engine decides, given who waits, who runs and what the KV cache holds.
+
+A policy is pure: `schedule()` turns its state into a `Step`, `update(step)` takes the step's output. Clock, step
+times, records and arrivals are the simulator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from capacity.errors import UnknownName
+from capacity.schedulers.sequence import (
+    Row,
+    SchedulerLimits,
+    Sequence,
+    Speculation,
+    Status,
+    Step,
+)
+from capacity.schedulers.vllm_v1 import VllmV1
+
+__all__ = [
+    "POLICIES",
+    "Policy",
+    "Row",
+    "SchedulerLimits",
+    "Sequence",
+    "Speculation",
+    "Status",
+    "Step",
+    "make_policy",
+]
+
+
+class Policy(Protocol):
+    """What the engine loop asks of a scheduler."""
+
+    steps_in_flight: int
+
+    @property
+    def unfinished(self) -> int: ...
+    @property
+    def num_running(self) -> int: ...
+    @property
+    def num_waiting(self) -> int: ...
+    def add(self, sequence: Sequence) -> bool:
+        """Take a request in; False: it is turned away (a bounded queue is full)."""
+        ...
+
+    def schedule(self, now_ps: int) -> Step: ...
+    def update(self, step: Step) -> list[Sequence]: ...
+
+
+PolicyMaker = Callable[..., Policy]
+
+
+def _vllm_v1(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:
+    return VllmV1(limits, pool, **options)
+
+
+def _vllm_v1_async(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:
+    return VllmV1(limits, pool, asynchronous=True, **options)
+
+
+POLICIES: dict[str, PolicyMaker] = {"vllm-v1": _vllm_v1, "vllm-v1-async": _vllm_v1_async}
+
+
+def make_policy(name: str, limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:
+    """The policy `name` over a KV pool. Raises UnknownName."""
+    if name not in POLICIES:
+        raise UnknownName("scheduling policy", name, POLICIES)
+    return POLICIES[name](limits, pool, **options)
