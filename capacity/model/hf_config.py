@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from capacity.errors import UnsupportedModel
-from capacity.model.fields import Fields
+from capacity.fields import Fields
 from capacity.model.spec import (
     Attention,
     DenseFeedForward,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from capacity.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.model.fields import Fields, parse_json_object, read_json_object
+from capacity.errors import InvalidInput, UnknownName
+from capacity.fields import read_json_object
 from capacity.model.hf_config import from_hf_config
 from capacity.model.spec import ModelSpec
 

@@ -5,6 +5,7 @@ in which format, with exceptions by matrix and layer. `scheme_for` resolves the 
 `parse_quantization_config` reads Hugging Face's.
 """
 
+from capacity.quantization.config import parse_quantization_config
 from capacity.quantization.formats import (
     ComputeDtype,
     Execution,
@@ -39,6 +40,7 @@ __all__ = [
     "known_formats",
     "known_quantizations",
     "kv_cache_format_names",
+    "parse_quantization_config",
     "scheme_for",
     "uniform_scheme",
     "weight_bytes",

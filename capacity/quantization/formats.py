@@ -240,7 +240,7 @@ _FORMATS: dict[str, WeightFormat] = {
             nested_group=256,
             tensor_scale_bits=32,
             min_compute_capability=7.0,
-            source="QLoRA (Dettmers 2023): NF4 with double quantization, 8-bit absmax, FP32 for each 256 of them; datasheet",
+            source="QLoRA (Dettmers 2023): NF4, 8-bit absmax for each 64 values, FP32 for each 256 of those; datasheet",
         ),
         WeightFormat(
             name="mxfp4",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from capacity.errors import InvalidInput, UnknownName
 from capacity.quantization.formats import WeightFormat, find_format
 from capacity.quantization.gguf import GGUF_MIXES, gguf_scheme
@@ -14,7 +12,7 @@ _LINEAR_FORMATS = {
     "fp32": ("fp32", ()),
     "bf16": ("bf16", ()),
     "fp16": ("fp16", ()),
-    "fp8": ("fp8", ("fp8", "fbgemm_fp8", "modelopt-fp8", "compressed-tensors-fp8")),
+    "fp8": ("fp8", ("fp8", "fbgemm_fp8", "modelopt-fp8", "compressed-tensors-fp8", "quark-fp8")),
     "fp8-channel": ("fp8-channel", ("compressed-tensors-fp8", "fbgemm_fp8")),
     "fp8-block": ("fp8-block", ("fp8",)),
     "mxfp8": ("mxfp8", ()),
