@@ -136,9 +136,9 @@ def find_price(
     the median product of the tier (the lower one of two), or that of `provider`. Raises UnknownName or
     InvalidInput where the table has none.
     """
-    name = load_profile(gpu).name.partition("@")[0]
+    name = _profile_name(gpu).partition("@")[0]
     if override is not None:
-        prices = parse_prices(override)
+        prices = parse_prices(override, gpu=name)
         usd = prices.get(name, prices.get(None))
         if usd is None:
             given = ", ".join(str(key) for key in prices)
@@ -203,18 +203,28 @@ def _median(prices: list[Price]) -> Price:
     )
 
 
-def parse_prices(text: str) -> dict[str | None, float]:
+def _profile_name(gpu: str) -> str:
+    """The name behind an alias; a name that no profile on the usual path has is the user's own GPU."""
+    try:
+        return load_profile(gpu).name
+    except UnknownName:
+        return gpu
+
+
+def parse_prices(text: str, *, gpu: str | None = None) -> dict[str | None, float]:
     """`--price`: "2.50" for any GPU (key None), or "h100=2.50,b200=6" by profile name.
 
-    Raises InvalidInput for anything else, and UnknownName for an unknown GPU.
+    `gpu` is accepted as a name beside those of profiles. Raises InvalidInput for anything else, and UnknownName
+    for an unknown GPU.
     """
     prices: dict[str | None, float] = {}
     for item in text.split(","):
         name, equals, amount = item.rpartition("=")
         if equals and not name.strip():
             raise InvalidInput(f"--price {text!r} names no GPU before '='; write 2.50, or h100=2.50")
-        key = load_profile(name.strip()).name if equals else None
-        prices[key] = _usd(amount, text)
+        named = name.strip()
+        key = named if named == gpu or not equals else load_profile(named).name
+        prices[key if equals else None] = _usd(amount, text)
     return prices
 
 
