@@ -13,7 +13,9 @@ from collections.abc import Hashable
 
 from capacity.kv_cache.content import Content
 
-Hit = tuple[int, tuple[list[int], ...]]  # tokens, and for each group its cached blocks (NULL where not needed)
+Hit = tuple[
+    int, tuple[list[int], ...]
+]  # tokens, and for each group its cached blocks (NULL where not needed)
 
 NULL = -1  # a position of a block table that a sliding window has left behind
 
@@ -74,7 +76,11 @@ class BlockPool:
         length = max_tokens // self.block_size if self.prefix_caching else 0
         hits: list[list[int]] = []
         for group, window in enumerate(self.windows):
-            find = self._full_hit(table, group, length) if window is None else self._window_hit(table, group, length)
+            find = (
+                self._full_hit(table, group, length)
+                if window is None
+                else self._window_hit(table, group, length)
+            )
             length = len(find)
             hits.append(find)
         return length * self.block_size, tuple(hit[:length] for hit in hits)
@@ -112,7 +118,9 @@ class BlockPool:
 
     # allocation
 
-    def blocks_needed(self, table: BlockTable, tokens: int, hit: Hit | None = None, *, capped: bool = False) -> int:
+    def blocks_needed(
+        self, table: BlockTable, tokens: int, hit: Hit | None = None, *, capped: bool = False
+    ) -> int:
         """Free blocks that holding `tokens` tokens would take, those of `hit` that are free now included.
 
         `capped`: a windowed group counts at most what it can hold at a time (the admission test).

@@ -31,7 +31,9 @@ class Content:
         return (self.keys[span], index - start)
 
 
-def chained(tokens: Sequence[int], block_size: int, interned: dict[tuple[int, tuple[int, ...]], int]) -> list[int]:
+def chained(
+    tokens: Sequence[int], block_size: int, interned: dict[tuple[int, tuple[int, ...]], int]
+) -> list[int]:
     """Chained identities of the full blocks of `tokens`; `interned` numbers each (parent, tokens) pair once."""
     keys: list[int] = []
     parent = -1
