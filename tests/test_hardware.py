@@ -80,7 +80,11 @@ def test_every_number_has_a_source(name: str) -> None:
     profile = load_profile(name)
     numbers = 0
     for field, entry in document["facts"].items():
-        facts = {field: entry} if "value" in entry else {f"{field}.{k}": v for k, v in entry.items() if k != "kind"}
+        facts = (
+            {field: entry}
+            if "value" in entry
+            else {f"{field}.{k}": v for k, v in entry.items() if k != "kind"}
+        )
         for dotted, fact in facts.items():
             numbers += 1
             assert set(fact) == {"value", "source", "date", "basis"}, dotted
@@ -119,7 +123,9 @@ def test_published_figures() -> None:
     a100 = load_profile("a100-sxm-80gb")
     assert 79.19 * GIB - 1 <= a100.memory_engine_bytes <= 79.25 * GIB
     assert "fp8" not in a100.dense_flops_per_s  # no FP8 tensor cores
-    assert load_profile("b200-sxm-180gb").hbm_bytes_per_s == 7.7e12  # HGX datasheet, not the 8 TB/s of the press
+    assert (
+        load_profile("b200-sxm-180gb").hbm_bytes_per_s == 7.7e12
+    )  # HGX datasheet, not the 8 TB/s of the press
     assert load_profile("gb200-nvl72").scale_up.domain_gpus == 72
 
 
@@ -168,7 +174,7 @@ def test_no_two_profiles_share_an_alias() -> None:
 
 
 def test_unknown_name_suggests() -> None:
-    with pytest.raises(UnknownName, match="no hardware profile 'h300'.*Did you mean") as caught:
+    with pytest.raises(UnknownName, match=r"no hardware profile 'h300'.*Did you mean") as caught:
         load_profile("h300")
     assert "h200" in caught.value.suggestions or "h100" in caught.value.suggestions
 
@@ -181,7 +187,11 @@ def _h100_text() -> str:
     ("old", "new", "where"),
     [
         ('vendor = "nvidia"', 'vendor = "nvidia"\ncolour = "green"', "colour"),
-        ("[facts]\n", '[facts]\nwarp_size = { value = 32, source = "a document", date = "2026", basis = "measured" }\n', "warp_size"),
+        (
+            "[facts]\n",
+            '[facts]\nwarp_size = { value = 32, source = "a document", date = "2026", basis = "measured" }\n',
+            "warp_size",
+        ),
         ("sm_count = { value = 132", "sm_count = { value = -132", "sm_count"),
         ("sm_count = {", "sm_counts = {", "sm_count"),
         ('vendor = "nvidia"', 'vendor = "nvidia"\nsm_count = 132', "sm_count"),
@@ -204,7 +214,9 @@ def test_a_value_without_source_is_refused() -> None:
     with pytest.raises(MalformedFile, match="source, date, basis"):
         parse_profile(bare)
     no_date = "\n".join(
-        'sm_count = { value = 132, source = "a document", basis = "measured" }' if line.startswith("sm_count") else line
+        'sm_count = { value = 132, source = "a document", basis = "measured" }'
+        if line.startswith("sm_count")
+        else line
         for line in lines
     )
     with pytest.raises(MalformedFile, match="source, date, basis"):
@@ -281,7 +293,11 @@ def test_reference_table(shared_dir: Path) -> None:
             profile = load_profile(name)
             assert profile.hbm_bytes_per_s == pytest.approx(float(row["hbm_gbs"]) * 1e9)
             assert profile.dense_flops_per_s["bf16"] == pytest.approx(float(row["bf16_dense_tflops"]) * 1e12)
-            for key, column in (("fp8", "fp8_dense_tflops"), ("fp4", "fp4_dense_tflops"), ("int8", "int8_dense_tops")):
+            for key, column in (
+                ("fp8", "fp8_dense_tflops"),
+                ("fp4", "fp4_dense_tflops"),
+                ("int8", "int8_dense_tops"),
+            ):
                 if row[column]:
                     assert profile.dense_flops_per_s[key] == pytest.approx(float(row[column]) * 1e12)
             if row["mem_mib_nvml"]:
