@@ -292,7 +292,7 @@ class RunPool:
             run.before = right
         return right
 
-    def leave_window(self, table: RunTable, processed_tokens: int) -> None:  # noqa: ARG002
+    def leave_window(self, table: RunTable, processed_tokens: int) -> None:
         """Nothing: full attention looks back on every token."""
 
     def held_blocks(self, table: RunTable) -> int:

@@ -1,0 +1,84 @@
+"""Who sends the requests, and when: on the clock, after another's completion, or within a cap on those in flight."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from capacity.step import PS_PER_S
+from capacity.workload import Workload
+
+
+class Client:
+    """Sends the workload's requests: on the clock, after another's completion, or within a cap on those in flight."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._arrival_ps = np.rint(workload.arrival_s * PS_PER_S).astype(np.int64).tolist()
+        self._cap = workload.concurrency
+        self._in_flight = 0
+        self._next = 0
+        self._ready: list[tuple[int, int]] = []  # requests that became ready by a completion
+        self._held: deque[int] = deque()  # ready, but the cap is reached
+        self._followers: dict[int, list[int]] = {}
+        self._think_ps: list[int] = []
+        if workload.after_request is not None and workload.think_s is not None:
+            self._think_ps = np.rint(workload.think_s * PS_PER_S).astype(np.int64).tolist()
+            for request, trigger in enumerate(workload.after_request.tolist()):
+                if trigger >= 0:
+                    self._followers.setdefault(trigger, []).append(request)
+            self._timed: Sequence[int] = np.flatnonzero(workload.after_request < 0).tolist()
+        else:
+            self._timed = range(len(self._arrival_ps))
+        self._timed_ps = [self._arrival_ps[i] for i in self._timed] if self._followers else self._arrival_ps
+
+    def next_ps(self) -> int | None:
+        """When the next request will be sent, as far as is known now; None: none is."""
+        if self._cap is not None and self._in_flight >= self._cap:
+            return None
+        times = [self._ready[0][0]] if self._ready else []
+        if self._next < len(self._timed_ps):
+            times.append(self._timed_ps[self._next])
+        return min(times, default=None)
+
+    def take(self, now_ps: int) -> list[tuple[int, int]]:
+        """(request, instant sent) of everything sent until now, in order."""
+        sent: list[tuple[int, int]] = []
+        while True:
+            due_ps = self._timed_ps[self._next] if self._next < len(self._timed_ps) else None
+            if (
+                self._ready
+                and self._ready[0][0] <= now_ps
+                and (due_ps is None or self._ready[0] < (due_ps, self._timed[self._next]))
+            ):
+                at_ps, request = heapq.heappop(self._ready)
+            elif due_ps is not None and due_ps <= now_ps:
+                at_ps, request = due_ps, self._timed[self._next]
+                self._next += 1
+            else:
+                return sent
+            if self._cap is not None and self._in_flight >= self._cap:
+                self._held.append(request)
+            else:
+                self._in_flight += 1
+                sent.append((request, at_ps))
+
+    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:
+        """A request is done (or was turned away): (request, instant) of what is sent in its place."""
+        self._in_flight -= 1
+        for follower in self._followers.pop(request, ()):
+            heapq.heappush(self._ready, (now_ps + self._think_ps[follower], follower))
+        if self._held and self._cap is not None and self._in_flight < self._cap:
+            self._in_flight += 1
+            return [(self._held.popleft(), now_ps)]
+        return []
+
+    def waiting_by(self, instant_ps: int) -> int:
+        """Requests due by then that `take` has not handed out yet."""
+        if self._cap is not None:
+            return 0
+        timed = bisect_right(self._timed_ps, instant_ps, lo=self._next) - self._next
+        return timed + sum(1 for at_ps, _ in self._ready if at_ps <= instant_ps)

@@ -1,0 +1,100 @@
+"""What happened in a run: columns per request and running sums, all in whole numbers."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capacity.metrics import MISSING, GapCounter, RequestTable
+from capacity.schedulers import Sequence, Step
+from capacity.step import PS_PER_S
+from capacity.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The engine's state at one instant."""
+
+    time_s: float
+    running: int
+    waiting: int
+    kv_used_blocks: int
+
+
+class Ledger:
+    """What happened: columns per request and running sums per step, all in whole numbers."""
+
+    def __init__(self, workload: Workload) -> None:
+        count = len(workload)
+        blank = array("q", [MISSING]) * count
+        zeros = array("q", [0]) * count
+        self.arrival_ps = array("q", blank)
+        self.first_scheduled_ps = array("q", blank)
+        self.first_token_ps = array("q", blank)
+        self.finish_ps = array("q", blank)
+        self.output_tokens = array("q", zeros)
+        self.cached_tokens = array("q", zeros)
+        self.preemptions = array("q", zeros)
+        self.gaps = GapCounter()
+        self.steps = 0
+        self.rows = 0
+        self.busy_ps = 0
+        self.rejected = 0
+        self.total_preemptions = 0
+        self.kv_block_ps = 0
+        self.kv_busy_ps = 0
+        self.kv_peak_blocks = 0
+        self.hit_tokens = 0
+        self.queried_tokens = 0
+        self.samples: list[Sample] = []
+
+    def scheduled(self, step: Step, now_ps: int) -> None:
+        self.total_preemptions += len(step.preempted)
+        for r in step.preempted:
+            self.preemptions[r.index] += 1
+        if step.rows:
+            self.steps += 1
+            self.rows += len(step.rows)
+        first_scheduled_ps = self.first_scheduled_ps
+        for row in step.rows:
+            index = row.sequence.index
+            if first_scheduled_ps[index] == MISSING:
+                first_scheduled_ps[index] = now_ps
+                self.cached_tokens[index] = row.cached
+                self.hit_tokens += row.cached
+                self.queried_tokens += row.sequence.prompt_tokens
+
+    def emitted(self, step: Step, now_ps: int) -> None:
+        add = self.gaps.add
+        for r, _ in step.emitted:
+            if r.last_token == MISSING:
+                r.first_token = now_ps
+                self.first_token_ps[r.index] = now_ps
+            else:
+                add(now_ps - r.last_token)
+            r.last_token = now_ps
+
+    def finished(self, r: Sequence, now_ps: int) -> None:
+        self.finish_ps[r.index] = now_ps
+        self.output_tokens[r.index] = r.known - r.prompt_tokens
+
+    def table(self, workload: Workload) -> RequestTable:
+        def column(values: array[int]) -> Any:
+            return np.frombuffer(values, dtype=np.int64) if len(values) else np.empty(0, dtype=np.int64)
+
+        arrival_ps = column(self.arrival_ps).copy()
+        unsent = arrival_ps == MISSING
+        arrival_ps[unsent] = np.rint(workload.arrival_s[unsent] * PS_PER_S).astype(np.int64)
+        return RequestTable(
+            arrival_ps=arrival_ps,
+            first_scheduled_ps=column(self.first_scheduled_ps),
+            first_token_ps=column(self.first_token_ps),
+            finish_ps=column(self.finish_ps),
+            prompt_tokens=workload.prompt_tokens,
+            output_tokens=column(self.output_tokens),
+            cached_tokens=column(self.cached_tokens),
+            preemptions=column(self.preemptions),
+        )

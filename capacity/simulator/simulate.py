@@ -1,0 +1,177 @@
+"""One workload on one engine: build the parts, run the clock, add up the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import simpy
+
+from capacity.errors import InvalidInput
+from capacity.kv_cache.block_pool import BlockPool
+from capacity.kv_cache.content import Content
+from capacity.metrics import LatencySummary, RequestTable, summarize
+from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
+from capacity.simulator.client import Client
+from capacity.simulator.engine import Engine, StepObserver
+from capacity.simulator.ledger import Ledger, Sample
+from capacity.step import PS_PER_S, StepTimes, picoseconds
+from capacity.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationResult:
+    """What one engine did with one workload.
+
+    `status`: complete; stalled (`reason` says why nothing can proceed); interrupted. KV utilisation and batch size
+    are means over the time and the steps in which the engine was busy. `prefix_cache_hit_fraction` is of the prompt
+    tokens at first admission; None where prefix caching is off.
+    """
+
+    summary: LatencySummary
+    records: RequestTable
+    series: tuple[Sample, ...]
+    status: Literal["complete", "stalled", "interrupted"]
+    reason: str | None
+    steps: int
+    preemptions: int
+    rejected: int
+    prefix_cache_hit_fraction: float | None
+    kv_utilization_mean: float
+    kv_utilization_peak: float
+    mean_batch_size: float
+    busy_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.summary.to_dict(),
+            "status": self.status,
+            "reason": self.reason,
+            "rejected": self.rejected,
+            "preemptions": self.preemptions,
+            "prefix_cache_hit_fraction": self.prefix_cache_hit_fraction,
+            "kv_utilization_mean": self.kv_utilization_mean,
+            "kv_utilization_peak": self.kv_utilization_peak,
+            "mean_batch_size": self.mean_batch_size,
+            "steps": self.steps,
+        }
+
+
+def simulate_engine(
+    workload: Workload,
+    *,
+    step_times: StepTimes,
+    num_blocks: int,
+    block_size: int = 16,
+    policy: str = "vllm-v1-async",
+    limits: SchedulerLimits | None = None,
+    enable_prefix_caching: bool = True,
+    kv_windows: tuple[int | None, ...] = (None,),
+    window_tokens: int | None = None,
+    speculation: Speculation | None = None,
+    goodput_ms: Mapping[str, float] | None = None,
+    sample_interval_s: float | None = None,
+    observer: StepObserver | None = None,
+) -> SimulationResult:
+    """Simulate `workload` on one engine.
+
+    `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure less its null block). `kv_windows`
+    lists the groups of layers that share the pool, `window_tokens` clips contexts in the step shapes.
+    Every request runs to its `output_tokens` or to `limits.max_model_len`; a prompt that leaves no room for one
+    token is turned away, as vLLM's front-end does, and counts as failed. Raises InvalidInput.
+    """
+    limits = limits or SchedulerLimits()
+    if num_blocks < 1 or block_size < 1:
+        raise InvalidInput(
+            f"the KV cache must have at least 1 block of at least 1 token, not {num_blocks} of {block_size}"
+        )
+    pool = BlockPool(
+        num_blocks,
+        block_size,
+        prefix_caching=enable_prefix_caching,
+        windows=kv_windows,
+        max_model_len=limits.max_model_len,
+        in_flight_tokens=limits.max_num_batched_tokens,
+    )
+    options: dict[str, Any] = {} if speculation is None else {"speculation": speculation}
+    scheduler = make_policy(policy, limits, pool, **options)
+    ledger = Ledger(workload)
+    env = simpy.Environment(initial_time=0)
+    engine = Engine(
+        env,
+        scheduler,
+        pool,
+        step_times,
+        client=Client(workload),
+        ledger=ledger,
+        new_sequence=_sequence_maker(workload, pool, limits.max_model_len),
+        pipeline_stages=limits.pipeline_stages,
+        window_tokens=window_tokens,
+        sample_ps=None if sample_interval_s is None else picoseconds(sample_interval_s),
+        observer=observer,
+    )
+    env.process(engine.run())
+    status: Literal["complete", "stalled", "interrupted"] = "complete"
+    reason = None
+    try:
+        env.run()
+    except KeyboardInterrupt:
+        status, reason = "interrupted", f"interrupted at {env.now / PS_PER_S:.3f} s of simulated time"
+    if engine.stalled_by is not None:
+        status, reason = "stalled", engine.stalled_by
+    records = ledger.table(workload)
+    busy_ps = ledger.kv_busy_ps
+    return SimulationResult(
+        summary=summarize(records, gaps=ledger.gaps, goodput_ms=goodput_ms),
+        records=records,
+        series=tuple(ledger.samples),
+        status=status,
+        reason=reason,
+        steps=ledger.steps,
+        preemptions=ledger.total_preemptions,
+        rejected=ledger.rejected,
+        prefix_cache_hit_fraction=(
+            ledger.hit_tokens / max(1, ledger.queried_tokens) if enable_prefix_caching else None
+        ),
+        kv_utilization_mean=ledger.kv_block_ps / (busy_ps * num_blocks) if busy_ps else 0.0,
+        kv_utilization_peak=ledger.kv_peak_blocks / num_blocks,
+        mean_batch_size=ledger.rows / ledger.steps if ledger.steps else 0.0,
+        busy_s=busy_ps / PS_PER_S,
+    )
+
+
+def _sequence_maker(workload: Workload, pool: Any, max_model_len: int) -> Any:
+    """A function that turns request `index` into a Sequence when it is sent; None: it is turned away."""
+    prompts = workload.prompt_tokens.tolist()
+    outputs = workload.output_tokens.tolist()
+    priorities = workload.priority.tolist() if workload.priority is not None else None
+    runs = workload.block_runs(pool.block_size) if pool.prefix_caching else None
+
+    def content(index: int) -> Content:
+        if runs is None:
+            return Content(index)
+        keys: list[int] = []
+        stops: list[int] = []
+        stop = 0
+        for first, blocks in runs.runs_of(index):
+            stop += blocks
+            keys.append(first)
+            stops.append(stop)
+        return Content(("private", index), keys, stops)
+
+    def new_sequence(index: int, sent_ps: int) -> Sequence | None:
+        prompt_tokens = prompts[index]
+        if prompt_tokens >= max_model_len:
+            return None
+        return Sequence(
+            index,
+            id=index,
+            arrival=sent_ps,
+            prompt_tokens=prompt_tokens,
+            max_known=min(prompt_tokens + outputs[index], max_model_len),
+            priority=priorities[index] if priorities is not None else 0,
+            table=pool.table(content(index)),
+        )
+
+    return new_sequence
