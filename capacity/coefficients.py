@@ -71,22 +71,25 @@ class MoeCoefficients(Coefficients):
 
 
 class AllReduceCoefficients(Coefficients):
-    """`min(one_shot_fixed + S(n-1)/(one_shot·link), two_shot_fixed + 2S(n-1)/n/(two_shot·link))`."""
+    """`per_rank·(n-1) + min(one_shot_fixed + S(n-1)/(one_shot·link), two_shot_fixed + 2S(n-1)/n/(two_shot·link))`."""
 
     one_shot_fixed_s: Seconds
     one_shot_fraction: Fraction
     two_shot_fixed_s: Seconds
     two_shot_fraction: Fraction
     per_rank_s: Seconds = 0.0
-    sharpness: Sharpness = 16.0  # of the joint between latency and bandwidth
 
 
 class CollectiveCoefficients(Coefficients):
-    """NCCL: `fixed + per_hop·(n-1) + V/(bandwidth·link)`, V the bytes that leave a rank."""
+    """NCCL: `norm(fixed + per_rank·(n-1), V/(bandwidth·link))`, V the bytes that leave a rank.
+
+    Sharpness below 1 is the slow rise through NCCL's protocols: more than the sum of both in the middle.
+    """
 
     fixed_s: Seconds
     per_rank_s: Seconds
     bandwidth_fraction: Fraction
+    sharpness: Annotated[float, Field(ge=0.3, le=16)] = 1.0
 
 
 class ElementwiseCoefficients(Coefficients):
@@ -234,6 +237,10 @@ UNIVERSAL_RESIDUALS = {
     "decode": Residuals(low=-0.25, high=0.3, fit=_BY_HAND),
 }
 
+# Whose kernels stand in for an engine's that were not measured. TensorRT-LLM's before SGLang's: SGLang's MLA tables
+# on Hopper are of kernels that other engines do not have.
+FAMILY_ORDER = ("vllm", "trtllm", "sglang")
+
 # An unmeasured kernel takes the constants of the nearest measured one.
 NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
     "fp16": ("bf16",),
@@ -259,19 +266,19 @@ class Lookup:
     def __init__(self, coefficients: tuple[StepCoefficients, ...], family: str) -> None:
         self._sources = coefficients
         self._family = family
-        self.own_sources = tuple(source for source in coefficients[:1] if source.transferred_from is None)
+        self.own_sources = tuple(source for source in coefficients[:1] if source.families)
         self.assumed: list[str] = []
 
     def families(self) -> Iterator[tuple[KernelFamily, bool]]:
         """Families in order of preference, each with whether it is this GPU's own fit of this engine's kernels."""
         for position, source in enumerate(self._sources):
-            own = position == 0 and source.transferred_from is None
+            own = position == 0
             if self._family in source.families:
                 yield source.families[self._family], own
         for source in self._sources:
-            for name, family in source.families.items():
-                if name != self._family:
-                    yield family, False
+            for name in FAMILY_ORDER:
+                if name != self._family and name in source.families:
+                    yield source.families[name], False
         yield UNIVERSAL_FAMILY, False
 
     def kernel(self, operator: str, key: str) -> Any:

@@ -20,18 +20,11 @@ def all_reduce_seconds(
     """An engine's all-reduce kernel among `ranks` GPUs of one scale-up domain: one-shot or two-shot."""
     if ranks <= 1 or message_bytes <= 0:
         return 0.0
-    latency = constants.per_rank_s * (ranks - 1)
-    one_shot = norm(
-        constants.one_shot_fixed_s + latency,
-        message_bytes * (ranks - 1) / (constants.one_shot_fraction * link_bytes_per_s),
-        constants.sharpness,
+    one_shot = message_bytes * (ranks - 1) / (constants.one_shot_fraction * link_bytes_per_s)
+    two_shot = ring_all_reduce_bytes(message_bytes, ranks) / (constants.two_shot_fraction * link_bytes_per_s)
+    return constants.per_rank_s * (ranks - 1) + min(
+        constants.one_shot_fixed_s + one_shot, constants.two_shot_fixed_s + two_shot
     )
-    two_shot = norm(
-        constants.two_shot_fixed_s + latency,
-        2.0 * message_bytes * (ranks - 1) / ranks / (constants.two_shot_fraction * link_bytes_per_s),
-        constants.sharpness,
-    )
-    return min(one_shot, two_shot)
 
 
 def nccl_seconds(
@@ -40,8 +33,11 @@ def nccl_seconds(
     """A NCCL collective in which each rank sends `sent_bytes` over its link."""
     if ranks <= 1 or sent_bytes <= 0:
         return 0.0
-    latency = constants.fixed_s + constants.per_rank_s * (ranks - 1)
-    return latency + sent_bytes / (constants.bandwidth_fraction * link_bytes_per_s)
+    return norm(
+        constants.fixed_s + constants.per_rank_s * (ranks - 1),
+        sent_bytes / (constants.bandwidth_fraction * link_bytes_per_s),
+        constants.sharpness,
+    )
 
 
 def ring_all_reduce_bytes(message_bytes: float, ranks: int) -> float:

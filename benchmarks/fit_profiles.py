@@ -1,0 +1,187 @@
+"""Fit every constant of the `[step_time]` sections in `hardware_profiles/` from the reference tables.
+
+    python benchmarks/fit_profiles.py [--measured DIR] [--profiles DIR] [--check]
+
+Writes the section at the end of each profile, below a marker line; running it twice changes nothing. `--check` only
+says what would change. DIR is the folder of measured tables (`reference/measured` of the library named by
+CAPACITY_SHARED, or of ../shared beside the checkout).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+
+from reference_tables import PROFILES, Operator, operators
+
+from capacity.calibration import FitResult, fit_pool
+from capacity.coefficients import StepCoefficients
+
+MARKER = "# [step_time]: written by benchmarks/fit_profiles.py; edits below this line are lost"
+DATE = "2026-11-21"
+DIGITS = 4
+
+# What a GPU without tables of its own takes: the nearest architecture's.
+TRANSFERS = {
+    "a100-sxm-40gb": "a100-sxm-80gb",
+    "a100-pcie-40gb": "a100-sxm-80gb",
+    "a100-pcie-80gb": "a100-sxm-80gb",
+    "a10g-24gb": "a100-sxm-80gb",
+    "h100-pcie-80gb": "h100-sxm-80gb",
+    "h100-nvl-94gb": "h100-sxm-80gb",
+    "h200-sxm-141gb": "h100-sxm-80gb",  # only decode attention: its table is not at hand
+    "h200-nvl-141gb": "h200-sxm-141gb",
+    "b200-sxm-180gb": "gb200-nvl72",  # only experts
+    "b300-sxm-288gb": "b200-sxm-180gb",
+    "gb200-nvl72": "b200-sxm-180gb",  # only GEMM
+    "l4-24gb": "l40s-48gb",
+    "rtx-4090-24gb": "l40s-48gb",
+    "rtx-5090-32gb": "l40s-48gb",
+    "rtx-pro-6000-96gb": "l40s-48gb",
+    "mi300x-192gb": "h100-sxm-80gb",
+}
+
+Fits = dict[str, dict[str, Any]]
+
+
+def fit_operator(operator: Operator) -> dict[tuple[str, str, str], FitResult]:
+    """Fits of all its tables, pool by pool."""
+    pools: dict[Hashable, dict[Hashable, Any]] = {}
+    for key, rows in operator.tables.items():
+        pools.setdefault(operator.pools(key), {})[key] = rows
+    found: dict[Any, FitResult] = {}
+    for tables in pools.values():
+        found.update(fit_pool(operator.predict, tables, operator.parameters))
+    return found
+
+
+def rounded(value: float) -> float:
+    """Four significant digits: beyond what the measurements reproduce."""
+    return 0.0 if value == 0 else round(value, DIGITS - 1 - math.floor(math.log10(abs(value))))
+
+
+def entry(operator: Operator, key: tuple[str, str, str], fit: FitResult) -> dict[str, Any]:
+    """One coefficient set as the profile stores it."""
+    constants = {name: rounded(value) for name, value in fit.constants.items()}
+    if operator.name.startswith(("decode_attention", "prefill_attention", "mla")):
+        constants = {"compute_fraction": 1.0, "sharpness": 1.0, **constants}
+    provenance = {
+        "basis": "fitted",
+        "source": operator.sources[key],
+        "date": DATE,
+        "rows": len(operator.tables[key]),
+        "held_out_by": operator.held_out_by,
+        "median_error": round(fit.held_out.median, 3),
+        "p90_error": round(fit.held_out.p90, 3),
+    }
+    return {**constants, "fit": provenance}
+
+
+def fit_all(measured: Path) -> Fits:
+    """`[step_time]` documents by profile name."""
+    documents: Fits = {}
+    for operator in operators(measured):
+        for key, fit in sorted(fit_operator(operator).items()):
+            gpu, engine, kernel = key
+            document = documents.setdefault(PROFILES[gpu], {})
+            value = entry(operator, key, fit)
+            if operator.name == "nccl":
+                document.setdefault("nccl", {})[kernel] = value
+                continue
+            family = document.setdefault("families", {}).setdefault(engine, {})
+            if operator.name == "all_reduce":
+                family["all_reduce"] = value
+            else:
+                family.setdefault(operator.name, {})[kernel] = value
+            print(f"{operator.name:18s} {gpu:6s} {engine:7s} {kernel:10s} {summary(fit)}", file=sys.stderr)
+    return documents
+
+
+def summary(fit: FitResult) -> str:
+    """One line for the log: held-out errors, then those in sample."""
+    held_out, inside = fit.held_out, fit.in_sample
+    return (
+        f"n={held_out.rows:4d} held out {held_out.median:6.1%} / {held_out.p90:6.1%} bias {held_out.bias:+6.1%}"
+        f"   in sample {inside.median:6.1%} / {inside.p90:6.1%}"
+    )
+
+
+# TOML
+
+
+def toml_value(value: Any) -> str:
+    """A TOML scalar or inline table."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {toml_value(v)}" for k, v in value.items()) + " }"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def sections(document: dict[str, Any], path: str) -> list[str]:
+    """Tables of a document, one for each coefficient set, `fit` inline."""
+    if "fit" in document:
+        return ["\n".join([f"[{path}]", *(f"{k} = {toml_value(v)}" for k, v in document.items())])]
+    plain = {k: v for k, v in document.items() if not isinstance(v, dict)}
+    text = ["\n".join([f"[{path}]", *(f"{k} = {toml_value(v)}" for k, v in plain.items())])] if plain else []
+    for key, value in document.items():
+        if isinstance(value, dict):
+            text += sections(value, f"{path}.{key}")
+    return text
+
+
+def with_section(text: str, document: dict[str, Any]) -> str:
+    """The profile's text with its fitted section replaced."""
+    facts = text.split(MARKER)[0].rstrip()
+    return "\n\n".join([facts, MARKER, *sections(document, "step_time")]) + "\n"
+
+
+def documents_for(fits: Fits, profiles: Path) -> dict[Path, dict[str, Any]]:
+    """What belongs at the end of each profile: its own fits, or whose it takes."""
+    found = {}
+    for path in sorted(profiles.glob("*.toml")):
+        document: dict[str, Any] = {"gpu": path.stem}
+        if path.stem in TRANSFERS:
+            document["transferred_from"] = TRANSFERS[path.stem]
+        document.update(fits.get(path.stem, {}))
+        StepCoefficients.model_validate(document)
+        found[path] = document
+    return found
+
+
+def default_measured() -> Path:
+    """The reference library's tables."""
+    checkout = Path(__file__).parent.parent
+    library = Path(os.environ.get("CAPACITY_SHARED", checkout.parent / "shared"))
+    return library / "reference" / "measured"
+
+
+def main() -> int:
+    """Fit, then write or compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--measured", type=Path, default=default_measured())
+    parser.add_argument("--profiles", type=Path, default=Path(__file__).parent.parent / "hardware_profiles")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if anything would change")
+    arguments = parser.parse_args()
+    if not arguments.measured.is_dir():
+        print(f"no measured tables in {arguments.measured}; set CAPACITY_SHARED", file=sys.stderr)
+        return 2
+    stale = []
+    for path, document in documents_for(fit_all(arguments.measured), arguments.profiles).items():
+        text = path.read_text(encoding="utf-8")
+        written = with_section(text, document)
+        if written != text:
+            stale.append(path.name)
+            if not arguments.check:
+                path.write_text(written, encoding="utf-8")
+    print(f"{len(stale)} profiles {'differ' if arguments.check else 'written'}: {', '.join(stale) or 'none'}")
+    return 1 if arguments.check and stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
