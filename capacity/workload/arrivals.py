@@ -136,7 +136,7 @@ class PeriodicArrivals:
         events = np.cumsum(_unit_gaps(count, self.burstiness, rng))
         times_s = np.concatenate(([0.0], np.cumsum(self.durations_s)))
         expected = np.concatenate(([0.0], np.cumsum(np.multiply(self.durations_s, self.rates_per_s))))
-        periods = np.floor(events / expected[-1])
+        periods = np.maximum(np.ceil(events / expected[-1]) - 1, 0.0)
         arrival_s: FloatArray = (
             _inverse(events - periods * expected[-1], expected, times_s) + periods * times_s[-1]
         )

@@ -103,11 +103,11 @@ class _Sessions:
         begun = _Session(self, record)
         end_s = start_s
         last = previous
-        threads: dict[
-            object, tuple[int, float]
-        ] = {}  # thread -> its latest request and when that was answered
+        threads: dict[str | None, tuple[int, float]] = {}  # latest request of each, and when it was answered
         for index, (t, given, answered, parent, blocks, api_time, think, thread) in enumerate(requests):
             where = f"req {index} "
+            if not isinstance(thread, str | None):
+                lines.refuse(f"{where}subagent {shown(thread)} is not a name")
             sent_s = json_number(lines, where + "t", t)
             prompt_tokens = json_tokens(lines, where + "in", given)
             output_tokens = json_tokens(lines, where + "out", answered)
