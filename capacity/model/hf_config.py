@@ -8,10 +8,10 @@ never guessed to be a Llama. Sources: transformers 5.23 configuration and modell
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from capacity.errors import UnsupportedModel
+from capacity.errors import MalformedFile, UnsupportedModel
 from capacity.fields import Fields
 from capacity.model.spec import (
     Attention,
@@ -77,8 +77,11 @@ class _Family:
     window: WindowRule = lambda _fields, _layer: None
     chunked: bool = False
     output_gate: bool = False
+    indexer: bool = False  # sparse attention: its fields must be there
     mtp_keys: tuple[str, ...] = ()
-    defaults: Mapping[str, int] = ()  # type: ignore[assignment]
+    defaults: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of transformers, for keys that are absent, not null
 
 
 def from_hf_config(
@@ -95,10 +98,12 @@ def from_hf_config(
     `hf_quant_config` is the object of ModelOpt's file of that name beside it; `origin` (a path) is named in
     errors. Raises UnsupportedModel for a `model_type` without an entry here, MalformedFile for a bad field.
     """
+    if not isinstance(config, Mapping):
+        raise MalformedFile(origin or name, f"a JSON object is needed, not a {type(config).__name__}")
     outer = Fields(config, origin or name)
     text = _text_fields(outer)
     family, model_type = _family(outer, text)
-    text = Fields({**dict(family.defaults), **_given(text.values)}, text.origin, prefix=text.prefix)
+    text = Fields({**family.defaults, **text.values}, text.origin, prefix=text.prefix)
     num_layers = text.count("num_hidden_layers", "num_layers", "n_layer", maximum=_MAX_LAYERS)
     groups = _layer_groups(text, family, num_layers)
     dtype = _dtype(outer, text)
@@ -137,10 +142,6 @@ def supported_model_types() -> tuple[str, ...]:
     return tuple(sorted(_FAMILIES))
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
 def _text_fields(outer: Fields) -> Fields:
     """The language model's own object: `text_config` and its kin where the model is multimodal."""
     inner = outer.section("text_config", "llm_config", "language_config", "thinker_config")
@@ -155,8 +156,6 @@ def _family(outer: Fields, text: Fields) -> tuple[_Family, str]:
         raise outer.problem("model_type", f"missing{hint}; without it the architecture is not known")
     if model_type in _FAMILIES:
         return _FAMILIES[model_type], model_type
-    if text is not outer and model_type == "" and outer.text("model_type") in _FAMILIES:
-        return _FAMILIES[outer.text("model_type")], outer.text("model_type")
     missing = _MISSING.get(model_type, "no formula for its layers")
     raise UnsupportedModel(model_type, f"{missing}. Supported: {', '.join(supported_model_types())}")
 
@@ -284,9 +283,9 @@ def _qk_norm(text: Fields, family: _Family) -> Literal["none", "per_head", "full
     return family.qk_norm
 
 
-def _latent(text: Fields, _family: _Family, _layer: int) -> LatentAttention:
+def _latent(text: Fields, family: _Family, _layer: int) -> LatentAttention:
     indexer = None
-    if text.has("index_topk"):
+    if family.indexer or text.has("index_topk"):
         indexer = SparseIndexer(
             num_heads=text.count("index_n_heads"),
             head_dim=text.count("index_head_dim"),
@@ -513,9 +512,9 @@ _FAMILIES: dict[str, _Family] = {
     "qwen3_5_moe_text": _QWEN3_NEXT,
     "deepseek_v2": _DEEPSEEK,
     "deepseek_v3": _DEEPSEEK,
-    "deepseek_v32": _DEEPSEEK,
+    "deepseek_v32": replace(_DEEPSEEK, indexer=True),
     "kimi_k2": _DEEPSEEK,
-    "glm_moe_dsa": _DEEPSEEK,
+    "glm_moe_dsa": replace(_DEEPSEEK, indexer=True),
     "glm4_moe_lite": _DEEPSEEK,
     "glm4_moe": _Family(
         mixer=_grouped_query,

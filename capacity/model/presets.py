@@ -30,6 +30,8 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
     if preset is not None:
         return _load_preset(preset)
     path = Path(name).expanduser()
+    if not name.strip():
+        raise UnknownName("model", name, model_names())
     if path.is_dir() or path.suffix == ".json" or path.is_file():
         return _load_path(path)
     if name.count("/") != 1 or name.startswith((".", "/", "~")) or not all(name.split("/")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from capacity.errors import UnknownName
@@ -9,16 +10,21 @@ from capacity.errors import UnknownName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvCacheFormat:
-    """How keys and values are stored: `scale_bits` come once for each token, head and vector (0: one per tensor)."""
+    """How keys and values are stored: `scale_bits` come once for each token, head and vector (0: one per tensor).
+
+    Where `scale_block` is given, they come once for each so many values of the vector.
+    """
 
     name: str
     value_bits: int
     scale_bits: int = 0
+    scale_block: int | None = None
     source: str
 
     def vector_bytes(self, length: int) -> float:
         """Bytes of one vector (the key or the value of one head and token) of `length` values."""
-        return (length * self.value_bits + self.scale_bits) / 8
+        scales = 1 if self.scale_block is None else math.ceil(length / self.scale_block)
+        return (length * self.value_bits + scales * self.scale_bits) / 8
 
 
 _VLLM_CACHE = "vLLM 0.33 vllm/config/cache.py CacheDType, 2026-11; datasheet"
@@ -38,6 +44,13 @@ _KV_CACHE_FORMATS = (
         value_bits=4,
         scale_bits=32,
         source="LMDeploy docs quantization/kv_quant: scale and zero point, FP16 each, per head and token; datasheet",
+    ),
+    KvCacheFormat(
+        name="nvfp4",
+        value_bits=4,
+        scale_bits=8,
+        scale_block=16,
+        source="TensorRT-LLM 1.x and vLLM 0.33 NVFP4 KV cache: one E4M3 scale for each 16 values; datasheet",
     ),
 )
 _KV_CACHE_ALIASES = {

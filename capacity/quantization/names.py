@@ -46,7 +46,6 @@ _ALIASES = {
     "smoothquant": "int8",
     "w8a8-fp8": "fp8",
     "w8a16": "int8-weight-only",
-    "experts-int8": "int8-weight-only",
     "w4a16": "int4-g128",
     "int4": "int4-g128",
     "awq": "awq-int4",
@@ -69,7 +68,7 @@ _ALIASES = {
 
 def known_quantizations() -> tuple[str, ...]:
     """Names for `--quantization`."""
-    return (*_LINEAR_FORMATS, *GGUF_MIXES)
+    return (*_LINEAR_FORMATS, "experts-int8", *GGUF_MIXES)
 
 
 def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
@@ -86,6 +85,9 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
     for mix in GGUF_MIXES:
         if mix.replace("_", "-") in (key.replace("_", "-"), f"gguf-{key}"):
             return gguf_scheme(model, mix)
+    if key == "experts-int8":
+        base = model.checkpoint.base
+        return uniform_scheme(key, base, base=base, method=key, experts=find_format("int8-channel-w8a16"))
     if key not in _LINEAR_FORMATS:
         raise UnknownName("quantization", str(name), known_quantizations(), aliases=_ALIASES)
     format_name, methods = _LINEAR_FORMATS[key]
