@@ -63,6 +63,7 @@ class MemoryPlan:
     kv_cache_dtype: str
     tensor_parallel_size: int
     pipeline_parallel_size: int
+    layout: KvLayout  # of the GPU with the fewest blocks
     fits: bool
     reason: str | None
     warnings: tuple[str, ...]
@@ -99,6 +100,12 @@ class KvLayout:
     full_groups: int
     window_groups: tuple[int, ...]
     state_groups: int
+    window_tokens: tuple[int, ...] = ()  # what the layers of each window group look back on
+
+    @property
+    def kv_windows(self) -> tuple[int | None, ...]:
+        """One entry a group: its window, None for full attention; a state is kept like a window of one token."""
+        return (*(None,) * self.full_groups, *self.window_tokens, *(1,) * self.state_groups)
 
     @property
     def groups(self) -> int:
@@ -541,13 +548,15 @@ def _uniform_layout(kinds: list[_Kind], block_tokens: int, length: int, in_fligh
     is_state = any(kind.kind == "linear" for kind in kinds)
     pages = [kind.state_bytes if is_state else kind.token_bytes * block_tokens for kind in kinds]
     block = sum(page * kind.num_layers for page, kind in zip(pages, kinds, strict=True))
-    windows = tuple(kind.cap_tokens(length, in_flight) for kind in kinds[:1] if kind.kind == "window")
+    windowed = [kind for kind in kinds[:1] if kind.kind == "window"]
+    windows = tuple(kind.cap_tokens(length, in_flight) for kind in windowed)
     return KvLayout(
         block_tokens=block_tokens,
         block_bytes=math.ceil(block),
         full_groups=0 if is_state or windows else 1,
         window_groups=windows,
         state_groups=1 if is_state else 0,
+        window_tokens=tuple(kind.window_tokens or length for kind in windowed),
     )
 
 
@@ -559,6 +568,7 @@ def _hybrid_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight
     group_size = most if most < 1.5 * least else least
     page = max(kind.token_bytes for kind in kinds) * block_tokens
     full, windows, states = 0, [], 0
+    window_tokens: list[int] = []
     for key, count in counts.items():
         number = math.ceil(count / group_size)
         sample = next(kind for kind in kinds if kind.kind_key == key)
@@ -566,6 +576,7 @@ def _hybrid_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight
             full += number
         elif sample.kind == "window":
             windows += [sample.cap_tokens(length, in_flight)] * number
+            window_tokens += [sample.window_tokens or length] * number
         else:
             states += number
     return KvLayout(
@@ -574,6 +585,7 @@ def _hybrid_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight
         full_groups=full,
         window_groups=tuple(windows),
         state_groups=states,
+        window_tokens=tuple(window_tokens),
     )
 
 
@@ -628,6 +640,7 @@ def _plan(setup: _Setup) -> MemoryPlan:
         kv_cache_dtype=setup.kv_cache_dtype,
         tensor_parallel_size=setup.tp,
         pipeline_parallel_size=setup.pp,
+        layout=layout,
         fits=fits,
         reason=None,
         warnings=_warnings(setup),
@@ -641,63 +654,20 @@ def _distinct_stages(setup: _Setup) -> list[tuple[int, range]]:
 
 
 def _stage_memory(setup: _Setup, stage: int, layers: range) -> _StageMemory:
-    model, engine, profile = setup.model, setup.engine, setup.profile
-    weights = setup.weights_bytes
-    if weights is None:
-        weights = round(
-            weights_bytes_of_stage(
-                model,
-                engine,
-                setup.scheme,
-                stage=stage,
-                tensor_parallel_size=setup.tp,
-                pipeline_parallel_size=setup.pp,
-                expert_parallel=setup.expert_parallel,
-            )
-        )
-    activations = setup.activations_bytes
-    if activations is None:
-        activations = round(
-            activation_bytes(
-                model,
-                engine,
-                max_num_seqs=setup.max_num_seqs,
-                max_num_batched_tokens=setup.max_num_batched_tokens,
-                tensor_parallel_size=setup.tp,
-                expert_parallel=setup.expert_parallel,
-            )
-        )
-    ranks = setup.tp * setup.pp
+    engine = setup.engine
+    weights, activations = _stage_weights(setup, stage), _stage_activations(setup, stage)
+    graphs = round(
+        graph_bytes(engine, setup.profile.architecture, setup.max_num_seqs, enforce_eager=setup.enforce_eager)
+    )
     nontorch = setup.nontorch_bytes
     if nontorch is None:
-        nontorch = engine.nontorch_bytes_tp1 if ranks == 1 else engine.nontorch_bytes_tpn
-    graphs = round(
-        graph_bytes(engine, profile.architecture, setup.max_num_seqs, enforce_eager=setup.enforce_eager)
-    )
-    total = profile.memory_engine_bytes
+        nontorch = engine.nontorch_bytes_tp1 if setup.tp * setup.pp == 1 else engine.nontorch_bytes_tpn
+    overhead = nontorch + (graphs if engine.graphs_in_budget else 0)
     if engine.memory_rule == "sglang_static":
-        fraction = sglang_static_fraction(
-            setup.profile, engine, setup.tp, setup.pp, setup.max_num_batched_tokens
-        )
-        fraction = fraction if setup.utilization_is_default else setup.utilization
-        usable, activations, overhead = total, total - math.floor(total * fraction), nontorch
-    else:
-        overhead = nontorch + (graphs if engine.graphs_in_budget else 0)
-        usable = math.ceil(total * setup.utilization)
-        if engine.memory_rule == "fraction_of_free":
-            used = weights + activations + overhead
-            usable = used + math.floor((total - used) * setup.utilization)
+        activations, overhead = _sglang_reserve(setup), nontorch
+    usable = _usable(setup, weights + activations + overhead)
+    layout = _stage_layout(setup, layers)
     kv_cache = usable - weights - activations - overhead
-    layout = kv_layout(
-        model,
-        engine,
-        kv_cache_dtype=setup.kv_cache_dtype,
-        layers=layers,
-        tensor_parallel_size=setup.tp,
-        block_size=setup.block_size,
-        max_model_len=setup.max_model_len,
-        max_num_batched_tokens=setup.max_num_batched_tokens,
-    )
     return _StageMemory(
         weights=weights,
         usable=usable,
@@ -709,6 +679,72 @@ def _stage_memory(setup: _Setup, stage: int, layers: range) -> _StageMemory:
         layout=layout,
         blocks=max(kv_cache, 0) // layout.block_bytes,
     )
+
+
+def _stage_weights(setup: _Setup, stage: int) -> int:
+    if setup.weights_bytes is not None:
+        return setup.weights_bytes
+    weights = weights_bytes_of_stage(
+        setup.model,
+        setup.engine,
+        setup.scheme,
+        stage=stage,
+        tensor_parallel_size=setup.tp,
+        pipeline_parallel_size=setup.pp,
+        expert_parallel=setup.expert_parallel,
+    )
+    return round(weights)
+
+
+def _stage_activations(setup: _Setup, stage: int) -> int:
+    """Only the last stage samples."""
+    if setup.activations_bytes is not None:
+        return setup.activations_bytes
+    activations = activation_bytes(
+        setup.model,
+        setup.engine,
+        max_num_seqs=setup.max_num_seqs if stage == setup.pp - 1 else 0,
+        max_num_batched_tokens=setup.max_num_batched_tokens,
+        tensor_parallel_size=setup.tp,
+        expert_parallel=setup.expert_parallel,
+    )
+    return round(activations)
+
+
+def _stage_layout(setup: _Setup, layers: range) -> KvLayout:
+    return kv_layout(
+        setup.model,
+        setup.engine,
+        kv_cache_dtype=setup.kv_cache_dtype,
+        layers=layers,
+        tensor_parallel_size=setup.tp,
+        block_size=setup.block_size,
+        max_model_len=setup.max_model_len,
+        max_num_batched_tokens=setup.max_num_batched_tokens,
+    )
+
+
+def _usable(setup: _Setup, taken: int) -> int:
+    """What weights, activations, overhead and KV may take together, by the engine's rule."""
+    total = setup.profile.memory_engine_bytes
+    match setup.engine.memory_rule:
+        case "fraction_of_total":
+            return math.ceil(total * setup.utilization)
+        case "fraction_of_free":
+            free = total - taken
+            return taken + math.floor(free * setup.utilization) if free > 0 else total
+        case "sglang_static":
+            return total
+
+
+def _sglang_reserve(setup: _Setup) -> int:
+    """What SGLang leaves to activations and graphs: all but the static fraction."""
+    fraction = setup.utilization
+    if setup.utilization_is_default:
+        chunk = setup.max_num_batched_tokens
+        fraction = sglang_static_fraction(setup.profile, setup.engine, setup.tp, setup.pp, chunk)
+    total = setup.profile.memory_engine_bytes
+    return total - math.floor(total * fraction)
 
 
 def sglang_static_fraction(
