@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 
@@ -42,26 +42,31 @@ MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or
 FORMATS = ("table", "json", "csv")
 
 
-def _base_type(annotation: Any) -> type:
-    """The type that typer parses for a field: int, float, bool or str."""
-    candidates = [a for a in (annotation, *get_args(annotation)) if a in (bool, int, float, str)]
-    if candidates:
-        return candidates[0]
-    for inner in get_args(annotation):
-        if get_origin(inner) is Annotated or get_args(inner):
-            return _base_type(inner)
-    return str
+def _base_type(annotation: Any) -> type[bool | int | float | str]:
+    """The type that typer parses for a field: what of int, float and bool its annotation holds, else text."""
+    held = {
+        annotation,
+        *get_args(annotation),
+        *(a for inner in get_args(annotation) for a in get_args(inner)),
+    }
+    return next((base for base in (bool, int, float) if base in held), str)
 
 
 def _option(name: str, field: Any, panel: str) -> inspect.Parameter:
-    base = float if "float" in str(field.annotation) else _base_type(field.annotation)
-    if get_origin(field.annotation) is Literal:
-        base = str
+    base = _base_type(field.annotation)
     flag = "--" + name.replace("_", "-")
     declared = [f"{flag}/--no-{name.replace('_', '-')}" if base is bool else flag, *flags_of(field)]
-    info = typer.Option(*declared, help=field.description, rich_help_panel=panel, show_default=False)
+    # numbers come as text: the spec parses them, and says more when they are none
+    annotation: Any = bool | None if base is bool else str | None
+    info = typer.Option(
+        *declared,
+        help=field.description,
+        rich_help_panel=panel,
+        show_default=False,
+        metavar=None if base is bool else base.__name__,
+    )
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[base | None, info]
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, info]
     )
 
 

@@ -214,7 +214,8 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
         )
     if first["type"] == "missing":
         return f"{shown} is missing"
-    value = repr(first["input"])
+    given = first["input"]
+    value = given if flags and isinstance(given, str) and given.strip() else repr(given)
     value = value if len(value) <= 60 else value[:57] + "..."
     message = first["msg"].replace("Input should be", "must be").replace("Value error, ", "")
     return f"{shown} is {value}: {message[0].lower()}{message[1:]}"

@@ -239,11 +239,12 @@ def _simulation_tables(answer: Simulation) -> list[RenderableType]:
         ("steps", f"{values['steps']:,}", f"mean batch {values['mean_batch_size']:.1f}"),
         ("KV use", f"{values['kv_utilization_mean']:.0%}", f"peak {values['kv_utilization_peak']:.0%}"),
         ("preemptions", f"{values['preemptions']:,}", ""),
-        ("prefix cache hits", f"{values['prefix_cache_hit_fraction']:.1%}", "of prompt tokens"),
+        ("prefix cache hits", _share(values["prefix_cache_hit_fraction"]), "of prompt tokens"),
     ]
     if values.get("request_goodput") is not None:
         rows.insert(4, ("goodput", f"{values['request_goodput']:,.2f}", "requests/s that meet the SLO"))
-    headline = f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}"
+    gpus = f"{answer.gpu.count} x {answer.gpu.name}"
+    headline = f"[bold]{answer.model.name}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}"
     return [headline, _facts("Served", rows), latency, *_warnings(answer.warnings)]
 
 
@@ -275,6 +276,10 @@ def _seconds(quantity: Quantity) -> tuple[str, str]:
 def _rate(quantity: Quantity) -> tuple[str, str]:
     digits = 0 if quantity.value >= 100 else 2
     return f"{quantity.value:,.{digits}f}", _between(quantity, 1, digits, "")
+
+
+def _share(value: float | None) -> str:
+    return "off" if value is None else f"{value:.1%}"
 
 
 def _short(value: Any) -> str:

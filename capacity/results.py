@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from capacity.pricing import CostEstimate
 from capacity.step import Bound
+
+if TYPE_CHECKING:
+    from capacity.simulator import SimulationResult
+
+
+Basis = Literal["analytic", "calibrated"]
 
 
 class _Result:
@@ -142,20 +149,6 @@ class Intensity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostSummary:
-    """$ at full use of the deployment. Input and output tokens share the bill by GPU time (prefill against decode)."""
-
-    tier: str
-    usd_per_gpu_hour: float
-    source: str
-    usd_per_hour: float
-    usd_per_month: float
-    usd_per_request: float
-    usd_per_million_input_tokens: float
-    usd_per_million_output_tokens: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
     """All-in energy (GPU, host, cooling) at full use, of one output token, prompts included."""
 
@@ -183,6 +176,65 @@ class Estimate(Fit):
     bound: Bounds
     arithmetic_intensity: Intensity
     breakdown: Breakdown
-    cost: CostSummary | None
+    cost: CostEstimate | None
     energy: Energy
-    basis: Literal["analytic", "calibrated"]
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """What users of a deployment see: `run` holds the records and the time series, `to_dict()` the summary.
+
+    The summary's keys are those of `vllm bench serve` (capacity/metrics.py), plus what only a simulator sees.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/simulation/v1"
+
+    model: ModelSummary
+    gpu: GpuSummary
+    engine: str
+    kv_capacity_tokens: int
+    kv_capacity_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    workload: str
+    run: SimulationResult
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain JSON values, `schema` first."""
+        described = {
+            "model": asdict(self.model),
+            "gpu": asdict(self.gpu),
+            "engine": self.engine,
+            "kv_capacity_tokens": self.kv_capacity_tokens,
+            "kv_capacity_blocks": self.kv_capacity_blocks,
+            "max_num_seqs": self.max_num_seqs,
+            "max_num_batched_tokens": self.max_num_batched_tokens,
+            "workload": self.workload,
+        }
+        return {"schema": self.SCHEMA, **described, **self.run.to_dict(), "warnings": list(self.warnings)}
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON schema of `to_dict()`: a metric that no request has (TPOT of one-token outputs) is null."""
+        number, count, text = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "string"}
+        nullable = {"type": ["number", "null"]}
+        statistics = ("mean", "median", "std", "p50", "p90", "p95", "p99")
+        properties: dict[str, Any] = {
+            "schema": {"const": cls.SCHEMA},
+            "model": {"type": "object"},
+            "gpu": {"type": "object"},
+            **dict.fromkeys(("engine", "workload", "status"), text),
+            **dict.fromkeys(("kv_capacity_tokens", "kv_capacity_blocks", "max_num_seqs"), count),
+            **dict.fromkeys(("max_num_batched_tokens", "completed", "failed", "rejected", "steps"), count),
+            **dict.fromkeys(("total_input_tokens", "total_output_tokens", "preemptions"), count),
+            **dict.fromkeys(("duration", "request_throughput", "output_throughput"), number),
+            **dict.fromkeys(("total_token_throughput", "mean_batch_size"), number),
+            **dict.fromkeys(("kv_utilization_mean", "kv_utilization_peak"), number),
+            **dict.fromkeys(("request_goodput", "prefix_cache_hit_fraction"), nullable),
+            **{f"{s}_{m}_ms": nullable for m in ("ttft", "tpot", "itl", "e2el") for s in statistics},
+            "reason": {"type": ["string", "null"]},
+            "warnings": {"type": "array", "items": text},
+        }
+        return {"type": "object", "properties": properties, "required": list(properties)}

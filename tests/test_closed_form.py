@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.estimate import EngineLimits, batch_times, closed_loop_times, main_bound, prefill_steps
+from capacity.closed_form import EngineLimits, batch_times, closed_loop_times, main_bound, prefill_steps
 from capacity.step import OpCost, StepCost, StepShape, decode_shape, prefill_shape
 
 LIMITS = EngineLimits(

@@ -1,0 +1,5 @@
+"""`python -m capacity` is the `capacity` command."""
+
+from capacity.cli import main
+
+main()

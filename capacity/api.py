@@ -1,0 +1,391 @@
+"""The three questions as functions: `fit`, `estimate`, `simulate`; and the lists behind them.
+
+Keywords are the fields of `Pool`, `Traffic` and `Cost` (capacity/deployment.py), the same words as the command
+line's flags; results are frozen records whose `to_dict()` is the command line's JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build
+from capacity.errors import DoesNotFit, InvalidInput, UnknownName
+from capacity.closed_form import PhaseTimes, batch_times, closed_loop_times, main_bound
+from capacity.hardware import load_profile, profile_names
+from capacity.keywords import documented, split
+from capacity.memory import smallest_tensor_parallel_size
+from capacity.model import ModelSpec, load_model, model_names
+from capacity.pricing import CostEstimate, cost_estimate, find_price, joules_per_token
+from capacity.resolve import ResolvedPool, resolve
+from capacity.results import (
+    Bounds,
+    Breakdown,
+    Energy,
+    Estimate,
+    Fit,
+    GpuSummary,
+    Intensity,
+    MemorySummary,
+    ModelSummary,
+    OperatorTime,
+    Quantity,
+    Simulation,
+)
+from capacity.step import StepCost
+
+if TYPE_CHECKING:
+    from capacity.workload import Workload
+
+ESTIMATE_TRAFFIC = ("input_len", "output_len", "batch_size", "concurrency")
+
+
+@documented(Pool)
+def fit(
+    model: str | Path | ModelSpec,
+    *,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Fit:
+    """Whether `model` fits the pool, and what its KV cache then holds. Does not raise where it does not fit.
+
+    Raises InvalidInput (and its kinds) for a name, value or combination that cannot be.
+    """
+    (pool,) = split(options, Pool)
+    resolved = resolve(model, build(Pool, pool), profiles=profiles, download=download)
+    return Fit(**_fit_fields(resolved))
+
+
+@documented(Pool, Traffic, Cost)
+def estimate(
+    model: str | Path | ModelSpec,
+    *,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Estimate:
+    """TTFT, TPOT, throughput, cost and energy at a `batch_size` or a closed loop's `concurrency`.
+
+    Raises DoesNotFit where the model, or that many requests, exceed the memory; InvalidInput for what cannot be.
+    """
+    pool_fields, traffic_fields, cost_fields = split(options, Pool, Traffic, Cost)
+    for name in traffic_fields:
+        if name not in ESTIMATE_TRAFFIC:
+            raise InvalidInput(f"estimate takes no {name!r}: `simulate` does")
+    traffic: Traffic = build(Traffic, traffic_fields)
+    resolved = resolve(model, build(Pool, pool_fields), profiles=profiles, download=download)
+    return _estimate(resolved, traffic, build(Cost, cost_fields))
+
+
+def models() -> list[dict[str, Any]]:
+    """Every model preset: name, Hugging Face id, parameters, KV bytes per token at 16 bit."""
+    return [
+        {
+            "name": spec.name,
+            "hf_id": spec.hf_id,
+            "total_params": spec.total_params,
+            "active_params": spec.active_params,
+            "kv_bytes_per_token": int(spec.kv_bytes_per_token("bf16")),
+        }
+        for spec in map(load_model, model_names())
+    ]
+
+
+def gpus(*, profiles: str | Path | None = None) -> list[dict[str, Any]]:
+    """Every GPU profile: memory as the engine sees it, HBM bandwidth, dense rates, link per direction, power."""
+    directories = [profiles] if profiles else []
+    return [
+        {
+            "name": profile.name,
+            "memory_bytes": profile.memory_engine_bytes,
+            "hbm_bytes_per_s": profile.hbm_bytes_per_s,
+            "dense_flops_per_s": profile.dense_flops_per_s,
+            "link_bytes_per_s": profile.scale_up.bytes_per_s,
+            "tdp_watts": profile.tdp_watts,
+        }
+        for profile in (load_profile(name, directories) for name in profile_names(directories))
+    ]
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON schema of an answer (`fit`, `estimate`, `simulation`) or of the deployment file (`deployment`)."""
+    from pydantic import TypeAdapter
+
+    known: dict[str, type] = {
+        "fit": Fit,
+        "estimate": Estimate,
+        "simulation": Simulation,
+        "deployment": DeploymentFile,
+    }
+    if name not in known:
+        raise UnknownName("schema", name, known)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema_of(known[name])}
+
+
+def _schema_of(kind: type) -> dict[str, Any]:
+    if kind is Simulation:
+        return Simulation.json_schema()
+    from pydantic import TypeAdapter
+
+    described: dict[str, Any] = TypeAdapter(kind).json_schema(mode="serialization", by_alias=True)
+    if issubclass(kind, Fit):
+        described["properties"] = {"schema": {"const": kind.SCHEMA}, **described["properties"]}
+        described["required"] = ["schema", *described["required"]]
+    return described
+
+
+# fit
+
+
+def _fit_fields(resolved: ResolvedPool) -> dict[str, Any]:
+    plan, pool = resolved.memory, resolved.pool
+    return {
+        "fits": plan.fits,
+        "reason": plan.reason,
+        "model": _model_summary(resolved),
+        "gpu": GpuSummary(name=resolved.profile.name, count=pool.num_gpus),
+        "engine": resolved.engine.label,
+        "weight_format": resolved.scheme.name,
+        "kv_cache_dtype": resolved.model.dtype if plan.kv_cache_dtype == "auto" else plan.kv_cache_dtype,
+        "max_model_len": plan.max_model_len,
+        "memory": MemorySummary(
+            total_bytes=plan.total_bytes,
+            usable_bytes=plan.usable_bytes,
+            weights_bytes=plan.weights_bytes,
+            activations_bytes=plan.activations_bytes,
+            overhead_bytes=plan.overhead_bytes,
+            kv_cache_bytes=plan.kv_cache_bytes,
+        ),
+        "kv_bytes_per_token": plan.kv_bytes_per_token,
+        "kv_window_bytes_per_token": plan.kv_window_bytes_per_token,
+        "linear_state_bytes_per_request": plan.linear_state_bytes_per_request,
+        "kv_block_tokens": plan.kv_block_tokens,
+        "kv_capacity_blocks": plan.kv_capacity_blocks,
+        "kv_capacity_tokens": plan.kv_capacity_tokens,
+        "max_context_tokens": plan.max_context_tokens,
+        "max_concurrency": plan.max_concurrency,
+        "smallest_tensor_parallel_size": _smallest_tensor_parallel_size(resolved),
+        "warnings": (*resolved.notes, *plan.warnings),
+    }
+
+
+def _model_summary(resolved: ResolvedPool) -> ModelSummary:
+    model = resolved.model
+    return ModelSummary(name=model.name, total_params=model.total_params, active_params=model.active_params)
+
+
+def _smallest_tensor_parallel_size(resolved: ResolvedPool) -> int | None:
+    return smallest_tensor_parallel_size(
+        resolved.model, resolved.profile, resolved.engine, **resolved.memory_settings
+    )
+
+
+# estimate
+
+
+def _estimate(resolved: ResolvedPool, traffic: Traffic, cost: Cost) -> Estimate:
+    input_len, output_len = _lengths(resolved, traffic)
+    resolved.memory.require_fit()
+    times, warnings = _phase_times(resolved, traffic, input_len, output_len)
+    steps = resolved.step_model
+    prefill = steps.step_cost(times.prefill_shape)
+    decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
+    num_gpus = resolved.pool.num_gpus
+    ttft = _with_interval(times.ttft_s, *_band(resolved, "prefill"))
+    tpot = None if times.tpot_s is None else _with_interval(times.tpot_s, *_band(resolved, "decode"))
+    e2e = _sum_interval(times.e2e_s, ttft, tpot, output_len - 1)
+    requests_per_s = e2e.inverse(times.requests_per_s * e2e.value)
+    output_rate = requests_per_s.scaled(output_len)
+    users = traffic.batch_size or traffic.concurrency or 1
+    return Estimate(
+        **{
+            **_fit_fields(resolved),
+            "warnings": (*resolved.notes, *resolved.memory.warnings, *steps.notes, *warnings),
+        },
+        input_len=input_len,
+        output_len=output_len,
+        batch_size=traffic.batch_size,
+        concurrency=traffic.concurrency,
+        ttft_s=ttft,
+        tpot_s=tpot,
+        e2e_s=e2e,
+        output_tokens_per_s=output_rate,
+        output_tokens_per_s_per_gpu=output_rate.scaled(1 / num_gpus),
+        output_tokens_per_s_per_user=output_rate.scaled(1 / users),
+        requests_per_s=requests_per_s,
+        bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
+        arithmetic_intensity=_intensity(resolved, prefill, decode),
+        breakdown=Breakdown(prefill=_operators(prefill), decode=() if decode is None else _operators(decode)),
+        cost=_cost(resolved, cost, times, input_len, output_len),
+        energy=_energy(resolved, output_rate.value),
+        basis=steps.basis,
+    )
+
+
+def _lengths(resolved: ResolvedPool, traffic: Traffic) -> tuple[int, int]:
+    if traffic.input_len is None or traffic.output_len is None:
+        missing = "--input-len" if traffic.input_len is None else "--output-len"
+        raise InvalidInput(f"no {missing}: give the tokens of a typical request")
+    if (traffic.batch_size is None) == (traffic.concurrency is None):
+        raise InvalidInput("give one of --batch-size (a batch alone) and --concurrency (a closed loop)")
+    _check_length(resolved, traffic.input_len + traffic.output_len)
+    return traffic.input_len, traffic.output_len
+
+
+def _check_length(resolved: ResolvedPool, tokens: int) -> None:
+    if tokens > resolved.max_model_len:
+        raise InvalidInput(
+            f"a request of {tokens} tokens exceeds max_model_len {resolved.max_model_len}: "
+            "shorten --input-len or --output-len, or raise --max-model-len"
+        )
+
+
+def _phase_times(
+    resolved: ResolvedPool, traffic: Traffic, input_len: int, output_len: int
+) -> tuple[PhaseTimes, tuple[str, ...]]:
+    steps, limits = resolved.step_model, resolved.limits
+    seats = min(limits.max_num_seqs, resolved.concurrent_requests(input_len + output_len))
+    if seats < 1:
+        raise DoesNotFit(
+            f"one request of {input_len + output_len} tokens exceeds the KV cache of "
+            f"{resolved.memory.kv_capacity_tokens} tokens; {resolved.more_memory}",
+            needed_bytes=(input_len + output_len) * resolved.memory.kv_bytes_per_token,
+            usable_bytes=resolved.memory.kv_cache_bytes,
+        )
+    if traffic.batch_size is not None:
+        if traffic.batch_size > limits.max_num_seqs:
+            raise InvalidInput(
+                f"--batch-size {traffic.batch_size} exceeds max_num_seqs {limits.max_num_seqs}: raise --max-num-seqs"
+            )
+        if traffic.batch_size > seats:
+            raise DoesNotFit(
+                f"{traffic.batch_size} requests of {input_len + output_len} tokens exceed the KV cache of "
+                f"{resolved.memory.kv_capacity_tokens} tokens, which holds {seats}; {resolved.more_memory}",
+                needed_bytes=traffic.batch_size
+                * (input_len + output_len)
+                * resolved.memory.kv_bytes_per_token,
+                usable_bytes=resolved.memory.kv_cache_bytes,
+            )
+        times = batch_times(
+            steps, limits, batch_size=traffic.batch_size, input_len=input_len, output_len=output_len
+        )
+        return times, ()
+    concurrency = traffic.concurrency or 1
+    served = min(concurrency, seats)
+    times = closed_loop_times(steps, limits, concurrency=served, input_len=input_len, output_len=output_len)
+    warnings = [
+        "ttft_s is without queueing behind other requests; `capacity simulate` gives it with queueing"
+    ]
+    if served < concurrency:
+        bound = "max_num_seqs" if served == limits.max_num_seqs else "the KV cache"
+        warnings.append(f"{bound} holds {served} of the {concurrency} requests at a time; the others wait")
+    return times, tuple(warnings)
+
+
+def _with_interval(value: float, low: float | None, high: float | None) -> Quantity:
+    return Quantity(
+        value=value,
+        low=None if low is None else value * (1 + low),
+        high=None if high is None else value * (1 + high),
+    )
+
+
+def _band(resolved: ResolvedPool, regime: str) -> tuple[float | None, float | None]:
+    """The 90 % band of measured over predicted, minus one, of one regime."""
+    residuals = resolved.step_model.residuals(regime)
+    return (residuals.low, residuals.high)
+
+
+def _sum_interval(value: float, ttft: Quantity, tpot: Quantity | None, decode_steps: int) -> Quantity:
+    """E2E from its parts: their errors may coincide, so their bounds add."""
+    if tpot is None:
+        return ttft
+    if ttft.low is None or ttft.high is None or tpot.low is None or tpot.high is None:
+        return Quantity(value=value)
+    return Quantity(
+        value=value, low=ttft.low + decode_steps * tpot.low, high=ttft.high + decode_steps * tpot.high
+    )
+
+
+def _operators(cost: StepCost) -> tuple[OperatorTime, ...]:
+    return tuple(
+        OperatorTime(name=op.name, seconds=op.seconds, flops=op.flops, bytes=op.bytes, bound=op.bound)
+        for op in cost.operators
+    )
+
+
+def _intensity(resolved: ResolvedPool, prefill: StepCost, decode: StepCost | None) -> Intensity:
+    return Intensity(
+        prefill_flops_per_byte=prefill.flops / prefill.bytes,
+        decode_flops_per_byte=None if decode is None else decode.flops / decode.bytes,
+        ridge_flops_per_byte=resolved.ridge_flops_per_byte,
+    )
+
+
+def _cost(
+    resolved: ResolvedPool, cost: Cost, times: PhaseTimes, input_len: int, output_len: int
+) -> CostEstimate | None:
+    price = find_price(
+        resolved.profile.name, tier=cost.price_tier, provider=cost.price_provider, override=cost.price
+    )
+    if price is None:
+        return None
+    return cost_estimate(
+        price,
+        num_gpus=resolved.pool.num_gpus,
+        requests_per_s=times.requests_per_s,
+        input_tokens=input_len,
+        output_tokens=output_len,
+        prefill_share=times.prefill_share,
+    )
+
+
+def _energy(resolved: ResolvedPool, output_tokens_per_s: float) -> Energy:
+    watts = resolved.profile.system_watts_per_gpu
+    return Energy(
+        watts_per_gpu=watts,
+        joules_per_output_token=joules_per_token(watts, resolved.pool.num_gpus, output_tokens_per_s),
+    )
+
+
+# simulate
+
+
+@documented(Pool, Traffic)
+def simulate(
+    model: str | Path | ModelSpec,
+    *,
+    goodput: Sequence[str] | None = None,
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Simulation:
+    """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
+
+    `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms);
+    `progress(done, total)` is called as requests complete. Raises DoesNotFit, Stalled, or InvalidInput and its kinds.
+    """
+    from capacity.serving import make_workload, serve  # SimPy and numpy: not for `fit` and `estimate`
+
+    pool_fields, traffic_fields = split(options, Pool, Traffic)
+    resolved = resolve(model, build(Pool, pool_fields), profiles=profiles, download=download)
+    resolved.memory.require_fit()
+    traffic: Traffic = build(Traffic, traffic_fields)
+    requests = workload if workload is not None else make_workload(traffic)
+    run = serve(resolved, requests, scheduling=traffic.scheduling, goodput=goodput or (), progress=progress)
+    return Simulation(
+        model=_model_summary(resolved),
+        gpu=GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus),
+        engine=resolved.engine.label,
+        kv_capacity_tokens=resolved.memory.kv_capacity_tokens,
+        kv_capacity_blocks=resolved.memory.kv_capacity_blocks,
+        max_num_seqs=resolved.max_num_seqs,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        workload=requests.name,
+        run=run,
+        warnings=(*resolved.notes, *resolved.memory.warnings, *requests.notices, *resolved.step_model.notes),
+    )

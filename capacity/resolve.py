@@ -1,0 +1,176 @@
+"""From names to objects: a model and a pool, as a user writes them, become everything that a question needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from capacity.deployment import Pool
+from capacity.engines import EngineSpec, find_engine
+from capacity.errors import InvalidInput
+from capacity.closed_form import EngineLimits
+from capacity.hardware import HardwareProfile, load_profile
+from capacity.memory import MemoryPlan, memory_plan
+from capacity.model import ModelSpec, load_model
+from capacity.quantization import QuantizationScheme, scheme_for
+from capacity.step_model import StepModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedPool:
+    """One engine of a pool: the model, the GPU, the engine's release, and its limits with defaults filled in."""
+
+    pool: Pool
+    model: ModelSpec
+    profile: HardwareProfile
+    engine: EngineSpec
+    scheme: QuantizationScheme
+    kv_cache_dtype: str
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    chunked_prefill: bool
+    prefix_caching: bool
+    notes: tuple[str, ...]
+
+    @property
+    def memory_settings(self) -> dict[str, Any]:
+        """The keywords of `memory_plan`, save for the tensor-parallel size."""
+        return {
+            "scheme": self.scheme,
+            "kv_cache_dtype": self.kv_cache_dtype,
+            "pipeline_parallel_size": self.pool.pipeline_parallel_size,
+            "enable_expert_parallel": self.pool.enable_expert_parallel,
+            "max_model_len": self.max_model_len,
+            "gpu_memory_utilization": self.pool.gpu_memory_utilization,
+            "max_num_seqs": self.max_num_seqs,
+            "max_num_batched_tokens": self.max_num_batched_tokens,
+            "block_size": self.pool.block_size,
+            "enforce_eager": self.pool.enforce_eager,
+            "num_gpu_blocks_override": self.pool.num_gpu_blocks_override,
+        }
+
+    @cached_property
+    def memory(self) -> MemoryPlan:
+        """What the weights leave for the KV cache."""
+        return memory_plan(
+            self.model,
+            self.profile,
+            self.engine,
+            tensor_parallel_size=self.pool.tensor_parallel_size,
+            **self.memory_settings,
+        )
+
+    def concurrent_requests(self, tokens: int) -> int:
+        """Requests of `tokens` tokens that the KV cache holds at once."""
+        return (self.memory.kv_capacity_blocks - 1) // self.memory.layout.blocks_of_request(tokens)
+
+    @property
+    def more_memory(self) -> str:
+        """The ways out of a KV cache that is too small."""
+        return "use more GPUs (--tensor-parallel-size), --kv-cache-dtype fp8, or smaller weights (--quantization)"
+
+    @property
+    def ridge_flops_per_byte(self) -> float:
+        """Where compute takes over from HBM, at the rate that the layers' weights multiply in."""
+        dtype = self.scheme.format_of("dense_ffn").execution(self.profile.dense_flops_per_s).compute_dtype
+        rates = self.profile.dense_flops_per_s
+        return rates.get(dtype, rates["bf16"]) / self.profile.hbm_bytes_per_s
+
+    @cached_property
+    def step_model(self) -> StepModel:
+        """What each step costs."""
+        return StepModel(
+            self.model,
+            self.profile,
+            engine=self.engine,
+            scheme=self.scheme,
+            kv_cache_dtype=self.kv_cache_dtype,
+            tensor_parallel_size=self.pool.tensor_parallel_size,
+            pipeline_parallel_size=self.pool.pipeline_parallel_size,
+            expert_parallel=self.pool.enable_expert_parallel,
+            enforce_eager=self.pool.enforce_eager,
+            max_num_seqs=self.max_num_seqs,
+        )
+
+    @property
+    def limits(self) -> EngineLimits:
+        """What bounds the composition of a step, for the closed-form estimator."""
+        return EngineLimits(
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            chunked_prefill=self.chunked_prefill,
+            mixes_prefill_with_decode=self.engine.mixes_prefill_with_decode,
+            window_tokens=self.model.window_tokens,
+            request_latency_s=self.engine.request_latency_s + self.engine.response_latency_s,
+        )
+
+
+def resolve(
+    model: str | Path | ModelSpec, pool: Pool, *, profiles: str | Path | None = None, download: bool = False
+) -> ResolvedPool:
+    """Look up every name of a pool and fill in the engine's defaults.
+
+    `profiles`: a folder of further GPU profiles. Raises UnknownName, UnsupportedModel, MalformedFile or
+    InvalidInput, each in one line.
+    """
+    directories: Sequence[Path | str] = [profiles] if profiles else []
+    spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
+    profile = load_profile(pool.gpu, directories)
+    engine = find_engine(pool.engine)
+    defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
+    scheme = scheme_for(spec, pool.quantization)
+    max_model_len, notes = _max_model_len(spec, pool)
+    max_num_seqs = pool.max_num_seqs or defaults.max_num_seqs
+    chunked = engine.chunked_prefill if pool.enable_chunked_prefill is None else pool.enable_chunked_prefill
+    budget = pool.max_num_batched_tokens or defaults.max_num_batched_tokens
+    if not chunked and not pool.max_num_batched_tokens:
+        budget = max(budget, max_model_len)
+    if not chunked and budget < max_model_len:
+        raise InvalidInput(
+            f"--max-num-batched-tokens {budget} is below --max-model-len {max_model_len} without chunked prefill: "
+            "longer prompts could never run. Raise it, or use --enable-chunked-prefill."
+        )
+    if pool.max_num_batched_tokens and budget < max_num_seqs:
+        if pool.max_num_seqs:
+            raise InvalidInput(
+                f"--max-num-batched-tokens {budget} is below --max-num-seqs {max_num_seqs}: "
+                "raise the one or lower the other"
+            )
+        max_num_seqs = budget
+    caching = engine.prefix_caching if pool.enable_prefix_caching is None else pool.enable_prefix_caching
+    return ResolvedPool(
+        pool=pool,
+        model=spec,
+        profile=profile,
+        engine=engine,
+        scheme=scheme,
+        kv_cache_dtype=_kv_cache_dtype(pool, scheme),
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=budget,
+        chunked_prefill=chunked,
+        prefix_caching=caching,
+        notes=(*engine.notes, *notes),
+    )
+
+
+def _max_model_len(model: ModelSpec, pool: Pool) -> tuple[int, tuple[str, ...]]:
+    limit = model.max_position_embeddings
+    if pool.max_model_len is None:
+        return limit, ()
+    if pool.max_model_len > limit:
+        raise InvalidInput(
+            f"--max-model-len {pool.max_model_len} is beyond the {limit} positions that {model.name} was made for"
+        )
+    return pool.max_model_len, ()
+
+
+def _kv_cache_dtype(pool: Pool, scheme: QuantizationScheme) -> str:
+    """`auto` is the checkpoint's wish, where it has one."""
+    if pool.kv_cache_dtype == "auto" and scheme.kv_cache_dtype:
+        return scheme.kv_cache_dtype
+    return pool.kv_cache_dtype

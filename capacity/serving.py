@@ -1,0 +1,118 @@
+"""A resolved pool put to work: the workload that the traffic describes, through the engine's own scheduler."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from capacity.deployment import Traffic
+from capacity.errors import InvalidInput
+from capacity.resolve import ResolvedPool
+from capacity.schedulers import SchedulerLimits
+from capacity.simulator import SimulationResult, simulate_engine
+from capacity.workload import Workload, parse_slos, random_requests, read_trace
+
+DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
+SAMPLES_PER_RUN = 500
+
+
+def make_workload(traffic: Traffic) -> Workload:
+    """The requests that `traffic` describes: a trace, or lengths with a rate or a concurrency.
+
+    Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
+    """
+    if traffic.batch_size is not None:
+        raise InvalidInput(
+            "--batch-size is for `estimate`; to send N at once use --num-prompts N --request-rate inf"
+        )
+    if traffic.trace is not None:
+        return _traced(traffic, traffic.trace)
+    if traffic.input_len is None or traffic.output_len is None:
+        raise InvalidInput("no traffic: give --trace FILE, or --input-len and --output-len")
+    return random_requests(
+        num_requests=DEFAULT_NUM_PROMPTS if traffic.num_prompts is None else traffic.num_prompts,
+        input_len=traffic.input_len,
+        output_len=traffic.output_len,
+        request_rate_per_s=math.inf if traffic.request_rate is None else traffic.request_rate,
+        burstiness=traffic.burstiness,
+        range_ratio=traffic.random_range_ratio,
+        concurrency=traffic.concurrency,
+        seed=traffic.seed,
+    )
+
+
+def _traced(traffic: Traffic, path: str) -> Workload:
+    given = [name for name in ("input_len", "output_len") if getattr(traffic, name) is not None]
+    if given:
+        raise InvalidInput(f"--trace brings its own lengths: leave out --{given[0].replace('_', '-')}")
+    workload = read_trace(path, limit=traffic.num_prompts)
+    if traffic.request_rate is not None:
+        at_once = math.isinf(traffic.request_rate)
+        workload = workload.all_at_once() if at_once else workload.at_rate(traffic.request_rate)
+    return workload if traffic.concurrency is None else workload.in_closed_loop(traffic.concurrency)
+
+
+def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
+    """The scheduling policy of the engine's release, or plain static batching."""
+    if scheduling == "static":
+        return "static"
+    name = resolved.engine.scheduler
+    chosen = resolved.pool.async_scheduling
+    if chosen is None or name not in ("vllm-v1", "vllm-v1-async"):
+        return name
+    return "vllm-v1-async" if chosen else "vllm-v1"
+
+
+def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
+    """The scheduler's limits and switches: the pool's where given, else the engine's."""
+    pool = resolved.pool
+    return SchedulerLimits(
+        max_num_seqs=resolved.max_num_seqs,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        max_model_len=resolved.max_model_len,
+        priority=pool.scheduling_policy == "priority",
+        enable_chunked_prefill=resolved.chunked_prefill,
+        long_prefill_token_threshold=pool.long_prefill_token_threshold,
+        watermark=pool.watermark,
+        reserve_full_isl=resolved.engine.reserve_full_isl,
+        pipeline_stages=pool.pipeline_parallel_size,
+    )
+
+
+def serve(
+    resolved: ResolvedPool,
+    workload: Workload,
+    *,
+    scheduling: str = "continuous",
+    goodput: Sequence[str] = (),
+    sample_interval_s: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SimulationResult:
+    """Simulate `workload` on one engine of the pool.
+
+    `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises Stalled.
+    """
+    plan = resolved.memory
+    return simulate_engine(
+        workload,
+        step_times=resolved.step_model,
+        num_blocks=plan.kv_capacity_blocks - 1,
+        block_size=plan.kv_block_tokens,
+        policy=policy_name(resolved, scheduling),
+        limits=scheduler_limits(resolved),
+        enable_prefix_caching=resolved.prefix_caching,
+        window_tokens=resolved.model.window_tokens,
+        kv_windows=plan.layout.kv_windows,
+        goodput_ms=_goodput_ms(goodput),
+        sample_interval_s=sample_interval_s,
+    )
+
+
+def _goodput_ms(texts: Sequence[str]) -> dict[str, float] | None:
+    slos = parse_slos(texts)
+    for slo in slos:
+        if slo.percentile is not None:
+            raise InvalidInput(
+                f"--goodput {slo}: limits hold for every request here; leave the percentile out"
+            )
+    return {slo.metric: slo.limit_s * 1e3 for slo in slos} or None
