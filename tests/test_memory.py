@@ -375,32 +375,28 @@ def test_tensor_parallel_shards_hold_every_weight_and_replicate_little() -> None
 
 
 def test_the_scarcest_pipeline_stage_decides() -> None:
+    """Stage by stage: the last one alone samples, the first holds the embedding, layers are 27, 27, 26."""
     model = load_model("llama-3.1-70b")
     plan = memory_plan(
         model, H100, VLLM, tensor_parallel_size=2, pipeline_parallel_size=3, max_model_len=8192
     )
-    per_stage = [
-        memory_plan(
+    usable = math.ceil(0.92 * H100.memory_engine_bytes)
+    blocks = []
+    for stage, layers in enumerate((27, 27, 26)):
+        weights = weights_bytes_of_stage(
+            model, VLLM, model.checkpoint, stage=stage, tensor_parallel_size=2, pipeline_parallel_size=3
+        )
+        activations = activation_bytes(
             model,
-            H100,
             VLLM,
+            max_num_seqs=1024 if stage == 2 else 0,
+            max_num_batched_tokens=8192,
             tensor_parallel_size=2,
-            max_model_len=8192,
-            weights_bytes=round(
-                weights_bytes_of_stage(
-                    model,
-                    VLLM,
-                    model.checkpoint,
-                    stage=stage,
-                    tensor_parallel_size=2,
-                    pipeline_parallel_size=3,
-                )
-            ),
-        ).kv_cache_bytes
-        // (2 * layers * 4 * 128 * 2 * 16)
-        for stage, layers in enumerate((27, 27, 26))
-    ]
-    assert plan.kv_capacity_blocks == min(per_stage)
+        )
+        pool = usable - round(weights) - round(activations) - plan.overhead_bytes
+        blocks.append(pool // (2 * layers * 4 * 128 * 2 * 16))
+    assert plan.kv_capacity_blocks == min(blocks) == blocks[2]
+    assert blocks[0] < blocks[1]
 
 
 @pytest.mark.parametrize(
