@@ -34,17 +34,38 @@ def render(answer: Any, format: str) -> str:
 
 
 def listing(rows: Sequence[Mapping[str, Any]], format: str, *, title: str) -> str:
-    """A list of records, such as models or GPUs."""
+    """A list of records as JSON, CSV, or a table of `COLUMNS[title]`."""
     if format == "json":
         return json.dumps(list(rows), indent=2)
     flat = [flattened(row) for row in rows]
     if format == "csv":
         return to_csv(flat)
-    columns = list(dict.fromkeys(name for row in flat for name in row))
-    table = _grid(title, *((name, "left" if name in ("name", "hf_id") else "right") for name in columns))
+    columns = COLUMNS[title]
+    table = _grid(title, ("name", "left"), *((heading, "right") for heading, _, _ in columns))
+    table.columns[0].no_wrap = True
     for row in flat:
-        table.add_row(*(_short(row.get(name)) for name in columns))
+        cells = ((row.get(key), scale) for _, key, scale in columns)
+        table.add_row(row["name"], *("-" if v is None else f"{v / scale:,.4g}" for v, scale in cells))
     return _text([table])
+
+
+# heading, key of the flattened record, and what it is divided by
+COLUMNS = {
+    "Models": (
+        ("params, B", "total_params", 1e9),
+        ("active, B", "active_params", 1e9),
+        ("KV KiB/token, 16 bit", "kv_bytes_per_token", 1024),
+    ),
+    "GPUs": (
+        ("GiB", "memory_bytes", GIB),
+        ("HBM TB/s", "hbm_bytes_per_s", 1e12),
+        ("BF16 TFLOP/s", "dense_flops_per_s.bf16", 1e12),
+        ("FP8", "dense_flops_per_s.fp8", 1e12),
+        ("FP4", "dense_flops_per_s.fp4", 1e12),
+        ("link GB/s", "link_bytes_per_s", 1e9),
+        ("TDP W", "tdp_watts", 1),
+    ),
+}
 
 
 def flattened(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -280,15 +301,3 @@ def _rate(quantity: Quantity) -> tuple[str, str]:
 
 def _share(value: float | None) -> str:
     return "off" if value is None else f"{value:.1%}"
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    if abs(value) >= 1e6:
-        for scale, suffix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-            if abs(value) >= scale:
-                return f"{value / scale:,.1f} {suffix}"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
