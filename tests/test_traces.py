@@ -112,6 +112,7 @@ def test_burstgpt(tmp_path: Path) -> None:
 def test_mooncake(tmp_path: Path) -> None:
     workload = read(tmp_path, mooncake() + mooncake(timestamp=3001, input_length=1100, hash_ids=[1, 2, 3]))
     assert workload.arrival_s.tolist() == [0.0, 3.001]
+    assert read(tmp_path, mooncake(timestamp=9)).arrival_s.tolist() == [0.009]  # 9 * 0.001 is another float
     assert workload.content is not None
     assert workload.content.segments_of(0) == [(0, 512), (1, 88)]
     assert workload.content.segments_of(1) == [(0, 512), (1, 512), (2, 76)]
@@ -193,6 +194,21 @@ def test_agentic_sessions_wait_for_themselves(tmp_path: Path) -> None:
         "1 sessions that duplicate another left out",
         "1 requests without prompt or answer (0 tokens) left out",
     )
+
+
+def test_tools_and_system_prompt_open_the_main_thread(tmp_path: Path) -> None:
+    requests: list[list[object]] = [
+        [0.0, 1000, 20, -1, 0, 5.0, 0.0, "helper", ""],
+        [9.0, 120, 20, -1, 0, 5.0, 0.0, None, ""],
+        [20.0, 1000, 20, -1, 0, 5.0, 0.0, None, ""],
+        [30.0, 1000, 20, -1, 0, 5.0, 0.0, None, ""],
+    ]
+    workload = read(tmp_path, agentic(requests) * 2)
+    assert workload.content is not None
+    prompts = [workload.content.segments_of(row) for row in range(8)]
+    assert [[tokens for _, tokens in prompt] for prompt in prompts[4:6]] == [[100, 50, 850]] * 2
+    assert prompts[4][:2] == prompts[5][:2]
+    assert [len(prompt) for prompt in prompts] == [1, 1, 1, 1, 3, 3, 1, 1]
 
 
 def test_agentic_users_play_one_session_after_another(tmp_path: Path) -> None:

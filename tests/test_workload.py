@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from capacity.errors import InvalidInput
@@ -138,6 +138,7 @@ def test_random_bursts_have_the_moments_of_an_interrupted_poisson_process() -> N
     arrival_s = times_s(RandomOnOffArrivals(on_rate, on_s, off_s), 400_000, seed=3)
     gaps_s = np.diff(arrival_s)
     assert 1 / gaps_s.mean() == pytest.approx(on_rate * on_s / (on_s + off_s), rel=0.03)
+    assert times_s(RandomOnOffArrivals(100.0, 1e6, 1e9), 10)[-1] < 1.0  # a burst comes first
     squared_cv = 1 + 2 * on_rate * on_s * (off_s / (on_s + off_s)) ** 2
     assert cv(gaps_s) ** 2 == pytest.approx(
         squared_cv, rel=0.05
@@ -330,6 +331,10 @@ def test_sorting_is_stable_remarks_and_carries_links() -> None:
     assert workload.after_request.tolist() == [-1, 0, 0, 1]
     assert workload.think_s.tolist() == [0, 0.1, 0.5, 0.7]
     assert workload.notices == ("arrivals were not in order: sorted, 4 of 4 requests moved",)
+    many = Workload.sorted(
+        arrival_s=[1.0, 0.0] * 500, prompt_tokens=np.arange(1000) + 1, output_tokens=[1] * 1000
+    )
+    assert (np.diff(many.prompt_tokens) == 2).sum() == 998  # equal arrivals kept their order
     with pytest.raises(InvalidInput, match="names request 7 of 1"):
         Workload.sorted(arrival_s=[0], prompt_tokens=[1], output_tokens=[1], after_request=[7], think_s=[0])
 
@@ -495,6 +500,9 @@ def test_the_fingerprint_sees_every_column() -> None:
 
 # content
 
+FEW = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(1, 4)), min_size=1, max_size=4
+)  # texts that often coincide
 SEGMENTS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=5)
 
 
@@ -502,9 +510,16 @@ def tokens_of(segments: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return [(text, position) for text, length in segments for position in range(length)]
 
 
+@example(prompts=[[(1, 2), (0, 6)], [(1, 2), (0, 2), (0, 4)]], block_tokens=4, partial=False, answer_tokens=0)
+@example(
+    prompts=[[(1, 2), (0, 4), (1, 2)], [(1, 2), (0, 2), (0, 2), (1, 2)]],
+    block_tokens=4,
+    partial=False,
+    answer_tokens=0,
+)
 @given(
-    prompts=st.lists(SEGMENTS, min_size=1, max_size=6),
-    block_tokens=st.integers(1, 7),
+    prompts=st.lists(FEW | SEGMENTS, min_size=1, max_size=8),
+    block_tokens=st.integers(1, 4) | st.integers(1, 7),
     partial=st.booleans(),
     answer_tokens=st.integers(0, 8),
 )
