@@ -115,6 +115,10 @@ def test_dtype_by_either_key(key: str, value: str) -> None:
     assert read(**{key: value}).dtype == "fp16"
 
 
+def test_32_bit_checkpoints_are_served_at_16() -> None:
+    assert read(torch_dtype="float32").dtype == read(torch_dtype="auto").dtype == "bf16"
+
+
 def test_text_config_is_unwrapped_and_the_outer_tie_counts() -> None:
     outer = {
         "model_type": "llava",

@@ -352,6 +352,12 @@ def test_a_part_counts_its_matrices() -> None:
     assert (part.num_matrices, part.params, part.params_per_layer) == (14, 210, 105)
 
 
+def test_lora_adapters_are_what_peft_prints() -> None:
+    # "trainable params" of PEFT: Llama-2-7B with rank 8 on q and v; Llama-3.1-8B with rank 16 on all matrices
+    assert load_model("llama-2-7b").lora_params(8, ("q_proj", "v_proj")) == 4_194_304
+    assert load_model("llama-3.1-8b").lora_params(16) == 41_943_040
+
+
 # KV cache
 
 

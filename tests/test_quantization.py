@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -499,6 +500,14 @@ def test_single_layers_are_exceptions_to_the_byte() -> None:
         ("mlp.down_proj", frozenset({0, 3})),
         ("self_attn.q_proj", frozenset({3})),
     }
+
+
+def test_exceptions_count_in_the_layers_that_a_part_has() -> None:
+    scheme = scheme_of({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.3.self_attn.q_proj"]})
+    part = next(p for p in quantized({}).parameter_parts() if p.name == "self_attn.q_proj")
+    weights = 256 * 256
+    sizes = [scheme.part_bytes(replace(part, layers=layers)) for layers in [(0, 1), (2, 3), (3,)]]
+    assert sizes == [2 * (weights + 4), weights + 4 + 2 * weights, 2 * weights]
 
 
 def test_shared_and_routed_experts_by_their_names() -> None:

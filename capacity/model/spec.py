@@ -7,6 +7,7 @@ them to the parameter. Buffers are not parameters: DeepSeek's and GLM's expert s
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -15,6 +16,8 @@ from capacity.quantization import KvCacheFormat, PartKind, QuantizationScheme, f
 Sharding = Literal["tensor", "kv_heads", "vocabulary", "experts", "replicated"]
 """How tensor parallelism divides a part: by `tensor_parallel_size`; by at most `shard_limit` KV heads; by
 vocabulary rows; by expert (expert parallelism) or inside each expert (tensor parallelism); not at all."""
+
+_LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,6 +471,14 @@ class ModelSpec:
             _vector("mtp.norms", "norm", 3 * h, layers),
             *self.mtp.parts(h, self.norms_per_layer),
         )
+
+    def lora_params(self, rank: int, targets: Collection[str] = _LORA_TARGETS) -> int:
+        """Of one LoRA adapter of this rank: rank x (inputs + outputs) for each matrix that `targets` names.
+
+        Routed experts are left alone, as PEFT leaves fused experts. Source: Hu 2021, LoRA.
+        """
+        adapted = (part for part in self.parameter_parts() if part.name.rsplit(".", 1)[-1] in targets)
+        return sum(rank * (p.rows + p.columns) * p.num_matrices for p in adapted if p.kind != "experts")
 
     def kv_cache_groups(self, kv_cache_dtype: str = "auto") -> tuple[KvCacheGroup, ...]:
         """What each layer group keeps, and the sparse indexer's keys as a group of their own."""
