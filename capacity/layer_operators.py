@@ -243,7 +243,8 @@ def _grouped(
     return products, attention
 
 
-AttentionWork = Callable[[StepShape], tuple[float, float, float]]
+_NO_WORK = (0.0, 0.0, 0.0, 0.0)
+AttentionWork = Callable[[StepShape], tuple[float, float, float, float]]
 _WORK: dict[object, AttentionWork] = {}  # equal work, one function: so that equal operators merge
 
 
@@ -253,9 +254,9 @@ def _prefill_work(
     """FLOPs, bytes and rows of prefill: pairs attended, KV of the whole context once, queries and outputs."""
     pairs, context = (4, 5) if windowed else (2, 3)
 
-    def work(shape: StepShape) -> tuple[float, float, float]:
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
         moved = shape[context] * kv_bytes + shape[1] * row_bytes
-        return shape[pairs] * flops_per_pair, moved, shape[0] * kv_heads
+        return shape[pairs] * flops_per_pair, moved, shape[0] * kv_heads, 0.0
 
     return _WORK.setdefault(("prefill", windowed, heads, kv_heads, flops_per_pair, kv_bytes, row_bytes), work)
 
@@ -266,13 +267,13 @@ def _decode_work(
     """FLOPs, bytes and rows of decode: each row's KV once, however many drafts it verifies."""
     context = 10 if windowed else 9
 
-    def work(shape: StepShape) -> tuple[float, float, float]:
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
         sequences, drafts = shape[7], shape[8]
         if sequences <= 0:
-            return 0.0, 0.0, 0.0
+            return _NO_WORK
         queries = 1.0 + drafts / sequences
         moved = shape[context] * kv_bytes + (sequences + drafts) * row_bytes
-        return shape[context] * queries * flops_per_pair, moved, sequences * kv_heads
+        return shape[context] * queries * flops_per_pair, moved, sequences * kv_heads, shape[context] / sequences
 
     return _WORK.setdefault(("decode", windowed, heads, kv_heads, flops_per_pair, kv_bytes, row_bytes), work)
 
@@ -285,7 +286,7 @@ def _attention(
         name=name,
         count=group.num_layers,
         work=work,
-        flops_per_s=setting.flops_per_s["bf16"],
+        flops_per_s=peak(setting, "fp32" if setting.model.dtype == "fp32" else "bf16"),
         device=setting.device,
         constants=setting.lookup.kernel(operator, dtype),
     )
@@ -358,11 +359,11 @@ def _latent(
 def _latent_prefill_work(
     *, flops_per_pair: float, context_bytes: float, row_bytes: float, top_k: int | None
 ) -> AttentionWork:
-    def work(shape: StepShape) -> tuple[float, float, float]:
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
         pairs: float = shape[2]
         if top_k is not None and shape[1]:
             pairs = min(pairs, float(shape[1]) * top_k)
-        return pairs * flops_per_pair, shape[3] * context_bytes + shape[1] * row_bytes, shape[0]
+        return pairs * flops_per_pair, shape[3] * context_bytes + shape[1] * row_bytes, shape[0], 0.0
 
     return _WORK.setdefault(("mla prefill", flops_per_pair, context_bytes, row_bytes, top_k), work)
 
@@ -372,14 +373,14 @@ def _latent_decode_work(
 ) -> AttentionWork:
     """Absorbed decode. Sparse attention reads at most `top_k` tokens a row (of the mean context: a lower bound)."""
 
-    def work(shape: StepShape) -> tuple[float, float, float]:
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
         sequences, drafts = shape[7], shape[8]
         if sequences <= 0:
-            return 0.0, 0.0, 0.0
+            return _NO_WORK
         context = shape[9] if top_k is None else min(float(shape[9]), float(sequences) * top_k)
         queries = sequences + drafts
         flops = context * queries / sequences * flops_per_pair
-        return flops, context * context_bytes + queries * row_bytes, queries
+        return flops, context * context_bytes + queries * row_bytes, queries, context / sequences
 
     return _WORK.setdefault(("mla decode", heads, flops_per_pair, context_bytes, row_bytes, top_k), work)
 
@@ -390,9 +391,9 @@ def _indexer(setting: Setting, group: LayerGroup, mixer: LatentAttention) -> Att
     flops_per_pair = 2.0 * mixer.indexer.num_heads * mixer.indexer.head_dim
     key_bytes = mixer.indexer.cache_bytes_per_token
 
-    def work(shape: StepShape) -> tuple[float, float, float]:
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
         pairs = shape[2] + shape[9] * (1.0 + (shape[8] / shape[7] if shape[7] else 0.0))
-        return pairs * flops_per_pair, (shape[3] + shape[9]) * key_bytes, shape[0] + shape[7]
+        return pairs * flops_per_pair, (shape[3] + shape[9]) * key_bytes, shape[0] + shape[7], 0.0
 
     dtype = "fp8" if "fp8" in setting.flops_per_s else "bf16"
     return Attention(
@@ -424,9 +425,9 @@ def _linear(
     row_bytes = (2 * keys + 2 * values) * ACTIVATION_BYTES
     state_bytes = 2.0 * mixer.state_bytes_per_sequence / ranks  # read and written
 
-    def work(shape: StepShape) -> tuple[float, float, float]:
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
         tokens, sequences = all_tokens(shape), shape[0] + shape[7]
-        return tokens * flops_per_token, tokens * row_bytes + sequences * state_bytes, sequences
+        return tokens * flops_per_token, tokens * row_bytes + sequences * state_bytes, sequences, 0.0
 
     recurrence = Attention(
         name="linear attention",
