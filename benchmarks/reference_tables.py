@@ -1,7 +1,7 @@
 """Measured kernels as calibration reads them: which rows, in which form, held out by what, and what is left out, why.
 
 The tables are those of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), sampled. Left out:
-- matrices under 8 MB of weights, and decode attention over less than 1.5 x the L2 cache: the collector repeats a
+- matrices under 8 MB of weights, and decode attention over 0.7 to 1.5 x the L2 cache: the collector repeats a
   kernel on the same few buffers, which then stay in L2; in serving other layers run between;
 - GEMMs with N or K under 512: no model has them;
 - vLLM's modelopt FP8 experts on Hopper: 13 to 19 % of HBM, a kernel that nobody should choose;
@@ -45,7 +45,9 @@ PROFILES = {
 }
 MIN_WEIGHT_BYTES = 8e6
 MIN_GEMM_DIMENSION = 512
-MIN_KV_OVER_L2 = 1.5
+MIN_KV_OVER_L2 = 1.5  # decode KV larger than this comes from HBM
+MAX_HOT_KV_OVER_L2 = 0.7  # smaller than this sits in L2; between the two nobody knows
+L2_SAVING = {"l40s": 0.9}  # 1 - HBM/L2 bandwidth, else 0.6: assumed, from a ratio of 2.5 (GDDR6: 10)
 MIN_PREFILL_TOKENS = 512
 PREFERRED_KERNEL = {  # where an engine has several, the one it chooses by itself
     ("sglang", "16bit"): "trtllm_mha",
@@ -198,6 +200,7 @@ class AttentionRow(NamedTuple):
     flops: float
     moved_bytes: float
     kv_head_rows: float
+    mean_context: float
     sm_count: float
     flops_per_s: float
     hbm_bytes_per_s: float
@@ -205,11 +208,18 @@ class AttentionRow(NamedTuple):
 
 def predict_attention(constants: Constants, row: AttentionRow) -> float:
     """Seconds of one layer's attention."""
-    filled = {"compute_fraction": 1.0, "sharpness": 1.0, "occupancy_s": 0.0, **constants}
+    filled = {
+        "compute_fraction": 1.0,
+        "sharpness": 1.0,
+        "occupancy_s": 0.0,
+        "per_doubling_s": 0.0,
+        **constants,
+    }
     return attention_seconds(
         row.flops,
         row.moved_bytes,
         kv_head_rows=row.kv_head_rows,
+        mean_context=row.mean_context,
         sm_count=row.sm_count,
         flops_per_s=row.flops_per_s,
         hbm_bytes_per_s=row.hbm_bytes_per_s,
@@ -231,7 +241,7 @@ def _preferred(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.D
 
 
 def decode_attention(measured: Path) -> Operator:
-    """Decode attention over KV that the L2 cache cannot hold."""
+    """Decode attention. Where the repeated KV sits in L2, what reading it from HBM takes longer is added."""
     tables: dict[tuple[str, str, str], list[Measurement[Any]]] = {}
     sources: dict[tuple[str, str, str], str] = {}
     for key, table in _preferred(read(measured, "silicon_attention_generation")):
@@ -241,18 +251,24 @@ def decode_attention(measured: Path) -> Operator:
             kv_bytes = (
                 2.0 * r.batch_size * r.seq_kv * r.num_kv_heads * r.head_dim * (1 if key[2] == "8bit" else 2)
             )
-            if kv_bytes < MIN_KV_OVER_L2 * profile.l2_bytes:
+            hot = kv_bytes < MIN_KV_OVER_L2 * profile.l2_bytes
+            if hot and kv_bytes > MAX_HOT_KV_OVER_L2 * profile.l2_bytes:
                 continue
+            cold_s = L2_SAVING.get(key[0], 0.6) * kv_bytes / profile.hbm_bytes_per_s if hot else 0.0
             row = AttentionRow(
                 flops=4.0 * r.batch_size * r.seq_kv * r.num_heads * r.head_dim,
                 moved_bytes=kv_bytes + 4.0 * r.batch_size * r.num_heads * r.head_dim,
                 kv_head_rows=r.batch_size * r.num_kv_heads,
+                mean_context=r.seq_kv,
                 sm_count=profile.sm_count,
                 flops_per_s=profile.dense_flops_per_s["bf16"],
                 hbm_bytes_per_s=profile.hbm_bytes_per_s,
             )
             group = (r.num_heads, r.num_kv_heads, r.batch_size)
-            rows.append(Measurement(row=row, seconds=r.latency_us * 1e-6, group=group))
+            regime = "L2" if hot else "HBM"
+            rows.append(
+                Measurement(row=row, seconds=r.latency_us * 1e-6 + cold_s, group=group, regime=regime)
+            )
             sources[key] = _source("decode attention", r)
         if rows:
             tables[key] = rows
@@ -260,9 +276,10 @@ def decode_attention(measured: Path) -> Operator:
         name="decode_attention",
         parameters=(
             _fraction("bandwidth_fraction", 0.85, 0.3),
-            _latency("fixed_s", 1.5e-5, 0.3),
+            _latency("fixed_s", 1e-5, 0.3),
             _latency("occupancy_s", 1.5e-6, 0.3, high=2e-5),
-            _sharpness(2.0, 0.1),
+            _latency("per_doubling_s", 5e-7, 0.3, high=1e-5),
+            _sharpness(2.0, 0.15),
         ),
         predict=predict_attention,
         tables=tables,
@@ -288,6 +305,7 @@ def prefill_attention(measured: Path) -> Operator:
                 flops=2.0 * r.batch_size * r.isl * (r.isl + 1) * r.num_heads * r.head_dim,
                 moved_bytes=kv_bytes + 4.0 * r.batch_size * r.isl * r.num_heads * r.head_dim,
                 kv_head_rows=r.batch_size * r.num_kv_heads,
+                mean_context=0.0,
                 sm_count=profile.sm_count,
                 flops_per_s=profile.dense_flops_per_s["bf16"],
                 hbm_bytes_per_s=profile.hbm_bytes_per_s,
@@ -330,6 +348,7 @@ def mla(measured: Path, *, decode: bool) -> Operator:
             flops=flops,
             moved_bytes=moved,
             kv_head_rows=r.batch_size,
+            mean_context=0.0,
             sm_count=profile.sm_count,
             flops_per_s=profile.dense_flops_per_s["bf16"],
             hbm_bytes_per_s=profile.hbm_bytes_per_s,
@@ -405,10 +424,8 @@ def experts(measured: Path) -> Operator:
             continue
         if any(word in r.kernel_source for word in OTHER_EXPERT_KERNELS):
             continue
-        if (
-            (r.hidden_size, r.inter_size) in TWO_MATRIX_SHAPES
-            or "modeloptfp8" in r.kernel_source
-            and r.gpu[0] == "h"
+        if (r.hidden_size, r.inter_size) in TWO_MATRIX_SHAPES or (
+            "modeloptfp8" in r.kernel_source and r.gpu[0] == "h"
         ):
             continue
         table = FORMATS[r.quant]

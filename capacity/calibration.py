@@ -48,6 +48,7 @@ class Measurement(Generic[Row]):
     row: Row
     seconds: float
     group: Hashable
+    regime: str = ""  # errors may be told apart by it
 
 
 Tables = Mapping[Hashable, Sequence[Measurement[Row]]]
@@ -109,7 +110,7 @@ def fit_constants(
     def residuals(point: FloatArray) -> list[float]:
         constants = dict(zip(names, np.exp(point).tolist(), strict=True))
         errors = [math.log(predict(constants, row) / seconds) for row, seconds in rows]
-        return errors + (pull * (point - start)).tolist()
+        return [*errors, *(pull * (point - start)).tolist()]
 
     inside = np.clip(start, low + 1e-6, high - 1e-6)
     found = least_squares(

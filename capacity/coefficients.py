@@ -51,13 +51,17 @@ class GemmCoefficients(Coefficients):
 
 
 class AttentionCoefficients(Coefficients):
-    """`norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs) + fixed`; MLA too."""
+    """`norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs) + per_doubling·log2(1 + C/64) + fixed`.
+
+    C is the mean context of a decode row: splitting a longer KV over blocks takes deeper reductions. Also MLA.
+    """
 
     compute_fraction: Fraction
     bandwidth_fraction: Fraction
     sharpness: Sharpness
     fixed_s: Seconds
     occupancy_s: Seconds = 0.0
+    per_doubling_s: Seconds = 0.0
 
 
 class MoeCoefficients(Coefficients):

@@ -273,7 +273,12 @@ def _decode_work(
             return _NO_WORK
         queries = 1.0 + drafts / sequences
         moved = shape[context] * kv_bytes + (sequences + drafts) * row_bytes
-        return shape[context] * queries * flops_per_pair, moved, sequences * kv_heads, shape[context] / sequences
+        return (
+            shape[context] * queries * flops_per_pair,
+            moved,
+            sequences * kv_heads,
+            shape[context] / sequences,
+        )
 
     return _WORK.setdefault(("decode", windowed, heads, kv_heads, flops_per_pair, kv_bytes, row_bytes), work)
 

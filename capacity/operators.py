@@ -22,6 +22,7 @@ from capacity.coefficients import (
 )
 from capacity.step import Bound, OpCost, StepShape
 
+SPLIT_TOKENS = 64.0  # KV tokens that one block of a split-KV kernel takes at a time
 ACTIVATION_BYTES = 2.0  # activations travel between kernels in 16 bits
 
 
@@ -83,6 +84,7 @@ def attention_seconds(
     moved_bytes: float,
     *,
     kv_head_rows: float,
+    mean_context: float,
     sm_count: float,
     flops_per_s: float,
     hbm_bytes_per_s: float,
@@ -96,6 +98,8 @@ def attention_seconds(
     )
     if constants.occupancy_s:
         work = norm(work, constants.occupancy_s * kv_head_rows / sm_count, constants.sharpness)
+    if constants.per_doubling_s:
+        work += constants.per_doubling_s * math.log2(1.0 + mean_context / SPLIT_TOKENS)
     return work + constants.fixed_s
 
 
@@ -226,23 +230,27 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """`count` layers of attention over one phase: `work(shape)` gives FLOPs, bytes and rows of KV heads of a layer."""
+    """`count` layers of attention over one phase.
+
+    `work(shape)` gives FLOPs, bytes, rows of KV heads, and the mean context of decode rows, of one layer.
+    """
 
     name: str
     count: int
-    work: Callable[[StepShape], tuple[float, float, float]]
+    work: Callable[[StepShape], tuple[float, float, float, float]]
     flops_per_s: float
     device: Device
     constants: AttentionCoefficients
 
     def seconds(self, shape: StepShape) -> float:
-        flops, moved, rows = self.work(shape)
+        flops, moved, rows, context = self.work(shape)
         if rows <= 0:
             return 0.0
         return self.count * attention_seconds(
             flops,
             moved,
             kv_head_rows=rows,
+            mean_context=context,
             sm_count=self.device.sm_count,
             flops_per_s=self.flops_per_s,
             hbm_bytes_per_s=self.device.hbm_bytes_per_s,
@@ -250,14 +258,15 @@ class Attention:
         )
 
     def cost(self, shape: StepShape) -> OpCost:
-        flops, moved, rows = self.work(shape)
+        flops, moved, rows, context = self.work(shape)
         if rows <= 0:
             return idle(self.name)
         constants = self.constants
+        split = constants.per_doubling_s * math.log2(1.0 + context / SPLIT_TOKENS)
         bound = binding(
             compute=flops / (constants.compute_fraction * self.flops_per_s),
             memory=moved / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s),
-            launch=constants.fixed_s + constants.occupancy_s * rows / self.device.sm_count,
+            launch=constants.fixed_s + split + constants.occupancy_s * rows / self.device.sm_count,
         )
         return OpCost(
             name=self.name,
