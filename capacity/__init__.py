@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capacity.api import estimate, fit, gpus, models, simulate
+    from capacity.api import estimate, explain, fit, gpus, models, simulate
     from capacity.errors import CapacityError, DoesNotFit, InvalidInput
-    from capacity.results import Estimate, Fit, Simulation
+    from capacity.results import Attribution, Estimate, Fit, Simulation
 
 __all__ = [
+    "Attribution",
     "CapacityError",
     "DoesNotFit",
     "Estimate",
@@ -21,6 +22,7 @@ __all__ = [
     "InvalidInput",
     "Simulation",
     "estimate",
+    "explain",
     "fit",
     "gpus",
     "models",
@@ -28,9 +30,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "capacity.api": ("estimate", "fit", "gpus", "models", "simulate"),
+    "capacity.api": ("estimate", "explain", "fit", "gpus", "models", "simulate"),
     "capacity.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
-    "capacity.results": ("Estimate", "Fit", "Simulation"),
+    "capacity.results": ("Attribution", "Estimate", "Fit", "Simulation"),
 }
 
 

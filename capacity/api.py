@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capacity.attribution import responses, shares
+from capacity.closed_form import PhaseTimes, batch_times, closed_loop_times, main_bound
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build
 from capacity.errors import DoesNotFit, InvalidInput, UnknownName
-from capacity.closed_form import PhaseTimes, batch_times, closed_loop_times, main_bound
 from capacity.hardware import load_profile, profile_names
 from capacity.keywords import documented, split
 from capacity.memory import smallest_tensor_parallel_size
@@ -20,6 +21,7 @@ from capacity.model import ModelSpec, load_model, model_names
 from capacity.pricing import CostEstimate, cost_estimate, find_price, joules_per_token
 from capacity.resolve import ResolvedPool, resolve
 from capacity.results import (
+    Attribution,
     Bounds,
     Breakdown,
     Energy,
@@ -71,12 +73,55 @@ def estimate(
     Raises DoesNotFit where the model, or that many requests, exceed the memory; InvalidInput for what cannot be.
     """
     pool_fields, traffic_fields, cost_fields = split(options, Pool, Traffic, Cost)
-    for name in traffic_fields:
-        if name not in ESTIMATE_TRAFFIC:
-            raise InvalidInput(f"estimate takes no {name!r}: `simulate` does")
-    traffic: Traffic = build(Traffic, traffic_fields)
+    traffic: Traffic = build(Traffic, _of_estimate(traffic_fields))
     resolved = resolve(model, build(Pool, pool_fields), profiles=profiles, download=download)
     return _estimate(resolved, traffic, build(Cost, cost_fields))
+
+
+@documented(Pool, Traffic)
+def explain(
+    model: str | Path | ModelSpec,
+    *,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Attribution:
+    """Which share of an estimate is compute, HBM, communication, launch and host, and what +10 % of each would do.
+
+    Keywords and errors are those of `estimate`, without the price: cost per token follows throughput.
+    """
+    pool_fields, traffic_fields = split(options, Pool, Traffic)
+    traffic: Traffic = build(Traffic, _of_estimate(traffic_fields))
+    resolved = resolve(model, build(Pool, pool_fields), profiles=profiles, download=download)
+    input_len, output_len = _lengths(resolved, traffic)
+    resolved.memory.require_fit()
+    _served(resolved, traffic, input_len + output_len)
+    times, warnings = _phase_times(resolved, traffic, input_len, output_len)
+    field = "batch_size" if traffic.batch_size is not None else "concurrency"
+
+    def timed(pool: ResolvedPool, load: int) -> PhaseTimes:
+        formula = batch_times if field == "batch_size" else closed_loop_times
+        return formula(pool.step_model, pool.limits, load, input_len=input_len, output_len=output_len)
+
+    steps = resolved.step_model
+    prefill = steps.step_cost(times.prefill_shape)
+    decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
+    return Attribution(
+        model=_model_summary(resolved),
+        gpu=GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus),
+        engine=resolved.engine.label,
+        input_len=input_len,
+        output_len=output_len,
+        batch_size=traffic.batch_size,
+        concurrency=traffic.concurrency,
+        ttft_s=times.ttft_s,
+        tpot_s=times.tpot_s,
+        prefill=shares(prefill),
+        decode=None if decode is None else shares(decode),
+        breakdown=_breakdown(prefill, decode),
+        responses=responses(resolved, _served(resolved, traffic, input_len + output_len), timed),
+        warnings=(*resolved.notes, *resolved.memory.warnings, *steps.notes, *warnings),
+    )
 
 
 def models() -> list[dict[str, Any]]:
@@ -111,11 +156,11 @@ def gpus(*, profiles: str | Path | None = None) -> list[dict[str, Any]]:
 
 def json_schema(name: str) -> dict[str, Any]:
     """The JSON schema of an answer (`fit`, `estimate`, `simulation`) or of the deployment file (`deployment`)."""
-    from pydantic import TypeAdapter
 
     known: dict[str, type] = {
         "fit": Fit,
         "estimate": Estimate,
+        "explain": Attribution,
         "simulation": Simulation,
         "deployment": DeploymentFile,
     }
@@ -130,7 +175,7 @@ def _schema_of(kind: type) -> dict[str, Any]:
     from pydantic import TypeAdapter
 
     described: dict[str, Any] = TypeAdapter(kind).json_schema(mode="serialization", by_alias=True)
-    if issubclass(kind, Fit):
+    if issubclass(kind, (Fit, Attribution)):
         described["properties"] = {"schema": {"const": kind.SCHEMA}, **described["properties"]}
         described["required"] = ["schema", *described["required"]]
     return described
@@ -217,11 +262,18 @@ def _estimate(resolved: ResolvedPool, traffic: Traffic, cost: Cost) -> Estimate:
         requests_per_s=requests_per_s,
         bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
         arithmetic_intensity=_intensity(resolved, prefill, decode),
-        breakdown=Breakdown(prefill=_operators(prefill), decode=() if decode is None else _operators(decode)),
+        breakdown=_breakdown(prefill, decode),
         cost=_cost(resolved, cost, times, input_len, output_len),
         energy=_energy(resolved, output_rate.value),
         basis=steps.basis,
     )
+
+
+def _of_estimate(traffic_fields: dict[str, Any]) -> dict[str, Any]:
+    for name in traffic_fields:
+        if name not in ESTIMATE_TRAFFIC:
+            raise InvalidInput(f"estimate takes no {name!r}: `simulate` does")
+    return traffic_fields
 
 
 def _lengths(resolved: ResolvedPool, traffic: Traffic) -> tuple[int, int]:
@@ -242,45 +294,42 @@ def _check_length(resolved: ResolvedPool, tokens: int) -> None:
         )
 
 
+def _served(resolved: ResolvedPool, traffic: Traffic, tokens: int) -> int:
+    """Requests of `tokens` tokens that run at a time; a batch that cannot raises, a closed loop waits."""
+    limits, plan = resolved.limits, resolved.memory
+    held = resolved.concurrent_requests(tokens)
+    wanted = traffic.batch_size or traffic.concurrency or 1
+    if traffic.batch_size is not None and traffic.batch_size > limits.max_num_seqs:
+        raise InvalidInput(
+            f"--batch-size {traffic.batch_size} exceeds max_num_seqs {limits.max_num_seqs}: raise --max-num-seqs"
+        )
+    if held < 1 or (traffic.batch_size is not None and held < traffic.batch_size):
+        needed = 1 if held < 1 else wanted
+        raise DoesNotFit(
+            f"{needed} x {tokens} tokens exceed the KV cache of {plan.kv_capacity_tokens} tokens, which holds {held} "
+            f"such requests; {resolved.more_memory}",
+            needed_bytes=needed * tokens * plan.kv_bytes_per_token,
+            usable_bytes=plan.kv_cache_bytes,
+        )
+    return min(wanted, held, limits.max_num_seqs)
+
+
 def _phase_times(
     resolved: ResolvedPool, traffic: Traffic, input_len: int, output_len: int
 ) -> tuple[PhaseTimes, tuple[str, ...]]:
     steps, limits = resolved.step_model, resolved.limits
-    seats = min(limits.max_num_seqs, resolved.concurrent_requests(input_len + output_len))
-    if seats < 1:
-        raise DoesNotFit(
-            f"one request of {input_len + output_len} tokens exceeds the KV cache of "
-            f"{resolved.memory.kv_capacity_tokens} tokens; {resolved.more_memory}",
-            needed_bytes=(input_len + output_len) * resolved.memory.kv_bytes_per_token,
-            usable_bytes=resolved.memory.kv_cache_bytes,
-        )
+    served = _served(resolved, traffic, input_len + output_len)
     if traffic.batch_size is not None:
-        if traffic.batch_size > limits.max_num_seqs:
-            raise InvalidInput(
-                f"--batch-size {traffic.batch_size} exceeds max_num_seqs {limits.max_num_seqs}: raise --max-num-seqs"
-            )
-        if traffic.batch_size > seats:
-            raise DoesNotFit(
-                f"{traffic.batch_size} requests of {input_len + output_len} tokens exceed the KV cache of "
-                f"{resolved.memory.kv_capacity_tokens} tokens, which holds {seats}; {resolved.more_memory}",
-                needed_bytes=traffic.batch_size
-                * (input_len + output_len)
-                * resolved.memory.kv_bytes_per_token,
-                usable_bytes=resolved.memory.kv_cache_bytes,
-            )
-        times = batch_times(
-            steps, limits, batch_size=traffic.batch_size, input_len=input_len, output_len=output_len
-        )
-        return times, ()
-    concurrency = traffic.concurrency or 1
-    served = min(concurrency, seats)
-    times = closed_loop_times(steps, limits, concurrency=served, input_len=input_len, output_len=output_len)
+        return batch_times(steps, limits, served, input_len=input_len, output_len=output_len), ()
+    times = closed_loop_times(steps, limits, served, input_len=input_len, output_len=output_len)
     warnings = [
         "ttft_s is without queueing behind other requests; `capacity simulate` gives it with queueing"
     ]
-    if served < concurrency:
+    if traffic.concurrency is not None and served < traffic.concurrency:
         bound = "max_num_seqs" if served == limits.max_num_seqs else "the KV cache"
-        warnings.append(f"{bound} holds {served} of the {concurrency} requests at a time; the others wait")
+        warnings.append(
+            f"{bound} holds {served} of the {traffic.concurrency} requests at a time; the others wait"
+        )
     return times, tuple(warnings)
 
 
@@ -307,6 +356,10 @@ def _sum_interval(value: float, ttft: Quantity, tpot: Quantity | None, decode_st
     return Quantity(
         value=value, low=ttft.low + decode_steps * tpot.low, high=ttft.high + decode_steps * tpot.high
     )
+
+
+def _breakdown(prefill: StepCost, decode: StepCost | None) -> Breakdown:
+    return Breakdown(prefill=_operators(prefill), decode=() if decode is None else _operators(decode))
 
 
 def _operators(cost: StepCost) -> tuple[OperatorTime, ...]:

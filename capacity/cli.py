@@ -200,6 +200,26 @@ def estimate(
     _show(answer, format)
 
 
+@_verb(Pool, Traffic, traffic_fields=("input_len", "output_len", "batch_size", "concurrency"))
+def explain(
+    *,
+    model: ModelArgument = None,
+    options: dict[str, Any],
+    format: FormatOption = "table",
+    deployment: DeploymentOption = None,
+    write_deployment: WriteOption = None,
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """Where does the time go, and what would help? Shares by bound, and what +10 % of each resource does."""
+    from capacity import api
+
+    request = _request(model, options, deployment, write_deployment)
+    traffic = {name: value for name, value in _given(request.traffic).items() if name in api.ESTIMATE_TRAFFIC}
+    pool = _given(request.pools[0])
+    _show(api.explain(request.model, **pool, **traffic, profiles=profiles, download=download), format)
+
+
 @_verb(Pool, Traffic)
 def simulate(
     *,

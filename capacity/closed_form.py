@@ -104,7 +104,7 @@ def _with_prefill(
 
 
 def batch_times(
-    steps: StepModelLike, limits: EngineLimits, *, batch_size: int, input_len: int, output_len: int
+    steps: StepModelLike, limits: EngineLimits, batch_size: int, *, input_len: int, output_len: int
 ) -> PhaseTimes:
     """`batch_size` requests at once: TTFT of the last, then decode steps at context input + output/2."""
     prefill = list(prefill_steps(batch_size, input_len, limits))
@@ -126,7 +126,7 @@ def batch_times(
 
 
 def closed_loop_times(
-    steps: StepModelLike, limits: EngineLimits, *, concurrency: int, input_len: int, output_len: int
+    steps: StepModelLike, limits: EngineLimits, concurrency: int, *, input_len: int, output_len: int
 ) -> PhaseTimes:
     """`concurrency` requests in flight for ever: in one cycle each takes one prefill and output - 1 decode steps.
 

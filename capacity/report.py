@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from capacity.results import Estimate, Fit, OperatorTime, Quantity
+from capacity.results import Attribution, Estimate, Fit, OperatorTime, Quantity
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,6 +28,8 @@ def render(answer: Any, format: str) -> str:
         return to_csv([flattened(answer.to_dict())])
     if isinstance(answer, Estimate):
         return _text(_estimate_tables(answer))
+    if isinstance(answer, Attribution):
+        return _text(_attribution_tables(answer))
     if isinstance(answer, Fit):
         return _text(_fit_tables(answer))
     return _text(_simulation_tables(answer))
@@ -45,7 +47,7 @@ def listing(rows: Sequence[Mapping[str, Any]], format: str, *, title: str) -> st
     table.columns[0].no_wrap = True
     for row in flat:
         cells = ((row.get(key), scale) for _, key, scale in columns)
-        table.add_row(row["name"], *("-" if v is None else f"{v / scale:,.4g}" for v, scale in cells))
+        table.add_row(row["name"], *("-" if v is None else f"{v / scale:,.5g}" for v, scale in cells))
     return _text([table])
 
 
@@ -239,6 +241,29 @@ def _step_table(title: str, operators: Sequence[OperatorTime]) -> Any:
         )
     table.add_row("step", f"{total * 1e3:.3f}", "", "", "", "", style="bold")
     return table
+
+
+def _attribution_tables(answer: Attribution) -> list[RenderableType]:
+    load = f"batch of {answer.batch_size}" if answer.batch_size else f"closed loop of {answer.concurrency}"
+    headline = (
+        f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}, "
+        f"{load}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
+    )
+    share = _grid("Where the time goes", ("", "left"), ("prefill step", "right"), ("decode step", "right"))
+    for bound in ("compute", "memory", "communication", "launch", "host"):
+        decode = "-" if answer.decode is None else f"{getattr(answer.decode, bound):.0%}"
+        share.add_row(bound, f"{getattr(answer.prefill, bound):.0%}", decode)
+    help_table = _grid(
+        "What would help", ("", "left"), *((name, "right") for name in ("TTFT", "TPOT", "$/token"))
+    )
+    for response in answer.responses:
+        tpot = "-" if response.tpot is None else f"{response.tpot:+.1%}"
+        cells = (f"{response.ttft:+.1%}", tpot, f"{response.cost_per_token:+.1%}")
+        help_table.add_row(f"{response.change:+.0%} {response.resource}", *cells)
+    steps = [_step_table("A prefill step", answer.breakdown.prefill)]
+    if answer.breakdown.decode:
+        steps.append(_step_table("A decode step", answer.breakdown.decode))
+    return [headline, share, help_table, *steps, *_warnings(answer.warnings)]
 
 
 LATENCIES = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el"))

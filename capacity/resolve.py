@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from capacity.closed_form import EngineLimits
 from capacity.deployment import Pool
 from capacity.engines import EngineSpec, find_engine
 from capacity.errors import InvalidInput
-from capacity.closed_form import EngineLimits
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.memory import MemoryPlan, memory_plan
 from capacity.model import ModelSpec, load_model

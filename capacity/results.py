@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from capacity.attribution import Response, Shares
 from capacity.pricing import CostEstimate
 from capacity.step import Bound
 
@@ -179,6 +180,28 @@ class Estimate(Fit):
     cost: CostEstimate | None
     energy: Energy
     basis: Basis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution(_Result):
+    """Where an estimate's time goes, and what would help. `decode` is None for a single output token."""
+
+    SCHEMA: ClassVar[str] = "capacity/explain/v1"
+
+    model: ModelSummary
+    gpu: GpuSummary
+    engine: str
+    input_len: int
+    output_len: int
+    batch_size: int | None
+    concurrency: int | None
+    ttft_s: float
+    tpot_s: float | None
+    prefill: Shares
+    decode: Shares | None
+    breakdown: Breakdown
+    responses: tuple[Response, ...]
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

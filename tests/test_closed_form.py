@@ -36,7 +36,7 @@ class Affine:
 
 
 def test_one_request_alone_is_its_prefill_and_its_decode_steps() -> None:
-    times = batch_times(Affine(0.01, 0.001), LIMITS, batch_size=1, input_len=100, output_len=11)
+    times = batch_times(Affine(0.01, 0.001), LIMITS, 1, input_len=100, output_len=11)
     assert times.ttft_s == pytest.approx(0.01 + 0.1)
     assert times.tpot_s == pytest.approx(0.011)
     assert times.e2e_s == pytest.approx(0.11 + 10 * 0.011)
@@ -44,15 +44,15 @@ def test_one_request_alone_is_its_prefill_and_its_decode_steps() -> None:
 
 
 def test_a_batch_fills_the_token_budget_and_the_last_prompt_waits_for_all() -> None:
-    times = batch_times(Affine(0.01, 0.001), LIMITS, batch_size=5, input_len=1000, output_len=2)
+    times = batch_times(Affine(0.01, 0.001), LIMITS, 5, input_len=1000, output_len=2)
     assert times.ttft_s == pytest.approx(3 * 0.01 + 5000 * 0.001)  # 2048 + 2048 + 904 tokens
     assert times.tpot_s == pytest.approx(0.01 + 5 * 0.001)
 
 
 def test_a_single_output_token_has_no_tpot() -> None:
     for times in (
-        batch_times(Affine(0.01), LIMITS, batch_size=3, input_len=10, output_len=1),
-        closed_loop_times(Affine(0.01), LIMITS, concurrency=3, input_len=10, output_len=1),
+        batch_times(Affine(0.01), LIMITS, 3, input_len=10, output_len=1),
+        closed_loop_times(Affine(0.01), LIMITS, 3, input_len=10, output_len=1),
     ):
         assert times.tpot_s is None
         assert times.e2e_s == times.ttft_s
@@ -60,27 +60,27 @@ def test_a_single_output_token_has_no_tpot() -> None:
 
 def test_a_closed_loop_of_one_is_a_batch_of_one() -> None:
     steps = Affine(0.01, 0.001, 1e-6)
-    loop = closed_loop_times(steps, LIMITS, concurrency=1, input_len=500, output_len=50)
-    batch = batch_times(steps, LIMITS, batch_size=1, input_len=500, output_len=50)
+    loop = closed_loop_times(steps, LIMITS, 1, input_len=500, output_len=50)
+    batch = batch_times(steps, LIMITS, 1, input_len=500, output_len=50)
     assert loop == replace(batch, prefill_share=pytest.approx(batch.prefill_share))
 
 
 def test_a_closed_loop_of_prefills_alone_is_bounded_by_the_gpu() -> None:
-    times = closed_loop_times(Affine(0.0, 0.001), LIMITS, concurrency=64, input_len=1000, output_len=1)
+    times = closed_loop_times(Affine(0.0, 0.001), LIMITS, 64, input_len=1000, output_len=1)
     assert times.requests_per_s == pytest.approx(1.0)  # a second of GPU time each, whatever the concurrency
 
 
 def test_a_closed_loop_conserves_gpu_time() -> None:
     """With per-token cost alone, throughput is 1 / (GPU time of a request): mixing costs nothing extra."""
-    times = closed_loop_times(Affine(0.0, 1e-4), LIMITS, concurrency=32, input_len=300, output_len=100)
+    times = closed_loop_times(Affine(0.0, 1e-4), LIMITS, 32, input_len=300, output_len=100)
     rows = times.decode_sequences * 99 * 1e-4 / 32 + 300 * 1e-4
     assert times.requests_per_s == pytest.approx(1 / rows)
 
 
 def test_client_latency_adds_to_ttft_and_slows_the_loop() -> None:
     steps, slow = Affine(0.01), replace(LIMITS, request_latency_s=0.5)
-    near = closed_loop_times(steps, LIMITS, concurrency=4, input_len=10, output_len=20)
-    far = closed_loop_times(steps, slow, concurrency=4, input_len=10, output_len=20)
+    near = closed_loop_times(steps, LIMITS, 4, input_len=10, output_len=20)
+    far = closed_loop_times(steps, slow, 4, input_len=10, output_len=20)
     assert far.ttft_s == pytest.approx(near.ttft_s + 0.5)
     assert far.requests_per_s < near.requests_per_s
 
