@@ -37,6 +37,7 @@ class Policy(Protocol):
     """What the engine loop asks of a scheduler."""
 
     steps_in_flight: int
+    wake_ps: int | None  # after a schedule() that decided nothing: the instant at which it would
 
     @property
     def unfinished(self) -> int: ...

@@ -33,12 +33,14 @@ class Sequence:
         "known",
         "last_token",
         "max_known",
+        "offset",
         "placeholders",
         "preemptions",
         "priority",
         "prompt_tokens",
         "status",
         "table",
+        "ticket",
     )
 
     def __init__(
@@ -73,6 +75,8 @@ class Sequence:
         self.table = table
         self.first_token = -1  # instants, kept by whoever runs the clock
         self.last_token = -1
+        self.ticket = -1  # while decode steps are jumped over: place in the running list,
+        self.offset = 0  # and `computed` less the clock of the decode group
 
 
 class Row(NamedTuple):

@@ -10,9 +10,8 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
-from capacity.kv_cache.block_pool import BlockPool
 from capacity.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
 
@@ -86,26 +85,28 @@ class PriorityQueue:
 class VllmV1:
     """The V1 scheduler over a KV pool. `schedule()` decides a step, `update()` takes its output."""
 
+    wake_ps: int | None = None  # no decision of this policy waits for the clock
+
     def __init__(
         self,
         limits: SchedulerLimits,
-        pool: BlockPool,
+        pool: Any,
         *,
         asynchronous: bool = False,
         speculation: Speculation | None = None,
     ) -> None:
         self.limits = limits
-        self.pool = pool
+        self.pool = pool  # BlockPool or RunPool
         self.asynchronous = asynchronous
         self.speculation = speculation
         self.steps_in_flight = limits.pipeline_stages + (
             1 if asynchronous and limits.pipeline_stages == 1 else 0
         )
-        self.running: list[Sequence] = []
+        self.running: Any = []  # list[Sequence]; while decode steps are jumped over, its stand-in
         self.waiting: WaitingQueue = PriorityQueue() if limits.priority else FcfsQueue()
         self._lookahead = speculation.lookahead_slots if speculation else 0
         self._watermark_blocks = int(limits.watermark * pool.num_blocks)
-        self._max_active = limits.max_num_active_seqs or limits.max_num_seqs
+        self.max_active = limits.max_num_active_seqs or limits.max_num_seqs
         self._since_prefill: int | None = None  # executed steps since the last one with a prefill row
         self._admission_bound = False
         self._order_before: list[Sequence] = []  # the running list before a step's first preemption
@@ -132,18 +133,22 @@ class VllmV1:
         limits = self.limits
         step = Step()
         budget = limits.max_num_batched_tokens
-        lone = len(self.running) + len(self.waiting) <= 1
-        threshold = 0 if lone and limits.lone_prefill_exempt else limits.long_prefill_token_threshold
+        threshold = self.threshold()
         holds = self._holds_prefill()
         budget = self._schedule_running(step, budget, threshold, holds)
         if not step.preempted and not holds:
-            self._schedule_waiting(step, budget, threshold)
+            self.admit_waiting(step, budget)
         if not holds:
             self._admission_bound = len(self.waiting) > 0
         if len(step.preempted) > 1:
             step.preempted.sort(key=self._order_before.index)
         self._commit(step)
         return step
+
+    def threshold(self) -> int:
+        """Most tokens of one prefill in this step; 0: no limit."""
+        lone = len(self.running) + len(self.waiting) <= 1
+        return 0 if lone and self.limits.lone_prefill_exempt else self.limits.long_prefill_token_threshold
 
     def _holds_prefill(self) -> bool:
         """Prefill cadence: prefills wait while decodes run, unless requests are kept waiting anyway."""
@@ -194,9 +199,10 @@ class VllmV1:
         return True
 
     def _victim(self) -> Sequence:
+        running: list[Sequence] = self.running
         if not self.limits.priority:
-            return self.running[-1]
-        return max(self.running, key=lambda r: (r.priority, r.arrival))
+            return running[-1]
+        return max(running, key=lambda r: (r.priority, r.arrival))
 
     def _preempt(self, victim: Sequence, step: Step, index: int) -> tuple[int, int]:
         """Free all its blocks and send it back; returns the budget refunded and the shift of `index`."""
@@ -219,9 +225,11 @@ class VllmV1:
         step.preempted.append(victim)
         return refund, 1 if position < index else 0
 
-    def _schedule_waiting(self, step: Step, budget: int, threshold: int) -> None:
+    def admit_waiting(self, step: Step, budget: int) -> None:
+        """Start requests from the head of the queue, until one does not fit: nobody behind it is tried."""
         limits = self.limits
-        while budget > 0 and self.waiting and len(self.running) < self._max_active:
+        threshold = self.threshold()
+        while budget > 0 and self.waiting and len(self.running) < self.max_active:
             r = self.waiting.head()
             hit = self.pool.lookup(r.table, r.known - 1)
             computed = hit[0]
@@ -253,7 +261,7 @@ class VllmV1:
             return False
         return all(row.computed >= row.sequence.prompt_tokens for row in step.rows)
 
-    def _admit(self, r: Sequence, tokens: int, hit: tuple[int, tuple[list[int], ...]]) -> bool:
+    def _admit(self, r: Sequence, tokens: int, hit: tuple[int, Any]) -> bool:
         pool, max_model_len = self.pool, self.limits.max_model_len
         watermark = self._watermark_blocks if self.running else 0
         free = pool.free_blocks - watermark

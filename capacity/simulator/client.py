@@ -67,18 +67,18 @@ class Client:
                 sent.append((request, at_ps))
 
     def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:
-        """A request is done (or was turned away): (request, instant) of what is sent in its place."""
+        """A request is done (or was turned away): (request, instant) of what is sent by then, or in its place."""
+        sent = self.take(now_ps) if self._cap is not None else []  # with the cap as it was until now
         self._in_flight -= 1
         for follower in self._followers.pop(request, ()):
             heapq.heappush(self._ready, (now_ps + self._think_ps[follower], follower))
         if self._held and self._cap is not None and self._in_flight < self._cap:
             self._in_flight += 1
-            return [(self._held.popleft(), now_ps)]
-        return []
+            sent.append((self._held.popleft(), now_ps))
+        return sent
 
     def waiting_by(self, instant_ps: int) -> int:
-        """Requests due by then that `take` has not handed out yet."""
-        if self._cap is not None:
-            return 0
-        timed = bisect_right(self._timed_ps, instant_ps, lo=self._next) - self._next
-        return timed + sum(1 for at_ps, _ in self._ready if at_ps <= instant_ps)
+        """Requests sent by then that `take` has not handed out yet."""
+        due = bisect_right(self._timed_ps, instant_ps, lo=self._next) - self._next
+        due += sum(1 for at_ps, _ in self._ready if at_ps <= instant_ps)
+        return due if self._cap is None else min(due, max(0, self._cap - self._in_flight))

@@ -7,15 +7,19 @@ It knows no roofline: a step's duration is whatever the `StepTimes` that it is g
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 import simpy
 
-from capacity.schedulers import Policy, Step
+from capacity.metrics import MISSING
+from capacity.schedulers import Policy, Sequence, Step
+from capacity.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.client import Client
+from capacity.simulator.jump import NO_LIMIT, JumpV1
 from capacity.simulator.ledger import Ledger, Sample
-from capacity.step import PS_PER_S, StepShape, StepTimes, windowed_pairs
+from capacity.simulator.shapes import sum_rows
+from capacity.step import PS_PER_S, StepTimes
 
 ZERO_TIME_STEPS = 10_000  # steps without rows in a row: nothing will ever come of them
 
@@ -27,7 +31,7 @@ class StepObserver(Protocol):
 
 
 class Engine:
-    """The engine loop: decide, compute, account."""
+    """One engine: its policy, its KV pool, its steps in flight. With `jumps`, regular decode steps are leapt over."""
 
     def __init__(
         self,
@@ -38,7 +42,8 @@ class Engine:
         *,
         client: Client,
         ledger: Ledger,
-        new_sequence: Any,
+        new_sequence: Callable[[int, int], Sequence | None],
+        jumps: bool = False,
         pipeline_stages: int = 1,
         window_tokens: int | None = None,
         sample_ps: int | None = None,
@@ -55,46 +60,129 @@ class Engine:
         self.sample_ps = sample_ps
         self.observer = observer
         self.stalled_by: str | None = None
-        self._next_sample_ps = 0
+        self.jump: JumpV1 | None = None
+        if jumps and isinstance(policy, VllmV1) and JumpV1.can_follow(policy, pool):
+            self.jump = JumpV1(policy, step_times, ledger, window_tokens=window_tokens)
+        self._irregular = False  # the policy itself has to decide the next step
+        self._next_sample_ps = 0 if sample_ps is not None else NO_LIMIT
         self._stage_free_ps = [0] * pipeline_stages
         self._in_flight: deque[Step] = deque()
+        self._ending: Step | None = None
+        self._last_end_ps = MISSING
+        self._without_rows = 0
 
     @property
     def now_ps(self) -> int:
         return int(self.env.now)
 
     def run(self) -> Generator[simpy.Event, None, None]:
-        policy, in_flight = self.policy, self._in_flight
-        without_rows = 0
-        while True:
-            self._receive()
-            # decide
-            if len(in_flight) < policy.steps_in_flight and policy.unfinished:
-                step = policy.schedule(self.now_ps)
-                if step.rows or step.preempted or step.finished:
-                    self._launch(step)
-                    without_rows = 0 if step.rows else without_rows + 1
-                    if without_rows > ZERO_TIME_STEPS:
-                        self.stalled_by = "requests preempt each other without end: the KV cache is too small"
-                        return
-                    continue
-            # compute
-            if in_flight:
-                step = in_flight.popleft()
-                yield from self._sleep_until(step.end)
-                self._account(step)
-                continue
-            wake_ps = self.client.next_ps()
+        """Until no request is left, or none can ever proceed."""
+        while self.stalled_by is None:
+            now_ps = self.now_ps
+            for request, sent_ps in self.client.take(now_ps):
+                self._submit(request, sent_ps)
+            wake_ps = self._leap(now_ps) if self._jumps() else self._step(now_ps)
             if wake_ps is None:
-                if policy.unfinished:
-                    self.stalled_by = self._stall_reason()
-                return
-            self._idle_samples(wake_ps)
-            yield self.env.timeout(wake_ps - self.now_ps)
+                wake_ps = self.client.next_ps()
+                if wake_ps is None:
+                    if self.policy.unfinished:
+                        self.stalled_by = self._stall_reason()
+                    return
+            if wake_ps > now_ps:
+                if self._next_sample_ps < wake_ps:
+                    self._sample_until(wake_ps)
+                yield self.env.timeout(wake_ps - now_ps)
+            self._settle()
 
-    def _receive(self) -> None:
-        for request, sent_ps in self.client.take(self.now_ps):
-            self._submit(request, sent_ps)
+    # decide
+
+    def _jumps(self) -> bool:
+        jump = self.jump
+        if jump is None:
+            return False
+        return jump.active or (not self._irregular and jump.take_over(self._in_flight, self._last_end_ps))
+
+    def _leap(self, now_ps: int) -> int | None:
+        """Schedule over regular steps; returns when to wake up, None: nothing is under way."""
+        jump = self.jump
+        assert jump is not None
+        arrival_ps = self.client.next_ps()
+        wake_ps = jump.advance(now_ps, NO_LIMIT if arrival_ps is None else arrival_ps, self._next_sample_ps)
+        if wake_ps is not None:
+            return wake_ps if wake_ps >= 0 else None
+        self._last_end_ps = jump.last_end
+        pending = jump.spell_out()
+        if pending is not None:
+            self._in_flight.append(pending)
+            self._stage_free_ps[0] = pending.end
+        self._irregular = True
+        return now_ps
+
+    def _step(self, now_ps: int) -> int | None:
+        """Schedule one step, or wait for the oldest in flight; returns when to wake up, None: nothing is under way."""
+        policy, in_flight = self.policy, self._in_flight
+        if len(in_flight) < policy.steps_in_flight and policy.unfinished:
+            step = policy.schedule(now_ps)
+            self._irregular = False
+            if step.rows or step.preempted or step.finished:
+                self._launch(step, now_ps)
+                return now_ps
+        if not in_flight:
+            return policy.wake_ps
+        self._ending = in_flight.popleft()
+        end_ps = self._ending.end
+        self.ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, end_ps - now_ps)
+        return end_ps
+
+    def _launch(self, step: Step, now_ps: int) -> None:
+        self.ledger.scheduled(step, now_ps)
+        duration_ps = 0
+        if step.rows:
+            duration_ps = self.step_times.step_ps(sum_rows(step.rows, self.window_tokens))
+            self._without_rows = 0
+        else:
+            self._without_rows += 1
+            if self._without_rows > ZERO_TIME_STEPS:
+                self.stalled_by = (
+                    "requests preempt each other without end: the KV cache is too small for them"
+                )
+        stages = self._stage_free_ps
+        share, rest = divmod(duration_ps, len(stages))
+        at_ps = now_ps
+        for stage, free_ps in enumerate(stages):
+            begin_ps = max(at_ps, free_ps)
+            if stage == 0:
+                step.start = begin_ps
+            at_ps = stages[stage] = begin_ps + share + (rest if stage == 0 else 0)
+        step.end = at_ps
+        self.ledger.busy_ps += duration_ps
+        self._in_flight.append(step)
+
+    # account
+
+    def _settle(self) -> None:
+        """Account for the step that ends now, if one does."""
+        jump, step = self.jump, self._ending
+        if step is not None:
+            self._ending = None
+            finished = self.policy.update(step)
+            now_ps = self._last_end_ps = self.now_ps
+            for r, _ in step.emitted:
+                self.ledger.delivered(r, now_ps)
+            if self.observer is not None:
+                self.observer(step, self)
+        elif jump is not None and jump.active:
+            finished = jump.settle()
+            if not finished:
+                return
+            now_ps = self.now_ps
+        else:
+            return
+        for r in finished:
+            self.ledger.finished(r, now_ps)
+        for r in finished:
+            for request, sent_ps in self.client.completed(r.index, now_ps):
+                self._submit(request, sent_ps)
 
     def _submit(self, request: int, sent_ps: int) -> None:
         pending = [(request, sent_ps)]
@@ -106,90 +194,18 @@ class Engine:
                 self.ledger.rejected += 1
                 pending.extend(self.client.completed(index, at_ps))
 
-    def _launch(self, step: Step) -> None:
-        self.ledger.scheduled(step, self.now_ps)
-        duration_ps = self.step_times.step_ps(self.shape(step)) if step.rows else 0
-        stages = self._stage_free_ps
-        share, rest = divmod(duration_ps, len(stages))
-        at_ps = self.now_ps
-        for stage, free_ps in enumerate(stages):
-            begin_ps = max(at_ps, free_ps)
-            if stage == 0:
-                step.start = begin_ps
-            at_ps = stages[stage] = begin_ps + share + (rest if stage == 0 else 0)
-        step.end = at_ps
-        self.ledger.busy_ps += duration_ps
-        self._in_flight.append(step)
-
-    def _account(self, step: Step) -> None:
-        now_ps = self.now_ps
-        finished = self.policy.update(step)
-        self.ledger.emitted(step, now_ps)
-        for r in finished:
-            self.ledger.finished(r, now_ps)
-        if self.observer is not None:
-            self.observer(step, self)
-        for r in finished:
-            for request, sent_ps in self.client.completed(r.index, now_ps):
-                self._submit(request, sent_ps)
-
-    def _sleep_until(self, wake_ps: int) -> Generator[simpy.Event, None, None]:
-        now_ps = self.now_ps
-        used = self.pool.num_blocks - self.pool.free_blocks
-        ledger = self.ledger
-        ledger.kv_block_ps += used * (wake_ps - now_ps)
-        ledger.kv_busy_ps += wake_ps - now_ps
-        ledger.kv_peak_blocks = max(ledger.kv_peak_blocks, used)
-        if self.sample_ps is not None:
-            while self._next_sample_ps < wake_ps:
-                self._sample(self._next_sample_ps, used)
-        yield self.env.timeout(wake_ps - now_ps)
-
-    def _idle_samples(self, wake_ps: int) -> None:
-        if self.sample_ps is not None:
-            used = self.pool.num_blocks - self.pool.free_blocks
-            while self._next_sample_ps < wake_ps:
-                self._sample(self._next_sample_ps, used)
-
-    def _sample(self, at_ps: int, used: int) -> None:
-        policy = self.policy
-        waiting = policy.num_waiting + self.client.waiting_by(at_ps)
-        self.ledger.samples.append(
-            Sample(time_s=at_ps / PS_PER_S, running=policy.num_running, waiting=waiting, kv_used_blocks=used)
-        )
+    def _sample_until(self, wake_ps: int) -> None:
+        policy, used = self.policy, self.pool.num_blocks - self.pool.free_blocks
         assert self.sample_ps is not None
-        self._next_sample_ps += self.sample_ps
-
-    def shape(self, step: Step) -> StepShape:
-        """The step's sums. A row is a decode row if one known token is left to compute, its drafts aside."""
-        window = self.window_tokens
-        p_seqs = p_tokens = p_pairs = p_context = p_window_pairs = p_window_context = completed = 0
-        d_seqs = d_drafts = d_context = d_window = 0
-        for row in step.rows:
-            tokens, computed = row.tokens, row.computed
-            context = computed + tokens
-            if tokens - row.drafts == 1 and row.yields and computed >= row.sequence.prompt_tokens:
-                d_seqs += 1
-                d_drafts += row.drafts
-                d_context += context
-                d_window += context if window is None else min(context, window)
-            elif tokens:
-                p_seqs += 1
-                p_tokens += tokens
-                pairs = tokens * computed + tokens * (tokens + 1) // 2
-                p_pairs += pairs
-                p_context += context
-                completed += row.yields
-                if window is None:
-                    p_window_pairs += pairs
-                    p_window_context += context
-                else:
-                    p_window_pairs += windowed_pairs(tokens, computed, window)
-                    p_window_context += min(context, window + tokens - 1)
-        return StepShape(
-            p_seqs, p_tokens, p_pairs, p_context, p_window_pairs, p_window_context, completed,
-            d_seqs, d_drafts, d_context, d_window,
-        )  # fmt: skip
+        while self._next_sample_ps < wake_ps:
+            at_ps = self._next_sample_ps
+            waiting = policy.num_waiting + self.client.waiting_by(at_ps)
+            self.ledger.samples.append(
+                Sample(
+                    time_s=at_ps / PS_PER_S, running=policy.num_running, waiting=waiting, kv_used_blocks=used
+                )
+            )
+            self._next_sample_ps += self.sample_ps
 
     def _stall_reason(self) -> str:
         return (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from capacity.metrics import MISSING, GapCounter, RequestTable
-from capacity.schedulers import Sequence, Step
+from capacity.schedulers import Row, Sequence, Step
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
@@ -52,30 +52,40 @@ class Ledger:
         self.samples: list[Sample] = []
 
     def scheduled(self, step: Step, now_ps: int) -> None:
+        """A step was decided, row by row."""
         self.total_preemptions += len(step.preempted)
         for r in step.preempted:
             self.preemptions[r.index] += 1
         if step.rows:
-            self.steps += 1
-            self.rows += len(step.rows)
+            self.decided(step.rows, 0, now_ps)
+
+    def decided(self, rows: list[Row], others: int, now_ps: int) -> None:
+        """A step was decided: `rows`, and `others` that were scheduled before."""
+        self.steps += 1
+        self.rows += len(rows) + others
         first_scheduled_ps = self.first_scheduled_ps
-        for row in step.rows:
-            index = row.sequence.index
+        for row in rows:
+            r = row.sequence
+            index = r.index
             if first_scheduled_ps[index] == MISSING:
                 first_scheduled_ps[index] = now_ps
                 self.cached_tokens[index] = row.cached
                 self.hit_tokens += row.cached
-                self.queried_tokens += row.sequence.prompt_tokens
+                self.queried_tokens += r.prompt_tokens
 
-    def emitted(self, step: Step, now_ps: int) -> None:
-        add = self.gaps.add
-        for r, _ in step.emitted:
-            if r.last_token == MISSING:
-                r.first_token = now_ps
-                self.first_token_ps[r.index] = now_ps
-            else:
-                add(now_ps - r.last_token)
-            r.last_token = now_ps
+    def delivered(self, r: Sequence, now_ps: int) -> None:
+        """One delivery of output tokens."""
+        if r.last_token == MISSING:
+            r.first_token = self.first_token_ps[r.index] = now_ps
+        else:
+            self.gaps.add(now_ps - r.last_token)
+        r.last_token = now_ps
+
+    def use_kv(self, blocks: int, duration_ps: int) -> None:
+        self.kv_block_ps += blocks * duration_ps
+        self.kv_busy_ps += duration_ps
+        if blocks > self.kv_peak_blocks:
+            self.kv_peak_blocks = blocks
 
     def finished(self, r: Sequence, now_ps: int) -> None:
         self.finish_ps[r.index] = now_ps

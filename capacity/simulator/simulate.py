@@ -11,6 +11,7 @@ import simpy
 from capacity.errors import InvalidInput
 from capacity.kv_cache.block_pool import BlockPool
 from capacity.kv_cache.content import Content
+from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import LatencySummary, RequestTable, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
 from capacity.simulator.client import Client
@@ -72,6 +73,7 @@ def simulate_engine(
     speculation: Speculation | None = None,
     goodput_ms: Mapping[str, float] | None = None,
     sample_interval_s: float | None = None,
+    mode: Literal["jump", "step"] = "jump",
     observer: StepObserver | None = None,
 ) -> SimulationResult:
     """Simulate `workload` on one engine.
@@ -79,21 +81,27 @@ def simulate_engine(
     `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure less its null block). `kv_windows`
     lists the groups of layers that share the pool, `window_tokens` clips contexts in the step shapes.
     Every request runs to its `output_tokens` or to `limits.max_model_len`; a prompt that leaves no room for one
-    token is turned away, as vLLM's front-end does, and counts as failed. Raises InvalidInput.
+    token is turned away, as vLLM's front-end does, and counts as failed.
+    `mode` "step" takes one step at a time, block by block: the reference that "jump" equals bit for bit.
+    Raises InvalidInput.
     """
     limits = limits or SchedulerLimits()
     if num_blocks < 1 or block_size < 1:
         raise InvalidInput(
             f"the KV cache must have at least 1 block of at least 1 token, not {num_blocks} of {block_size}"
         )
-    pool = BlockPool(
-        num_blocks,
-        block_size,
-        prefix_caching=enable_prefix_caching,
-        windows=kv_windows,
-        max_model_len=limits.max_model_len,
-        in_flight_tokens=limits.max_num_batched_tokens,
-    )
+    pool: BlockPool | RunPool
+    if mode == "jump" and kv_windows == (None,):
+        pool = RunPool(num_blocks, block_size, prefix_caching=enable_prefix_caching)
+    else:
+        pool = BlockPool(
+            num_blocks,
+            block_size,
+            prefix_caching=enable_prefix_caching,
+            windows=kv_windows,
+            max_model_len=limits.max_model_len,
+            in_flight_tokens=limits.max_num_batched_tokens,
+        )
     options: dict[str, Any] = {} if speculation is None else {"speculation": speculation}
     scheduler = make_policy(policy, limits, pool, **options)
     ledger = Ledger(workload)
@@ -106,6 +114,7 @@ def simulate_engine(
         client=Client(workload),
         ledger=ledger,
         new_sequence=_sequence_maker(workload, pool, limits.max_model_len),
+        jumps=mode == "jump" and observer is None and _answers_stay_private(workload),
         pipeline_stages=limits.pipeline_stages,
         window_tokens=window_tokens,
         sample_ps=None if sample_interval_s is None else picoseconds(sample_interval_s),
@@ -175,3 +184,29 @@ def _sequence_maker(workload: Workload, pool: Any, max_model_len: int) -> Any:
         )
 
     return new_sequence
+
+
+def _answers_stay_private(workload: Workload) -> bool:
+    """Whether no prompt can meet an answer that is still being generated: needed to jump with prefix caching.
+
+    Answers that a prompt repeats must belong to requests that this one, by the workload's links, waits for.
+    """
+    content = workload.content
+    if content is None:
+        return True
+    owner: dict[int, int] = {}
+    for request, answer in enumerate(content.answer_ids.tolist()):
+        if owner.setdefault(answer, request) != request:
+            return False
+    after = workload.after_request.tolist() if workload.after_request is not None else None
+    offsets = content.offsets.tolist()
+    segments = content.segment_ids.tolist()
+    for request in range(len(workload)):
+        owners = {owner[s] for s in segments[offsets[request] : offsets[request + 1]] if s in owner}
+        at = request
+        while owners and after is not None and after[at] >= 0:
+            at = after[at]
+            owners.discard(at)
+        if owners:
+            return False
+    return True

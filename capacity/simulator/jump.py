@@ -1,0 +1,567 @@
+"""vLLM V1 without a loop over the batch: decode steps in closed form, between one scheduling event and the next.
+
+While all is regular, every running request that has finished its prompt takes part in every step with one token.
+Then the batch is a few sums (its size, its contexts, how many contexts stand at each place within a block, the step
+at which each request ends), and a series of decode steps is one arithmetic series. What is not regular (a
+preemption, a starved request) is handed to the policy itself: the group is spelled out request by request, the
+policy decides one step, and the group forms again. Equal, bit for bit, to stepping one at a time.
+
+Synchronous and asynchronous engines differ in one thing: the latter schedules while the step before is *pending*.
+"""
+
+from __future__ import annotations
+
+import heapq
+from math import sqrt
+from typing import Any
+
+from capacity.schedulers import Row, Sequence, Status, Step
+from capacity.schedulers.vllm_v1 import VllmV1
+from capacity.simulator.ledger import Ledger
+from capacity.simulator.shapes import sum_rows
+from capacity.step import DecodePiece, StepShape, StepTimes
+
+NO_LIMIT = 1 << 60
+
+
+class Running:
+    """The running list, in order, with O(1) removal; what `VllmV1` needs of a list while it only admits."""
+
+    __slots__ = ("_by_ticket", "_next")
+
+    def __init__(self, sequences: list[Sequence]) -> None:
+        self._by_ticket: dict[int, Sequence] = {}
+        self._next = 0
+        for sequence in sequences:
+            self.append(sequence)
+
+    def append(self, sequence: Sequence) -> None:
+        sequence.ticket = self._next
+        self._by_ticket[self._next] = sequence
+        self._next += 1
+
+    def remove(self, sequence: Sequence) -> None:
+        del self._by_ticket[sequence.ticket]
+
+    def __len__(self) -> int:
+        return len(self._by_ticket)
+
+    def __iter__(self) -> Any:
+        return iter(self._by_ticket.values())
+
+    def last(self) -> Sequence:
+        return next(reversed(self._by_ticket.values()))
+
+
+class Pending:
+    """A step, or the last of a leap, that is scheduled and not yet accounted."""
+
+    __slots__ = ("decodes", "duration", "end", "finishing", "rows", "start")
+
+    def __init__(
+        self, rows: list[Row], decodes: int, finishing: list[Sequence], start: int, duration: int
+    ) -> None:
+        self.rows = rows  # prompts' shares, and whatever else is not in the group
+        self.decodes = decodes  # rows of the group
+        self.finishing = finishing  # requests of both kinds that this step completes, in row order
+        self.start = start
+        self.duration = duration
+        self.end = start + duration
+
+
+class JumpV1:
+    """The regular state of a `VllmV1` engine, and the leaps that it takes.
+
+    `advance` schedules as far as nothing can change the decision, returns when to wake up, and `settle` accounts
+    for what has ended by then. `spell_out` hands the state to the policy, `take_over` takes it back.
+    """
+
+    def __init__(
+        self,
+        policy: VllmV1,
+        step_times: StepTimes,
+        ledger: Ledger,
+        *,
+        window_tokens: int | None,
+    ) -> None:
+        self.policy = policy
+        self.pool: Any = policy.pool
+        self.step_times = step_times
+        self.ledger = ledger
+        self.window_tokens = window_tokens
+        self.active = False
+        self.pending: Pending | None = None
+        self._done: Pending | None = None
+        self.last_end = -1
+        self._clear()
+
+    @staticmethod
+    def can_follow(policy: Any, pool: Any) -> bool:
+        """Whether the policy has a regular state at all: V1 without drafts, pipeline stages and prefill cadence."""
+        return (
+            isinstance(policy, VllmV1)
+            and hasattr(pool, "take")
+            and policy.speculation is None
+            and policy.limits.pipeline_stages == 1
+            and policy.limits.prefill_schedule_interval == 1
+        )
+
+    def _clear(self) -> None:
+        self._clock = 0  # decode steps that the group has been scheduled for
+        self._size = 0
+        self._contexts = 0  # sum over the group of the contexts of its next step
+        self._phases = [
+            0
+        ] * self.pool.block_size  # members by the clock, modulo block size, that needs a new block
+        self._ends: list[tuple[int, int, Sequence]] = []  # (clock of the last step, ticket, member)
+        self._growing = 0  # members whose next context is still below the window
+        self._saturations: list[tuple[int, int]] = []  # (clock from which it fills the window, ticket)
+        self._growing_contexts = 0  # sum of their next contexts
+        self._saturated_contexts = 0
+        self._prefilling: list[Sequence] = []
+        self._pieces: dict[int, tuple[int, int, DecodePiece]] = {}
+
+    # the group
+
+    def _join(self, r: Sequence, computed: int, clock: int) -> None:
+        """`r` takes its next decode step, which computes token number `computed`, at `clock`."""
+        offset = computed - clock
+        r.offset = offset
+        self._size += 1
+        self._contexts += computed + 1
+        self._phases[-offset % self.pool.block_size] += 1
+        heapq.heappush(self._ends, (r.max_known - 2 - offset, r.ticket, r))
+        if self.window_tokens is not None:
+            full_at = self.window_tokens - 1 - offset
+            if full_at <= clock:
+                self._saturated_contexts += self.window_tokens
+            else:
+                self._growing += 1
+                self._growing_contexts += computed + 1
+                heapq.heappush(self._saturations, (full_at, r.ticket))
+
+    # decide
+
+    def advance(self, now: int, next_arrival: int, next_sample: int) -> int | None:
+        """Schedule the next steps; returns the instant to wake up at, or None if the state is not regular.
+
+        From `next_arrival` on a schedule may differ; a leap ends with the step that spans `next_sample` (NO_LIMIT:
+        there is none). Returns -1 if nothing could be scheduled and nothing is pending.
+        """
+        policy, pool, pending = self.policy, self.pool, self.pending
+        limits = policy.limits
+        size = self._size
+        budget = limits.max_num_batched_tokens - size
+        if budget < 0:
+            return None
+        new_blocks = self._phases[self._clock % pool.block_size] if size else 0
+        rows: list[Row] = []
+        if self._prefilling:
+            chunks = self._chunks(budget, pool.free_blocks - new_blocks)
+            if chunks is None:
+                return None
+            for r, tokens in chunks:
+                pool.grow(r.table, r.computed + tokens)
+                pool.cache(r.table, min(r.computed + tokens, r.known))
+                rows.append(Row(r, tokens, r.computed, 0, r.computed + tokens >= r.known, r.epoch))
+                budget -= tokens
+        elif new_blocks > pool.free_blocks:
+            return None
+        if new_blocks:
+            pool.take(new_blocks)
+        waiting = policy.waiting
+        if waiting and budget > 0 and len(policy.running) < policy.max_active:
+            step = Step(rows=rows)
+            policy.admit_waiting(step, budget)
+        if rows:
+            return self._mixed_step(rows, now)
+        if not size:
+            if pending is None:
+                return -1
+            self._done, self.pending = pending, None
+            self._use_kv(pending.end - now)
+            return pending.end
+        if waiting and not limits.priority:  # who arrives now stands behind a head that cannot start
+            return self._leap(now, next_sample)
+        return self._leap(now, next_arrival if next_arrival < next_sample else next_sample)
+
+    def _chunks(self, budget: int, free: int) -> list[tuple[Sequence, int]] | None:
+        """The next chunk of every unfinished prompt; None if the budget or the pool would decide by list order."""
+        policy = self.policy
+        threshold = policy.threshold()
+        chunks: list[tuple[Sequence, int]] = []
+        for r in self._prefilling:
+            tokens = r.known - r.computed
+            if 0 < threshold < tokens:
+                tokens = threshold
+            if budget <= 0:
+                return None
+            if tokens > budget:
+                if r is not policy.running.last():
+                    return None
+                tokens = budget
+            free -= self.pool.blocks_needed(r.table, r.computed + tokens)
+            if free < 0:
+                return None
+            budget -= tokens
+            chunks.append((r, tokens))
+        return chunks if free >= 0 else None
+
+    def _mixed_step(self, rows: list[Row], now: int) -> int:
+        """One step of the group and `rows`."""
+        duration = self.step_times.step_ps(self._shape(sum_rows(rows, self.window_tokens)))
+        decodes = self._size
+        finishing = self._group_step(1)
+        clock = self._clock
+        still: list[Sequence] = []
+        for row in rows:
+            r = row.sequence
+            r.computed = row.computed + row.tokens
+            if not row.yields:
+                still.append(r)
+            elif r.known + 1 >= r.max_known:
+                finishing.append(r)
+            else:
+                self._join(r, r.computed, clock)
+        self._prefilling = still
+        if len(finishing) > 1:
+            finishing.sort(key=_ticket)
+        self.ledger.decided(rows, decodes, now)
+        step = Pending(rows, decodes, finishing, now, duration)
+        return self._launch(step, now)
+
+    def _launch(self, step: Pending, now: int) -> int:
+        """Put one step on its way; returns when to wake up."""
+        pending = self.pending
+        self.ledger.busy_ps += step.duration
+        if not self.policy.asynchronous:
+            self._done = step
+            self._use_kv(step.duration)
+            return step.end
+        self.pending = step
+        if pending is None:
+            return now
+        step.start = pending.end
+        step.end = step.start + step.duration
+        self._done = pending
+        self._use_kv(pending.end - now)
+        return pending.end
+
+    def _leap(self, now: int, next_event: int) -> int:
+        """As many decode steps of the group alone as nothing interferes with."""
+        size, clock, pending, ledger = self._size, self._clock, self.pending, self.ledger
+        piece = self._piece()
+        if piece is None:
+            first = self.step_times.step_ps(self._shape(StepShape()))
+            slope = 0
+            steps = 1
+        else:
+            growing = self._growing
+            window_contexts = self._window_contexts()
+            first = (
+                piece.base_ps + piece.context_ps * self._contexts + piece.window_context_ps * window_contexts
+            )
+            if self.window_tokens is None:
+                growing = size
+            slope = piece.context_ps * size + piece.window_context_ps * growing
+            steps = self._ends[0][0] - clock + 1
+            if piece.max_context_tokens is not None:
+                steps = min(steps, (piece.max_context_tokens - self._contexts) // size + 1)
+            if piece.max_window_context_tokens is not None and growing:
+                steps = min(steps, (piece.max_window_context_tokens - window_contexts) // growing + 1)
+            if self._saturations:
+                steps = min(steps, self._saturations[0][0] - clock)
+        asynchronous = self.policy.asynchronous
+        if steps > 1:
+            if asynchronous:
+                if pending is None or pending.finishing or next_event <= pending.end:
+                    steps = 1
+                elif next_event < NO_LIMIT:
+                    steps = min(steps, 1 + _steps_until(next_event - pending.end, first, slope, steps))
+            elif next_event < NO_LIMIT:
+                steps = min(steps, _steps_until(next_event - now, first, slope, steps))
+        if steps > 1:
+            steps = self._fitting(steps)
+        if steps > 1:
+            lead = pending.end - now if pending is not None else 0
+            self._use_kv_over(clock, steps, lead, first, slope)
+        finishing = self._group_step(steps)
+        ledger.steps += steps
+        ledger.rows += steps * size
+        if steps == 1:
+            return self._launch(Pending([], size, finishing, now, first), now)
+        pairs = steps * (steps - 1) // 2
+        total = first * steps + slope * pairs
+        last = first + slope * (steps - 1)
+        ledger.busy_ps += total
+        if not asynchronous:
+            self._emit_series(size, first, slope, steps - 1)
+            self.last_end = now + total - last
+            self._done = Pending([], size, finishing, self.last_end, last)
+            return now + total
+        assert pending is not None
+        self.settle_pending(pending)
+        self._emit_series(size, first, slope, steps - 1)
+        self.last_end = pending.end + total - last
+        self.pending = Pending([], size, finishing, self.last_end, last)
+        return self.last_end
+
+    def _emit_series(self, size: int, first: int, slope: int, steps: int) -> None:
+        self.ledger.gaps.add_series(first, slope, steps, size)
+
+    def _piece(self) -> DecodePiece | None:
+        known = self._pieces.get(self._size)
+        contexts, windows = self._contexts, self._window_contexts()
+        if known is not None:
+            least, least_window, piece = known
+            most, most_window = piece.max_context_tokens, piece.max_window_context_tokens
+            if (
+                least <= contexts
+                and least_window <= windows
+                and (most is None or contexts <= most)
+                and (most_window is None or windows <= most_window)
+            ):
+                return piece
+        found = self.step_times.decode_piece(self._shape(StepShape()))
+        if found is not None:
+            self._pieces[self._size] = (contexts, windows, found)
+        return found
+
+    def _window_contexts(self) -> int:
+        """Sum of the next step's contexts, each clipped to the window."""
+        if self.window_tokens is None:
+            return self._contexts
+        return self._growing_contexts + self._saturated_contexts
+
+    def _shape(self, prefill: StepShape) -> StepShape:
+        """`prefill` and the group's decode rows."""
+        return StepShape(
+            prefill[0], prefill[1], prefill[2], prefill[3], prefill[4], prefill[5], prefill[6],
+            prefill[7] + self._size, prefill[8],
+            prefill[9] + self._contexts, prefill[10] + self._window_contexts(),
+        )  # fmt: skip
+
+    def _group_step(self, steps: int) -> list[Sequence]:
+        """Move the group's clock; returns the members that the last of these steps completes, and drops them."""
+        clock = self._clock = self._clock + steps
+        self._contexts += self._size * steps
+        self._growing_contexts += self._growing * steps
+        saturations = self._saturations
+        while saturations and saturations[0][0] <= clock:
+            heapq.heappop(saturations)
+            assert self.window_tokens is not None
+            self._growing -= 1
+            self._growing_contexts -= self.window_tokens
+            self._saturated_contexts += self.window_tokens
+        ends = self._ends
+        finishing: list[Sequence] = []
+        while ends and ends[0][0] < clock:
+            r = heapq.heappop(ends)[2]
+            finishing.append(r)
+            self._leave(r)
+        return finishing
+
+    def _leave(self, r: Sequence) -> None:
+        offset, clock, window = r.offset, self._clock, self.window_tokens
+        self._size -= 1
+        self._contexts -= offset + clock + 1
+        self._phases[-offset % self.pool.block_size] -= 1
+        if window is not None:
+            full_at = window - 1 - offset
+            if full_at <= clock:
+                self._saturated_contexts -= window
+            else:
+                self._growing -= 1
+                self._growing_contexts -= offset + clock + 1
+                self._saturations.remove((full_at, r.ticket))
+                heapq.heapify(self._saturations)
+
+    def _fitting(self, steps: int) -> int:
+        """The longest start of a leap that finds blocks for all its steps; takes those of the steps after the first.
+
+        The blocks of the first step are taken already, so at least one step fits.
+        """
+        pool = self.pool
+        block_size, phases, clock = pool.block_size, self._phases, self._clock
+        free = pool.free_blocks
+        cycles, rest = divmod(steps - 1, block_size)
+        needed = cycles * self._size + sum(phases[(clock + j) % block_size] for j in range(1, rest + 1))
+        if needed > free:
+            cycles = free // self._size
+            needed = cycles * self._size
+            steps = cycles * block_size + 1
+            while True:
+                more = phases[(clock + steps) % block_size]
+                if needed + more > free:
+                    break
+                needed += more
+                steps += 1
+        pool.take(needed)
+        return steps
+
+    # account
+
+    def settle(self) -> list[Sequence]:
+        """Account for the step that ends now; returns the requests that it finished."""
+        done = self._done
+        if done is None:
+            return []
+        self._done = None
+        return self.settle_pending(done)
+
+    def settle_pending(self, step: Pending) -> list[Sequence]:
+        ledger, policy, pool = self.ledger, self.policy, self.pool
+        now = step.end
+        if step.decodes:
+            ledger.gaps.add(now - self.last_end, step.decodes)
+        for row in step.rows:
+            if row.yields:
+                ledger.delivered(row.sequence, now)
+        for r in step.finishing:
+            r.known = r.max_known
+            tokens = r.max_known - 1
+            r.table.held = -(-tokens // pool.block_size)
+            pool.cache(r.table, tokens)
+            pool.release(r.table)
+            policy.running.remove(r)
+            r.status = Status.FINISHED
+        self.last_end = now
+        return step.finishing
+
+    def _use_kv(self, duration: int) -> None:
+        self.ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, duration)
+
+    def _use_kv_over(self, clock: int, steps: int, lead: int, first: int, slope: int) -> None:
+        """KV use over a leap: step j holds its blocks from the instant I_j at which it is scheduled.
+
+        I_0 = 0. Synchronous: I_j = j·first + slope·j(j-1)/2. Asynchronous (`lead` > 0, the rest of the pending
+        step): I_j = lead + (j-1)·first + slope·(j-1)(j-2)/2.
+        """
+        pool, ledger = self.pool, self.ledger
+        block_size, phases = pool.block_size, self._phases
+        if lead:
+            constant, linear = 2 * (lead - first + slope), 2 * first - 3 * slope
+        else:
+            constant, linear = 0, 2 * first - slope
+        # twice I_j = constant + linear·j + slope·j²
+        end = constant + linear * steps + slope * steps * steps
+        used_now = pool.num_blocks - pool.free_blocks
+        over_time = 0
+        taken = 0
+        for place in range(1, min(steps - 1, block_size) + 1):
+            blocks = phases_at = phases[(clock + place) % block_size]
+            if not blocks:
+                continue
+            times = (steps - 1 - place) // block_size + 1
+            if times == 1:
+                instant = constant + linear * place + slope * place * place
+                over_time += phases_at * (end - instant)
+            else:
+                step_sum = times * place + block_size * (times * (times - 1) // 2)
+                squares = (
+                    times * place * place
+                    + place * block_size * times * (times - 1)
+                    + block_size * block_size * ((times - 1) * times * (2 * times - 1) // 6)
+                )
+                over_time += phases_at * (times * (end - constant) - linear * step_sum - slope * squares)
+            taken += blocks * times
+        ledger.kv_block_ps += ((used_now - taken) * end + over_time) // 2
+        ledger.kv_busy_ps += end // 2
+        if used_now > ledger.kv_peak_blocks:
+            ledger.kv_peak_blocks = used_now
+
+    # hand over
+
+    def spell_out(self) -> Step | None:
+        """Give every request its own state back; returns the step that is pending, row by row."""
+        policy, pool, pending, clock = self.policy, self.pool, self.pending, self._clock
+        grouped = {r.ticket for _, _, r in self._ends}
+        explicit = {row.sequence.ticket: row for row in pending.rows} if pending else {}
+        finishing = {r.ticket for r in pending.finishing} if pending else set()
+        step = Step(start=pending.start, end=pending.end) if pending else None
+        for r in policy.running:
+            row = explicit.get(r.ticket)
+            ends = r.ticket in finishing
+            if r.ticket in grouped or (ends and row is None):
+                r.computed = r.max_known - 1 if ends else r.offset + clock
+                r.known = r.computed if pending else r.computed + 1
+                r.table.held = -(-r.computed // pool.block_size)
+                pool.cache(r.table, r.computed - (1 if pending else 0))
+                if row is None:
+                    r.last_token = self.last_end
+                    if step is not None:
+                        row = Row(r, 1, r.computed - 1, 0, True, r.epoch)
+            if row is not None and step is not None:
+                step.rows.append(row)
+                r.in_flight_tokens += row.tokens
+                if row.yields:
+                    r.in_flight_yields += 1
+                    r.placeholders = 1
+        policy.running = list(policy.running)
+        self._clear()
+        self.pending = None
+        self.active = False
+        return step
+
+    def take_over(self, in_flight: Any, last_end: int) -> bool:
+        """Form the group from the policy's state, if that is regular; `in_flight` is emptied then."""
+        policy = self.policy
+        if len(in_flight) > (1 if policy.asynchronous else 0):
+            return False
+        step: Step | None = in_flight[0] if in_flight else None
+        if step is not None and (
+            not step.rows or step.preempted or any(row.epoch != row.sequence.epoch for row in step.rows)
+        ):
+            return False
+        rows = {row.sequence.index: row for row in step.rows} if step is not None else {}
+        self._clear()
+        pending = Pending([], 0, [], step.start, step.end - step.start) if step is not None else None
+        running = Running(policy.running)
+        for r in running:
+            row = rows.get(r.index)
+            r.in_flight_tokens = r.in_flight_yields = r.placeholders = 0
+            grouped = r.last_token == last_end
+            if row is not None and pending is not None:
+                ends = row.yields and r.known + 1 >= r.max_known
+                if row.yields and grouped and row.tokens == 1:
+                    pending.decodes += 1
+                else:
+                    pending.rows.append(row)
+                if ends:
+                    pending.finishing.append(r)
+                    r.offset = 0
+                elif row.yields:
+                    self._join(r, r.computed, 0)
+                else:
+                    self._prefilling.append(r)
+            elif r.known - r.computed == 1 and grouped and step is None:
+                self._join(r, r.computed, 0)
+            else:
+                self._prefilling.append(r)
+        policy.running = running
+        in_flight.clear()
+        self.pending = pending
+        self.last_end = last_end
+        self.active = True
+        return True
+
+
+def _ticket(r: Sequence) -> int:
+    return r.ticket
+
+
+def _steps_until(wait: int, first: int, slope: int, most: int) -> int:
+    """The least number of steps (of first, first + slope, ... ps) that last `wait` ps or more, but at most `most`."""
+    if wait <= first:
+        return 1
+    if first * most + slope * (most * (most - 1) // 2) < wait:
+        return most
+    if not slope:
+        return -(-wait // first)
+    linear = first - slope / 2
+    steps = max(1, int((sqrt(linear * linear + 2 * slope * wait) - linear) / slope))
+    while first * steps + slope * (steps * (steps - 1) // 2) < wait:
+        steps += 1
+    while steps > 1 and first * (steps - 1) + slope * ((steps - 1) * (steps - 2) // 2) >= wait:
+        steps -= 1
+    return steps

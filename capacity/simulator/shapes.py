@@ -1,0 +1,38 @@
+"""From the rows of a step to its sufficient statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from capacity.schedulers import Row
+from capacity.step import StepShape, windowed_pairs
+
+
+def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape:
+    """The step's sums. A decode row computes one token past the prompt, its drafts aside; all else is prefill."""
+    p_seqs = p_tokens = p_pairs = p_context = p_window_pairs = p_window_context = completed = 0
+    d_seqs = d_drafts = d_context = d_window = 0
+    for sequence, tokens, computed, drafts, yields, _, _ in rows:
+        context = computed + tokens
+        if tokens - drafts == 1 and computed >= sequence.prompt_tokens:
+            d_seqs += 1
+            d_drafts += drafts
+            d_context += context
+            d_window += context if window_tokens is None else min(context, window_tokens)
+        elif tokens:
+            p_seqs += 1
+            p_tokens += tokens
+            pairs = tokens * computed + tokens * (tokens + 1) // 2
+            p_pairs += pairs
+            p_context += context
+            completed += yields
+            if window_tokens is None:
+                p_window_pairs += pairs
+                p_window_context += context
+            else:
+                p_window_pairs += windowed_pairs(tokens, computed, window_tokens)
+                p_window_context += min(context, window_tokens + tokens - 1)
+    return StepShape(
+        p_seqs, p_tokens, p_pairs, p_context, p_window_pairs, p_window_context, completed,
+        d_seqs, d_drafts, d_context, d_window,
+    )  # fmt: skip
