@@ -201,7 +201,7 @@ def _fit_fields(resolved: ResolvedPool) -> dict[str, Any]:
             weights_bytes=plan.weights_bytes,
             activations_bytes=plan.activations_bytes,
             overhead_bytes=plan.overhead_bytes,
-            kv_cache_bytes=plan.kv_cache_bytes,
+            kv_cache_bytes=max(plan.kv_cache_bytes, 0),
         ),
         "kv_bytes_per_token": plan.kv_bytes_per_token,
         "kv_window_bytes_per_token": plan.kv_window_bytes_per_token,

@@ -33,7 +33,7 @@ PRESETS = Path(presets_module.__file__).parent / "presets"
 # grow without bound, of layers with a window, state bytes per sequence of linear layers.
 # Source: parameter counts of the modules of transformers 5.23 on the meta device (2026-11), 32 of 33 rows, an
 # independent formula the last (GLM-4.7); KV by each model's published attention shapes.
-# Phi-3: all 32 layers have the window of its config.json (2047 tokens), which the class's defaults leave out.
+# Phi-3: all 32 layers have the window of its config.json (2047 tokens), so both columns are theirs.
 COUNTS = [
     ("llama-3.1-8b", 8_030_261_248, 0, 8_030_261_248, 131_072, 0, 0),
     ("llama-3.1-70b", 70_553_706_496, 0, 70_553_706_496, 327_680, 0, 0),
@@ -67,7 +67,7 @@ COUNTS = [
     ("glm-4.7", 352_797_814_784, 335_963_750_400, 33_632_251_904, 376_832, 0, 0),
     ("glm-5.2", 743_911_199_232, 724_775_731_200, 41_784_709_632, 89_856, 0, 0),
     ("minimax-m2", 228_689_748_992, 224_680_476_672, 11_030_537_216, 253_952, 0, 0),
-    ("phi-3-mini", 3_821_079_552, 0, 3_821_079_552, 0, 393_216, 0),
+    ("phi-3-mini", 3_821_079_552, 0, 3_821_079_552, 393_216, 393_216, 0),
 ]
 IDS = [row[0] for row in COUNTS]
 

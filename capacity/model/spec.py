@@ -489,12 +489,14 @@ class ModelSpec:
     def kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
         """Of the whole model, over the layers whose cache grows without bound, no replication.
 
+        Where every layer has a window (Phi-3, Mistral 7B v0.1) it is that of those layers, inside the window.
         Windowed layers (`window_kv_bytes_per_token`), the sparse indexer's keys
         (`indexer_kv_bytes_per_token`) and linear layers (`state_bytes_per_sequence`) stand apart.
         """
         kv = find_kv_cache_format(kv_cache_dtype, model_dtype=self.dtype)
-        groups = (_kv_cache_group(group, kv) for group in self.layer_groups)
-        return sum(group.bytes_per_token for group in groups if group.kind == "full")
+        groups = [_kv_cache_group(group, kv) for group in self.layer_groups]
+        unbounded = sum(group.bytes_per_token for group in groups if group.kind == "full")
+        return unbounded or self.window_kv_bytes_per_token(kv_cache_dtype)
 
     def window_kv_bytes_per_token(self, kv_cache_dtype: str = "auto") -> float:
         """Of the layers that keep a window only, while the context is inside it."""
