@@ -1,0 +1,105 @@
+"""The house's own rules: the public API, what a wheel carries, what no file may contain."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import capacity
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(
+    path
+    for folder in ("capacity", "app", "validate", "benchmarks", "tests")
+    for path in (ROOT / folder).rglob("*.py")
+)
+
+
+def test_the_public_api_is_sorted_complete_and_importable() -> None:
+    assert capacity.__all__ == sorted(capacity.__all__)
+    assert set(capacity.__all__) == {name for names in capacity._HOMES.values() for name in names}
+    for name in capacity.__all__:
+        assert getattr(capacity, name).__doc__, name
+    with pytest.raises(AttributeError, match="nonesuch"):
+        _ = capacity.nonesuch
+
+
+def test_no_module_is_hidden_by_a_function_of_its_name() -> None:
+    modules = {path.stem for path in (ROOT / "capacity").iterdir()}
+    assert not modules & set(capacity.__all__)
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    assert silent == []
+
+
+FORBIDDEN_CALLS = {"eval", "exec", "pickle.load", "pickle.loads", "joblib.load", "torch.load", "os.system"}
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if "tests" not in p.parts], ids=lambda p: p.name)
+def test_nothing_untrusted_is_ever_executed(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            assert ast.unparse(node.func) not in FORBIDDEN_CALLS, f"line {node.lineno}"
+        if isinstance(node, ast.keyword) and node.arg in ("trust_remote_code", "shell"):
+            assert isinstance(node.value, ast.Constant), f"line {node.value.lineno}"
+            assert node.value.value is False, f"line {node.value.lineno}"
+
+
+def tracked() -> list[Path]:
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in done.stdout.split() if (ROOT / name).is_file()]
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    """No path of a machine, no package registry's host."""
+    hosts = re.compile(
+        r"pypi\.org|pythonhosted\.org|registry\.npmjs|deb\.debian\.org|/root/|/work/|/home/\w+/"
+    )
+    for path in tracked():
+        if path == Path(__file__):
+            continue
+        found = hosts.search(path.read_bytes().decode("utf-8", errors="replace"))
+        assert found is None, f"{path.relative_to(ROOT)}: {found and found[0]}"
+
+
+def test_the_top_level_folders_are_those_of_the_architecture() -> None:
+    allowed = {"capacity", "hardware_profiles", "app", "validate", "tests", "benchmarks", "docs"}
+    assert {
+        path.relative_to(ROOT).parts[0] for path in tracked() if len(path.relative_to(ROOT).parts) > 1
+    } <= {
+        *allowed,
+        ".ci",
+        ".streamlit",
+    }
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_every_data_file(tmp_path: Path) -> None:
+    """Built as it is published; installing and running it outside the checkout is CI's last step."""
+    pytest.importorskip("hatchling")
+    from hatchling.builders.wheel import WheelBuilder
+
+    wheel = next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
+    names = set(zipfile.ZipFile(wheel).namelist())
+    data = [p for p in (ROOT / "capacity").rglob("*") if p.suffix in (".toml", ".json", ".csv", ".typed")]
+    for path in data:
+        assert path.relative_to(ROOT).as_posix() in names
+    for path in (ROOT / "hardware_profiles").glob("*.toml"):
+        assert f"capacity/hardware_profiles/{path.name}" in names
+
+
+def test_extras_name_what_the_readme_promises() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {"dashboard", "gpu", "test", "all"} <= set(project["optional-dependencies"])
+    assert project["name"] == "llm-capacity"
+    assert project["scripts"] == {"capacity": "capacity.cli:main"}
