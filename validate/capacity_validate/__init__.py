@@ -1,1 +1,27 @@
-"""Home of the validation harness. It holds no campaign yet."""
+"""The harness: runs real kernels on the user's own device, says how wrong the step model was, and calibrates it.
+
+`validate` measures, `calibrate` fits measurement files to a profile, `compare` reads a real server's benchmark.
+Everything heavy is imported inside them; only `validate` needs torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["calibrate", "compare", "validate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "validate":
+        from capacity_validate.harness import validate
+
+        return validate
+    if name == "calibrate":
+        from capacity_validate.calibrate import calibrate
+
+        return calibrate
+    if name == "compare":
+        from capacity_validate.compare import compare
+
+        return compare
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,179 @@
+"""Campaigns as data: which cases a device runs, in an order in which every beginning is a balanced sample."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from capacity.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.spec import Spec
+from capacity_validate.cases import Case, make_case
+
+MAX_FILE_BYTES = 256 * 2**10
+Count = Annotated[int, Field(ge=1)]
+
+
+class KernelGroup(Spec):
+    """Cases of one operator: every shape with every combination of the grid, for every kernel and variant.
+
+    `value` says how much of the budget the group deserves: a group of twice the value comes twice as often.
+    """
+
+    operator: str
+    kernels: Annotated[tuple[str, ...], Field(min_length=1)]
+    variants: Annotated[tuple[str, ...], Field(min_length=1)] = ("",)
+    shapes: Annotated[tuple[dict[str, Count], ...], Field(min_length=1)] = ({},)
+    grid: dict[str, tuple[Count, ...]] = {}
+    value: Annotated[float, Field(gt=0)] = 1.0
+
+    def cases(self) -> list[Case]:
+        combinations = [dict(zip(self.grid, point, strict=True)) for point in product(*self.grid.values())]
+        return [
+            make_case(self.operator, kernel, variant=variant, **shape, **combination)
+            for kernel, variant, shape, combination in product(
+                self.kernels, self.variants, self.shapes, combinations
+            )
+        ]
+
+
+class DecodePoint(Spec):
+    batch: Count
+    context: Count
+
+
+class TransformerStage(Spec):
+    """A whole model with random weights: prefill by length, decode by batch and context."""
+
+    model: str
+    max_layers: Count | None = None
+    prefill: tuple[Count, ...] = ()
+    decode: tuple[DecodePoint, ...] = ()
+    kv_tokens: Count = 16384
+
+
+class ServingStage(Spec):
+    """A short run of the continuous-batching loop: Poisson arrivals, uniform lengths, one of our policies."""
+
+    requests: Count
+    load_fraction: Annotated[float, Field(gt=0, lt=1.5)]  # of the throughput that the step model predicts
+    prompt_tokens: tuple[Count, Count]
+    output_tokens: tuple[Count, Count]
+    max_num_seqs: Count = 8
+    max_num_batched_tokens: Count = 512
+    repeats: Count = 1
+
+
+class SpeculationStage(Spec):
+    """Draft and target models of controllable agreement."""
+
+    draft_tokens: tuple[Count, ...] = (2, 4)
+    agreements: tuple[float, ...] = (0.5, 0.8)
+    output_tokens: Count = 64
+    distribution_samples: Count = 4000
+
+
+class DevicePlan(Spec):
+    """What a campaign does on one kind of device."""
+
+    passes: Count = 1
+    case_s: Annotated[float, Field(gt=0)] = 0.05  # timed seconds of one case in one pass
+    kernels: tuple[KernelGroup, ...] = ()
+    transformer: TransformerStage | None = None
+    serving: ServingStage | None = None
+    speculation: SpeculationStage | None = None
+    techniques: bool = True
+    memory: bool = True
+
+
+class Campaign(Spec):
+    """One campaign file."""
+
+    name: str
+    description: str
+    budget_s: Annotated[float, Field(gt=0)]
+    cpu: DevicePlan
+    cuda: DevicePlan
+
+    def plan(self, kind: Literal["cpu", "cuda"]) -> DevicePlan:
+        return self.cpu if kind == "cpu" else self.cuda
+
+
+def campaigns_directory() -> Path:
+    """The folder of bundled campaigns: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parent
+    inside = package / "campaigns"
+    return inside if inside.is_dir() else package.parent / "campaigns"
+
+
+def campaign_names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in campaigns_directory().glob("*.toml")))
+
+
+def load_campaign(name: str) -> Campaign:
+    """A bundled campaign by name, or the path of a TOML file. Raises UnknownName or MalformedFile."""
+    path = Path(name).expanduser() if name.endswith(".toml") else campaigns_directory() / f"{name}.toml"
+    if not path.is_file():
+        if name.endswith(".toml"):
+            raise MalformedFile(path, "no such campaign file")
+        raise UnknownName("campaign", name, campaign_names())
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise MalformedFile(path, f"is larger than {MAX_FILE_BYTES // 1024} KiB")
+    try:
+        return Campaign.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise MalformedFile(path, f"not TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise MalformedFile(path, first["msg"], where=where) from None
+
+
+def ordered_cases(plan: DevicePlan) -> list[Case]:
+    """All cases, most valuable first: groups take turns by value, and each spreads over its range from the start."""
+    queue: list[tuple[float, int, Case]] = []
+    for index, group in enumerate(plan.kernels):
+        for turn, case in enumerate(spread_out(group.cases())):
+            queue.append(((turn + 1) / group.value, index, case))
+    queue.sort(key=lambda entry: entry[:2])
+    return list(dict.fromkeys(case for _, _, case in queue))
+
+
+def spread_out(cases: Sequence[Case]) -> list[Case]:
+    """First, last, middle, quarters, ...: bit-reversed order, so that a run cut short has seen the whole range."""
+    count = len(cases)
+    bits = max(1, (count - 1).bit_length())
+    positions = [int(format(i, f"0{bits}b")[::-1], 2) for i in range(1 << bits)]
+    order = [p for p in positions if p < count]
+    if count > 1:
+        order = [0, count - 1, *(p for p in order if p not in (0, count - 1))]
+    return [cases[p] for p in order]
+
+
+def parse_budget(text: str) -> float:
+    """Seconds of `60`, `60s`, `5m`, `1h`. Raises InvalidInput."""
+    units: Mapping[str, float] = {"s": 1, "m": 60, "h": 3600}
+    body, unit = (text[:-1], text[-1]) if text and text[-1] in units else (text, "s")
+    try:
+        seconds = float(body) * units[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidInput(f"--budget is {text!r}: must be a time such as 60s, 5m or 1h")
+    return seconds
+
+
+def describe(campaign: Campaign, kind: Literal["cpu", "cuda"]) -> dict[str, Any]:
+    """What a campaign would run, for listings."""
+    plan = campaign.plan(kind)
+    return {
+        "name": campaign.name,
+        "description": campaign.description,
+        "budget_s": campaign.budget_s,
+        "cases": len(ordered_cases(plan)),
+        "model": plan.transformer.model if plan.transformer else None,
+    }

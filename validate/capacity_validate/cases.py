@@ -1,0 +1,225 @@
+"""Cases: what is run, and what came of it; one JSON object a line, so that a broken run keeps what it had."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import md5
+from pathlib import Path
+from typing import Any, Literal
+
+from capacity.errors import InvalidInput, MalformedFile
+from capacity_validate.timing import Timing
+
+SCHEMA = "capacity/measurements/v1"
+MAX_FILE_BYTES = 256 * 2**20
+Status = Literal["ok", "wrong", "unsupported", "out of memory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One thing to run. `operator` names its form in the step model, `kernel` its constants, `variant` how it is run."""
+
+    operator: str
+    kernel: str
+    sizes: tuple[tuple[str, int], ...]
+    variant: str = ""
+
+    @property
+    def id(self) -> str:
+        sizes = ",".join(f"{name}={value}" for name, value in self.sizes)
+        return "/".join(part for part in (self.operator, self.kernel, self.variant, sizes) if part)
+
+    @property
+    def family(self) -> str:
+        """What is fitted and scored together."""
+        return "/".join(part for part in (self.operator, self.kernel, self.variant) if part)
+
+    def __getitem__(self, name: str) -> int:
+        return dict(self.sizes)[name]
+
+    def get(self, name: str, default: int) -> int:
+        return dict(self.sizes).get(name, default)
+
+
+def make_case(operator: str, kernel: str, *, variant: str = "", **sizes: int) -> Case:
+    return Case(operator=operator, kernel=kernel, variant=variant, sizes=tuple(sorted(sizes.items())))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCase:
+    """A case with its time, what it did, and how far its result was from a higher-precision reference."""
+
+    case: Case
+    status: Status
+    timing: Timing | None = None
+    flops: float = 0.0
+    bytes: float = 0.0
+    reference_error: float | None = None
+    extra_bytes: float | None = None  # memory that the kernel allocated besides inputs and output
+    note: str = ""
+
+    @property
+    def seconds(self) -> float:
+        if self.timing is None:
+            raise ValueError(f"{self.case.id} was not timed: {self.status}")
+        return self.timing.seconds
+
+
+def as_line(measured: MeasuredCase) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "operator": measured.case.operator,
+        "kernel": measured.case.kernel,
+        "variant": measured.case.variant,
+        "sizes": dict(measured.case.sizes),
+        "status": measured.status,
+    }
+    if measured.timing is not None:
+        record["timing"] = asdict(measured.timing)
+        record |= {"flops": measured.flops, "bytes": measured.bytes}
+    for name in ("reference_error", "extra_bytes", "note"):
+        if value := getattr(measured, name):
+            record[name] = value
+    return record
+
+
+def from_line(record: Mapping[str, Any]) -> MeasuredCase:
+    timing = record.get("timing")
+    return MeasuredCase(
+        case=make_case(
+            str(record["operator"]), str(record["kernel"]), variant=str(record.get("variant", "")), **record["sizes"]
+        ),
+        status=record["status"],
+        timing=None if timing is None else Timing(**timing),
+        flops=float(record.get("flops", 0.0)),
+        bytes=float(record.get("bytes", 0.0)),
+        reference_error=record.get("reference_error"),
+        extra_bytes=record.get("extra_bytes"),
+        note=str(record.get("note", "")),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """One file: the environment, the roofs measured there (CPU only), and the cases, last one first where repeated."""
+
+    path: str
+    environment: Mapping[str, Any]
+    profile: str
+    cases: tuple[MeasuredCase, ...]
+    profile_toml: str | None = None  # of a device that no bundled profile describes
+
+    @property
+    def timed(self) -> tuple[MeasuredCase, ...]:
+        return tuple(case for case in self.cases if case.status == "ok" and case.timing is not None)
+
+
+class MeasurementLog:
+    """Appends cases to a file, line by line. An existing file of the same device is continued, of another refused."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self.path = path
+        self.done: dict[str, MeasuredCase] = {}
+        if path.exists() and path.stat().st_size:
+            self._resume(header)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._write({"schema": SCHEMA, **header})
+
+    def _resume(self, header: Mapping[str, Any]) -> None:
+        found = read_measurements(self.path)
+        for key in ("device", "torch"):
+            was, now = found.environment.get(key), header["environment"].get(key)
+            if was != now:
+                raise InvalidInput(
+                    f"{self.path} was measured with {key} {was!r}, this is {now!r}; choose another --out, "
+                    "evidence of two machines is not mixed in one file"
+                )
+        self.done = {measured.case.id: measured for measured in found.cases}
+
+    def add(self, measured: MeasuredCase) -> None:
+        self.done[measured.case.id] = measured
+        self._write(as_line(measured))
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_measurements(path: Path | str) -> Measurements:
+    """A measurement file. A last line cut short by a kill is left out. Raises MalformedFile."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise MalformedFile(path, f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MalformedFile(path, f"cannot be read: {error}") from None
+    if not lines:
+        raise MalformedFile(path, "is empty")
+    header = _json_object(path, lines[0], 1)
+    if header.get("schema") != SCHEMA:
+        raise MalformedFile(path, f"is not a measurement file: schema is {header.get('schema')!r}, not {SCHEMA!r}")
+    cases: dict[str, MeasuredCase] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            measured = from_line(_json_object(path, line, number))
+        except (KeyError, TypeError) as error:
+            raise MalformedFile(path, f"is not a case: {error}", where=f"line {number}") from None
+        except MalformedFile:
+            if number == len(lines):
+                continue
+            raise
+        cases[measured.case.id] = measured
+    return Measurements(
+        path=str(path),
+        environment=header.get("environment", {}),
+        profile=str(header.get("profile", "")),
+        profile_toml=header.get("profile_toml"),
+        cases=tuple(cases.values()),
+    )
+
+
+def _json_object(path: Path, line: str, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise MalformedFile(path, f"not JSON: {error.msg}", where=f"line {number}") from None
+    if not isinstance(value, dict):
+        raise MalformedFile(path, "is not a JSON object", where=f"line {number}")
+    return value
+
+
+def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
+    """Half to fit, half held out, family by family, in the order of a digest that knows nothing of times.
+
+    The largest and the smallest case of a family are always fitted: a fit is asked to interpolate.
+    """
+    fitted: list[MeasuredCase] = []
+    held_out: list[MeasuredCase] = []
+    for members in by_family(measured).values():
+        ends = {_extent(members, max), _extent(members, min)} if len(members) > 3 else set()
+        inner = sorted((m for m in members if m.case.id not in ends), key=lambda m: digest(m.case.id))
+        half = len(members) // 2
+        held_out += inner[:half]
+        fitted += [*(m for m in members if m.case.id in ends), *inner[half:]]
+    return fitted, held_out
+
+
+def _extent(members: Iterable[MeasuredCase], choose: Any) -> str:
+    return str(choose(members, key=lambda m: (m.flops + m.bytes, m.case.id)).case.id)
+
+
+def by_family(measured: Iterable[MeasuredCase]) -> dict[str, list[MeasuredCase]]:
+    families: dict[str, list[MeasuredCase]] = {}
+    for case in measured:
+        families.setdefault(case.case.family, []).append(case)
+    return families
+
+
+def digest(text: str) -> str:
+    return md5(text.encode(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,106 @@
+"""A hardware profile of the CPU at hand, measured on the spot: it describes this machine now, and no GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+from capacity.hardware import HardwareProfile, Link, Provenance
+from capacity_validate.devices import DeviceFacts
+
+_MATRICES = ((512, 1536, 512), (256, 1024, 1024), (512, 3072, 512))  # m, n, k
+_WEIGHTS = ((1536, 512), (3072, 512), (2048, 2048))
+_COPY_VALUES = (2**20, 2**22)
+_REPETITIONS = 7
+_HEADROOM = 1.1  # the best of a few calls on a shared machine is not yet the roof
+
+
+def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
+    """Roofs from the best of a few calls: products by dtype, and the fastest stream of copies and matrix-vectors.
+
+    Bandwidth is that of whichever level the working set of a small model lives in: the last-level cache where it is
+    large. Links are those between two processes of this machine; their values are assumed.
+    """
+    rates = {name: _product_rate(torch, getattr(torch, kind)) for name, kind in _DTYPES.items()}
+    bandwidth = max(_matrix_vector_rate(torch), _copy_rate(torch))
+    today = date.today().isoformat()
+    measured = Provenance(
+        source=f"best of {_REPETITIONS} calls, {facts.compute_units} thread(s), on {facts.name}, plus 10 %",
+        date=today,
+        basis="measured",
+    )
+    read = Provenance(source=f"operating system, on {facts.name}", date=today, basis="measured")
+    assumed = Provenance(source="no meaning on a CPU; set so that nothing depends on it", date=today, basis="assumed")
+    link = Link(kind="pcie", bytes_per_s=bandwidth / 4, latency_s=20e-6, domain_gpus=1)
+    values: dict[str, Any] = {
+        "memory_datasheet_bytes": facts.memory_total_bytes,
+        "memory_driver_bytes": facts.memory_total_bytes,
+        "memory_engine_bytes": facts.memory_total_bytes,
+        "hbm_bytes_per_s": bandwidth,
+        "l2_bytes": facts.cache_bytes,
+        "sm_count": facts.compute_units,
+        "tdp_watts": 1.0,
+        "system_watts_per_gpu": 1.0,
+        "gpus_per_node": 1,
+    }
+    provenance = dict.fromkeys(("hbm_bytes_per_s", *(f"dense_flops_per_s.{name}" for name in rates)), measured)
+    provenance |= dict.fromkeys((n for n in values if n.startswith("memory") or n in ("l2_bytes", "sm_count")), read)
+    provenance |= dict.fromkeys(("tdp_watts", "system_watts_per_gpu", "gpus_per_node"), assumed)
+    for group in ("scale_up", "pcie", "inter_node"):
+        provenance |= dict.fromkeys((f"{group}.{f}" for f in ("bytes_per_s", "latency_s", "domain_gpus")), assumed)
+    return HardwareProfile(
+        name="cpu",
+        vendor="other",
+        architecture="cpu",
+        form_factor="CPU",
+        notes=f"Not a GPU. {facts.name}, {facts.compute_units} thread(s), measured by the validation harness.",
+        dense_flops_per_s=rates,
+        scale_up=link,
+        pcie=link,
+        inter_node=link,
+        provenance=provenance,
+        **values,
+    )
+
+
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+def _best_s(call: Callable[[], object]) -> float:
+    call()
+    best = float("inf")
+    for _ in range(_REPETITIONS):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _product_rate(torch: Any, dtype: Any) -> float:
+    """FLOP/s of the best product."""
+    best = 0.0
+    for m, n, k in _MATRICES if dtype is torch.float32 else _MATRICES[:1]:
+        a, w = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
+        best = max(best, 2.0 * m * n * k / _best_s(lambda a=a, w=w: torch.nn.functional.linear(a, w)))
+    return _HEADROOM * best
+
+
+def _matrix_vector_rate(torch: Any) -> float:
+    """Bytes/s of weights that one row is multiplied with."""
+    best = 0.0
+    for n, k in _WEIGHTS:
+        a, w = torch.randn(1, k), torch.randn(n, k)
+        best = max(best, 4.0 * n * k / _best_s(lambda a=a, w=w: torch.nn.functional.linear(a, w)))
+    return _HEADROOM * best
+
+
+def _copy_rate(torch: Any) -> float:
+    """Bytes/s read plus written by a copy."""
+    best = 0.0
+    for count in _COPY_VALUES:
+        source = torch.randn(count)
+        target = torch.empty_like(source)
+        best = max(best, 8.0 * count / _best_s(lambda s=source, t=target: t.copy_(s)))
+    return _HEADROOM * best

@@ -1,0 +1,377 @@
+"""What device this is, as NVML and torch say it, and which profile it matches. Reads only: no setting is changed."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from capacity.errors import InvalidInput
+from capacity.hardware import HardwareProfile, load_profile, profile_names
+
+WITHOUT_A_GPU = "without a GPU use --device cpu, or `capacity compare` on a server's benchmark results"
+BUSY_FRACTION = 0.10  # of the card's memory in others' hands, or of its time: timings would be theirs too
+POWER_CAP_FRACTION = 0.97
+MEMORY_MATCH_FRACTION = 0.12
+
+_THROTTLE_REASONS = {
+    "nvmlClocksThrottleReasonSwPowerCap": "power cap",
+    "nvmlClocksThrottleReasonHwSlowdown": "hardware slowdown",
+    "nvmlClocksThrottleReasonSwThermalSlowdown": "heat (software)",
+    "nvmlClocksThrottleReasonHwThermalSlowdown": "heat (hardware)",
+    "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "power brake",
+    "nvmlClocksThrottleReasonApplicationsClocksSetting": "application clocks setting",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFacts:
+    """One device as found. Clocks are in Hz; None: the driver does not say. `remarks` are for the user."""
+
+    kind: Literal["cpu", "cuda"]
+    index: int
+    name: str
+    memory_total_bytes: int
+    memory_free_bytes: int
+    compute_units: int  # streaming multiprocessors, or threads used
+    cache_bytes: int  # the last level that is the device's own: L2
+    compute_capability: str | None = None
+    sm_clock_hz: float | None = None
+    sm_clock_max_hz: float | None = None
+    memory_clock_hz: float | None = None
+    memory_clock_max_hz: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    temperature_c: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    nvlink_links: int | None = None
+    devices_in_node: int = 1
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    torch_version: str | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+    other_processes: int | None = None
+    utilization_fraction: float | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def torch_name(self) -> str:
+        return "cpu" if self.kind == "cpu" else f"cuda:{self.index}"
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def require_torch() -> Any:
+    """The torch module. Raises InvalidInput where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        raise InvalidInput(
+            "torch is not installed, so nothing can be measured: pip install 'llm-capacity[gpu]'; "
+            "`capacity compare` and `capacity calibrate` work without it"
+        ) from None
+    return torch
+
+
+def find_device(device: str = "auto", *, threads: int = 1) -> DeviceFacts:
+    """Facts of `auto` (the first GPU, refused where there is none), `cuda`, `cuda:N`, or `cpu`.
+
+    `auto` never falls back to the CPU by itself: a CPU is not a GPU. Raises InvalidInput in one line.
+    """
+    name = device.strip().lower()
+    if name == "cpu":
+        return cpu_facts(require_torch(), threads=threads)
+    kind, _, number = name.partition(":")
+    if kind not in ("auto", "cuda", "gpu") or (number and not number.isdecimal()):
+        raise InvalidInput(f"--device is {device!r}: must be auto, cuda, cuda:N or cpu")
+    torch = require_torch()
+    if not torch.cuda.is_available():
+        raise InvalidInput(_why_no_gpu(torch))
+    index, count = int(number or 0), torch.cuda.device_count()
+    if index >= count:
+        raise InvalidInput(f"--device {device}: there are {count} GPUs, cuda:0 to cuda:{count - 1}")
+    return gpu_facts(torch, index)
+
+
+def _why_no_gpu(torch: Any) -> str:
+    if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
+        return f"this torch ({torch.__version__}) is a CPU build, so no GPU can be used; {WITHOUT_A_GPU}"
+    nvml = _nvml()
+    if nvml is None:
+        return f"no NVIDIA driver answers on this machine; {WITHOUT_A_GPU}"
+    count = nvml.nvmlDeviceGetCount()
+    if count == 0:
+        return f"the driver is there, but no GPU; {WITHOUT_A_GPU}"
+    driver = _text(_ask(nvml.nvmlSystemGetDriverVersion))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.strip() in ("", "-1"):
+        return f"CUDA_VISIBLE_DEVICES hides all {count} GPUs; unset it, or {WITHOUT_A_GPU}"
+    return (
+        f"driver {driver} has {count} GPUs, but torch {torch.__version__} (CUDA {torch.version.cuda}) cannot use "
+        f"them: the driver is likely older than that CUDA; {WITHOUT_A_GPU}"
+    )
+
+
+# CPU
+
+
+def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
+    """The CPU, measured with `threads` threads: one by default, so that a busy neighbour costs less."""
+    if threads < 1:
+        raise InvalidInput(f"threads must be at least 1, not {threads}")
+    total, free = _memory_bytes()
+    remarks = ["a CPU is not a GPU: these figures test the harness and this machine, nothing else"]
+    load = os.getloadavg()[0]
+    cores = os.cpu_count() or 1
+    if load > 0.5 * cores:
+        remarks.append(f"others use this machine (load {load:.1f} on {cores} cores): timings are noisy")
+    return DeviceFacts(
+        kind="cpu",
+        index=0,
+        name=_cpu_name(),
+        memory_total_bytes=total,
+        memory_free_bytes=free,
+        compute_units=threads,
+        cache_bytes=_cpu_cache_bytes(level=2),
+        torch_version=str(torch.__version__),
+        remarks=tuple(remarks),
+    )
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory_bytes() -> tuple[int, int]:
+    page = os.sysconf("SC_PAGE_SIZE")
+    free = os.sysconf("SC_AVPHYS_PAGES") * page
+    return os.sysconf("SC_PHYS_PAGES") * page, free
+
+
+def _cpu_cache_bytes(*, level: int) -> int:
+    for entry in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            if int((entry / "level").read_text()) == level:
+                size = (entry / "size").read_text().strip()
+                return int(size.rstrip("KM")) * (2**20 if size.endswith("M") else 2**10)
+        except (OSError, ValueError):
+            continue
+    return 2**20
+
+
+# GPU
+
+
+def _nvml() -> Any:
+    """NVML, initialised, or None where the package or the driver is missing."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
+
+def _ask(function: Any, *arguments: Any) -> Any:
+    """What NVML answers, or None: many cards do not support many questions."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        if type(error).__module__.endswith("pynvml") or isinstance(error, AttributeError):
+            return None
+        raise
+
+
+def _text(value: Any) -> str | None:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def gpu_facts(torch: Any, index: int) -> DeviceFacts:
+    """One GPU as torch and NVML see it. Raises InvalidInput for MIG slices, which share a card's bandwidth."""
+    properties = torch.cuda.get_device_properties(index)
+    free, total = torch.cuda.mem_get_info(index)
+    nvml = _nvml()
+    facts: dict[str, Any] = {}
+    if nvml is not None:
+        handle = _handle(nvml, torch, index)
+        if handle is not None:
+            facts = _nvml_facts(nvml, handle)
+    if facts.get("mig"):
+        raise InvalidInput(
+            f"cuda:{index} is in MIG mode: slices share a card's bandwidth and power, so no profile describes one; "
+            f"use a whole GPU; {WITHOUT_A_GPU}"
+        )
+    found = DeviceFacts(
+        kind="cuda",
+        index=index,
+        name=str(properties.name),
+        memory_total_bytes=int(total),
+        memory_free_bytes=int(free),
+        compute_units=int(properties.multi_processor_count),
+        cache_bytes=int(getattr(properties, "L2_cache_size", 0) or 50 * 2**20),
+        compute_capability=f"{properties.major}.{properties.minor}",
+        devices_in_node=int(torch.cuda.device_count()),
+        cuda_version=str(torch.version.cuda),
+        torch_version=str(torch.__version__),
+        **facts,
+    )
+    remarks = busy_remarks(found)
+    if nvml is None:
+        remarks = (*remarks, "NVML is not at hand (pip install nvidia-ml-py): clocks, power and tenants are not known")
+    return _with_remarks(found, remarks)
+
+
+def _handle(nvml: Any, torch: Any, index: int) -> Any:
+    """NVML's handle of torch's device: by UUID, for CUDA_VISIBLE_DEVICES renumbers."""
+    uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+    if uuid is not None:
+        for text in (f"GPU-{uuid}", f"GPU-{uuid}".encode()):
+            handle = _ask(nvml.nvmlDeviceGetHandleByUUID, text)
+            if handle is not None:
+                return handle
+    return _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+
+
+def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
+    def clock(function: Any, kind: int) -> float | None:
+        mhz = _ask(function, handle, kind)
+        return None if mhz is None else mhz * 1e6
+
+    milliwatts = _ask(nvml.nvmlDeviceGetPowerUsage, handle)
+    limit = _ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    ecc = _ask(nvml.nvmlDeviceGetEccMode, handle)
+    mig = _ask(nvml.nvmlDeviceGetMigMode, handle)
+    rates = _ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+    processes = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    return {
+        "sm_clock_hz": clock(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+        "sm_clock_max_hz": clock(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
+        "memory_clock_hz": clock(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
+        "memory_clock_max_hz": clock(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
+        "power_watts": None if milliwatts is None else milliwatts / 1e3,
+        "power_limit_watts": None if limit is None else limit / 1e3,
+        "temperature_c": _ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+        "throttle_reasons": _throttle_reasons(nvml, handle),
+        "nvlink_links": _nvlinks(nvml, handle),
+        "driver_version": _text(_ask(nvml.nvmlSystemGetDriverVersion)),
+        "ecc": None if ecc is None else bool(ecc[0]),
+        "mig": None if mig is None else bool(mig[0]),
+        "other_processes": None if processes is None else sum(p.pid != os.getpid() for p in processes),
+        "utilization_fraction": None if rates is None else rates.gpu / 100,
+    }
+
+
+def _throttle_reasons(nvml: Any, handle: Any) -> tuple[str, ...]:
+    bits = _ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
+    return tuple(text for name, text in _THROTTLE_REASONS.items() if bits & getattr(nvml, name, 0))
+
+
+def _nvlinks(nvml: Any, handle: Any) -> int | None:
+    states = [_ask(nvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(18)]
+    return None if all(state is None for state in states) else sum(state == 1 for state in states)
+
+
+def throttle_reasons_now(facts: DeviceFacts) -> tuple[str, ...]:
+    """Why the card is slowed down at this moment; empty on a CPU or without NVML."""
+    nvml = _nvml() if facts.kind == "cuda" else None
+    if nvml is None:
+        return ()
+    handle = _handle(nvml, require_torch(), facts.index)
+    return () if handle is None else _throttle_reasons(nvml, handle)
+
+
+def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
+    """Whether somebody else is on the card: what they hold, or how busy it was before we began."""
+    remarks = []
+    used = facts.memory_total_bytes - facts.memory_free_bytes
+    if facts.other_processes or used > BUSY_FRACTION * facts.memory_total_bytes:
+        others = f"{facts.other_processes} other processes" if facts.other_processes else "others"
+        remarks.append(f"{others} hold {used / 2**30:.1f} GiB of this GPU: timings share it with them")
+    elif facts.utilization_fraction is not None and facts.utilization_fraction > BUSY_FRACTION:
+        remarks.append(f"this GPU was {facts.utilization_fraction:.0%} busy before the first measurement")
+    if facts.throttle_reasons:
+        remarks.append(f"the clocks are held down by: {', '.join(facts.throttle_reasons)}")
+    return tuple(remarks)
+
+
+def _with_remarks(facts: DeviceFacts, remarks: Iterable[str]) -> DeviceFacts:
+    values = {name: getattr(facts, name) for name in DeviceFacts.__dataclass_fields__}
+    return DeviceFacts(**{**values, "remarks": (*facts.remarks, *remarks)})
+
+
+# profile
+
+
+def match_profile(
+    facts: DeviceFacts, *, gpu: str | None = None, directories: tuple[str, ...] = ()
+) -> tuple[HardwareProfile, tuple[str, ...]]:
+    """The profile of a GPU, with remarks where the two disagree; `gpu` names one where the card is not known.
+
+    Raises InvalidInput for a card that no profile describes.
+    """
+    if gpu is not None:
+        profile = load_profile(gpu, directories)
+        return profile, mismatches(facts, profile)
+    candidates = [load_profile(name, directories) for name in profile_names(directories) if "@" not in name]
+    scored = [(_likeness(facts, profile), profile) for profile in candidates]
+    best = max(scored, key=lambda pair: pair[0], default=(0.0, None))
+    if best[1] is None or best[0] <= 0:
+        raise InvalidInput(
+            f"no hardware profile for {facts.name!r} ({facts.memory_total_bytes / 2**30:.0f} GiB); name the nearest "
+            "with --gpu (`capacity gpus` lists them), or write one and give its folder with --profiles"
+        )
+    return best[1], mismatches(facts, best[1])
+
+
+def _words(text: str) -> set[str]:
+    cleaned = "".join(c if c.isalnum() else " " for c in text.lower())
+    return set(cleaned.replace("sxm4", "sxm").replace("sxm5", "sxm").replace("sxm6", "sxm").split())
+
+
+def _likeness(facts: DeviceFacts, profile: HardwareProfile) -> float:
+    """0 where the family or the memory differ; higher the more words of the name agree."""
+    wanted, own = _words(facts.name), _words(profile.name)
+    family = {word for word in own if not word.endswith("gb") and word not in ("sxm", "pcie", "nvl", "rtx", "nvl72")}
+    if not family <= wanted:
+        return 0.0
+    if abs(facts.memory_total_bytes / profile.memory_driver_bytes - 1) > MEMORY_MATCH_FRACTION:
+        return 0.0
+    forms = {"sxm", "pcie", "nvl"}
+    said, has = wanted & forms, own & forms
+    form = 1.0 if said == has else 0.5 if not said and "sxm" in has else 0.0
+    return 1.0 + len(family) + form
+
+
+def mismatches(facts: DeviceFacts, profile: HardwareProfile) -> tuple[str, ...]:
+    """Where a card is not quite what its profile says: another form factor, a power cap, fewer SMs, less memory."""
+    remarks = []
+    wanted, own = _words(facts.name), _words(profile.name)
+    for form in ("pcie", "nvl", "sxm"):
+        if form in wanted and form not in own:
+            remarks.append(f"{facts.name} is a {form.upper()} card, profile {profile.name} is not")
+    if facts.compute_units != profile.sm_count:
+        remarks.append(f"{facts.compute_units} SMs, where profile {profile.name} has {profile.sm_count}")
+    if facts.power_limit_watts and facts.power_limit_watts < POWER_CAP_FRACTION * profile.tdp_watts:
+        remarks.append(
+            f"power capped at {facts.power_limit_watts:.0f} W, where {profile.name} has {profile.tdp_watts:.0f} W: "
+            "large matrix products will be slower"
+        )
+    if abs(facts.memory_total_bytes / profile.memory_driver_bytes - 1) > MEMORY_MATCH_FRACTION:
+        remarks.append(
+            f"{facts.memory_total_bytes / 2**30:.1f} GiB of memory, where profile {profile.name} has "
+            f"{profile.memory_driver_bytes / 2**30:.1f} GiB"
+        )
+    return tuple(remarks)

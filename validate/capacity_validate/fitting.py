@@ -1,0 +1,229 @@
+"""From measured cases to constants of the step model: family by family, no more constants than the evidence bears."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from capacity.calibration import ErrorSummary, Measurement, Parameter, fit_constants, summarise
+from capacity.coefficients import (
+    AttentionCoefficients,
+    Coefficients,
+    ElementwiseCoefficients,
+    Fit,
+    GemmCoefficients,
+    MoeCoefficients,
+)
+from capacity.hardware import HardwareProfile
+from capacity.step_model import HostTime, StepModel
+from capacity_validate.cases import MeasuredCase, split
+from capacity_validate.model_shapes import shape_of
+from capacity_validate.predictions import Target, calibrates, constants_of, formula, lookup_of, target_of
+
+ROWS_PER_CONSTANT = 3
+FEWEST_CONSTANTS = 2
+CONTRADICTION = 0.5  # median error beyond which a family's evidence does not hang together
+_KINDS: Mapping[str, type[Coefficients]] = {
+    "gemm": GemmCoefficients,
+    "prefill_attention": AttentionCoefficients,
+    "decode_attention": AttentionCoefficients,
+    "mla_decode": AttentionCoefficients,
+    "moe": MoeCoefficients,
+    "elementwise": ElementwiseCoefficients,
+}
+_RANGES = {
+    "compute_fraction": (0.003, 1.0),
+    "bandwidth_fraction": (0.003, 1.0),
+    "routed_fraction": (0.003, 1.0),
+    "sharpness": (1.0, 16.0),
+    "fixed_s": (1e-7, 1e-2),
+    "occupancy_s": (1e-8, 1e-2),
+    "per_doubling_s": (1e-8, 1e-3),
+}
+_ORDER = {  # the constants that matter most first
+    "gemm": ("fixed_s", "bandwidth_fraction", "compute_fraction", "sharpness"),
+    "prefill_attention": ("fixed_s", "compute_fraction", "bandwidth_fraction"),
+    "decode_attention": ("fixed_s", "bandwidth_fraction", "occupancy_s", "per_doubling_s"),
+    "mla_decode": ("fixed_s", "bandwidth_fraction", "occupancy_s", "per_doubling_s"),
+    "moe": ("fixed_s", "bandwidth_fraction", "compute_fraction", "routed_fraction"),
+    "elementwise": ("fixed_s", "bandwidth_fraction"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyFit:
+    """Constants of one family, before and after, with errors on cases that the fit did not see."""
+
+    target: Target
+    before: Coefficients
+    after: Coefficients
+    fitted: tuple[str, ...]  # the constants that the evidence could bear
+    rows: int
+    error_before: ErrorSummary  # held out
+    error_after: ErrorSummary  # held out
+
+    @property
+    def moved(self) -> dict[str, tuple[float, float]]:
+        """Constants before and after."""
+        return {name: (getattr(self.before, name), getattr(self.after, name)) for name in self.fitted}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Evidence that a family's constants were not changed for, and why."""
+
+    target: Target
+    rows: int
+    reason: str
+
+
+def fit_families(
+    measured: Sequence[MeasuredCase], profile: HardwareProfile, *, source: str, on_gpu: bool, final: bool = False
+) -> tuple[list[FamilyFit], list[Refused]]:
+    """Every family that the cases speak about. Errors are always of a fit to one half, scored on the other.
+
+    `final`: the constants themselves come from all cases then, as a profile deserves; otherwise from the half.
+    """
+    groups: dict[Target, list[MeasuredCase]] = {}
+    for case in measured:
+        target = target_of(case.case, on_gpu=on_gpu)
+        if target is not None and case.status == "ok" and calibrates(case.case, on_gpu=on_gpu):
+            groups.setdefault(target, []).append(case)
+    fits: list[FamilyFit] = []
+    refused: list[Refused] = []
+    for target, rows in groups.items():
+        usable = [row for row in rows if formula(row.case, profile) is not None]
+        found = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
+        (fits if isinstance(found, FamilyFit) else refused).append(found)  # type: ignore[arg-type]
+    return fits, refused
+
+
+def _fit_family(
+    target: Target,
+    rows: Sequence[MeasuredCase],
+    profile: HardwareProfile,
+    *,
+    source: str,
+    on_gpu: bool,
+    final: bool,
+) -> FamilyFit | Refused:
+    fitted_rows, held_out = split(rows)
+    bearable = min(len(fitted_rows) // ROWS_PER_CONSTANT, len(_ORDER[target.operator]))
+    if bearable < FEWEST_CONSTANTS or not held_out:
+        needed = 2 * ROWS_PER_CONSTANT * FEWEST_CONSTANTS
+        return Refused(target=target, rows=len(rows), reason=f"{len(rows)} cases are too few, {needed} are needed")
+    before = constants_of(rows[0].case, lookup_of(profile), on_gpu=on_gpu)
+    names = tuple(n for n in _ORDER[target.operator][:bearable] if on_gpu or n != "per_doubling_s")
+    half = _solve(before, names, fitted_rows, profile)
+    error = _errors(half, held_out, profile)
+    if error.median > CONTRADICTION:
+        reason = f"contradictory: fitted to one half, it misses the other by {error.median:.0%} at the median"
+        return Refused(target=target, rows=len(rows), reason=reason)
+    constants = _solve(before, names, rows, profile) if final else half
+    fit = Fit(
+        basis="fitted",
+        source=source,
+        date=date.today().isoformat(),
+        rows=len(rows) if final else len(fitted_rows),
+        held_out_by="half of the cases, by digest",
+        median_error=round(error.median, 4),
+        p90_error=round(error.p90, 4),
+    )
+    return FamilyFit(
+        target=target,
+        before=before,
+        after=_KINDS[target.operator].model_validate({**constants, "fit": fit}),
+        fitted=names,
+        rows=len(rows),
+        error_before=_errors(before.model_dump(exclude={"fit"}), held_out, profile),
+        error_after=error,
+    )
+
+
+def _solve(
+    before: Any, names: Sequence[str], rows: Sequence[MeasuredCase], profile: HardwareProfile
+) -> dict[str, Any]:
+    """All constants of a family, `names` fitted and the rest as before (attention's joint as a plain sum)."""
+    start = before.model_dump(exclude={"fit"})
+    if "sharpness" in start and "sharpness" not in names:
+        start["sharpness"] = min(start["sharpness"], 4.0)
+    parameters = [_parameter(name, start.get(name)) for name in names]
+    measurements = [
+        Measurement(row=formula(row.case, profile), seconds=row.seconds, group=row.case.id) for row in rows
+    ]
+
+    def predict(constants: Mapping[str, float], function: Any) -> float:
+        return max(1e-12, function(SimpleNamespace(**{**start, **constants})))
+
+    return start | {name: float(value) for name, value in fit_constants(predict, measurements, parameters).items()}
+
+
+def _parameter(name: str, start: float | None) -> Parameter:
+    low, high = _RANGES[name]
+    return Parameter(name=name, start=min(max(start or low, low), high), low=low, high=high)
+
+
+def _errors(
+    constants: Mapping[str, Any], rows: Sequence[MeasuredCase], profile: HardwareProfile
+) -> ErrorSummary:
+    space = SimpleNamespace(**constants)
+    pairs = []
+    for row in rows:
+        function = formula(row.case, profile)
+        if function is not None:
+            pairs.append((function(space), row.seconds))
+    return summarise(pairs, groups=len(pairs))
+
+
+def calibrated_profile(
+    profile: HardwareProfile, fits: Sequence[FamilyFit], *, family: str, name: str | None = None
+) -> HardwareProfile:
+    """The profile with fitted constants in place, and everything else, provenance included, as it was.
+
+    Products come from the vendor's library whatever engine calls it, so all engine families take them; attention,
+    experts and the kernels between products are the harness's own and stay in its family.
+    """
+    from capacity.coefficients import StepCoefficients
+
+    raw = profile.step_time
+    tables: dict[str, Any] = (
+        StepCoefficients.model_validate(raw).model_dump(mode="json", exclude_none=True) if raw is not None else {}
+    )
+    tables["gpu"] = name or profile.name
+    families = tables.setdefault("families", {})
+    for fit in fits:
+        after = fit.after.model_dump(mode="json", exclude_none=True)
+        if fit.target.operator == "elementwise":
+            tables["elementwise"] = after
+            continue
+        takers = [family]
+        if fit.target.operator == "gemm":
+            takers += [key for key, value in families.items() if key != family and fit.target.key in value.get("gemm", {})]
+        for taker in takers:
+            families.setdefault(taker, {}).setdefault(fit.target.operator, {})[fit.target.key] = after
+    return profile.model_copy(update={"step_time": tables, "name": name or profile.name})
+
+
+def fit_host_time(measured: Sequence[MeasuredCase], steps: StepModel, *, window_tokens: int | None = None) -> HostTime:
+    """What the harness's loop adds to a step: a constant and a part for each sequence, neither below zero.
+
+    Least relative squares of measured minus the sum of operators; `steps` must have no host time of its own.
+    """
+    from scipy.optimize import nnls
+
+    rows, target = [], []
+    for case in measured:
+        shape = shape_of(case.case, window_tokens)
+        gap = case.seconds - steps.step_seconds(shape)
+        sequences = shape.prefill_sequences + shape.decode_sequences
+        rows.append([1.0 / case.seconds, sequences / case.seconds])
+        target.append(gap / case.seconds)
+    if not rows:
+        return HostTime()
+    (step_s, per_sequence_s), _ = nnls(np.array(rows), np.array(target))
+    return HostTime(step_s=float(step_s), per_sequence_s=float(per_sequence_s), overlapped=False)

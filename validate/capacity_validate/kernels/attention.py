@@ -1,0 +1,209 @@
+"""Attention over a KV cache: prefill by backend, decode contiguous and paged, and MLA with the absorbed products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from capacity_validate.cases import Case
+from capacity_validate.kernels.prepared import (
+    Bench,
+    Prepared,
+    Unsupported,
+    peak_bytes,
+    relative_error,
+)
+
+ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3}
+_BACKENDS = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
+
+
+def prefill_attention(case: Case, bench: Bench) -> Prepared:
+    """Causal attention of whole prompts by one SDPA backend, memory included."""
+    batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
+    tokens, dtype = case["tokens"], bench.dtype(case.kernel)
+    item = dtype.itemsize
+    moved = item * batch * tokens * d * (2 * heads + 2 * kv_heads)
+    backend = _backend(bench, case.variant)
+
+    def inputs() -> tuple[Any, Any, Any]:
+        q = bench.random(batch, heads, tokens, d, dtype=dtype)
+        k, v = (bench.random(batch, kv_heads, tokens, d, dtype=dtype) for _ in range(2))
+        return q, k, v
+
+    sets = [inputs() for _ in range(2)]  # queries, keys and values have just been written: not cold
+    calls = [_sdpa_call(bench, backend, *one, causal=True) for one in sets]
+    _try(calls[0])
+
+    def check() -> float:
+        q, k, v = (x[:1, :, -min(64, tokens) :] if i == 0 else x[:1] for i, x in enumerate(sets[0]))
+        reference = reference_attention(bench.torch, q, k, v, first_position=tokens - q.shape[2])
+        return relative_error(bench.torch, calls[0]()[:1, :, -q.shape[2] :], reference)
+
+    return Prepared(
+        calls=calls,
+        check=check,
+        tolerance=ATTENTION_TOLERANCES[case.kernel],
+        flops=4.0 * batch * heads * d * tokens * (tokens + 1) / 2,
+        bytes=float(moved),
+        extra_bytes=lambda: peak_bytes(bench, calls[0]),
+    )
+
+
+def _backend(bench: Bench, name: str) -> Any:
+    from torch.nn.attention import SDPBackend
+
+    if not name:
+        return None
+    if name not in _BACKENDS or (name in ("efficient", "cudnn") and not bench.on_cuda):
+        raise Unsupported(f"SDPA backend {name!r} does not exist on {bench.device}")
+    return getattr(SDPBackend, _BACKENDS[name])
+
+
+def _sdpa_call(bench: Bench, backend: Any, q: Any, k: Any, v: Any, *, causal: bool) -> Callable[[], Any]:
+    from torch.nn.attention import sdpa_kernel
+
+    sdpa = bench.torch.nn.functional.scaled_dot_product_attention
+    if k.shape[1] != q.shape[1] and not bench.on_cuda:
+        groups = q.shape[1] // k.shape[1]
+        k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
+    grouped = k.shape[1] != q.shape[1]
+
+    def call() -> Any:
+        if backend is None:
+            return sdpa(q, k, v, is_causal=causal, enable_gqa=grouped)
+        with sdpa_kernel([backend]):
+            return sdpa(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+    return call
+
+
+def _try(call: Callable[[], Any]) -> None:
+    try:
+        call()
+    except (RuntimeError, NotImplementedError) as error:
+        raise Unsupported(str(error).splitlines()[0]) from None
+
+
+def reference_attention(torch: Any, q: Any, k: Any, v: Any, *, first_position: int | None = None) -> Any:
+    """Plain softmax attention in float64. [batch, heads, queries, d]; KV heads are repeated to the query heads.
+
+    `first_position`: the first query's place in the context, for a causal mask; None: every query sees all.
+    """
+    q, k, v = (x.detach().double().cpu() for x in (q, k, v))
+    groups = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    if first_position is not None:
+        positions = torch.arange(q.shape[2]) + first_position
+        scores = scores.masked_fill(torch.arange(k.shape[2])[None, :] > positions[:, None], float("-inf"))
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def decode_attention(case: Case, bench: Bench) -> Prepared:
+    """One new token for each sequence, over caches of equal context: contiguous, or paged through a block table."""
+    if case.variant == "paged":
+        return _paged_decode(case, bench)
+    batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
+    context, dtype = case["context"], bench.dtype(case.kernel)
+    cache_bytes = 2 * batch * kv_heads * context * d * dtype.itemsize
+    sdpa = bench.torch.nn.functional.scaled_dot_product_attention
+
+    # query heads of a group become query rows of their KV head: no copy of the cache per head
+    q = bench.random(batch, kv_heads, heads // kv_heads, d, dtype=dtype)
+    copies = bench.copies(cache_bytes)
+    keys, values = (
+        bench.rotating(copies, batch, kv_heads, context, d, dtype=dtype, part=part) for part in range(2)
+    )
+    sets = [(q, k, v) for k, v in zip(keys, values, strict=True)]
+    calls = [lambda one=one: sdpa(*one) for one in sets]
+
+    def check() -> float:
+        reference = reference_attention(bench.torch, *(x[:2] for x in sets[0]))
+        return relative_error(bench.torch, calls[0]()[:2], reference)
+
+    return _decode_prepared(case, bench, calls, check, cache_bytes)
+
+
+def _decode_prepared(
+    case: Case, bench: Bench, calls: list[Callable[[], Any]], check: Callable[[], float], cache_bytes: float
+) -> Prepared:
+    batch, heads, d, item = case["batch"], case["heads"], case["head_dim"], bench.dtype(case.kernel).itemsize
+    return Prepared(
+        calls=calls,
+        check=check,
+        tolerance=ATTENTION_TOLERANCES[case.kernel],
+        flops=4.0 * batch * heads * d * case["context"],
+        bytes=cache_bytes + 2.0 * batch * heads * d * item,
+    )
+
+
+def _paged_decode(case: Case, bench: Bench) -> Prepared:
+    from capacity_validate.paged import paged_decode_attention
+
+    torch = bench.torch
+    batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]
+    context, block, dtype = case["context"], case.get("block", 16), bench.dtype(case.kernel)
+    blocks_each = -(-context // block)
+    total = batch * blocks_each
+    cache_bytes = 2 * total * block * kv_heads * d * dtype.itemsize
+    contexts = torch.full((batch,), context, device=bench.device, dtype=torch.int32)
+
+    q = bench.random(batch, heads, d, dtype=dtype)
+    copies = bench.copies(cache_bytes)
+    keys, values = (
+        bench.rotating(copies, total, block, kv_heads, d, dtype=dtype, part=part) for part in range(2)
+    )
+
+    def table() -> Any:
+        order = torch.randperm(total, generator=bench.generator, device=bench.device)
+        return order.view(batch, blocks_each)
+
+    sets = [(q, k, v, table()) for k, v in zip(keys, values, strict=True)]
+    calls = [
+        lambda one=one: paged_decode_attention(*one, contexts, max_context=context, contexts_cpu=[context] * batch)
+        for one in sets
+    ]
+
+    def check() -> float:
+        q, k, v, table = sets[0]
+        rows = min(2, batch)
+        k, v = (x[table[:rows].long()].reshape(rows, -1, kv_heads, d)[:, :context].transpose(1, 2) for x in (k, v))
+        reference = reference_attention(torch, q[:rows].unsqueeze(2), k, v).squeeze(2)
+        return relative_error(torch, calls[0]()[:rows], reference)
+
+    return _decode_prepared(case, bench, calls, check, cache_bytes)
+
+
+def mla_decode(case: Case, bench: Bench) -> Prepared:
+    """Absorbed MLA decode: every head reads one shared latent cache of `latent + rope` values a token."""
+    torch = bench.torch
+    batch, heads, latent, rope = case["batch"], case["heads"], case["latent"], case["rope"]
+    context, dtype = case["context"], bench.dtype(case.kernel)
+    cache_bytes = batch * context * (latent + rope) * dtype.itemsize
+    scale = (case.get("nope", 128) + rope) ** -0.5
+
+    query = bench.random(batch, heads, latent + rope, dtype=dtype)
+    caches = bench.rotating(bench.copies(cache_bytes), batch, context, latent + rope, dtype=dtype)
+    sets = [(query, cache) for cache in caches]
+    calls = [lambda one=one: absorbed_decode(torch, *one, latent=latent, scale=scale) for one in sets]
+
+    def check() -> float:
+        q, cache = (x[:2].detach().double().cpu() for x in sets[0])
+        weights = torch.softmax(q @ cache.transpose(1, 2) * scale, dim=-1)
+        return relative_error(torch, calls[0]()[:2], weights @ cache[..., :latent])
+
+    return Prepared(
+        calls=calls,
+        check=check,
+        tolerance=ATTENTION_TOLERANCES[case.kernel],
+        flops=2.0 * batch * heads * context * (2 * latent + rope),
+        bytes=cache_bytes + batch * heads * (2 * latent + rope) * float(dtype.itemsize),
+    )
+
+
+def absorbed_decode(torch: Any, query: Any, cache: Any, *, latent: int, scale: float) -> Any:
+    """softmax(q · cacheᵀ) · cache[..., :latent]: the cache is keys and values at once."""
+    scores = torch.bmm(query, cache.transpose(1, 2)) * scale
+    weights = torch.softmax(scores.float(), dim=-1).to(cache.dtype)
+    return torch.bmm(weights, cache[..., :latent])

@@ -1,0 +1,185 @@
+"""Memory-bound kernels: copies and reductions by size, norms, rope with the cache write, gated activation, launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from capacity_validate.cases import Case
+from capacity_validate.kernels.prepared import TOLERANCES, Bench, Prepared, Unsupported, relative_error
+
+CHAIN = 64  # tiny kernels in a row, to time a launch
+
+
+def bandwidth(case: Case, bench: Bench) -> Prepared:
+    """`copy`: read and write `bytes`; `read`: sum them. Bytes count both directions."""
+    torch, count = bench.torch, case["bytes"] // 4
+    copies = bench.copies(count * 4 * (2 if case.variant == "copy" else 1))
+    sources = [bench.random(count, dtype=torch.float32) for _ in range(copies)]
+    if case.variant == "copy":
+        targets = [torch.empty_like(source) for source in sources]
+        calls: list[Callable[[], Any]] = [
+            lambda s=s, t=t: t.copy_(s) for s, t in zip(sources, targets, strict=True)
+        ]
+        return Prepared(
+            calls=calls,
+            check=lambda: 0.0 if bool((calls[0]() == sources[0]).all()) else float("inf"),
+            tolerance=0.0,
+            flops=0.0,
+            bytes=8.0 * count,
+        )
+    calls = [lambda s=s: s.sum() for s in sources]
+
+    def check() -> float:
+        scale = float(sources[0].double().abs().sum())
+        return abs(float(calls[0]()) - float(sources[0].double().sum())) / scale
+
+    return Prepared(calls=calls, check=check, tolerance=1e-5, flops=float(count), bytes=4.0 * count)
+
+
+def elementwise(case: Case, bench: Bench) -> Prepared:
+    """The kernels between products, as the harness's transformer runs them; `layer`: all of a layer's, in turn.
+
+    Inputs stay: the kernel before has just written them.
+    """
+    builders = {"norm": _norm, "rope": _rope, "activation": _activation, "layer": _layer}
+    if case.variant not in builders:
+        raise Unsupported(f"no elementwise kernel {case.variant!r}")
+    return builders[case.variant](case, bench)
+
+
+def _norm(case: Case, bench: Bench) -> Prepared:
+    """Residual sum and RMS norm: reads both, writes both."""
+    from capacity_validate.layers import add_norm
+
+    torch, rows, hidden, dtype = bench.torch, case["rows"], case["hidden"], bench.dtype(case.kernel)
+    moved = 4 * rows * hidden * dtype.itemsize
+    weight = bench.random(hidden, dtype=dtype)
+    sets = [[bench.random(rows, hidden, dtype=dtype) for _ in range(2)] for _ in range(2)]
+    calls = [lambda one=one: add_norm(*one, weight, 1e-6) for one in sets]
+
+    def check() -> float:
+        x = sets[0][0].double() + sets[0][1].double()
+        reference = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight.double()
+        return relative_error(torch, calls[0]()[0], reference)
+
+    return _traffic(case, calls, check, moved, flops=6.0 * rows * hidden)
+
+
+def _rope(case: Case, bench: Bench) -> Prepared:
+    """Rotate queries and keys, write keys and values to the paged cache."""
+    from capacity_validate.layers import rope_tables, rotate, write_cache
+
+    torch, rows, dtype = bench.torch, case["rows"], bench.dtype(case.kernel)
+    heads, kv_heads, d, block = case["heads"], case["kv_heads"], case["head_dim"], 16
+    slots = -(-rows // block) * block
+    tables = rope_tables(d, 4096, base=10_000.0, device=bench.device, dtype=dtype)
+    positions = torch.arange(rows, device=bench.device) % 4096
+    slot = torch.randperm(slots, generator=bench.generator, device=bench.device)[:rows]
+    moved = dtype.itemsize * rows * d * (2 * heads + 2 * kv_heads + 2 * kv_heads)
+
+    def inputs() -> tuple[Any, ...]:
+        q = bench.random(rows, heads, d, dtype=dtype)
+        k, v = (bench.random(rows, kv_heads, d, dtype=dtype) for _ in range(2))
+        caches = [torch.zeros(slots // block, block, kv_heads, d, dtype=dtype, device=bench.device) for _ in range(2)]
+        return q, k, v, *caches
+
+    sets = [inputs() for _ in range(2)]
+
+    def run(q: Any, k: Any, v: Any, keys: Any, values: Any) -> Any:
+        q, k = rotate(q, positions, tables), rotate(k, positions, tables)
+        write_cache(keys, values, k, v, slot)
+        return q
+
+    calls = [lambda one=one: run(*one) for one in sets]
+
+    def check() -> float:
+        q, k, _, keys, _ = sets[0]
+        out = calls[0]()
+        angle = positions.double()[:, None] * 10_000.0 ** (
+            -torch.arange(0, d, 2, device=bench.device, dtype=torch.float64) / d
+        )
+        cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+
+        def turned(x: Any) -> Any:
+            a, b = x.double().chunk(2, dim=-1)
+            return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+        stored = keys.flatten(0, 1)[slot]
+        return max(relative_error(torch, out, turned(q)), relative_error(torch, stored, turned(k)))
+
+    return _traffic(case, calls, check, moved, flops=6.0 * rows * (heads + kv_heads) * d)
+
+
+def _activation(case: Case, bench: Bench) -> Prepared:
+    """SiLU(gate) · up: reads two, writes one."""
+    from capacity_validate.kernels.experts import gated
+
+    torch, rows, width, dtype = bench.torch, case["rows"], case["intermediate"], bench.dtype(case.kernel)
+    moved = 3 * rows * width * dtype.itemsize
+    sets = [bench.random(rows, 2 * width, dtype=dtype) for _ in range(2)]
+    calls = [lambda one=one: gated(torch, one) for one in sets]
+    return _traffic(
+        case,
+        calls,
+        lambda: relative_error(torch, calls[0](), gated(torch, sets[0].double())),
+        moved,
+        flops=4.0 * rows * width,
+    )
+
+
+def _layer(case: Case, bench: Bench) -> Prepared:
+    """Two norms, rope with the cache write, and the activation: what one layer runs between its products."""
+    norm, rope, activation = _norm(case, bench), _rope(case, bench), _activation(case, bench)
+
+    def call() -> Any:
+        norm.calls[0]()
+        rope.calls[0]()
+        norm.calls[1]()
+        return activation.calls[0]()
+
+    checks = [part.check for part in (norm, rope, activation) if part.check is not None]
+    return Prepared(
+        calls=[call],
+        check=lambda: max(check() for check in checks),
+        tolerance=norm.tolerance,
+        flops=2 * norm.flops + rope.flops + activation.flops,
+        bytes=2 * norm.bytes + rope.bytes + activation.bytes,
+    )
+
+
+def _traffic(
+    case: Case, calls: list[Callable[[], Any]], check: Callable[[], float], moved: float, *, flops: float
+) -> Prepared:
+    return Prepared(
+        calls=calls, check=check, tolerance=TOLERANCES[case.kernel], flops=flops, bytes=float(moved)
+    )
+
+
+def launch(case: Case, bench: Bench) -> Prepared:
+    """A chain of tiny kernels: `eager` one by one, `graph` as one CUDA graph. Time is of the whole chain."""
+    torch = bench.torch
+    x = torch.zeros(case.get("values", 32), device=bench.device)
+
+    def chain() -> Any:
+        for _ in range(CHAIN):
+            x.add_(1.0)
+        return x
+
+    if case.variant == "graph":
+        if not bench.on_cuda:
+            raise Unsupported("a CPU has no graphs")
+        chain()
+        torch.cuda.synchronize(bench.device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            chain()
+        return Prepared(calls=[graph.replay], check=None, tolerance=0.0, flops=0.0, bytes=0.0)
+
+    def eager() -> Any:
+        out = chain()
+        if bench.on_cuda:
+            torch.cuda.synchronize(bench.device)
+        return out
+
+    return Prepared(calls=[eager], check=None, tolerance=0.0, flops=0.0, bytes=0.0)

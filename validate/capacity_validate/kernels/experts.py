@@ -1,0 +1,123 @@
+"""Mixture of experts: route, gather each expert's tokens, three products an expert, scatter back weighted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capacity_validate.cases import Case
+from capacity_validate.kernels.prepared import TOLERANCES, Bench, Prepared, Unsupported, relative_error
+
+CHECK_TOKENS = 4
+
+
+def moe(case: Case, bench: Bench) -> Prepared:
+    """Top-k of uniformly random routing over gated experts; variant `grouped`: one kernel for all, `loop`: one each."""
+    torch = bench.torch
+    tokens, experts, top_k = case["tokens"], case["experts"], case["top_k"]
+    hidden, width, dtype = case["hidden"], case["intermediate"], bench.dtype(case.kernel)
+    matrix_bytes = hidden * width * dtype.itemsize
+    copies = max(2, min(8, bench.copies(3 * matrix_bytes * experts)))
+    all_weights = [
+        ExpertWeights(gate_up=gate_up, down=down)
+        for gate_up, down in zip(
+            bench.rotating(copies, experts, 2 * width, hidden, dtype=dtype),
+            bench.rotating(copies, experts, hidden, width, dtype=dtype, part=1),
+            strict=True,
+        )
+    ]
+    run = grouped_experts if case.variant == "grouped" else looped_experts
+
+    def inputs() -> tuple[Any, Any, Any]:
+        x = bench.random(tokens, hidden, dtype=dtype)
+        scores = bench.random(tokens, experts, dtype=torch.float32)
+        shares, chosen = torch.topk(torch.softmax(scores, dim=-1), top_k)
+        return x, shares.to(dtype), chosen
+
+    sets = [inputs() for _ in all_weights]
+    calls = [
+        lambda one=one, weights=weights: run(torch, weights, *one)
+        for one, weights in zip(sets, all_weights, strict=True)
+    ]
+    try:
+        calls[0]()
+    except (RuntimeError, NotImplementedError, AttributeError) as error:
+        raise Unsupported(str(error).splitlines()[0]) from None
+
+    def check() -> float:
+        x, shares, chosen = (part[:CHECK_TOKENS].cpu() for part in sets[0])
+        reference = _reference(torch, all_weights[0], x, shares, chosen)
+        return relative_error(torch, calls[0]()[:CHECK_TOKENS], reference)
+
+    distinct = sum(int(one[2].unique().numel()) for one in sets) / len(sets)
+    return Prepared(
+        calls=calls,
+        check=check,
+        tolerance=TOLERANCES[case.kernel],
+        flops=6.0 * tokens * top_k * hidden * width,
+        bytes=distinct * 3.0 * matrix_bytes + tokens * top_k * (hidden + 3 * width) * 2.0,
+    )
+
+
+class ExpertWeights:
+    """Gate and up in one [experts, 2·width, hidden] tensor, down in [experts, hidden, width]."""
+
+    def __init__(self, *, gate_up: Any, down: Any) -> None:
+        self.gate_up = gate_up
+        self.down = down
+
+    @property
+    def num_experts(self) -> int:
+        return int(self.gate_up.shape[0])
+
+
+def gated(torch: Any, gate_up: Any) -> Any:
+    """SiLU(gate) · up, with both in one tensor."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return torch.nn.functional.silu(gate) * up
+
+
+def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
+    """Each touched expert in turn: what a CPU does, and a GPU without a grouped product. Not capturable in a graph."""
+    linear = torch.nn.functional.linear
+    out = torch.zeros_like(x)
+    order, counts = _sorted_by_expert(torch, chosen, weights.num_experts)
+    start = 0
+    for expert, count in enumerate(counts.tolist()):
+        if count:
+            pairs = order[start : start + count]
+            rows = torch.div(pairs, chosen.shape[1], rounding_mode="floor")
+            hidden = gated(torch, linear(x[rows], weights.gate_up[expert]))
+            share = shares.flatten()[pairs].unsqueeze(-1)
+            out.index_add_(0, rows, linear(hidden, weights.down[expert]) * share)
+            start += count
+    return out
+
+
+def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
+    """All experts in two grouped products (bf16 on GPUs that torch has the kernel for)."""
+    order, counts = _sorted_by_expert(torch, chosen, weights.num_experts)
+    ends = torch.cumsum(counts, dim=0).to(torch.int32)
+    rows = torch.div(order, chosen.shape[1], rounding_mode="floor")
+    hidden = torch._grouped_mm(x[rows], weights.gate_up.transpose(1, 2), offs=ends)
+    result = torch._grouped_mm(gated(torch, hidden), weights.down.transpose(1, 2), offs=ends)
+    out = torch.zeros_like(x)
+    return out.index_add_(0, rows, result * shares.flatten()[order].unsqueeze(-1))
+
+
+def _sorted_by_expert(torch: Any, chosen: Any, num_experts: int) -> tuple[Any, Any]:
+    """(token, choice) pairs in the order of their experts, and how many each expert has."""
+    flat = chosen.flatten()
+    counts = torch.zeros(num_experts, dtype=flat.dtype, device=flat.device)
+    counts.scatter_add_(0, flat, torch.ones_like(flat))
+    return torch.argsort(flat, stable=True), counts
+
+
+def _reference(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
+    rows = []
+    for token in range(x.shape[0]):
+        total = 0.0
+        for share, expert in zip(shares[token].double(), chosen[token].tolist(), strict=True):
+            hidden = gated(torch, weights.gate_up[expert].double().cpu() @ x[token].double())
+            total = total + share * (weights.down[expert].double().cpu() @ hidden)
+        rows.append(total)
+    return torch.stack(rows)

@@ -1,0 +1,159 @@
+"""Matrix products as engines run them: bf16, fp16, fp32, TF32, FP8 per tensor and per row, INT8, W4A16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from capacity_validate.cases import Case
+from capacity_validate.kernels.prepared import TOLERANCES, Bench, Prepared, Unsupported, relative_error
+
+CHECK_ROWS, CHECK_COLUMNS = 64, 128  # of the product that the reference computes in float64
+FP8_MAX = 448.0
+INT4_GROUP = 128
+
+Product = Callable[[], Any]
+
+
+def gemm(case: Case, bench: Bench) -> Prepared:
+    """[m, k] x [k, n] with weights stored [n, k], as checkpoints do."""
+    builders = {
+        "fp8": _fp8_per_tensor,
+        "fp8_rowwise": _fp8_row_wise,
+        "int8": _int8,
+        "w4a16": _int4,
+    }
+    build: Any = builders.get(case.kernel, _plain)
+    m, n, k = case["m"], case["n"], case["k"]
+    bits = {"fp32": 32, "tf32": 32, "fp8": 8, "fp8_rowwise": 8, "int8": 8, "w4a16": 4}.get(case.kernel, 16)
+    activation_bytes = 2 if case.kernel == "w4a16" else bits // 8
+    weight_bytes = n * k * bits // 8
+    copies = bench.copies(weight_bytes + m * k * activation_bytes)
+    products = (
+        _plain(case, bench, copies)
+        if build is _plain
+        else [build(case, bench) for _ in range(copies if bench.on_cuda else min(copies, 2))]
+    )
+    return Prepared(
+        calls=[call for call, _ in products],
+        check=lambda: products[0][1](),
+        tolerance=TOLERANCES.get(case.kernel, 2e-2),
+        flops=2.0 * m * n * k,
+        bytes=weight_bytes + m * k * activation_bytes + m * n * 2.0,
+    )
+
+
+def _checked(bench: Bench, call: Product, a: Any, w: Any) -> tuple[Product, Callable[[], float]]:
+    """`call` and its error on a corner of the product, against float64."""
+
+    def check() -> float:
+        out = call()[:CHECK_ROWS, :CHECK_COLUMNS]
+        reference = a[:CHECK_ROWS].double().cpu() @ w[:CHECK_COLUMNS].double().cpu().T
+        return relative_error(bench.torch, out, reference)
+
+    return call, check
+
+
+def _plain(case: Case, bench: Bench, copies: int = 1) -> list[tuple[Product, Callable[[], float]]]:
+    """Weights rotate; activations stay, as the kernel before has just written them."""
+    torch, dtype = bench.torch, bench.dtype(case.kernel)
+    if case.kernel == "tf32" and not bench.on_cuda:
+        raise Unsupported("a CPU has no TF32")
+    a = bench.random(case["m"], case["k"], dtype=dtype)
+    precision = {"tf32": "high", "fp32": "highest"}.get(case.kernel) if bench.on_cuda else None
+
+    def product(w: Any) -> tuple[Product, Callable[[], float]]:
+        def call() -> Any:
+            if precision is not None:
+                torch.set_float32_matmul_precision(precision)
+            return torch.nn.functional.linear(a, w)
+
+        return _checked(bench, call, a, w)
+
+    return [product(w) for w in bench.rotating(copies, case["n"], case["k"], dtype=dtype)]
+
+
+def _fp8(bench: Bench, values: Any, scale: Any) -> Any:
+    if not hasattr(bench.torch, "float8_e4m3fn") or not hasattr(bench.torch, "_scaled_mm"):
+        raise Unsupported(f"torch {bench.torch.__version__} has no FP8 product")
+    return (values / scale).clamp(-FP8_MAX, FP8_MAX).to(bench.torch.float8_e4m3fn)
+
+
+def _scaled(bench: Bench, a: Any, w: Any, scale_a: Any, scale_w: Any) -> tuple[Product, Callable[[], float]]:
+    torch = bench.torch
+    a8, w8 = _fp8(bench, a, scale_a), _fp8(bench, w, scale_w)
+    row_scales = scale_w if scale_w.dim() == 0 else scale_w.T.contiguous()
+
+    def call() -> Any:
+        return torch._scaled_mm(a8, w8.T, scale_a=scale_a, scale_b=row_scales, out_dtype=torch.bfloat16)
+
+    _try(call)
+    return _checked(bench, call, a8.float() * scale_a, w8.float() * scale_w)
+
+
+def _try(call: Product) -> None:
+    try:
+        call()
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        raise Unsupported(str(error).splitlines()[0]) from None
+
+
+def _fp8_per_tensor(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
+    f32 = bench.torch.float32
+    a, w = bench.random(case["m"], case["k"], dtype=f32), bench.random(case["n"], case["k"], dtype=f32)
+    return _scaled(bench, a, w, a.abs().max() / FP8_MAX, w.abs().max() / FP8_MAX)
+
+
+def _fp8_row_wise(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
+    f32 = bench.torch.float32
+    a, w = bench.random(case["m"], case["k"], dtype=f32), bench.random(case["n"], case["k"], dtype=f32)
+    scales = (x.abs().amax(dim=1, keepdim=True) / FP8_MAX for x in (a, w))
+    return _scaled(bench, a, w, *scales)
+
+
+def _int8(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
+    torch = bench.torch
+    if not hasattr(torch, "_int_mm"):
+        raise Unsupported(f"torch {torch.__version__} has no INT8 product")
+    if bench.on_cuda and case["m"] <= 16:
+        raise Unsupported("torch._int_mm needs more than 16 rows on a GPU")
+
+    def integers(*shape: int) -> Any:
+        return torch.randint(-127, 128, shape, generator=bench.generator, device=bench.device, dtype=torch.int8)
+
+    a, w = integers(case["m"], case["k"]), integers(case["n"], case["k"])
+
+    def call() -> Any:
+        return torch._int_mm(a, w.T)
+
+    _try(call)
+    return _checked(bench, call, a, w)
+
+
+def _int4(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
+    """Weight-only INT4 with one scale and zero point for each 128 inputs: torch's own kernel."""
+    torch, n, k = bench.torch, case["n"], case["k"]
+    if k % INT4_GROUP or n % 64:
+        raise Unsupported(f"W4A16 needs k in multiples of {INT4_GROUP} and n of 64")
+    codes = torch.randint(0, 16, (n, k), generator=bench.generator, device=bench.device, dtype=torch.int32)
+    scales = bench.random(n, k // INT4_GROUP, dtype=torch.bfloat16, scale=0.01).abs() + 0.01
+    zeros = bench.random(n, k // INT4_GROUP, dtype=torch.bfloat16, scale=0.01)
+    scales_zeros = torch.stack([scales, zeros], dim=-1).transpose(0, 1).contiguous()
+    a = bench.random(case["m"], k, dtype=torch.bfloat16)
+    try:
+        if bench.on_cuda:
+            packed = torch._convert_weight_to_int4pack((codes[:, ::2] << 4 | codes[:, 1::2]).to(torch.uint8), 8)
+            product = torch._weight_int4pack_mm
+        else:
+            packed = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
+            product = torch._weight_int4pack_mm_for_cpu
+    except (AttributeError, RuntimeError, NotImplementedError) as error:
+        raise Unsupported(f"no W4A16 kernel in this build: {str(error).splitlines()[0]}") from None
+
+    def call() -> Any:
+        return product(a, packed, INT4_GROUP, scales_zeros)
+
+    _try(call)
+    groups = codes.view(n, k // INT4_GROUP, INT4_GROUP).double() - 8
+    w = (groups * scales.double().unsqueeze(-1) + zeros.double().unsqueeze(-1)).view(n, k)
+    return _checked(bench, call, a, w)

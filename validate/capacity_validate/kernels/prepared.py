@@ -1,0 +1,154 @@
+"""What every kernel builder gets and gives back, and where the builders are."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from capacity.errors import InvalidInput
+from capacity_validate.cases import Case
+from capacity_validate.timing import rotations
+
+_BUILDERS = {
+    "gemm": "capacity_validate.kernels.gemm",
+    "prefill_attention": "capacity_validate.kernels.attention",
+    "decode_attention": "capacity_validate.kernels.attention",
+    "mla_decode": "capacity_validate.kernels.attention",
+    "moe": "capacity_validate.kernels.experts",
+    "elementwise": "capacity_validate.kernels.elementwise",
+    "bandwidth": "capacity_validate.kernels.elementwise",
+    "launch": "capacity_validate.kernels.elementwise",
+    "transfer": "capacity_validate.kernels.transfers",
+}
+TOLERANCES = {"fp32": 1e-5, "tf32": 2e-3, "bf16": 2e-2, "fp16": 4e-3, "fp8": 2e-2, "fp8_rowwise": 2e-2, "int8": 0.0}
+
+
+CPU_POOL_BYTES = 96 * 2**20  # as much as the weights of the small model, and more than any private cache
+
+
+class Unsupported(Exception):
+    """This build or device has no such kernel; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where a case runs."""
+
+    torch: Any
+    device: str
+    cache_bytes: int
+    generator: Any
+    memory_limit_bytes: float
+    shared: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def on_cuda(self) -> bool:
+        return self.device != "cpu"
+
+    def copies(self, bytes_per_set: int) -> int:
+        """Sets of weights or caches to rotate over, so that none is found in the cache when its turn comes."""
+        if not self.on_cuda:
+            return rotations(bytes_per_set, CPU_POOL_BYTES // 2, most=64)
+        wanted = rotations(bytes_per_set, self.cache_bytes)
+        return max(1, min(wanted, int(self.memory_limit_bytes // max(1, bytes_per_set))))
+
+    def random(self, *shape: int, dtype: Any, scale: float = 1.0) -> Any:
+        """Normal values: zeros would run faster than any real data."""
+        values = self.torch.randn(*shape, generator=self.generator, device=self.device, dtype=self.torch.float32)
+        return (values * scale).to(dtype)
+
+    def rotating(self, count: int, *shape: int, dtype: Any, part: int = 0) -> list[Any]:
+        """`count` random tensors to rotate over. On a CPU fp32 ones are windows of one pool: filling takes too long."""
+        if self.on_cuda or dtype != self.torch.float32:
+            few = count if self.on_cuda else min(count, 6)
+            return [self.random(*shape, dtype=dtype) for _ in range(few)]
+        pool = self._pool
+        size = math.prod(shape)
+        span = pool.numel() - size
+        if span <= 0:
+            return [self.random(*shape, dtype=dtype)]
+        step = max(64, span // max(1, count) // 64 * 64)
+        starts = [((i * step) + part * step // 2) % span for i in range(count)]
+        return [pool[start : start + size].view(*shape) for start in starts]
+
+    @property
+    def _pool(self) -> Any:
+        if "pool" not in self.shared:
+            self.shared["pool"] = self.random(CPU_POOL_BYTES // 4, dtype=self.torch.float32)
+        return self.shared["pool"]
+
+    def dtype(self, kernel: str) -> Any:
+        names = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+        return getattr(self.torch, names.get(kernel, "bfloat16"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Calls over rotated inputs. `check` gives the relative error of a fresh result, `tolerance` what is right."""
+
+    calls: Sequence[Callable[[], object]]
+    check: Callable[[], float] | None
+    tolerance: float
+    flops: float
+    bytes: float
+    extra_bytes: Callable[[], float] | None = None
+
+
+def supported_operators() -> tuple[str, ...]:
+    return tuple(_BUILDERS)
+
+
+def prepare(case: Case, bench: Bench) -> Prepared:
+    """Inputs and calls of a case. Raises Unsupported where this build or device cannot run it."""
+    name = _BUILDERS.get(case.operator)
+    if name is None:
+        raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(_BUILDERS)}")
+    module = importlib.import_module(name)
+    builder: Callable[[Case, Bench], Prepared] = getattr(module, case.operator)
+    return builder(case, bench)
+
+
+def relative_error(torch: Any, out: Any, reference: Any) -> float:
+    """|out - ref| / |ref| in Frobenius norm; not-a-number counts as infinitely wrong."""
+    out, reference = out.detach().double().cpu(), reference.detach().double().cpu()
+    error = float(torch.linalg.vector_norm(out - reference) / torch.linalg.vector_norm(reference).clamp_min(1e-30))
+    return error if error == error else float("inf")
+
+
+def materialised_bytes(torch: Any, call: Callable[[], object]) -> float:
+    """Bytes of every tensor that a call creates on the way: what separates O(N) attention from O(N^2).
+
+    Counted where torch dispatches operators, so a kernel's own scratch is left out.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: dict[int, int] = {}
+
+    class Counter(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, (tuple, list)) else (out,):
+                if isinstance(tensor, torch.Tensor):
+                    storage = tensor.untyped_storage()
+                    seen[id(storage), storage.data_ptr()] = storage.nbytes()  # type: ignore[index]
+            return out
+
+    with Counter():
+        call()
+    return float(sum(seen.values()))
+
+
+def peak_bytes(bench: Bench, call: Callable[[], object]) -> float:
+    """Memory that a call needs besides its inputs: the allocator's peak on a GPU, created tensors on a CPU."""
+    if not bench.on_cuda:
+        return materialised_bytes(bench.torch, call)
+    cuda = bench.torch.cuda
+    cuda.synchronize(bench.device)
+    before = cuda.memory_allocated(bench.device)
+    cuda.reset_peak_memory_stats(bench.device)
+    call()
+    cuda.synchronize(bench.device)
+    return float(cuda.max_memory_allocated(bench.device) - before)

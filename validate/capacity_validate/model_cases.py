@@ -1,0 +1,62 @@
+"""Steps of the whole transformer as cases: prefill by length, decode by batch and context."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from capacity.model import ModelSpec
+from capacity_validate.campaigns import TransformerStage
+from capacity_validate.cases import Case, make_case
+from capacity_validate.transformer import DecodeGraph, Row, Transformer
+
+BLOCK = 16
+
+
+def step_cases(stage: TransformerStage, model: ModelSpec) -> list[Case]:
+    """Every prefill and decode point of a stage."""
+    layers = model.num_layers
+    prefills = [make_case("model prefill", model.dtype, tokens=n, layers=layers) for n in stage.prefill]
+    decodes = [
+        make_case("model decode", model.dtype, batch=p.batch, context=p.context, layers=layers) for p in stage.decode
+    ]
+    return prefills + decodes
+
+
+def blocks_needed(stage: TransformerStage) -> int:
+    decode = max((p.batch * math.ceil(p.context / BLOCK) for p in stage.decode), default=0)
+    prefill = max((math.ceil(n / BLOCK) for n in stage.prefill), default=0)
+    return max(decode, prefill, math.ceil(stage.kv_tokens / BLOCK))
+
+
+@dataclass(frozen=True, slots=True)
+class StepRunner:
+    """Makes the call of a step case: tokens in, the sampled tokens read back, as an engine needs them."""
+
+    model: Transformer
+    generator: Any
+
+    def call(self, case: Case) -> Callable[[], object]:
+        if case.operator == "model prefill":
+            prompt = [self._row(case["tokens"], 0, self._blocks(1, case["tokens"])[0])]
+            return lambda: self.model.next_tokens(self.model.inputs(prompt))
+        batch, context = case["batch"], case["context"]
+        rows = [self._row(1, context - 1, blocks) for blocks in self._blocks(batch, context)]
+        if self.model.device == "cpu":
+            return lambda: self.model.next_tokens(self.model.inputs(rows))
+        graph = DecodeGraph(self.model, batch=batch, max_context=context)
+        return lambda: graph.next_tokens(self.model.inputs(rows))
+
+    def _row(self, tokens: int, computed: int, blocks: list[int]) -> Row:
+        ids = torch.randint(self.model.model.vocab_size, (tokens,), generator=self.generator).tolist()
+        return Row(tokens=ids, computed=computed, blocks=blocks)
+
+    def _blocks(self, sequences: int, tokens: int) -> list[list[int]]:
+        """Scattered blocks, as a pool that has served for a while hands out."""
+        each = math.ceil(tokens / BLOCK)
+        order = torch.randperm(self.model.num_blocks, generator=self.generator).tolist()
+        return [order[i * each : (i + 1) * each] for i in range(sequences)]

@@ -1,0 +1,105 @@
+"""Attention over a paged KV cache: a Triton kernel that walks a block table, and a gather where there is no Triton.
+
+Caches are [blocks, block size, KV heads, head size]; a table row holds a sequence's block ids in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+
+def paged_decode_attention(
+    query: Any,
+    keys: Any,
+    values: Any,
+    block_table: Any,
+    contexts: Any,
+    *,
+    max_context: int,
+    contexts_cpu: Sequence[int] | None = None,
+    window_tokens: int | None = None,
+) -> Any:
+    """One query row for each sequence, [batch, heads, d] -> the same; row i sees its first `contexts[i]` tokens.
+
+    `contexts_cpu` are the same numbers on the host, for the gather; without them it asks the device.
+    """
+    if query.is_cuda:
+        return _triton_decode(query, keys, values, block_table, contexts, max_context, window_tokens or 0)
+    host = list(contexts_cpu) if contexts_cpu is not None else contexts.tolist()
+    return _gather_decode(query, keys, values, block_table, host, window_tokens)
+
+
+def gather_context(cache: Any, blocks: Any, tokens: int, *, first: int = 0) -> Any:
+    """Tokens `first` to `tokens` of one sequence as [KV heads, tokens, d]."""
+    block_size = cache.shape[1]
+    used = blocks[first // block_size : -(-tokens // block_size)]
+    start = first - first // block_size * block_size
+    return cache.index_select(0, used).flatten(0, 1)[start : start + tokens - first].transpose(0, 1)
+
+
+def _gather_decode(
+    query: Any, keys: Any, values: Any, block_table: Any, contexts: Sequence[int], window_tokens: int | None
+) -> Any:
+    """Sequence by sequence, so that the time follows the sum of contexts rather than the longest."""
+    import torch
+
+    batch, heads, d = query.shape
+    kv_heads = keys.shape[2]
+    out = torch.empty_like(query)
+    for row in range(batch):
+        context = contexts[row]
+        first = 0 if window_tokens is None else max(0, context - window_tokens)
+        k, v = (gather_context(cache, block_table[row], context, first=first) for cache in (keys, values))
+        q = query[row].view(kv_heads, heads // kv_heads, d)
+        attended = torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None])
+        out[row] = attended[0].reshape(heads, d)
+    return out
+
+
+def _triton_decode(
+    query: Any, keys: Any, values: Any, block_table: Any, contexts: Any, max_context: int, window_tokens: int
+) -> Any:
+    """Split-K flash decoding: each program walks one slice of one sequence and KV head; a second kernel joins slices."""
+    import torch
+
+    decode, combine = _kernels()
+    batch, heads, d = query.shape
+    kv_heads, block_size = keys.shape[2], keys.shape[1]
+    group = heads // kv_heads
+    splits = _splits(batch * kv_heads, max_context, query.device.index)
+    partial = torch.empty(batch, heads, splits, d, device=query.device, dtype=torch.float32)
+    summary = torch.empty(batch, heads, splits, 2, device=query.device, dtype=torch.float32)
+    out = torch.empty_like(query)
+    decode[(batch, kv_heads, splits)](
+        query, keys, values, block_table, contexts, partial, summary,
+        query.stride(0), query.stride(1), keys.stride(0), keys.stride(1), keys.stride(2), block_table.stride(0),
+        d**-0.5, window_tokens,
+        GROUP=group, GROUP_PADDED=max(16, _power_of_two(group)), D=d, BLOCK=block_size,
+        TILE=64, SPLITS=splits, HEADS=heads, num_warps=4, num_stages=2,
+    )  # fmt: skip
+    combine[(batch, heads)](partial, summary, out, D=d, SPLITS=splits, SPLITS_PADDED=_power_of_two(splits), HEADS=heads)
+    return out
+
+
+def _power_of_two(value: int) -> int:
+    return 1 << max(0, value - 1).bit_length()
+
+
+@lru_cache(maxsize=512)
+def _splits(programs: int, max_context: int, index: int | None) -> int:
+    """Slices of the context: enough programs for two waves, none shorter than 256 tokens, a power of two."""
+    import torch
+
+    units = torch.cuda.get_device_properties(index or 0).multi_processor_count
+    wanted = max(1, min(2 * units // max(1, programs), max_context // 256, 64))
+    return 1 << (wanted.bit_length() - 1)
+
+
+@lru_cache(maxsize=1)
+def _kernels() -> tuple[Any, Any]:
+    """The Triton kernels, compiled when first launched."""
+    from capacity_validate.kernels import triton_paged
+
+    return triton_paged.paged_decode, triton_paged.combine_slices

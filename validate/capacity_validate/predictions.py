@@ -1,0 +1,293 @@
+"""What the step model says of a case, from the very formulas that price a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+from capacity.coefficients import Lookup
+from capacity.collectives import nccl_seconds, ring_all_reduce_bytes
+from capacity.hardware import HardwareProfile
+from capacity.model import ModelSpec
+from capacity.operators import (
+    ACTIVATION_BYTES,
+    Device,
+    Experts,
+    attention_seconds,
+    gemm_seconds,
+)
+from capacity.step_model import HostTime, StepModel, coefficient_sources
+from capacity_validate.cases import Case
+from capacity_validate.model_shapes import shape_of
+
+FAMILY = "torch"  # the kernels that the harness runs
+_BITS = {"fp32": 32.0, "tf32": 32.0, "fp8": 8.0, "fp8_rowwise": 8.0, "int8": 8.0}
+_GEMM_KEYS = {"tf32": "fp32", "fp8_rowwise": "fp8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The coefficients that a case speaks about: a field of `KernelFamily` (or `elementwise`) and its key."""
+
+    operator: str
+    key: str
+
+
+def target_of(case: Case, *, on_gpu: bool) -> Target | None:
+    """What a case can calibrate; None where the step model has no constants for it."""
+    if case.operator == "gemm":
+        if on_gpu and case.kernel == "fp32":
+            return None  # engines run fp32 as TF32
+        return Target("gemm", _GEMM_KEYS.get(case.kernel, case.kernel))
+    if case.operator in ("prefill_attention", "decode_attention", "mla_decode"):
+        return Target(case.operator, "16bit")
+    if case.operator == "moe":
+        return Target("moe", case.kernel)
+    if case.operator == "elementwise":
+        return Target("elementwise", "")
+    return None
+
+
+def calibrates(case: Case, *, on_gpu: bool) -> bool:
+    """Whether engines run this variant, so that a fit should follow it: others are measured to be compared."""
+    engines_run = {
+        "prefill_attention": ("flash", "cudnn") if on_gpu else ("",),
+        "decode_attention": ("paged",),
+        "moe": ("grouped",) if on_gpu else ("loop",),
+        "elementwise": ("layer",),
+    }
+    variants = engines_run.get(case.operator)
+    return target_of(case, on_gpu=on_gpu) is not None and (variants is None or case.variant in variants)
+
+
+Formula = Callable[[Any], float]  # constants of one family -> seconds
+
+
+def formula(case: Case, profile: HardwareProfile) -> Formula | None:
+    """Seconds of a case as a function of its constants: what is fitted, and what predicts."""
+    builders: Mapping[str, Callable[[Case, HardwareProfile], Formula | None]] = {
+        "gemm": _gemm,
+        "prefill_attention": _prefill,
+        "decode_attention": _decode,
+        "mla_decode": _latent_decode,
+        "moe": _moe,
+        "elementwise": _elementwise,
+    }
+    builder = builders.get(case.operator)
+    return None if builder is None else builder(case, profile)
+
+
+def _peak(profile: HardwareProfile, kernel: str) -> float | None:
+    dtype = {"fp8_rowwise": "fp8", "w4a16": "bf16"}.get(kernel, kernel)
+    return profile.dense_flops_per_s.get(dtype)
+
+
+def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
+    peak = _peak(profile, case.kernel)
+    if peak is None:
+        return None
+    n, k = case["n"], case["k"]
+    weight_bits = 4.25 if case.kernel == "w4a16" else _BITS.get(case.kernel, 16.0)
+
+    def seconds(constants: Any) -> float:
+        still = SimpleNamespace(  # activations come quantized: only the product is timed
+            compute_fraction=constants.compute_fraction,
+            bandwidth_fraction=constants.bandwidth_fraction,
+            sharpness=constants.sharpness,
+            fixed_s=constants.fixed_s,
+            per_k_s=constants.per_k_s,
+            quantize_fraction=None,
+        )
+        return gemm_seconds(
+            case["m"],
+            n,
+            k,
+            weight_bytes=n * k * weight_bits / 8,
+            activation_bits=_BITS.get(case.kernel, 16.0),
+            flops_per_s=peak,
+            hbm_bytes_per_s=profile.hbm_bytes_per_s,
+            constants=still,  # type: ignore[arg-type]
+        )
+
+    return seconds
+
+
+def _item(case: Case) -> float:
+    return 4.0 if case.kernel == "fp32" else 2.0
+
+
+def _attention(
+    case: Case, profile: HardwareProfile, flops: float, moved: float, rows: float, *, mean_context: float = 0.0
+) -> Formula:
+    peak = profile.dense_flops_per_s["fp32" if case.kernel == "fp32" else "bf16"]
+
+    def seconds(constants: Any) -> float:
+        return attention_seconds(
+            flops,
+            moved,
+            kv_head_rows=rows,
+            mean_context=mean_context,
+            sm_count=profile.sm_count,
+            flops_per_s=peak,
+            hbm_bytes_per_s=profile.hbm_bytes_per_s,
+            constants=constants,
+        )
+
+    return seconds
+
+
+def _prefill(case: Case, profile: HardwareProfile) -> Formula:
+    batch, tokens, width = case["batch"], case["tokens"], case["heads"] * case["head_dim"]
+    kv_bytes = 2 * case["kv_heads"] * case["head_dim"] * _item(case)
+    pairs = batch * tokens * (tokens + 1) / 2
+    moved = batch * tokens * (kv_bytes + 2 * width * ACTIVATION_BYTES)
+    return _attention(case, profile, 4.0 * width * pairs, moved, batch * case["kv_heads"])
+
+
+def _decode(case: Case, profile: HardwareProfile) -> Formula:
+    batch, context, width = case["batch"], case["context"], case["heads"] * case["head_dim"]
+    kv_bytes = 2 * case["kv_heads"] * case["head_dim"] * _item(case)
+    moved = batch * (context * kv_bytes + 2 * width * ACTIVATION_BYTES)
+    rows = batch * case["kv_heads"]
+    return _attention(case, profile, 4.0 * width * batch * context, moved, rows, mean_context=context)
+
+
+def _latent_decode(case: Case, profile: HardwareProfile) -> Formula:
+    batch, heads, context = case["batch"], case["heads"], case["context"]
+    latent, rope = case["latent"], case["rope"]
+    flops = 2.0 * heads * (2 * latent + rope) * batch * context
+    moved = batch * (
+        context * (latent + rope) * _item(case) + heads * (2 * latent + rope) * ACTIVATION_BYTES
+    )
+    return _attention(case, profile, flops, moved, batch, mean_context=context)
+
+
+def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
+    peak = _peak(profile, case.kernel)
+    if peak is None:
+        return None
+    bits = _BITS.get(case.kernel, 16.0)
+    device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
+    shape = shape_of_tokens(case["tokens"])
+
+    def seconds(constants: Any) -> float:
+        experts = Experts(
+            name="experts",
+            count=1,
+            hidden=case["hidden"],
+            intermediate=case["intermediate"],
+            matrices=3,
+            num_experts=case["experts"],
+            experts_per_token=case["top_k"],
+            expert_ranks=1,
+            weight_bits=bits,
+            activation_bits=bits,
+            flops_per_s=peak,
+            device=device,
+            constants=constants,
+        )
+        return experts.seconds(shape)
+
+    return seconds
+
+
+def shape_of_tokens(tokens: int) -> Any:
+    from capacity.step import StepShape
+
+    return StepShape(prefill_sequences=1, prefill_tokens=tokens)
+
+
+def _elementwise(case: Case, profile: HardwareProfile) -> Formula:
+    parts = ("norm", "norm", "rope", "activation") if case.variant == "layer" else (case.variant,)
+    moved = sum(_row_bytes(case, part) for part in parts)
+
+    def seconds(constants: Any) -> float:
+        streaming = case["rows"] * moved / (constants.bandwidth_fraction * profile.hbm_bytes_per_s)
+        return float(streaming + len(parts) * constants.fixed_s)
+
+    return seconds
+
+
+def _row_bytes(case: Case, part: str) -> float:
+    """Bytes that the step model counts for one row of one kernel."""
+    if part == "norm":
+        return 4 * case["hidden"] * ACTIVATION_BYTES
+    if part == "rope":
+        width = (case["heads"] + case["kv_heads"]) * case["head_dim"]
+        return 2 * width * ACTIVATION_BYTES + 2 * case["kv_heads"] * case["head_dim"] * _item(case)
+    return 3 * case["intermediate"] * ACTIVATION_BYTES
+
+
+def lookup_of(profile: HardwareProfile) -> Lookup:
+    """The profile's constants for the harness's own kernels, then those of engines, then the universal set."""
+    return Lookup(coefficient_sources(profile), FAMILY)
+
+
+def constants_of(case: Case, lookup: Lookup, *, on_gpu: bool) -> Any:
+    """The constants that the step model would take for a case; None where it has none."""
+    target = target_of(case, on_gpu=on_gpu)
+    if target is None:
+        return None
+    if target.operator == "elementwise":
+        return lookup.elementwise()
+    return lookup.kernel(target.operator, target.key)
+
+
+class Predictor:
+    """Predicts any case on a profile. `model` and `host` are for steps of a whole transformer."""
+
+    def __init__(
+        self, profile: HardwareProfile, *, on_gpu: bool, model: ModelSpec | None = None, host: HostTime | None = None
+    ) -> None:
+        self.profile = profile
+        self.on_gpu = on_gpu
+        self._lookup = lookup_of(profile)
+        self._steps: dict[int, StepModel] = {}
+        self._model = model
+        self._host = host
+
+    def step_model(self, layers: int | None = None) -> StepModel:
+        """The step model of the transformer, cut to `layers`."""
+        from capacity_validate.small_models import cut_layers
+
+        if self._model is None:
+            raise ValueError("no model was given")
+        depth = layers or self._model.num_layers
+        if depth not in self._steps:
+            host = self._host or HostTime()
+            if self.on_gpu:
+                host = replace(host, graph_sizes=())
+            self._steps[depth] = StepModel(
+                cut_layers(self._model, depth), self.profile, host=host, kernel_family=FAMILY
+            )
+        return self._steps[depth]
+
+    def seconds(self, case: Case) -> float | None:
+        """None where the step model has nothing to say."""
+        if case.operator.startswith("model "):
+            steps = self.step_model(case["layers"])
+            return steps.step_seconds(shape_of(case, steps.model.window_tokens))
+        if case.operator == "bandwidth":
+            moved = case["bytes"] * (2 if case.variant == "copy" else 1)
+            return moved / self.profile.hbm_bytes_per_s
+        if case.operator == "transfer":
+            return case["bytes"] / self.profile.pcie.bytes_per_s
+        if case.operator == "collective":
+            return self._collective(case)
+        constants = constants_of(case, self._lookup, on_gpu=self.on_gpu)
+        function = formula(case, self.profile)
+        return None if constants is None or function is None else function(constants)
+
+    def _collective(self, case: Case) -> float | None:
+        if case.kernel != "nccl":
+            return None
+        ranks, size = case["ranks"], case["bytes"]
+        sent = {"all_reduce": ring_all_reduce_bytes(size, ranks), "all_gather": size * (ranks - 1.0)}.get(
+            case.variant, float(size)
+        )
+        link = self.profile.link_for(ranks)
+        return nccl_seconds(
+            sent, ranks, link_bytes_per_s=link.bytes_per_s, constants=self._lookup.nccl(case.variant)
+        )

@@ -1,0 +1,149 @@
+"""Runs cases until the budget is spent: prepare, check, time; keep what there is whatever happens."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from capacity_validate.cases import Case, MeasuredCase, MeasurementLog
+from capacity_validate.kernels import Bench, Prepared, Unsupported, prepare
+from capacity_validate.timing import How, Stopwatch, summarise_samples
+
+Progress = Callable[[int, int, str], None]
+MIN_SAMPLES = 5
+MAX_SAMPLES = 200
+
+
+@dataclass(slots=True)
+class _Pooled:
+    """Samples of one case over all passes."""
+
+    samples: list[float] = field(default_factory=list)
+    how: How = "perf_counter"
+    error: float | None = None
+    extra_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """What a run did: cases timed, cases that the budget left out, passes finished, how long it took."""
+
+    timed: int
+    skipped: int
+    left_out: tuple[str, ...]
+    passes: int
+    seconds: float
+    interrupted: bool
+
+
+@dataclass(slots=True)
+class CaseRunner:
+    """Times cases on one device. Each pass takes every case once more, so that slow drift touches all alike.
+
+    `own_calls` gives the call of a case that no kernel builder knows (steps of a whole model).
+    """
+
+    bench: Bench
+    stopwatch: Stopwatch
+    log: MeasurementLog
+    case_s: float
+    own_calls: Callable[[Case], Prepared | None] = lambda case: None  # noqa: ARG005
+    _pooled: dict[str, _Pooled] = field(default_factory=dict)
+
+    def run(
+        self, cases: Sequence[Case], *, passes: int, deadline: float, progress: Progress | None = None
+    ) -> RunOutcome:
+        """Cases in order, most valuable first. `deadline` is of `time.monotonic`. Ctrl-C ends it and keeps the log."""
+        start = time.monotonic()
+        todo = [case for case in cases if case.id not in self.log.done]
+        done, finished, interrupted = 0, 0, False
+        total = len(todo) * passes
+        try:
+            for _ in range(passes):
+                for case in list(todo):
+                    if time.monotonic() > deadline:
+                        break
+                    if not self._one(case):
+                        todo.remove(case)
+                    done += 1
+                    if progress is not None:
+                        progress(done, total, case.id)
+                else:
+                    finished += 1
+                    continue
+                break
+        except KeyboardInterrupt:
+            interrupted = True
+        left_out = tuple(case.id for case in cases if case.id not in self.log.done)
+        return RunOutcome(
+            timed=sum(1 for case in cases if self._status(case) == "ok"),
+            skipped=sum(1 for case in cases if self._status(case) not in ("ok", None)),
+            left_out=left_out,
+            passes=finished,
+            seconds=time.monotonic() - start,
+            interrupted=interrupted,
+        )
+
+    def _status(self, case: Case) -> str | None:
+        found = self.log.done.get(case.id)
+        return None if found is None else found.status
+
+    def _one(self, case: Case) -> bool:
+        """Time a case once more; False: it cannot be timed, and the log says why."""
+        try:
+            prepared = self.own_calls(case) or prepare(case, self.bench)
+            return self._timed(case, prepared)
+        except Unsupported as reason:
+            self.log.add(MeasuredCase(case=case, status="unsupported", note=str(reason)))
+        except MemoryError:
+            self._out_of_memory(case, "")
+        except RuntimeError as error:
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            if "out of memory" not in text.lower() and "not enough memory" not in text.lower():
+                self.log.add(MeasuredCase(case=case, status="unsupported", note=text))
+                return False
+            self._out_of_memory(case, text)
+        return False
+
+    def _out_of_memory(self, case: Case, text: str) -> None:
+        gc.collect()
+        if self.bench.on_cuda:
+            self.bench.torch.cuda.empty_cache()
+        self.log.add(MeasuredCase(case=case, status="out of memory", note=text))
+
+    def _timed(self, case: Case, prepared: Prepared) -> bool:
+        pooled = self._pooled.setdefault(case.id, _Pooled())
+        if pooled.error is None and prepared.check is not None:
+            pooled.error = prepared.check()
+            if pooled.error > prepared.tolerance:
+                note = f"off by {pooled.error:.2e} of a float64 reference, allowed {prepared.tolerance:.0e}: not timed"
+                self.log.add(
+                    MeasuredCase(case=case, status="wrong", reference_error=min(pooled.error, 1e30), note=note)
+                )
+                return False
+        if pooled.extra_bytes is None and prepared.extra_bytes is not None:
+            pooled.extra_bytes = prepared.extra_bytes()
+        samples, pooled.how = self.stopwatch.sample(
+            prepared.calls, budget_s=self.case_s, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES
+        )
+        pooled.samples += samples
+        self.log.add(
+            MeasuredCase(
+                case=case,
+                status="ok",
+                timing=summarise_samples(pooled.samples, pooled.how),
+                flops=prepared.flops,
+                bytes=prepared.bytes,
+                reference_error=pooled.error,
+                extra_bytes=pooled.extra_bytes,
+            )
+        )
+        return True
+
+
+def worst_spread(measured: Iterable[MeasuredCase]) -> tuple[float, float]:
+    """Median and largest spread of the timed cases: how noisy the machine was."""
+    spreads = sorted(m.timing.spread for m in measured if m.timing is not None)
+    return (spreads[len(spreads) // 2], spreads[-1]) if spreads else (0.0, 0.0)

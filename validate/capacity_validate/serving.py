@@ -1,0 +1,264 @@
+"""A small continuous-batching engine: our own scheduler policies drive a real transformer on a real clock.
+
+The same policy object that the simulator asks decides each step; block tables are those of its KV pool. What it did,
+step by step and request by request, is then compared with what the simulator says it would do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capacity.kv_cache.block_pool import BlockPool
+from capacity.kv_cache.content import Content
+from capacity.metrics import RequestRecord, RequestTable, summarize
+from capacity.schedulers import SchedulerLimits, make_policy
+from capacity.schedulers import Sequence as Request
+from capacity.simulator import Engine, SimulationResult, simulate_engine
+from capacity.step import PS_PER_S, DecodePiece, StepShape, StepTimes
+from capacity.workload import Workload
+
+BLOCK_TOKENS = 16
+POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it schedules the next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedStep:
+    """One step as it happened: instants on the run's clock, its shape, and each row's request, tokens and context."""
+
+    start_s: float
+    end_s: float
+    shape: StepShape
+    rows: tuple[tuple[int, int, int], ...]  # request, new tokens, computed before
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRun:
+    """What the real engine did with a workload. `arrivals_s`: when requests were really taken in."""
+
+    workload: Workload
+    limits: SchedulerLimits
+    num_blocks: int
+    records: RequestTable
+    steps: tuple[ServedStep, ...]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return summarize(self.records).to_dict()
+
+    @property
+    def busy_s(self) -> float:
+        return sum(step.seconds for step in self.steps)
+
+
+def poisson_workload(
+    *, requests: int, rate_per_s: float, prompt_tokens: tuple[int, int], output_tokens: tuple[int, int], seed: int
+) -> Workload:
+    """Exponential gaps from 0 s on, lengths uniform over inclusive ranges."""
+    rng = np.random.default_rng(seed)
+    arrivals = np.concatenate([[0.0], np.cumsum(rng.exponential(1.0 / rate_per_s, requests - 1))])
+    return Workload(
+        arrival_s=arrivals,
+        prompt_tokens=rng.integers(prompt_tokens[0], prompt_tokens[1] + 1, requests),
+        output_tokens=rng.integers(output_tokens[0], output_tokens[1] + 1, requests),
+        name="poisson",
+    )
+
+
+def serve(model: Any, workload: Workload, limits: SchedulerLimits, *, seed: int = 0) -> ServedRun:
+    """Serve `workload` in real time with a `Transformer`. Raises nothing that the model does not."""
+    from capacity_validate.transformer import Row
+
+    rng = np.random.default_rng(seed)
+    pool = BlockPool(
+        model.num_blocks,
+        BLOCK_TOKENS,
+        prefix_caching=False,
+        max_model_len=limits.max_model_len,
+        in_flight_tokens=limits.max_num_batched_tokens,
+    )
+    policy = make_policy(POLICY, limits, pool)
+    shapes = _Shapes(model.model.window_tokens)
+    count = len(workload)
+    tokens: list[list[int]] = [
+        rng.integers(0, model.model.vocab_size, int(n)).tolist() for n in workload.prompt_tokens
+    ]
+    first_scheduled: list[float | None] = [None] * count
+    first_token: list[float | None] = [None] * count
+    finish: list[float | None] = [None] * count
+    steps: list[ServedStep] = []
+    start = time.perf_counter()
+    sent = finished = 0
+    while finished < count:
+        now_s = time.perf_counter() - start
+        while sent < count and workload.arrival_s[sent] <= now_s:
+            policy.add(_request(workload, sent, pool))
+            sent += 1
+        # decide
+        step = policy.schedule(int(now_s * PS_PER_S)) if policy.unfinished else None
+        if step is None or not step.rows:
+            if sent < count:
+                time.sleep(max(0.0, float(workload.arrival_s[sent]) - (time.perf_counter() - start)))
+            continue
+        # compute
+        ordered = sorted(step.rows, key=lambda row: row.tokens > 1)
+        for row in ordered:
+            if first_scheduled[row.sequence.index] is None:
+                first_scheduled[row.sequence.index] = now_s
+        inputs = model.inputs(
+            [
+                Row(
+                    tokens=tokens[row.sequence.index][row.computed : row.computed + row.tokens],
+                    computed=row.computed,
+                    blocks=row.sequence.table.blocks[0],
+                    samples=1 if row.yields else 0,
+                )
+                for row in ordered
+            ]
+        )
+        shape = shapes.of(step)
+        chosen = iter(model.next_tokens(inputs))
+        # account
+        end_s = time.perf_counter() - start
+        for row in ordered:
+            if row.yields:
+                index = row.sequence.index
+                tokens[index].append(next(chosen))
+                if first_token[index] is None:
+                    first_token[index] = end_s
+        rows = tuple((row.sequence.index, row.tokens, row.computed) for row in step.rows)
+        for request in policy.update(step):
+            finish[request.index] = end_s
+            finished += 1
+        steps.append(ServedStep(start_s=now_s, end_s=time.perf_counter() - start, shape=shape, rows=rows))
+    records = RequestTable.of(
+        RequestRecord(
+            index=i,
+            arrival_s=float(workload.arrival_s[i]),
+            first_scheduled_s=first_scheduled[i],
+            first_token_s=first_token[i],
+            finish_s=finish[i],
+            prompt_tokens=int(workload.prompt_tokens[i]),
+            output_tokens=int(workload.output_tokens[i]),
+        )
+        for i in range(count)
+    )
+    return ServedRun(
+        workload=workload, limits=limits, num_blocks=model.num_blocks, records=records, steps=tuple(steps)
+    )
+
+
+def _request(workload: Workload, index: int, pool: BlockPool) -> Request:
+    prompt = int(workload.prompt_tokens[index])
+    return Request(
+        index,
+        id=index,
+        arrival=int(workload.arrival_s[index] * PS_PER_S),
+        prompt_tokens=prompt,
+        max_known=prompt + int(workload.output_tokens[index]),
+        priority=0,
+        table=pool.table(Content(index)),
+    )
+
+
+class _Shapes:
+    """The simulator's own way from a scheduled step to its shape."""
+
+    def __init__(self, window_tokens: int | None) -> None:
+        self.window_tokens = window_tokens
+
+    def of(self, step: Any) -> StepShape:
+        return Engine.shape(self, step)  # type: ignore[arg-type]
+
+
+# comparison
+
+
+class RecordedStepTimes:
+    """The durations of a real run, in order: a simulator that is given them must take the very same steps."""
+
+    def __init__(self, steps: Sequence[ServedStep]) -> None:
+        self._durations = [max(1, round(step.seconds * PS_PER_S)) for step in steps]
+        self._next = 0
+
+    def step_ps(self, shape: StepShape) -> int:  # noqa: ARG002
+        duration = self._durations[min(self._next, len(self._durations) - 1)]
+        self._next += 1
+        return duration
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
+        return None
+
+
+def simulate(run: ServedRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None) -> SimulationResult:
+    """What the simulator says of the same workload, limits and KV blocks."""
+    return simulate_engine(
+        run.workload,
+        step_times=step_times,
+        num_blocks=run.num_blocks,
+        block_size=BLOCK_TOKENS,
+        policy=POLICY,
+        limits=run.limits,
+        enable_prefix_caching=False,
+        window_tokens=window_tokens,
+        observer=observer,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleMatch:
+    """How far the simulator's schedule follows the real one when it is given the real durations."""
+
+    steps: int
+    equal_steps: int  # from the first on, until they part
+    reason: str | None
+
+    @property
+    def complete(self) -> bool:
+        return self.equal_steps == self.steps
+
+
+def match_schedule(run: ServedRun, *, window_tokens: int | None = None) -> ScheduleMatch:
+    """Replay the real durations in the simulator: rows must be equal step for step.
+
+    The real loop looks at the clock between steps too (accounting, scheduling), so an arrival that falls into such a
+    gap of some microseconds may be seen one step earlier: then the schedules part there, and the reason says so.
+    """
+    simulated: list[tuple[tuple[int, int, int], ...]] = []
+
+    def observe(step: Any, engine: Any) -> None:  # noqa: ARG001
+        simulated.append(tuple((row.sequence.index, row.tokens, row.computed) for row in step.rows))
+
+    simulate(run, _GappedStepTimes(run), window_tokens=window_tokens, observer=observe)
+    for position, real in enumerate(run.steps):
+        if position >= len(simulated) or simulated[position] != real.rows:
+            return ScheduleMatch(
+                steps=len(run.steps), equal_steps=position, reason=f"step {position} differs: an arrival at its edge"
+            )
+    return ScheduleMatch(steps=len(run.steps), equal_steps=len(run.steps), reason=None)
+
+
+class _GappedStepTimes(RecordedStepTimes):
+    """Durations from one decision to the next while the engine was busy, so that both clocks stay together."""
+
+    def __init__(self, run: ServedRun) -> None:
+        super().__init__(run.steps)
+        arrivals = run.workload.arrival_s
+        for position in range(len(run.steps) - 1):
+            step, following = run.steps[position], run.steps[position + 1]
+            idle = bool(((arrivals > step.end_s) & (arrivals <= following.start_s)).any())
+            if not idle or step.shape.num_tokens == 0 or following.start_s - step.end_s < 1e-4:
+                self._durations[position] = max(1, round((following.start_s - step.start_s) * PS_PER_S))
+
+
+def step_errors(run: ServedRun, step_times: Any) -> list[tuple[float, float]]:
+    """(predicted, measured) seconds of every step of the real run."""
+    return [(float(step_times.step_seconds(step.shape)), step.seconds) for step in run.steps]

@@ -1,0 +1,95 @@
+"""Small models for devices that cannot hold a real one, and real ones with their layers cut to fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from capacity.errors import InvalidInput
+from capacity.model import ModelSpec, load_model
+from capacity.model.spec import (
+    Attention,
+    DenseFeedForward,
+    FeedForward,
+    LatentAttention,
+    LayerGroup,
+    Mixer,
+    MoEFeedForward,
+)
+from capacity.quantization import find_format, uniform_scheme
+
+_LAYERS = 6
+_MIXERS: dict[str, Mixer] = {
+    "tiny": Attention(num_heads=8, num_kv_heads=2, head_dim=64),
+    "tiny-mha": Attention(num_heads=8, num_kv_heads=8, head_dim=64),
+    "tiny-mqa": Attention(num_heads=8, num_kv_heads=1, head_dim=64),
+    "tiny-window": Attention(num_heads=8, num_kv_heads=2, head_dim=64, window_tokens=64),
+    "tiny-moe": Attention(num_heads=8, num_kv_heads=2, head_dim=64),
+    "tiny-mla": LatentAttention(
+        num_heads=8, kv_lora_rank=128, q_lora_rank=None, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64
+    ),
+}
+_FEED_FORWARDS: dict[str, FeedForward] = {
+    "tiny-moe": MoEFeedForward(num_experts=8, experts_per_token=2, expert_intermediate_size=512),
+}
+
+
+def small_model_names() -> tuple[str, ...]:
+    return tuple(_MIXERS)
+
+
+def small_model(name: str) -> ModelSpec:
+    """A model of 6 layers and hidden size 512 in fp32: about 25 M parameters, a few ms a step on one CPU core."""
+    if name not in _MIXERS:
+        raise InvalidInput(f"no small model {name!r}; known: {', '.join(_MIXERS)}")
+    full = find_format("fp32")
+    group = LayerGroup(
+        layers=tuple(range(_LAYERS)),
+        mixer=_MIXERS[name],
+        feed_forward=_FEED_FORWARDS.get(name, DenseFeedForward(intermediate_size=1536)),
+    )
+    return ModelSpec(
+        name=f"validate-{name}",
+        hf_id=None,
+        model_type="llama",
+        hidden_size=512,
+        vocab_size=4096,
+        layer_groups=(group,),
+        max_position_embeddings=8192,
+        dtype="fp32",
+        checkpoint=uniform_scheme("fp32", full, base=full),
+        source="made for the validation harness",
+    )
+
+
+def find_model(name: str) -> ModelSpec:
+    """A small model by name, or any that `load_model` knows."""
+    return small_model(name) if name in _MIXERS else load_model(name)
+
+
+def cut_layers(model: ModelSpec, layers: int) -> ModelSpec:
+    """The first `layers` layers of a model; what a whole one takes is extrapolated from two depths."""
+    if layers >= model.num_layers:
+        return model
+    if layers < 1:
+        raise InvalidInput(f"a model needs at least 1 layer, not {layers}")
+    groups = [
+        replace(group, layers=tuple(index for index in group.layers if index < layers))
+        for group in model.layer_groups
+    ]
+    return replace(
+        model, name=f"{model.name}[{layers} layers]", layer_groups=tuple(g for g in groups if g.layers)
+    )
+
+
+def layers_that_fit(model: ModelSpec, memory_bytes: float) -> int:
+    """How many layers fit with embedding and head, by the checkpoint's bytes per parameter at 16 bit or its own dtype."""
+    item = 4 if model.dtype == "fp32" else 2
+    outside = sum(part.params for part in model.parameter_parts() if not part.layers) * item
+    inside = (model.total_params * item - outside) / model.num_layers
+    return max(0, min(model.num_layers, int((memory_bytes - outside) / inside)))
+
+
+def extrapolated_s(*, few: int, few_s: float, more: int, more_s: float, layers: int) -> float:
+    """Time at `layers` layers, on the straight line through two depths."""
+    per_layer = (more_s - few_s) / (more - few)
+    return more_s + (layers - more) * per_layer

@@ -1,0 +1,170 @@
+"""Timing that can be trusted: warm-up, rotated inputs, many repetitions, and what their spread says.
+
+On a GPU: CUDA events; short kernels are captured into one graph of many calls, so that launch gaps stay out. On a
+CPU: `perf_counter`. Inputs rotate over more memory than the cache holds, because in serving other layers run
+between two uses of the same weights.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Call = Callable[[], object]
+How = Literal["perf_counter", "events", "graph"]
+
+GRAPH_BELOW_S = 100e-6  # kernels shorter than this are timed inside a graph: launching takes 3-10 us each
+GRAPH_CALLS = 32
+WARM_UP_CALLS = 3
+OUTLIER_FACTOR = 2.0  # times the median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Times of one case. `seconds` is the median; `drift` compares the last third with the first."""
+
+    seconds: float
+    low_s: float  # 10 %
+    high_s: float  # 90 %
+    repetitions: int
+    outliers: int
+    drift: float
+    how: How
+
+    @property
+    def spread(self) -> float:
+        """From the 10 % to the 90 % quantile, over the median."""
+        return (self.high_s - self.low_s) / self.seconds if self.seconds else 0.0
+
+
+def summarise_samples(samples: Sequence[float], how: How) -> Timing:
+    """One `Timing` of all samples, in the order in which they were taken. Needs at least one."""
+    ordered = sorted(samples)
+    median = statistics.median(ordered)
+    third = max(1, len(samples) // 3)
+    first, last = statistics.median(samples[:third]), statistics.median(samples[-third:])
+    return Timing(
+        seconds=median,
+        low_s=quantile(ordered, 0.1),
+        high_s=quantile(ordered, 0.9),
+        repetitions=len(samples),
+        outliers=sum(sample > OUTLIER_FACTOR * median for sample in samples),
+        drift=last / first - 1 if first else 0.0,
+        how=how,
+    )
+
+
+def quantile(ordered: Sequence[float], fraction: float) -> float:
+    """Linear interpolation between order statistics, as numpy does."""
+    position = fraction * (len(ordered) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
+
+
+class Stopwatch(Protocol):
+    """Times calls that rotate over several sets of inputs."""
+
+    def sample(self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int) -> tuple[list[float], How]:
+        """Seconds of single calls, in order."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+        ...
+
+
+class CpuStopwatch:
+    """`perf_counter` around each call."""
+
+    def sample(self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int) -> tuple[list[float], How]:
+        for call in calls[:WARM_UP_CALLS]:
+            call()
+        samples: list[float] = []
+        deadline = time.perf_counter() + budget_s
+        while len(samples) < at_most and (len(samples) < at_least or time.perf_counter() < deadline):
+            call = calls[len(samples) % len(calls)]
+            start = time.perf_counter()
+            call()
+            samples.append(time.perf_counter() - start)
+        return samples, "perf_counter"
+
+    def synchronize(self) -> None:
+        return
+
+
+class CudaStopwatch:
+    """CUDA events; short kernels as one graph that calls every input set in turn."""
+
+    def __init__(self, torch: Any, device: str) -> None:
+        self._torch = torch
+        self._device = device
+
+    def synchronize(self) -> None:
+        self._torch.cuda.synchronize(self._device)
+
+    def sample(self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int) -> tuple[list[float], How]:
+        self._warm_up(calls)
+        once = statistics.median(self._events(calls, 5))
+        if once < GRAPH_BELOW_S:
+            graphed = self._graphed(calls, budget_s=budget_s, at_least=at_least, at_most=at_most)
+            if graphed is not None:
+                return graphed, "graph"
+        count = max(at_least, min(at_most, int(budget_s / max(once, 1e-6))))
+        return self._events(calls, count), "events"
+
+    def _warm_up(self, calls: Sequence[Call]) -> None:
+        stream = self._torch.cuda.Stream(self._device)
+        stream.wait_stream(self._torch.cuda.current_stream(self._device))
+        with self._torch.cuda.stream(stream):
+            for index in range(max(WARM_UP_CALLS, min(len(calls), 8))):
+                calls[index % len(calls)]()
+        self._torch.cuda.current_stream(self._device).wait_stream(stream)
+        self.synchronize()
+
+    def _events(self, calls: Sequence[Call], count: int) -> list[float]:
+        """One pair of events a call, read after all have run."""
+        pairs = []
+        for index in range(count):
+            start = self._torch.cuda.Event(enable_timing=True)
+            end = self._torch.cuda.Event(enable_timing=True)
+            start.record()
+            calls[index % len(calls)]()
+            end.record()
+            pairs.append((start, end))
+        self.synchronize()
+        return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
+
+    def _graphed(
+        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int
+    ) -> list[float] | None:
+        """Mean of a call in each replay of a graph of `GRAPH_CALLS` or more; None where capture is refused."""
+        rounds = math.ceil(GRAPH_CALLS / len(calls))
+        inner = rounds * len(calls)
+        graph = self._torch.cuda.CUDAGraph()
+        try:
+            with self._torch.cuda.graph(graph):
+                for _ in range(rounds):
+                    for call in calls:
+                        call()
+        except RuntimeError:
+            self.synchronize()
+            return None
+        replay = [graph.replay]
+        self._events(replay, 2)
+        once = statistics.median(self._events(replay, 3))
+        count = max(at_least, min(at_most, int(budget_s / max(once, 1e-6))))
+        return [seconds / inner for seconds in self._events(replay, count)]
+
+
+def stopwatch_for(torch: Any, device: str) -> Stopwatch:
+    return CpuStopwatch() if device == "cpu" else CudaStopwatch(torch, device)
+
+
+def rotations(bytes_per_set: int, cache_bytes: int, *, most: int = 32) -> int:
+    """Input sets that together hold more than twice the cache, so that no call finds its inputs there."""
+    return max(1, min(most, math.ceil(2 * cache_bytes / max(1, bytes_per_set))))
