@@ -37,9 +37,13 @@ from capacity.operators import (
 from capacity.quantization import KvCacheFormat, WeightFormat
 from capacity.step import StepShape
 
-ELEMENTWISE_KERNELS_PER_LAYER = (
-    3.0  # norm, norm, rope with cache write; activation fused: design of vLLM and TRT-LLM
-)
+# Small kernels of one layer, as vLLM 0.2x and SGLang 0.5 launch them in decode (read off their model code): two
+# norms with the residual, rope with the cache write; and what some layers have besides.
+KERNELS_PER_LAYER = 3.0
+KERNELS_OF_QK_NORM = 1.0
+KERNELS_OF_MLA = 2.0  # norms of the two latents, joining rope and nope parts
+KERNELS_OF_LINEAR_ATTENTION = 6.0  # convolution, gates, norm of keys, gated norm, state bookkeeping
+KERNELS_OF_MOE = 2.0  # top-k of the router, sum with the shared experts or padding of the batch
 SAMPLING_KERNELS = 8.0  # cast, penalties, temperature, softmax, argmax, gather: assumed, 2026-11-21
 SAMPLING_BYTES_PER_LOGIT = (
     16.0  # 16-bit logits read, 32-bit ones written and read three times: assumed, 2026-11-21
@@ -217,10 +221,12 @@ def _grouped(
             group,
             rope_values=width + kv_width,
             cache_bytes=kv_width * setting.kv_cache.value_bits / 4,
+            kernels=0.0 if mixer.qk_norm == "none" else KERNELS_OF_QK_NORM,
         ),
     ]
     kv_bytes = mixer.kv_bytes_per_token(setting.kv_cache) * kv_heads / mixer.num_kv_heads
     windowed = mixer.window_tokens is not None
+    suffix = " (window)" if windowed else ""
     common = {
         "heads": heads,
         "kv_heads": kv_heads,
@@ -232,12 +238,16 @@ def _grouped(
         _attention(
             setting,
             group,
-            "attention prefill",
+            "attention prefill" + suffix,
             "prefill_attention",
             _prefill_work(windowed=windowed, **common),
         ),
         _attention(
-            setting, group, "attention decode", "decode_attention", _decode_work(windowed=windowed, **common)
+            setting,
+            group,
+            "attention decode" + suffix,
+            "decode_attention",
+            _decode_work(windowed=windowed, **common),
         ),
     ]
     return products, attention
@@ -324,15 +334,17 @@ def _latent(
             group,
             rope_values=heads * rope + rope + latent,
             cache_bytes=mixer.kv_bytes_per_token(setting.kv_cache),
+            kernels=KERNELS_OF_MLA,
         )
     )
-    expansion = _gemm(
+    expansion = _gemm(  # of keys, and of values: in decode two kernels, before and after attention
         setting,
         "kv_b",
         "attention",
         group,
         k=latent,
-        n=heads * (nope + value),
+        n=heads * (nope + value) / 2,
+        count=2 * group.num_layers,
         notes=notes,
         rows=expanded_tokens,
     )
@@ -424,7 +436,13 @@ def _linear(
             setting, "linear qkvz", kind, group, k=hidden, n=2 * keys + 2 * values + 2 * heads, notes=notes
         ),
         _gemm(setting, "linear output", kind, group, k=values, n=hidden, notes=notes),
-        _elementwise(setting, group, rope_values=2 * keys + 2 * values, cache_bytes=0.0),
+        _elementwise(
+            setting,
+            group,
+            rope_values=2 * keys + 2 * values,
+            cache_bytes=0.0,
+            kernels=KERNELS_OF_LINEAR_ATTENTION,
+        ),
     ]
     flops_per_token = heads * 8.0 * mixer.key_head_dim * mixer.value_head_dim
     row_bytes = (2 * keys + 2 * values) * ACTIVATION_BYTES
@@ -518,13 +536,16 @@ def _mixture(setting: Setting, group: LayerGroup, part: MoEFeedForward, notes: l
     return operators
 
 
-def _elementwise(setting: Setting, group: LayerGroup, *, rope_values: float, cache_bytes: float) -> Traffic:
+def _elementwise(
+    setting: Setting, group: LayerGroup, *, rope_values: float, cache_bytes: float, kernels: float = 0.0
+) -> Traffic:
     """Two norms with the residual (read and write both), rope in place, and the write of the KV cache."""
     norms = setting.model.norms_per_layer
+    routing = KERNELS_OF_MOE if isinstance(group.feed_forward, MoEFeedForward) else 0.0
     per_layer = norms * 4 * setting.model.hidden_size * ACTIVATION_BYTES + 2 * rope_values * ACTIVATION_BYTES
     return Traffic(
         name="norms, rope, activation",
-        kernels=group.num_layers * (ELEMENTWISE_KERNELS_PER_LAYER + norms - 2),
+        kernels=group.num_layers * (KERNELS_PER_LAYER + norms - 2 + kernels + routing),
         bytes_per_row=group.num_layers * (per_layer + cache_bytes),
         flops_per_row=group.num_layers * 6.0 * norms * setting.model.hidden_size,
         device=setting.device,

@@ -22,6 +22,9 @@ from capacity.coefficients import (
 )
 from capacity.step import Bound, OpCost, StepShape
 
+# Fitted to 3,259 decode steps of 1 to 128 rows in a vLLM 0.15 log of gpt-oss-120b (openshift-psap/profilemate,
+# 2026-11-21): median error 4 %, against 11 % for an even router; 0.7 to 1.5 do about as well. Shape of a gamma.
+ROUTING_EVENNESS = 1.0
 SPLIT_TOKENS = 64.0  # KV tokens that one block of a split-KV kernel takes at a time
 ACTIVATION_BYTES = 2.0  # activations travel between kernels in 16 bits
 
@@ -122,14 +125,19 @@ def moe_seconds(
 
 
 def distinct_experts(num_experts: float, experts_per_token: float, tokens: float) -> float:
-    """Expected number of different experts that `tokens` independent, uniform choices of k out of E touch.
+    """Expected number of different experts that `tokens` tokens touch, each choosing k out of E.
 
-    `E(1 - (1 - k/E)**tokens)`; leaves out that real routing is skewed, which touches fewer and loads some more.
+    Experts are chosen with unequal probabilities, spread as a gamma distribution of shape `ROUTING_EVENNESS`:
+    `E(1 - (1 - k/E)(1 + (tokens - 1)k/(E·shape))**-shape)`. One token touches k; an even router (infinite shape)
+    `E(1 - (1 - k/E)**tokens)`, which is up to a third more.
     """
     if tokens <= 0:
         return 0.0
-    missed = 1.0 - min(1.0, experts_per_token / num_experts)
-    return num_experts * (1.0 - math.pow(missed, tokens))
+    share = min(1.0, experts_per_token / num_experts)
+    if tokens <= 1:
+        return num_experts * share * tokens
+    spread = 1.0 + (tokens - 1.0) * share / ROUTING_EVENNESS
+    return num_experts * (1.0 - (1.0 - share) * math.pow(spread, -ROUTING_EVENNESS))
 
 
 def busiest_share(total: float, ranks: int) -> float:
