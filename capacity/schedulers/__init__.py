@@ -18,6 +18,9 @@ from capacity.schedulers.sequence import (
     Status,
     Step,
 )
+from capacity.schedulers.sglang import Sglang
+from capacity.schedulers.tensorrt_llm import TensorRtLlm
+from capacity.schedulers.tgi import Tgi
 from capacity.schedulers.vllm_v1 import VllmV1
 
 __all__ = [
@@ -64,7 +67,13 @@ def _vllm_v1_async(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy
     return VllmV1(limits, pool, asynchronous=True, **options)
 
 
-POLICIES: dict[str, PolicyMaker] = {"vllm-v1": _vllm_v1, "vllm-v1-async": _vllm_v1_async}
+POLICIES: dict[str, PolicyMaker] = {
+    "vllm-v1": _vllm_v1,
+    "vllm-v1-async": _vllm_v1_async,
+    "sglang": Sglang,
+    "tensorrt-llm": TensorRtLlm,
+    "tgi": Tgi,
+}
 
 
 def make_policy(name: str, limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:

@@ -16,6 +16,7 @@ from capacity.metrics import LatencySummary, RequestTable, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
 from capacity.simulator.client import Client
 from capacity.simulator.engine import Engine, StepObserver
+from capacity.simulator.frontend import Frontend, FrontendTimes, StreamingLedger
 from capacity.simulator.ledger import Ledger, Sample
 from capacity.step import PS_PER_S, StepTimes, picoseconds
 from capacity.workload import Workload
@@ -66,7 +67,9 @@ def simulate_engine(
     num_blocks: int,
     block_size: int = 16,
     policy: str = "vllm-v1-async",
+    policy_options: Mapping[str, Any] | None = None,
     limits: SchedulerLimits | None = None,
+    frontend: FrontendTimes | None = None,
     enable_prefix_caching: bool = True,
     kv_windows: tuple[int | None, ...] = (None,),
     window_tokens: int | None = None,
@@ -82,6 +85,8 @@ def simulate_engine(
     lists the groups of layers that share the pool, `window_tokens` clips contexts in the step shapes.
     Every request runs to its `output_tokens` or to `limits.max_model_len`; a prompt that leaves no room for one
     token is turned away, as vLLM's front-end does, and counts as failed.
+    `policy_options` are further keywords of the policy; `frontend` says what lies between client and engine (none:
+    nothing), and records are then on the client's clock, save for the instant of first scheduling.
     `mode` "step" takes one step at a time, block by block: the reference that "jump" equals bit for bit.
     Raises InvalidInput.
     """
@@ -102,19 +107,23 @@ def simulate_engine(
             max_model_len=limits.max_model_len,
             in_flight_tokens=limits.max_num_batched_tokens,
         )
-    options: dict[str, Any] = {} if speculation is None else {"speculation": speculation}
+    options = dict(policy_options or {}) | ({} if speculation is None else {"speculation": speculation})
     scheduler = make_policy(policy, limits, pool, **options)
-    ledger = Ledger(workload)
+    streams = frontend is not None and frontend.streams
+    ledger = StreamingLedger(workload, frontend) if frontend is not None and streams else Ledger(workload)
+    client: Client | Frontend = Client(workload)
+    if frontend is not None and frontend.delays:
+        client = Frontend(client, ledger, frontend)
     env = simpy.Environment(initial_time=0)
     engine = Engine(
         env,
         scheduler,
         pool,
         step_times,
-        client=Client(workload),
+        client=client,
         ledger=ledger,
         new_sequence=_sequence_maker(workload, pool, limits.max_model_len),
-        jumps=mode == "jump" and observer is None and _answers_stay_private(workload),
+        jumps=mode == "jump" and observer is None and not streams and _answers_stay_private(workload),
         pipeline_stages=limits.pipeline_stages,
         window_tokens=window_tokens,
         sample_ps=None if sample_interval_s is None else picoseconds(sample_interval_s),
@@ -126,9 +135,11 @@ def simulate_engine(
     try:
         env.run()
     except KeyboardInterrupt:
-        status, reason = "interrupted", f"interrupted at {env.now / PS_PER_S:.3f} s of simulated time"
+        status, reason = "interrupted", f"interrupted at {engine.now_ps / PS_PER_S:.3f} s of simulated time"
     if engine.stalled_by is not None:
         status, reason = "stalled", engine.stalled_by
+    if isinstance(client, Frontend):
+        client.to_client_clock()
     records = ledger.table(workload)
     busy_ps = ledger.kv_busy_ps
     return SimulationResult(

@@ -1,0 +1,116 @@
+"""What lies between the client and the engine: the way there and back, and the process that streams the tokens.
+
+A request arrives `request_latency_s` after it was sent (HTTP, tokenizer); a token reaches the client
+`response_latency_s` after it was streamed (detokenizer, HTTP), and only then can a closed loop send the next request.
+Streaming is a queue in series: a message takes `output_token_s`, and a request's tokens are sent in messages of
+`stream_interval` (the first and the last at once).
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+
+from capacity.metrics import MISSING
+from capacity.schedulers import Sequence
+from capacity.simulator.client import NEVER, Client
+from capacity.simulator.ledger import Ledger
+from capacity.step import picoseconds
+from capacity.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontendTimes:
+    """Seconds of what lies around an engine; all zero: the client stands beside the scheduler."""
+
+    request_latency_s: float = 0.0
+    response_latency_s: float = 0.0
+    output_token_s: float = 0.0
+    stream_interval: int = 1
+
+    @property
+    def streams(self) -> bool:
+        """Whether tokens queue, or leave in groups: each delivery then has an instant of its own."""
+        return self.output_token_s > 0 or self.stream_interval > 1
+
+    @property
+    def delays(self) -> bool:
+        return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
+
+
+class StreamingLedger(Ledger):
+    """A ledger whose deliveries pass through the output queue."""
+
+    def __init__(self, workload: Workload, times: FrontendTimes) -> None:
+        super().__init__(workload)
+        self._message_ps = picoseconds(times.output_token_s)
+        self._interval = times.stream_interval
+        self._free_ps = 0  # when the queue will have sent all that it holds
+
+    def delivered(self, r: Sequence, now_ps: int) -> None:
+        produced = r.known - r.prompt_tokens
+        if produced > 1 and produced % self._interval and r.known < r.max_known:
+            return
+        self._free_ps = max(self._free_ps, now_ps) + self._message_ps
+        super().delivered(r, self._free_ps)
+
+    def finished(self, r: Sequence, now_ps: int) -> None:
+        super().finished(r, max(now_ps, r.last_token))
+
+
+class Frontend:
+    """A `Client` as the engine sees it, at the far end of the way. It keeps the client's clock.
+
+    Whatever the client does at an instant reaches the engine `request_latency_s` later; completions reach the client
+    by the ledger's clock, `response_latency_s` later.
+    """
+
+    def __init__(self, client: Client, ledger: Ledger, times: FrontendTimes) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._request_ps = picoseconds(times.request_latency_s)
+        self._response_ps = picoseconds(times.response_latency_s)
+        self._answers: list[tuple[int, int, int]] = []  # (instant at the client, order, request)
+        self._order = count()
+        self._update_due()
+
+    def _update_due(self) -> None:
+        due_ps = min(self._client.due_ps, self._answers[0][0] if self._answers else NEVER)
+        self.due_ps = due_ps + self._request_ps if due_ps < NEVER else NEVER
+
+    def take(self, now_ps: int) -> list[tuple[int, int]]:
+        """(request, instant of arrival) of everything that has arrived until now, in order."""
+        client, answers = self._client, self._answers
+        horizon_ps = now_ps - self._request_ps
+        sent: list[tuple[int, int]] = []
+        while answers and answers[0][0] <= horizon_ps:
+            at_ps, _, request = heapq.heappop(answers)
+            sent += client.take(at_ps)
+            sent += client.completed(request, at_ps)
+        sent += client.take(horizon_ps)
+        self._update_due()
+        return [(request, at_ps + self._request_ps) for request, at_ps in sent]
+
+    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:
+        """The engine is done with a request; the client will know when the answer has reached it."""
+        finish_ps = self._ledger.finish_ps[request]
+        at_ps = (now_ps if finish_ps == MISSING else finish_ps) + self._response_ps
+        heapq.heappush(self._answers, (at_ps, next(self._order), request))
+        self._update_due()
+        return []
+
+    def waiting_by(self, instant_ps: int) -> int:
+        return self._client.waiting_by(instant_ps - self._request_ps)
+
+    def to_client_clock(self) -> None:
+        """Turn the ledger's instants, taken at the engine, into the client's: what a load generator records."""
+        ledger = self._ledger
+        for column, shift_ps in (
+            (ledger.arrival_ps, -self._request_ps),
+            (ledger.first_token_ps, self._response_ps),
+            (ledger.finish_ps, self._response_ps),
+        ):
+            for request, at_ps in enumerate(column):
+                if at_ps != MISSING:
+                    column[request] = at_ps + shift_ps
