@@ -9,7 +9,7 @@ Percentiles interpolate linearly (numpy's default), standard deviations are thos
 
 from __future__ import annotations
 
-from array import array
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -148,7 +148,7 @@ class RequestTable(Sequence[RequestRecord]):
 class GapCounter:
     """The multiset of gaps between deliveries, in bounded memory: exact at first, then in narrow bins.
 
-    Sums stay exact integers throughout, so mean and standard deviation never depend on the bins.
+    The mean is that of the exact gaps throughout; percentiles and the standard deviation are known to `resolution`.
     """
 
     _FLUSH = 1 << 15
@@ -156,48 +156,35 @@ class GapCounter:
     def __init__(self) -> None:
         self.count = 0
         self.total_ps = 0
-        self.total_squares = 0
         self.resolution = 0.0  # relative width of a bin; 0: exact
         self._values: Ints = np.empty(0, dtype=np.int64)
         self._counts: Ints = np.empty(0, dtype=np.int64)
-        self._first = array("q")
-        self._step = array("q")
-        self._length = array("q")
-        self._weight = array("q")
+        self._series: list[tuple[int, int, int, int]] = []
 
     def add(self, gap_ps: int, count: int = 1) -> None:
-        self.add_series(gap_ps, 0, 1, count)
+        self.count += count
+        self.total_ps += gap_ps * count
+        self._series.append((gap_ps, 0, 1, count))
+        if len(self._series) >= self._FLUSH:
+            self._flush()
 
     def add_series(self, first_ps: int, step_ps: int, length: int, weight: int) -> None:
         """`weight` gaps each of first, first + step, ... `length` values in all."""
-        pairs = length * (length - 1) // 2
         self.count += weight * length
-        self.total_ps += weight * (first_ps * length + step_ps * pairs)
-        if length == 1:
-            self.total_squares += weight * first_ps * first_ps
-        else:
-            squares = (length - 1) * length * (2 * length - 1) // 6
-            self.total_squares += weight * (
-                first_ps * first_ps * length + 2 * first_ps * step_ps * pairs + step_ps * step_ps * squares
-            )
-        self._first.append(first_ps)
-        self._step.append(step_ps)
-        self._length.append(length)
-        self._weight.append(weight)
-        if len(self._first) >= self._FLUSH:
+        self.total_ps += weight * (first_ps * length + step_ps * (length * (length - 1) // 2))
+        self._series.append((first_ps, step_ps, length, weight))
+        if len(self._series) >= self._FLUSH:
             self._flush()
 
     def _flush(self) -> None:
-        if not self._first:
+        if not self._series:
             return
-        lengths = np.array(self._length, dtype=np.int64)
+        first, step, lengths, weights = np.array(self._series, dtype=np.int64).T
+        self._series.clear()
         ends = np.cumsum(lengths)
         rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-        values = np.repeat(np.array(self._first, dtype=np.int64), lengths)
-        values += np.repeat(np.array(self._step, dtype=np.int64), lengths) * rank
-        counts = np.repeat(np.array(self._weight, dtype=np.int64), lengths)
-        for column in (self._first, self._step, self._length, self._weight):
-            del column[:]
+        values = np.repeat(first, lengths) + np.repeat(step, lengths) * rank
+        counts = np.repeat(weights, lengths)
         if self.resolution:
             values = _binned(values)
         self._merge(values, counts)
@@ -222,7 +209,7 @@ class GapCounter:
         if not self.count:
             return None
         mean_ps = self.total_ps / self.count
-        variance = (self.total_squares * self.count - self.total_ps**2) / self.count**2
+        variance = math.fsum(((self._values - mean_ps) ** 2 * self._counts).tolist()) / self.count
         ends = np.cumsum(self._counts)
 
         def percentile_ps(percent: float) -> float:
@@ -234,9 +221,7 @@ class GapCounter:
 
         scale = 1e3 / PS_PER_S
         percentiles = {p: percentile_ps(p) * scale for p in PERCENTILES}
-        return Distribution(
-            mean=mean_ps * scale, std=max(0.0, variance) ** 0.5 * scale, percentiles=percentiles
-        )
+        return Distribution(mean=mean_ps * scale, std=variance**0.5 * scale, percentiles=percentiles)
 
 
 def _binned(values: Ints) -> Ints:

@@ -16,6 +16,8 @@ from capacity.schedulers.sequence import Row, SchedulerLimits, Sequence, Specula
 
 
 class WaitingQueue(Protocol):
+    """Who waits, in the order in which they are tried."""
+
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Sequence]: ...
     def head(self) -> Sequence: ...
@@ -25,32 +27,15 @@ class WaitingQueue(Protocol):
     def remove(self, sequence: Sequence) -> None: ...
 
 
-class FcfsQueue:
+class FcfsQueue(deque[Sequence]):
     """Arrival order; a preempted request goes to the front."""
 
-    def __init__(self) -> None:
-        self._queue: deque[Sequence] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def __iter__(self) -> Iterator[Sequence]:
-        return iter(self._queue)
+    add = deque.append
+    put_back = deque.appendleft
+    pop = deque.popleft
 
     def head(self) -> Sequence:
-        return self._queue[0]
-
-    def pop(self) -> Sequence:
-        return self._queue.popleft()
-
-    def add(self, sequence: Sequence) -> None:
-        self._queue.append(sequence)
-
-    def put_back(self, sequence: Sequence) -> None:
-        self._queue.appendleft(sequence)
-
-    def remove(self, sequence: Sequence) -> None:
-        self._queue.remove(sequence)
+        return self[0]
 
 
 class PriorityQueue:
@@ -227,20 +212,21 @@ class VllmV1:
 
     def admit_waiting(self, step: Step, budget: int) -> None:
         """Start requests from the head of the queue, until one does not fit: nobody behind it is tried."""
-        limits = self.limits
+        running, waiting, rows = self.running, self.waiting, step.rows
+        chunked = self.limits.enable_chunked_prefill
         threshold = self.threshold()
-        while budget > 0 and self.waiting and len(self.running) < self.max_active:
-            r = self.waiting.head()
+        while budget > 0 and waiting and len(running) < self.max_active:
+            r = waiting.head()
             hit = self.pool.lookup(r.table, r.known - 1)
             computed = hit[0]
             tokens = r.known - computed
             if 0 < threshold < tokens:
                 tokens = threshold
-            if not limits.enable_chunked_prefill and tokens > budget:
-                break
-            tokens = min(tokens, budget)
-            if self._pads_speculation(r, computed, step):
-                assert self.speculation is not None
+            if tokens > budget:
+                if not chunked:
+                    break
+                tokens = budget
+            if self.speculation is not None and self._pads_speculation(r, computed, step):
                 tokens = 1 + self.speculation.k
                 if tokens > budget:
                     break
@@ -248,37 +234,41 @@ class VllmV1:
             if not self._admit(r, tokens, hit):
                 r.drafts = 0
                 break
-            self.waiting.pop()
-            self.running.append(r)
+            waiting.pop()
+            running.append(r)
             r.status = Status.RUNNING
             r.computed = computed
             budget -= tokens
-            step.rows.append(self._row(r, tokens, computed, computed))
+            rows.append(self._row(r, tokens, computed, computed))
 
     def _pads_speculation(self, r: Sequence, computed: int, step: Step) -> bool:
         """A request that needs one token is padded to a verification row while no prefill runs beside it."""
-        if self.speculation is None or r.known - computed != 1:
-            return False
-        return all(row.computed >= row.sequence.prompt_tokens for row in step.rows)
+        return r.known - computed == 1 and all(
+            row.computed >= row.sequence.prompt_tokens for row in step.rows
+        )
 
     def _admit(self, r: Sequence, tokens: int, hit: tuple[int, Any]) -> bool:
-        pool, max_model_len = self.pool, self.limits.max_model_len
-        watermark = self._watermark_blocks if self.running else 0
-        free = pool.free_blocks - watermark
-        if self.limits.reserve_full_isl:
-            whole = min(r.known, max_model_len)
+        pool, limits = self.pool, self.limits
+        free = pool.free_blocks
+        if self._watermark_blocks and self.running:
+            free -= self._watermark_blocks
+        end = hit[0] + tokens
+        slots = min(end + self._lookahead, limits.max_model_len)
+        if limits.reserve_full_isl and end != r.known:
+            whole = min(r.known, limits.max_model_len)
             if pool.blocks_needed(r.table, whole, hit, capped=True) > free:
                 return False
-        slots = min(hit[0] + tokens + self._lookahead, max_model_len)
         if pool.blocks_needed(r.table, slots, hit) > free:
             return False
         pool.grow(r.table, slots, hit)
-        pool.cache(r.table, min(hit[0] + tokens, r.known))
+        pool.cache(r.table, min(end, r.known))
         return True
 
     def _row(self, r: Sequence, tokens: int, computed: int, cached: int = 0) -> Row:
-        drafts = max(0, tokens + computed - r.known - r.placeholders)
-        return Row(r, tokens, computed, drafts, computed + tokens >= r.known, r.epoch, cached)
+        drafts = tokens + computed - r.known - r.placeholders
+        return Row(
+            r, tokens, computed, drafts if drafts > 0 else 0, computed + tokens >= r.known, r.epoch, cached
+        )
 
     def _commit(self, step: Step) -> None:
         """Count the scheduled tokens as computed, at once: the step's output corrects it."""

@@ -12,9 +12,14 @@ import numpy as np
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
+NEVER = 1 << 62  # an instant after all others
+
 
 class Client:
-    """Sends the workload's requests: on the clock, after another's completion, or within a cap on those in flight."""
+    """Sends the workload's requests: on the clock, after another's completion, or within a cap on those in flight.
+
+    `due_ps` is when the next request will be sent, as far as is known now; NEVER if none is.
+    """
 
     def __init__(self, workload: Workload) -> None:
         self._arrival_ps = np.rint(workload.arrival_s * PS_PER_S).astype(np.int64).tolist()
@@ -34,15 +39,15 @@ class Client:
         else:
             self._timed = range(len(self._arrival_ps))
         self._timed_ps = [self._arrival_ps[i] for i in self._timed] if self._followers else self._arrival_ps
+        self._update_due()
 
-    def next_ps(self) -> int | None:
-        """When the next request will be sent, as far as is known now; None: none is."""
+    def _update_due(self) -> None:
         if self._cap is not None and self._in_flight >= self._cap:
-            return None
-        times = [self._ready[0][0]] if self._ready else []
-        if self._next < len(self._timed_ps):
-            times.append(self._timed_ps[self._next])
-        return min(times, default=None)
+            self.due_ps = NEVER
+            return
+        self.due_ps = self._timed_ps[self._next] if self._next < len(self._timed_ps) else NEVER
+        if self._ready:
+            self.due_ps = min(self.due_ps, self._ready[0][0])
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
         """(request, instant sent) of everything sent until now, in order."""
@@ -59,12 +64,14 @@ class Client:
                 at_ps, request = due_ps, self._timed[self._next]
                 self._next += 1
             else:
-                return sent
+                break
             if self._cap is not None and self._in_flight >= self._cap:
                 self._held.append(request)
             else:
                 self._in_flight += 1
                 sent.append((request, at_ps))
+        self._update_due()
+        return sent
 
     def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:
         """A request is done (or was turned away): (request, instant) of what is sent by then, or in its place."""
@@ -75,6 +82,7 @@ class Client:
         if self._held and self._cap is not None and self._in_flight < self._cap:
             self._in_flight += 1
             sent.append((self._held.popleft(), now_ps))
+        self._update_due()
         return sent
 
     def waiting_by(self, instant_ps: int) -> int:

@@ -15,8 +15,8 @@ import simpy
 from capacity.metrics import MISSING
 from capacity.schedulers import Policy, Sequence, Step
 from capacity.schedulers.vllm_v1 import VllmV1
-from capacity.simulator.client import Client
-from capacity.simulator.jump import NO_LIMIT, JumpV1
+from capacity.simulator.client import NEVER, Client
+from capacity.simulator.jump import IRREGULAR, NOTHING, JumpV1
 from capacity.simulator.ledger import Ledger, Sample
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, StepTimes
@@ -60,56 +60,58 @@ class Engine:
         self.sample_ps = sample_ps
         self.observer = observer
         self.stalled_by: str | None = None
+        self.now_ps = int(env.now)
         self.jump: JumpV1 | None = None
         if jumps and isinstance(policy, VllmV1) and JumpV1.can_follow(policy, pool):
             self.jump = JumpV1(policy, step_times, ledger, window_tokens=window_tokens)
         self._irregular = False  # the policy itself has to decide the next step
-        self._next_sample_ps = 0 if sample_ps is not None else NO_LIMIT
+        self._next_sample_ps = 0 if sample_ps is not None else NEVER
         self._stage_free_ps = [0] * pipeline_stages
         self._in_flight: deque[Step] = deque()
         self._ending: Step | None = None
         self._last_end_ps = MISSING
         self._without_rows = 0
 
-    @property
-    def now_ps(self) -> int:
-        return int(self.env.now)
-
     def run(self) -> Generator[simpy.Event, None, None]:
-        """Until no request is left, or none can ever proceed."""
+        """Until no request is left, or none can ever proceed.
+
+        Up to the next event of anyone else nobody can meet this engine, so it need not wait on the clock till then.
+        """
+        env, client, jump = self.env, self.client, self.jump
+        now_ps = int(env.now)
         while self.stalled_by is None:
-            now_ps = self.now_ps
-            for request, sent_ps in self.client.take(now_ps):
-                self._submit(request, sent_ps)
-            wake_ps = self._leap(now_ps) if self._jumps() else self._step(now_ps)
-            if wake_ps is None:
-                wake_ps = self.client.next_ps()
-                if wake_ps is None:
-                    if self.policy.unfinished:
-                        self.stalled_by = self._stall_reason()
-                    return
+            if client.due_ps <= now_ps:
+                for request, sent_ps in client.take(now_ps):
+                    self._submit(request, sent_ps)
+            if jump is not None and (jump.active or self._takes_over(jump)):
+                wake_ps = self._leap(jump, now_ps)
+            else:
+                wake_ps = self._step(now_ps)
+            if wake_ps == NEVER:
+                if self.policy.unfinished:
+                    self.stalled_by = self._stall_reason()
+                break
             if wake_ps > now_ps:
                 if self._next_sample_ps < wake_ps:
                     self._sample_until(wake_ps)
-                yield self.env.timeout(wake_ps - now_ps)
-            self._settle()
+                if env.peek() <= wake_ps:
+                    yield env.timeout(wake_ps - env.now)
+                self.now_ps = now_ps = wake_ps
+            self._settle(now_ps)
+        yield env.timeout(now_ps - env.now)
 
     # decide
 
-    def _jumps(self) -> bool:
-        jump = self.jump
-        if jump is None:
-            return False
-        return jump.active or (not self._irregular and jump.take_over(self._in_flight, self._last_end_ps))
+    def _takes_over(self, jump: JumpV1) -> bool:
+        return not self._irregular and jump.take_over(self._in_flight, self._last_end_ps)
 
-    def _leap(self, now_ps: int) -> int | None:
-        """Schedule over regular steps; returns when to wake up, None: nothing is under way."""
-        jump = self.jump
-        assert jump is not None
-        arrival_ps = self.client.next_ps()
-        wake_ps = jump.advance(now_ps, NO_LIMIT if arrival_ps is None else arrival_ps, self._next_sample_ps)
-        if wake_ps is not None:
-            return wake_ps if wake_ps >= 0 else None
+    def _leap(self, jump: JumpV1, now_ps: int) -> int:
+        """Schedule over regular steps; returns when to wake up."""
+        wake_ps = jump.advance(now_ps, self.client.due_ps, self._next_sample_ps)
+        if wake_ps == NOTHING:
+            return self.client.due_ps
+        if wake_ps != IRREGULAR:
+            return wake_ps
         self._last_end_ps = jump.last_end
         pending = jump.spell_out()
         if pending is not None:
@@ -118,8 +120,8 @@ class Engine:
         self._irregular = True
         return now_ps
 
-    def _step(self, now_ps: int) -> int | None:
-        """Schedule one step, or wait for the oldest in flight; returns when to wake up, None: nothing is under way."""
+    def _step(self, now_ps: int) -> int:
+        """Schedule one step, or wait for the oldest in flight; returns when to wake up."""
         policy, in_flight = self.policy, self._in_flight
         if len(in_flight) < policy.steps_in_flight and policy.unfinished:
             step = policy.schedule(now_ps)
@@ -128,7 +130,8 @@ class Engine:
                 self._launch(step, now_ps)
                 return now_ps
         if not in_flight:
-            return policy.wake_ps
+            wake_ps = policy.wake_ps
+            return self.client.due_ps if wake_ps is None else min(wake_ps, self.client.due_ps)
         self._ending = in_flight.popleft()
         end_ps = self._ending.end
         self.ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, end_ps - now_ps)
@@ -160,22 +163,19 @@ class Engine:
 
     # account
 
-    def _settle(self) -> None:
+    def _settle(self, now_ps: int) -> None:
         """Account for the step that ends now, if one does."""
         jump, step = self.jump, self._ending
         if step is not None:
             self._ending = None
             finished = self.policy.update(step)
-            now_ps = self._last_end_ps = self.now_ps
+            self._last_end_ps = now_ps
             for r, _ in step.emitted:
                 self.ledger.delivered(r, now_ps)
             if self.observer is not None:
                 self.observer(step, self)
         elif jump is not None and jump.active:
             finished = jump.settle()
-            if not finished:
-                return
-            now_ps = self.now_ps
         else:
             return
         for r in finished:

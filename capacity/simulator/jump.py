@@ -17,40 +17,27 @@ from typing import Any
 
 from capacity.schedulers import Row, Sequence, Status, Step
 from capacity.schedulers.vllm_v1 import VllmV1
+from capacity.simulator.client import NEVER
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.shapes import sum_rows
 from capacity.step import DecodePiece, StepShape, StepTimes
 
-NO_LIMIT = 1 << 60
+NOTHING = -1  # nothing could be scheduled and nothing is pending
+IRREGULAR = -2  # the policy itself has to decide
 
 
-class Running:
-    """The running list, in order, with O(1) removal; what `VllmV1` needs of a list while it only admits."""
+class Running(dict[int, Sequence]):
+    """The running list, by ticket, with O(1) removal; what `VllmV1` needs of a list while it only admits."""
 
-    __slots__ = ("_by_ticket", "_next")
-
-    def __init__(self, sequences: list[Sequence]) -> None:
-        self._by_ticket: dict[int, Sequence] = {}
-        self._next = 0
-        for sequence in sequences:
-            self.append(sequence)
+    _next = 0
 
     def append(self, sequence: Sequence) -> None:
         sequence.ticket = self._next
-        self._by_ticket[self._next] = sequence
+        self[self._next] = sequence
         self._next += 1
 
-    def remove(self, sequence: Sequence) -> None:
-        del self._by_ticket[sequence.ticket]
-
-    def __len__(self) -> int:
-        return len(self._by_ticket)
-
-    def __iter__(self) -> Any:
-        return iter(self._by_ticket.values())
-
     def last(self) -> Sequence:
-        return next(reversed(self._by_ticket.values()))
+        return next(reversed(self.values()))
 
 
 class Pending:
@@ -142,31 +129,31 @@ class JumpV1:
 
     # decide
 
-    def advance(self, now: int, next_arrival: int, next_sample: int) -> int | None:
-        """Schedule the next steps; returns the instant to wake up at, or None if the state is not regular.
+    def advance(self, now: int, next_arrival: int, next_sample: int) -> int:
+        """Schedule the next steps; returns the instant to wake up at, NOTHING, or IRREGULAR.
 
-        From `next_arrival` on a schedule may differ; a leap ends with the step that spans `next_sample` (NO_LIMIT:
-        there is none). Returns -1 if nothing could be scheduled and nothing is pending.
+        From `next_arrival` on a schedule may differ; a leap ends with the step that spans `next_sample` (NEVER:
+        there is none).
         """
         policy, pool, pending = self.policy, self.pool, self.pending
         limits = policy.limits
         size = self._size
         budget = limits.max_num_batched_tokens - size
         if budget < 0:
-            return None
+            return IRREGULAR
         new_blocks = self._phases[self._clock % pool.block_size] if size else 0
         rows: list[Row] = []
         if self._prefilling:
             chunks = self._chunks(budget, pool.free_blocks - new_blocks)
             if chunks is None:
-                return None
+                return IRREGULAR
             for r, tokens in chunks:
                 pool.grow(r.table, r.computed + tokens)
                 pool.cache(r.table, min(r.computed + tokens, r.known))
                 rows.append(Row(r, tokens, r.computed, 0, r.computed + tokens >= r.known, r.epoch))
                 budget -= tokens
         elif new_blocks > pool.free_blocks:
-            return None
+            return IRREGULAR
         if new_blocks:
             pool.take(new_blocks)
         waiting = policy.waiting
@@ -177,7 +164,7 @@ class JumpV1:
             return self._mixed_step(rows, now)
         if not size:
             if pending is None:
-                return -1
+                return NOTHING
             self._done, self.pending = pending, None
             self._use_kv(pending.end - now)
             return pending.end
@@ -276,15 +263,12 @@ class JumpV1:
             if asynchronous:
                 if pending is None or pending.finishing or next_event <= pending.end:
                     steps = 1
-                elif next_event < NO_LIMIT:
+                elif next_event < NEVER:
                     steps = min(steps, 1 + _steps_until(next_event - pending.end, first, slope, steps))
-            elif next_event < NO_LIMIT:
+            elif next_event < NEVER:
                 steps = min(steps, _steps_until(next_event - now, first, slope, steps))
         if steps > 1:
-            steps = self._fitting(steps)
-        if steps > 1:
-            lead = pending.end - now if pending is not None else 0
-            self._use_kv_over(clock, steps, lead, first, slope)
+            steps = self._take_blocks(steps, pending.end - now if pending is not None else 0, first, slope)
         finishing = self._group_step(steps)
         ledger.steps += steps
         ledger.rows += steps * size
@@ -295,19 +279,16 @@ class JumpV1:
         last = first + slope * (steps - 1)
         ledger.busy_ps += total
         if not asynchronous:
-            self._emit_series(size, first, slope, steps - 1)
+            ledger.gaps.add_series(first, slope, steps - 1, size)
             self.last_end = now + total - last
             self._done = Pending([], size, finishing, self.last_end, last)
             return now + total
         assert pending is not None
         self.settle_pending(pending)
-        self._emit_series(size, first, slope, steps - 1)
+        ledger.gaps.add_series(first, slope, steps - 1, size)
         self.last_end = pending.end + total - last
         self.pending = Pending([], size, finishing, self.last_end, last)
         return self.last_end
-
-    def _emit_series(self, size: int, first: int, slope: int, steps: int) -> None:
-        self.ledger.gaps.add_series(first, slope, steps, size)
 
     def _piece(self) -> DecodePiece | None:
         known = self._pieces.get(self._size)
@@ -376,28 +357,66 @@ class JumpV1:
                 self._saturations.remove((full_at, r.ticket))
                 heapq.heapify(self._saturations)
 
-    def _fitting(self, steps: int) -> int:
-        """The longest start of a leap that finds blocks for all its steps; takes those of the steps after the first.
+    def _take_blocks(self, steps: int, lead: int, first: int, slope: int) -> int:
+        """Take the blocks of a leap's steps after the first; fewer steps, if there are not enough: returns how many.
 
-        The blocks of the first step are taken already, so at least one step fits.
+        Step j takes its blocks at the instant I_j at which it is scheduled, and so adds to the KV use from then on.
+        Synchronous: I_j = j·first + slope·j(j-1)/2. Asynchronous (`lead` > 0, the rest of the pending step):
+        I_j = lead + (j-1)·first + slope·(j-1)(j-2)/2, and I_0 = 0.
         """
-        pool = self.pool
-        block_size, phases, clock = pool.block_size, self._phases, self._clock
+        pool, ledger, phases, clock = self.pool, self.ledger, self._phases, self._clock
+        block_size = pool.block_size
         free = pool.free_blocks
-        cycles, rest = divmod(steps - 1, block_size)
-        needed = cycles * self._size + sum(phases[(clock + j) % block_size] for j in range(1, rest + 1))
-        if needed > free:
-            cycles = free // self._size
-            needed = cycles * self._size
-            steps = cycles * block_size + 1
-            while True:
-                more = phases[(clock + steps) % block_size]
-                if needed + more > free:
-                    break
-                needed += more
-                steps += 1
-        pool.take(needed)
+        if (steps - 1 + block_size - 1) // block_size * self._size > free:
+            steps = self._fitting(steps, free)
+            if steps == 1:
+                return 1
+        if lead:
+            constant, linear = 2 * (lead - first + slope), 2 * first - 3 * slope
+        else:
+            constant, linear = 0, 2 * first - slope
+        # twice I_j = constant + linear·j + slope·j²
+        last = steps - 1
+        end = constant + (linear + slope * steps) * steps
+        taken = after = 0
+        for place in range(1, (last if last < block_size else block_size) + 1):
+            blocks = phases[(clock + place) % block_size]
+            if not blocks:
+                continue
+            times = (last - place) // block_size + 1
+            taken += blocks * times
+            if times == 1:
+                after += blocks * (constant + (linear + slope * place) * place)
+            else:
+                pairs = times * (times - 1) // 2
+                places = times * place + block_size * pairs
+                squares = (
+                    times * place * place
+                    + 2 * place * block_size * pairs
+                    + block_size * block_size * (pairs * (2 * times - 1) // 3)
+                )
+                after += blocks * (constant * times + linear * places + slope * squares)
+        used = pool.num_blocks - free
+        ledger.kv_block_ps += ((used + taken) * end - after) // 2
+        ledger.kv_busy_ps += end // 2
+        if used + taken > ledger.kv_peak_blocks:
+            ledger.kv_peak_blocks = used + taken
+        if taken:
+            pool.take(taken)
         return steps
+
+    def _fitting(self, steps: int, free: int) -> int:
+        """The longest start of a leap that finds blocks for all its steps; those of the first are taken already."""
+        block_size, phases, clock = self.pool.block_size, self._phases, self._clock
+        cycles = min((steps - 1) // block_size, free // self._size)
+        free -= cycles * self._size
+        fitting = cycles * block_size + 1
+        while fitting < steps:
+            free -= phases[(clock + fitting) % block_size]
+            if free < 0:
+                break
+            fitting += 1
+        return fitting
 
     # account
 
@@ -417,58 +436,20 @@ class JumpV1:
         for row in step.rows:
             if row.yields:
                 ledger.delivered(row.sequence, now)
+        running = policy.running
         for r in step.finishing:
             r.known = r.max_known
             tokens = r.max_known - 1
             r.table.held = -(-tokens // pool.block_size)
             pool.cache(r.table, tokens)
             pool.release(r.table)
-            policy.running.remove(r)
+            del running[r.ticket]
             r.status = Status.FINISHED
         self.last_end = now
         return step.finishing
 
     def _use_kv(self, duration: int) -> None:
         self.ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, duration)
-
-    def _use_kv_over(self, clock: int, steps: int, lead: int, first: int, slope: int) -> None:
-        """KV use over a leap: step j holds its blocks from the instant I_j at which it is scheduled.
-
-        I_0 = 0. Synchronous: I_j = j·first + slope·j(j-1)/2. Asynchronous (`lead` > 0, the rest of the pending
-        step): I_j = lead + (j-1)·first + slope·(j-1)(j-2)/2.
-        """
-        pool, ledger = self.pool, self.ledger
-        block_size, phases = pool.block_size, self._phases
-        if lead:
-            constant, linear = 2 * (lead - first + slope), 2 * first - 3 * slope
-        else:
-            constant, linear = 0, 2 * first - slope
-        # twice I_j = constant + linear·j + slope·j²
-        end = constant + linear * steps + slope * steps * steps
-        used_now = pool.num_blocks - pool.free_blocks
-        over_time = 0
-        taken = 0
-        for place in range(1, min(steps - 1, block_size) + 1):
-            blocks = phases_at = phases[(clock + place) % block_size]
-            if not blocks:
-                continue
-            times = (steps - 1 - place) // block_size + 1
-            if times == 1:
-                instant = constant + linear * place + slope * place * place
-                over_time += phases_at * (end - instant)
-            else:
-                step_sum = times * place + block_size * (times * (times - 1) // 2)
-                squares = (
-                    times * place * place
-                    + place * block_size * times * (times - 1)
-                    + block_size * block_size * ((times - 1) * times * (2 * times - 1) // 6)
-                )
-                over_time += phases_at * (times * (end - constant) - linear * step_sum - slope * squares)
-            taken += blocks * times
-        ledger.kv_block_ps += ((used_now - taken) * end + over_time) // 2
-        ledger.kv_busy_ps += end // 2
-        if used_now > ledger.kv_peak_blocks:
-            ledger.kv_peak_blocks = used_now
 
     # hand over
 
@@ -479,7 +460,7 @@ class JumpV1:
         explicit = {row.sequence.ticket: row for row in pending.rows} if pending else {}
         finishing = {r.ticket for r in pending.finishing} if pending else set()
         step = Step(start=pending.start, end=pending.end) if pending else None
-        for r in policy.running:
+        for r in policy.running.values():
             row = explicit.get(r.ticket)
             ends = r.ticket in finishing
             if r.ticket in grouped or (ends and row is None):
@@ -497,7 +478,7 @@ class JumpV1:
                 if row.yields:
                     r.in_flight_yields += 1
                     r.placeholders = 1
-        policy.running = list(policy.running)
+        policy.running = list(policy.running.values())
         self._clear()
         self.pending = None
         self.active = False
@@ -516,8 +497,9 @@ class JumpV1:
         rows = {row.sequence.index: row for row in step.rows} if step is not None else {}
         self._clear()
         pending = Pending([], 0, [], step.start, step.end - step.start) if step is not None else None
-        running = Running(policy.running)
-        for r in running:
+        running = Running()
+        for r in policy.running:
+            running.append(r)
             row = rows.get(r.index)
             r.in_flight_tokens = r.in_flight_yields = r.placeholders = 0
             grouped = r.last_token == last_end
