@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from collections.abc import Sequence as Items
 from typing import Any, Protocol
 
 import simpy
@@ -168,13 +169,13 @@ class Engine:
         jump, step = self.jump, self._ending
         if step is not None:
             self._ending = None
-            finished = self.policy.update(step)
+            finished: Items[Sequence] = self.policy.update(step)
             self._last_end_ps = now_ps
             for r, _ in step.emitted:
                 self.ledger.delivered(r, now_ps)
             if self.observer is not None:
                 self.observer(step, self)
-        elif jump is not None and jump.active:
+        elif jump is not None:
             finished = jump.settle()
         else:
             return

@@ -12,7 +12,9 @@ Synchronous and asynchronous engines differ in one thing: the latter schedules w
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence as Items
 from math import sqrt
+from operator import mul
 from typing import Any
 
 from capacity.schedulers import Row, Sequence, Status, Step
@@ -20,10 +22,11 @@ from capacity.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.client import NEVER
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.shapes import sum_rows
-from capacity.step import DecodePiece, StepShape, StepTimes
+from capacity.step import StepShape, StepTimes
 
 NOTHING = -1  # nothing could be scheduled and nothing is pending
 IRREGULAR = -2  # the policy itself has to decide
+NOBODY: tuple[Sequence, ...] = ()
 
 
 class Running(dict[int, Sequence]):
@@ -76,9 +79,12 @@ class JumpV1:
         self.step_times = step_times
         self.ledger = ledger
         self.window_tokens = window_tokens
+        self._asynchronous = policy.asynchronous
         self.active = False
         self.pending: Pending | None = None
         self._done: Pending | None = None
+        self._places = range(1, self.pool.block_size)
+        self._squares = [place * place for place in self._places]
         self.last_end = -1
         self._clear()
 
@@ -97,16 +103,15 @@ class JumpV1:
         self._clock = 0  # decode steps that the group has been scheduled for
         self._size = 0
         self._contexts = 0  # sum over the group of the contexts of its next step
-        self._phases = [
-            0
-        ] * self.pool.block_size  # members by the clock, modulo block size, that needs a new block
+        # members by the clock, modulo block size, at which they need a new block; twice: slices never wrap
+        self._phases = [0] * (2 * self.pool.block_size)
         self._ends: list[tuple[int, int, Sequence]] = []  # (clock of the last step, ticket, member)
         self._growing = 0  # members whose next context is still below the window
         self._saturations: list[tuple[int, int]] = []  # (clock from which it fills the window, ticket)
         self._growing_contexts = 0  # sum of their next contexts
         self._saturated_contexts = 0
         self._prefilling: list[Sequence] = []
-        self._pieces: dict[int, tuple[int, int, DecodePiece]] = {}
+        self._pieces: dict[int, tuple[int, int, int, int]] = {}  # by size: from, to, base, per context token
 
     # the group
 
@@ -116,7 +121,9 @@ class JumpV1:
         r.offset = offset
         self._size += 1
         self._contexts += computed + 1
-        self._phases[-offset % self.pool.block_size] += 1
+        block_size: int = self.pool.block_size
+        self._phases[-offset % block_size] += 1
+        self._phases[-offset % block_size + block_size] += 1
         heapq.heappush(self._ends, (r.max_known - 2 - offset, r.ticket, r))
         if self.window_tokens is not None:
             full_at = self.window_tokens - 1 - offset
@@ -166,7 +173,7 @@ class JumpV1:
             if pending is None:
                 return NOTHING
             self._done, self.pending = pending, None
-            self._use_kv(pending.end - now)
+            self.ledger.use_kv(pool.num_blocks - pool.free_blocks, pending.end - now)
             return pending.end
         if waiting and not limits.priority:  # who arrives now stands behind a head that cannot start
             return self._leap(now, next_sample)
@@ -214,99 +221,107 @@ class JumpV1:
         if len(finishing) > 1:
             finishing.sort(key=_ticket)
         self.ledger.decided(rows, decodes, now)
-        step = Pending(rows, decodes, finishing, now, duration)
-        return self._launch(step, now)
+        return self._launch(rows, decodes, finishing, now, duration)
 
-    def _launch(self, step: Pending, now: int) -> int:
+    def _launch(
+        self, rows: list[Row], decodes: int, finishing: list[Sequence], now: int, duration: int
+    ) -> int:
         """Put one step on its way; returns when to wake up."""
-        pending = self.pending
-        self.ledger.busy_ps += step.duration
-        if not self.policy.asynchronous:
-            self._done = step
-            self._use_kv(step.duration)
-            return step.end
-        self.pending = step
+        ledger, pending = self.ledger, self.pending
+        ledger.busy_ps += duration
+        if not self._asynchronous:
+            ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, duration)
+            if decodes:
+                ledger.gaps.add(duration, decodes)
+            self._done = Pending(rows, 0, finishing, now, duration)
+            return now + duration
         if pending is None:
+            self.pending = Pending(rows, decodes, finishing, now, duration)
             return now
-        step.start = pending.end
-        step.end = step.start + step.duration
+        self.pending = Pending(rows, decodes, finishing, pending.end, duration)
         self._done = pending
-        self._use_kv(pending.end - now)
+        ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, pending.end - now)
         return pending.end
 
     def _leap(self, now: int, next_event: int) -> int:
         """As many decode steps of the group alone as nothing interferes with."""
         size, clock, pending, ledger = self._size, self._clock, self.pending, self.ledger
-        piece = self._piece()
-        if piece is None:
-            first = self.step_times.step_ps(self._shape(StepShape()))
-            slope = 0
-            steps = 1
-        else:
-            growing = self._growing
-            window_contexts = self._window_contexts()
-            first = (
-                piece.base_ps + piece.context_ps * self._contexts + piece.window_context_ps * window_contexts
-            )
-            if self.window_tokens is None:
-                growing = size
-            slope = piece.context_ps * size + piece.window_context_ps * growing
-            steps = self._ends[0][0] - clock + 1
-            if piece.max_context_tokens is not None:
-                steps = min(steps, (piece.max_context_tokens - self._contexts) // size + 1)
-            if piece.max_window_context_tokens is not None and growing:
-                steps = min(steps, (piece.max_window_context_tokens - window_contexts) // growing + 1)
-            if self._saturations:
-                steps = min(steps, self._saturations[0][0] - clock)
-        asynchronous = self.policy.asynchronous
+        first, slope, steps = self._decode_piece()
         if steps > 1:
-            if asynchronous:
-                if pending is None or pending.finishing or next_event <= pending.end:
+            until_end = self._ends[0][0] - clock + 1
+            if until_end < steps:
+                steps = until_end
+            if steps > 1 and pending is not None:  # it leads up to the second schedule of the leap
+                if pending.finishing or next_event <= pending.end:
                     steps = 1
                 elif next_event < NEVER:
                     steps = min(steps, 1 + _steps_until(next_event - pending.end, first, slope, steps))
+            elif self._asynchronous:
+                steps = 1
             elif next_event < NEVER:
-                steps = min(steps, _steps_until(next_event - now, first, slope, steps))
-        if steps > 1:
-            steps = self._take_blocks(steps, pending.end - now if pending is not None else 0, first, slope)
+                steps = _steps_until(next_event - now, first, slope, steps)
+            if steps > 1:
+                lead = pending.end - now if pending is not None else 0
+                steps = self._take_blocks(steps, lead, first, slope)
         finishing = self._group_step(steps)
         ledger.steps += steps
         ledger.rows += steps * size
         if steps == 1:
-            return self._launch(Pending([], size, finishing, now, first), now)
-        pairs = steps * (steps - 1) // 2
-        total = first * steps + slope * pairs
-        last = first + slope * (steps - 1)
+            return self._launch([], size, finishing, now, first)
+        total = first * steps + slope * (steps * (steps - 1) // 2)
         ledger.busy_ps += total
-        if not asynchronous:
-            ledger.gaps.add_series(first, slope, steps - 1, size)
-            self.last_end = now + total - last
-            self._done = Pending([], size, finishing, self.last_end, last)
-            return now + total
-        assert pending is not None
+        if pending is None:
+            ledger.gaps.add_series(first, slope, steps, size)
+            end = now + total
+            if finishing:
+                last = first + slope * (steps - 1)
+                self._done = Pending([], 0, finishing, end - last, last)
+            else:
+                self.last_end = end
+            return end
         self.settle_pending(pending)
         ledger.gaps.add_series(first, slope, steps - 1, size)
+        last = first + slope * (steps - 1)
         self.last_end = pending.end + total - last
         self.pending = Pending([], size, finishing, self.last_end, last)
         return self.last_end
 
-    def _piece(self) -> DecodePiece | None:
-        known = self._pieces.get(self._size)
-        contexts, windows = self._contexts, self._window_contexts()
-        if known is not None:
-            least, least_window, piece = known
-            most, most_window = piece.max_context_tokens, piece.max_window_context_tokens
-            if (
-                least <= contexts
-                and least_window <= windows
-                and (most is None or contexts <= most)
-                and (most_window is None or windows <= most_window)
-            ):
-                return piece
-        found = self.step_times.decode_piece(self._shape(StepShape()))
-        if found is not None:
-            self._pieces[self._size] = (contexts, windows, found)
-        return found
+    def _decode_piece(self) -> tuple[int, int, int]:
+        """(time of the group's next step, its growth from step to step, steps for which that holds)."""
+        size, contexts = self._size, self._contexts
+        if self.window_tokens is not None:
+            return self._windowed_piece()
+        known = self._pieces.get(size)
+        if known is None or not known[0] <= contexts <= known[1]:
+            shape = self._shape(StepShape())
+            piece = self.step_times.decode_piece(shape)
+            if piece is None:
+                return self.step_times.step_ps(shape), 0, 1
+            most = NEVER if piece.max_context_tokens is None else piece.max_context_tokens
+            if piece.max_window_context_tokens is not None:
+                most = min(most, piece.max_window_context_tokens)
+            known = (contexts, most, piece.base_ps, piece.context_ps + piece.window_context_ps)
+            self._pieces[size] = known
+        _, most, base, per_context = known
+        return base + per_context * contexts, per_context * size, (most - contexts) // size + 1
+
+    def _windowed_piece(self) -> tuple[int, int, int]:
+        """The same where contexts count twice: whole, and clipped to the window."""
+        size, contexts, growing = self._size, self._contexts, self._growing
+        windows = self._window_contexts()
+        shape = self._shape(StepShape())
+        piece = self.step_times.decode_piece(shape)
+        if piece is None:
+            return self.step_times.step_ps(shape), 0, 1
+        first = piece.base_ps + piece.context_ps * contexts + piece.window_context_ps * windows
+        steps = NEVER
+        if piece.max_context_tokens is not None:
+            steps = (piece.max_context_tokens - contexts) // size + 1
+        if growing:
+            steps = min(steps, self._saturations[0][0] - self._clock)
+            if piece.max_window_context_tokens is not None:
+                steps = min(steps, (piece.max_window_context_tokens - windows) // growing + 1)
+        return first, piece.context_ps * size + piece.window_context_ps * growing, steps
 
     def _window_contexts(self) -> int:
         """Sum of the next step's contexts, each clipped to the window."""
@@ -326,14 +341,8 @@ class JumpV1:
         """Move the group's clock; returns the members that the last of these steps completes, and drops them."""
         clock = self._clock = self._clock + steps
         self._contexts += self._size * steps
-        self._growing_contexts += self._growing * steps
-        saturations = self._saturations
-        while saturations and saturations[0][0] <= clock:
-            heapq.heappop(saturations)
-            assert self.window_tokens is not None
-            self._growing -= 1
-            self._growing_contexts -= self.window_tokens
-            self._saturated_contexts += self.window_tokens
+        if self._growing:
+            self._saturate(steps)
         ends = self._ends
         finishing: list[Sequence] = []
         while ends and ends[0][0] < clock:
@@ -342,11 +351,24 @@ class JumpV1:
             self._leave(r)
         return finishing
 
+    def _saturate(self, steps: int) -> None:
+        """Growing contexts grow, and those that reach the window stay there."""
+        self._growing_contexts += self._growing * steps
+        saturations, window = self._saturations, self.window_tokens
+        assert window is not None
+        while saturations and saturations[0][0] <= self._clock:
+            heapq.heappop(saturations)
+            self._growing -= 1
+            self._growing_contexts -= window
+            self._saturated_contexts += window
+
     def _leave(self, r: Sequence) -> None:
         offset, clock, window = r.offset, self._clock, self.window_tokens
         self._size -= 1
         self._contexts -= offset + clock + 1
-        self._phases[-offset % self.pool.block_size] -= 1
+        block_size: int = self.pool.block_size
+        self._phases[-offset % block_size] -= 1
+        self._phases[-offset % block_size + block_size] -= 1
         if window is not None:
             full_at = window - 1 - offset
             if full_at <= clock:
@@ -364,10 +386,10 @@ class JumpV1:
         Synchronous: I_j = j·first + slope·j(j-1)/2. Asynchronous (`lead` > 0, the rest of the pending step):
         I_j = lead + (j-1)·first + slope·(j-1)(j-2)/2, and I_0 = 0.
         """
-        pool, ledger, phases, clock = self.pool, self.ledger, self._phases, self._clock
-        block_size = pool.block_size
-        free = pool.free_blocks
-        if (steps - 1 + block_size - 1) // block_size * self._size > free:
+        pool, ledger, phases = self.pool, self.ledger, self._phases
+        block_size: int = pool.block_size
+        free: int = pool.free_blocks
+        if (steps + block_size - 2) // block_size * self._size > free:
             steps = self._fitting(steps, free)
             if steps == 1:
                 return 1
@@ -378,26 +400,18 @@ class JumpV1:
         # twice I_j = constant + linear·j + slope·j²
         last = steps - 1
         end = constant + (linear + slope * steps) * steps
-        taken = after = 0
-        for place in range(1, (last if last < block_size else block_size) + 1):
-            blocks = phases[(clock + place) % block_size]
-            if not blocks:
-                continue
-            times = (last - place) // block_size + 1
-            taken += blocks * times
-            if times == 1:
-                after += blocks * (constant + (linear + slope * place) * place)
-            else:
-                pairs = times * (times - 1) // 2
-                places = times * place + block_size * pairs
-                squares = (
-                    times * place * place
-                    + 2 * place * block_size * pairs
-                    + block_size * block_size * (pairs * (2 * times - 1) // 3)
-                )
-                after += blocks * (constant * times + linear * places + slope * squares)
+        clock = self._clock % block_size + 1
+        if last < block_size:
+            blocks = phases[clock : clock + last]
+            taken = sum(blocks)
+            places = sum(map(mul, blocks, self._places))
+            squares = sum(map(mul, blocks, self._squares))
+        else:
+            taken, places, squares = _cycled(phases[clock : clock + block_size], last)
         used = pool.num_blocks - free
-        ledger.kv_block_ps += ((used + taken) * end - after) // 2
+        ledger.kv_block_ps += (
+            (used + taken) * end - constant * taken - linear * places - slope * squares
+        ) // 2
         ledger.kv_busy_ps += end // 2
         if used + taken > ledger.kv_peak_blocks:
             ledger.kv_peak_blocks = used + taken
@@ -420,15 +434,15 @@ class JumpV1:
 
     # account
 
-    def settle(self) -> list[Sequence]:
+    def settle(self) -> Items[Sequence]:
         """Account for the step that ends now; returns the requests that it finished."""
         done = self._done
         if done is None:
-            return []
+            return NOBODY
         self._done = None
         return self.settle_pending(done)
 
-    def settle_pending(self, step: Pending) -> list[Sequence]:
+    def settle_pending(self, step: Pending) -> Items[Sequence]:
         ledger, policy, pool = self.ledger, self.policy, self.pool
         now = step.end
         if step.decodes:
@@ -447,9 +461,6 @@ class JumpV1:
             r.status = Status.FINISHED
         self.last_end = now
         return step.finishing
-
-    def _use_kv(self, duration: int) -> None:
-        self.ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, duration)
 
     # hand over
 
@@ -530,6 +541,21 @@ class JumpV1:
 
 def _ticket(r: Sequence) -> int:
     return r.ticket
+
+
+def _cycled(blocks: list[int], last: int) -> tuple[int, int, int]:
+    """Sums of blocks_j, j·blocks_j and j²·blocks_j over j = 1 ... last, where blocks_j repeats with its length."""
+    cycle = len(blocks)
+    taken = places = squares = 0
+    for place, here in enumerate(blocks, 1):
+        times = (last - place) // cycle + 1
+        pairs = times * (times - 1) // 2
+        taken += here * times
+        places += here * (times * place + cycle * pairs)
+        squares += here * (
+            times * place * place + 2 * place * cycle * pairs + cycle * cycle * (pairs * (2 * times - 1) // 3)
+        )
+    return taken, places, squares
 
 
 def _steps_until(wait: int, first: int, slope: int, most: int) -> int:
