@@ -12,17 +12,19 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shutil
 import sys
-from collections.abc import Hashable
+import tempfile
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
-
 from reference_tables import PROFILES, Operator, operators
+from step_evidence import Evidence, all_evidence
 
-from capacity.calibration import FitResult, fit_pool
+from capacity.calibration import FitResult, fit_pool, group_quantile
 from capacity.coefficients import StepCoefficients
+from capacity.hardware import PROFILES_VARIABLE
 
 MARKER = "# [step_time]: written by benchmarks/fit_profiles.py; edits below this line are lost"
 DATE = "2026-11-21"
@@ -117,6 +119,35 @@ def substitute(documents: Fits) -> None:
         families["trtllm"][operator][kernel] = families["vllm"][operator][kernel]
 
 
+# Prediction intervals: quantiles of measured / predicted - 1 of whole steps, which no constant was fitted to.
+INTERVAL = (0.05, 0.95)
+TRANSFER_WIDENING = 1.5  # assumed: the error of another GPU's constants on top of the step's own
+
+
+def residuals(evidence: Sequence[Evidence], *, transferred: bool) -> dict[str, Any]:
+    """The `[step_time.residuals]` tables: a band for each regime, every group of evidence counting the same."""
+    found: dict[str, Any] = {}
+    for regime in ("prefill", "decode", "decode_moe"):
+        rows = [(e.group, e.measured_s / e.predicted_s) for e in evidence if e.regime == regime]
+        low, high = (group_quantile(rows, fraction) for fraction in INTERVAL)
+        widening = TRANSFER_WIDENING if transferred else 1.0
+        found[regime] = {
+            "low": rounded(max(-0.95, min(0.0, (low - 1.0) * widening))),
+            "high": rounded(max(0.0, (high - 1.0) * widening)),
+            "fit": {
+                "basis": "assumed" if transferred else "fitted",
+                "source": f"5 % and 95 % quantile of measured / predicted - 1 over {len({g for g, _ in rows})} groups "
+                "of whole steps, equal weight each (benchmarks/step_evidence.py)"
+                + (f"; widened {TRANSFER_WIDENING} times: another GPU's constants" if transferred else ""),
+                "date": DATE,
+                "rows": len(rows),
+                "held_out_by": "whole steps: no kernel constant is fitted to them, only the router's evenness to the "
+                "vLLM log; kernel counts and substitutes were chosen with them in view",
+            },
+        }
+    return found
+
+
 def fit_all(measured: Path) -> Fits:
     """`[step_time]` documents by profile name."""
     documents: Fits = {}
@@ -175,14 +206,18 @@ def with_section(text: str, document: dict[str, Any]) -> str:
     return "\n\n".join([facts, MARKER, *sections(document, "step_time")]) + "\n"
 
 
-def documents_for(fits: Fits, profiles: Path) -> dict[Path, dict[str, Any]]:
-    """What belongs at the end of each profile: its own fits, or whose it takes."""
+def documents_for(
+    fits: Fits, profiles: Path, evidence: Sequence[Evidence] = ()
+) -> dict[Path, dict[str, Any]]:
+    """What belongs at the end of each profile: its own fits, or whose it takes; and its residuals."""
     found = {}
     for path in sorted(profiles.glob("*.toml")):
         document: dict[str, Any] = {"gpu": path.stem}
         if path.stem in TRANSFERS:
             document["transferred_from"] = TRANSFERS[path.stem]
         document.update(fits.get(path.stem, {}))
+        if evidence:
+            document["residuals"] = residuals(evidence, transferred=path.stem not in fits)
         StepCoefficients.model_validate(document)
         found[path] = document
     return found
@@ -195,6 +230,17 @@ def default_measured() -> Path:
     return library / "reference" / "measured"
 
 
+def fitted_texts(fits: Fits, measured: Path, profiles: Path) -> dict[str, str]:
+    """The text of each profile with its fits and, judged by them, its residuals. Works on a copy of the folder."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(shutil.copytree(profiles, Path(scratch) / "profiles"))
+        os.environ[PROFILES_VARIABLE] = str(folder)
+        for evidence_of in (lambda: (), lambda: all_evidence(measured)):
+            for path, document in documents_for(fits, folder, evidence_of()).items():
+                path.write_text(with_section(path.read_text(encoding="utf-8"), document), encoding="utf-8")
+        return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.toml")}
+
+
 def main() -> int:
     """Fit, then write or compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -205,16 +251,18 @@ def main() -> int:
     if not arguments.measured.is_dir():
         print(f"no measured tables in {arguments.measured}; set CAPACITY_SHARED", file=sys.stderr)
         return 2
-    stale = []
-    for path, document in documents_for(fit_all(arguments.measured), arguments.profiles).items():
-        text = path.read_text(encoding="utf-8")
-        written = with_section(text, document)
-        if written != text:
-            stale.append(path.name)
+    texts = fitted_texts(fit_all(arguments.measured), arguments.measured, arguments.profiles)
+    changed = []
+    for name, text in sorted(texts.items()):
+        path = arguments.profiles / name
+        if path.read_text(encoding="utf-8") != text:
+            changed.append(name)
             if not arguments.check:
-                path.write_text(written, encoding="utf-8")
-    print(f"{len(stale)} profiles {'differ' if arguments.check else 'written'}: {', '.join(stale) or 'none'}")
-    return 1 if arguments.check and stale else 0
+                path.write_text(text, encoding="utf-8")
+    print(
+        f"{len(changed)} profiles {'differ' if arguments.check else 'written'}: {', '.join(changed) or 'none'}"
+    )
+    return 1 if arguments.check and changed else 0
 
 
 if __name__ == "__main__":

@@ -130,15 +130,23 @@ def fit_tables(
 
 
 def cross_validate(
-    predict: Predict[Row], tables: Tables[Row], parameters: Sequence[Parameter], *, folds: int = 5
+    predict: Predict[Row],
+    tables: Tables[Row],
+    parameters: Sequence[Parameter],
+    *,
+    folds: int = 5,
+    judged: Callable[[Measurement[Row]], bool] = lambda _: True,
 ) -> dict[Hashable, list[tuple[float, float]]]:
-    """(predicted, measured) of groups that were left out of the fit of the whole pool, each group exactly once."""
+    """(predicted, measured) of groups that were left out of the fit of the whole pool, each group exactly once.
+
+    Only `judged` rows are predicted; all the others' groups are fitted to.
+    """
     held_out: dict[Hashable, list[tuple[float, float]]] = {key: [] for key in tables}
     for fold in range(folds):
         inside = {key: [m for m in rows if fold_of(m.group, folds) != fold] for key, rows in tables.items()}
         constants = fit_tables(predict, inside, parameters)
         for key, rows in tables.items():
-            outside = [m for m in rows if fold_of(m.group, folds) == fold]
+            outside = [m for m in rows if fold_of(m.group, folds) == fold and judged(m)]
             held_out[key] += [(predict(constants[key], m.row), m.seconds) for m in outside]
     return held_out
 
@@ -178,3 +186,23 @@ def summarise(pairs: Sequence[tuple[float, float]], *, groups: int = 0) -> Error
         bias=float(np.median(relative)),
         log_ratios=tuple(np.sort(np.log(measured / predicted)).tolist()),
     )
+
+
+def group_quantile(rows: Sequence[tuple[Hashable, float]], fraction: float) -> float:
+    """A quantile over (group, value) rows in which every group weighs the same, however many rows it has.
+
+    Raises OutsideValidity where there are none.
+    """
+    if not rows:
+        raise OutsideValidity("no measurements to take a quantile of")
+    sizes: dict[Hashable, int] = {}
+    for group, _ in rows:
+        sizes[group] = sizes.get(group, 0) + 1
+    ordered = sorted((value, 1.0 / sizes[group]) for group, value in rows)
+    wanted = fraction * len(sizes)
+    reached = 0.0
+    for value, weight in ordered:
+        reached += weight
+        if reached >= wanted:
+            return value
+    return ordered[-1][0]

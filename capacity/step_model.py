@@ -10,12 +10,12 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from capacity.coefficients import Lookup, Residuals, StepCoefficients
 from capacity.collectives import Interconnect
-from capacity.errors import InvalidInput
 from capacity.engines import EngineSpec
+from capacity.errors import InvalidInput
 from capacity.hardware import HardwareProfile, Link, load_profile
 from capacity.layer_operators import Setting, build_operators
 from capacity.model.spec import ModelSpec
@@ -105,13 +105,14 @@ class StepModel:
         return tuple(dict.fromkeys(self._lookup.assumed))
 
     @property
-    def basis(self) -> str:
+    def basis(self) -> Literal["analytic", "calibrated"]:
         """ "calibrated" where most of this GPU's kernels have their own fit, else "analytic"."""
         own = self._lookup.own_sources
         return "calibrated" if own else "analytic"
 
-    def residuals(self, regime: str) -> Residuals:
-        """90 % band of measured over predicted, minus one, for steps of a regime: "prefill" or "decode"."""
+    def residuals(self, phase: Literal["prefill", "decode"]) -> Residuals:
+        """90 % band of measured over predicted, minus one, for the steps of a phase of this model."""
+        regime = "decode_moe" if phase == "decode" and self.model.is_moe else phase
         return self._lookup.residuals(regime)
 
     def _step_seconds(self, shape: StepShape) -> float:
