@@ -1,0 +1,242 @@
+"""How much of a workload's prompts a prefix cache can serve, for every cache size at once.
+
+The cache is an LRU of KV blocks in which a request's deepest block is the first to go (vLLM's order). Such a cache
+is a stack: a block is hit at capacity C exactly if fewer than C other blocks were used since its own last use
+(Mattson 1970). One pass over the trace therefore gives the hit rate at all capacities, without a simulation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capacity.errors import InvalidInput, UnknownName
+from capacity.workload import Workload
+from capacity.workload.columns import IntArray
+
+ROUTINGS = ("round-robin", "least-tokens", "prefix")
+PREFIX_SHARE = 0.5  # SGLang router's --cache-threshold as first released, 2024-12: assumed to be typical
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReuseCurve:
+    """Every block that the prompts look up, with its depth in the LRU stack at that moment (-1: never seen).
+
+    `capacity_blocks` of the methods: blocks of `block_tokens` that the cache holds; None: no limit. Exact for
+    requests served one after another that fit the cache; concurrent requests see each other's blocks sooner.
+    """
+
+    block_tokens: int
+    depth: IntArray  # of each looked-up block
+    tokens: IntArray  # in each looked-up block (the last of a prompt may be partial)
+    request: IntArray  # that looked it up
+    prompt_tokens: IntArray  # of each request
+    gap_s: np.ndarray[tuple[int, ...], np.dtype[np.float64]]  # since its last use; infinite: never
+
+    def hits(self, capacity_blocks: int | None = None) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Which look-ups hit."""
+        if capacity_blocks is not None and capacity_blocks < 0:
+            raise InvalidInput(f"the cache's capacity is {capacity_blocks} blocks: must be at least 0")
+        found = self.depth >= 0
+        return found if capacity_blocks is None else found & (self.depth < capacity_blocks)
+
+    def block_hit_fraction(self, capacity_blocks: int | None = None) -> float:
+        """Hits over look-ups, in blocks."""
+        return float(self.hits(capacity_blocks).mean()) if len(self.depth) else 0.0
+
+    def token_hit_fraction(self, capacity_blocks: int | None = None) -> float:
+        """Prompt tokens that need no prefill, over all prompt tokens."""
+        return float(self.tokens[self.hits(capacity_blocks)].sum() / self.prompt_tokens.sum())
+
+    def token_hit_fraction_within(self, ttl_s: float) -> float:
+        """The same for an unlimited cache that forgets what was not used for `ttl_s` (a provider's cache)."""
+        if not ttl_s >= 0:
+            raise InvalidInput(f"a time to live of {ttl_s} s: must be at least 0")
+        kept = (self.depth >= 0) & (self.gap_s <= ttl_s)
+        return float(self.tokens[kept].sum() / self.prompt_tokens.sum())
+
+    def hit_tokens(self, capacity_blocks: int | None = None) -> IntArray:
+        """Cached tokens of each request."""
+        hit = self.hits(capacity_blocks)
+        counted = np.bincount(self.request[hit], weights=self.tokens[hit], minlength=len(self.prompt_tokens))
+        return counted.astype(np.int64)
+
+    @property
+    def distinct_blocks(self) -> int:
+        """Blocks that an unlimited cache ends up with, of those that prompts look up."""
+        return int((self.depth < 0).sum())
+
+    @property
+    def knee_blocks(self) -> int:
+        """The smallest capacity that reaches the unlimited cache's hit rate."""
+        return int(self.depth.max()) + 1 if len(self.depth) else 0
+
+
+def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = False) -> ReuseCurve:
+    """The curve of `workload`, its requests served in order of arrival.
+
+    By default as traces are usually scored: prompts only, a partial last block included (a trace hashes it too).
+    `as_engine`: as vLLM caches, full blocks of prompt and answer, and a hit leaves at least one prompt token to
+    compute; a prompt of whole blocks, all cached, then holds its last block twice, which is left out.
+    Raises InvalidInput where no two prompts share anything because the workload says nothing of their content.
+    """
+    content = workload.content
+    if content is None:
+        raise InvalidInput(
+            f"{workload.name} does not say what its prompts share: use a trace with block hashes (hash_ids), "
+            "or conversations"
+        )
+    prompts = workload.prompt_tokens
+    if as_engine:
+        runs = content.block_runs(block_tokens, output_tokens=np.maximum(workload.output_tokens - 1, 0))
+        looked_up = (prompts - 1) // block_tokens
+    else:
+        runs = content.block_runs(block_tokens, partial=True)
+        looked_up = -(-prompts // block_tokens)
+    per_request = _sums(runs.counts, runs.offsets)
+    owner = np.repeat(np.arange(len(workload)), per_request)
+    first = np.concatenate(([0], np.cumsum(per_request)))
+    index = np.arange(len(owner)) - first[owner]  # of each block in its request
+    run_start = np.concatenate(([0], np.cumsum(runs.counts)))[:-1]
+    ids = np.repeat(runs.first_ids - run_start, runs.counts) + np.arange(len(owner))
+    depth_backwards, last_use = _stack_depths(_reversed(ids, first), first[owner])
+    depth, last = _reversed(depth_backwards, first), _reversed(last_use, first)
+    used_s = workload.arrival_s[owner]
+    gap_s = np.where(last >= 0, used_s - used_s[np.maximum(last, 0)], np.inf)
+    wanted = index < looked_up[owner]
+    size = np.minimum(block_tokens, prompts[owner] - index * block_tokens)
+    return ReuseCurve(
+        block_tokens=block_tokens,
+        depth=depth[wanted],
+        tokens=size[wanted],
+        request=owner[wanted],
+        prompt_tokens=prompts,
+        gap_s=gap_s[wanted],
+    )
+
+
+def _sums(values: IntArray, offsets: IntArray) -> IntArray:
+    totals = np.concatenate(([0], np.cumsum(values)))
+    return totals[offsets[1:]] - totals[offsets[:-1]]
+
+
+def _reversed(values: IntArray, first: IntArray) -> IntArray:
+    """Each request's values back to front: its deepest block is used (given back) first, so it is the oldest."""
+    length = np.diff(first)
+    within = np.arange(len(values)) - np.repeat(first[:-1], length)
+    return values[np.repeat(first[1:] - 1, length) - within]
+
+
+def _stack_depths(ids: IntArray, begins: IntArray) -> tuple[IntArray, IntArray]:
+    """Depth of each access in the LRU stack as it stood at `begins` (where its request starts), and the access before.
+
+    The depth is the number of distinct blocks used since the last use p of this one: of the accesses before
+    `begins` those whose own predecessor is not after p, less the p + 1 that lie up to p. Counted for all accesses
+    together, over blocks of accesses of sizes 1, 2, 4, ... sorted by predecessor: O(n log^2 n).
+    """
+    count = len(ids)
+    previous = np.full(count, -1, dtype=np.int64)
+    order = np.argsort(ids, kind="stable")
+    same = ids[order][1:] == ids[order][:-1]
+    previous[order[1:][same]] = order[:-1][same]
+    again = np.flatnonzero(previous >= 0)
+    last, begin = previous[again], begins[again]
+    fewer = np.zeros(len(again), dtype=np.int64)
+    stride = count + 2
+    size = 1
+    while size <= count:
+        padded = np.full(-(-count // size) * size, count, dtype=np.int64)
+        padded[:count] = previous
+        rows = np.sort(padded.reshape(-1, size), axis=1)
+        keys = (rows + 1 + np.arange(len(rows))[:, None] * stride).ravel()
+        inside = (begin & size) > 0
+        block = begin[inside] // (2 * size) * 2
+        fewer[inside] += np.searchsorted(keys, block * stride + last[inside] + 1, side="right") - block * size
+        size *= 2
+    depth = np.full(count, -1, dtype=np.int64)
+    depth[again] = fewer - (last + 1)
+    return depth, _place_in_request_order(previous, begins)
+
+
+def _place_in_request_order(previous: IntArray, begins: IntArray) -> IntArray:
+    """The access before, as any access of the same request (they share its time); -1 stays."""
+    return np.where(previous >= 0, begins[np.maximum(previous, 0)], -1)
+
+
+# replicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedReuse:
+    """Hit rate over replicas with caches of their own, and the price of it: how uneven the load becomes."""
+
+    routing: str
+    replicas: int
+    token_hit_fraction: float
+    largest_share: float  # of the prefilled (not cached) tokens, on the busiest replica; 1/replicas is even
+
+
+def routed_reuse(
+    workload: Workload,
+    block_tokens: int,
+    *,
+    replicas: int,
+    routing: str,
+    capacity_blocks: int | None = None,
+    as_engine: bool = False,
+) -> RoutedReuse:
+    """Requests spread over `replicas`, each with a cache of `capacity_blocks`.
+
+    `round-robin` in turn; `least-tokens` to whom was given the fewest prompt tokens so far; `prefix` to whom was
+    given the longest prefix of this prompt, if that is more than `PREFIX_SHARE` of it, else as `least-tokens`.
+    Raises InvalidInput or UnknownName.
+    """
+    if replicas < 1:
+        raise InvalidInput(f"{replicas} replicas: must be at least 1")
+    if routing not in ROUTINGS:
+        raise UnknownName("routing", routing, ROUTINGS)
+    chosen = _routes(workload, block_tokens, replicas, routing)
+    hit, prefilled = 0.0, [0.0] * replicas
+    for replica in range(replicas):
+        mine = np.flatnonzero(chosen == replica)
+        if len(mine):
+            part = workload.take(mine)
+            tokens = float(part.prompt_tokens.sum())
+            curve = reuse_curve(part, block_tokens, as_engine=as_engine)
+            hits = curve.token_hit_fraction(capacity_blocks) * tokens
+            hit += hits
+            prefilled[replica] = tokens - hits
+    return RoutedReuse(
+        routing=routing,
+        replicas=replicas,
+        token_hit_fraction=hit / float(workload.prompt_tokens.sum()),
+        largest_share=max(prefilled) / sum(prefilled),
+    )
+
+
+def _routes(workload: Workload, block_tokens: int, replicas: int, routing: str) -> IntArray:
+    requests = len(workload)
+    if routing == "round-robin":
+        return np.arange(requests) % replicas
+    content = workload.content
+    runs = content.block_runs(block_tokens, partial=True) if content is not None else None
+    given = [0] * replicas
+    held: list[set[int]] = [set() for _ in range(replicas)]
+    routes = np.empty(requests, dtype=np.int64)
+    for request, tokens in enumerate(workload.prompt_tokens.tolist()):
+        route = given.index(min(given))
+        if routing == "prefix" and runs is not None:
+            ids = runs.ids_of(request)
+            matched = [_matched(ids, blocks) for blocks in held]
+            if max(matched) > PREFIX_SHARE * len(ids):
+                route = matched.index(max(matched))
+            held[route].update(ids)
+        given[route] += tokens
+        routes[request] = route
+    return routes
+
+
+def _matched(ids: list[int], held: set[int]) -> int:
+    """Blocks of a prompt that are held; chained identities, so the held ones come first."""
+    return next((index for index, block in enumerate(ids) if block not in held), len(ids))
