@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -256,11 +256,11 @@ class Predictor:
             raise ValueError("no model was given")
         depth = layers or self._model.num_layers
         if depth not in self._steps:
-            host = self._host or HostTime()
-            if self.on_gpu:
-                host = replace(host, graph_sizes=())
             self._steps[depth] = StepModel(
-                cut_layers(self._model, depth), self.profile, host=host, kernel_family=FAMILY
+                cut_layers(self._model, depth),
+                self.profile,
+                host=self._host or HostTime(),
+                kernel_family=FAMILY,
             )
         return self._steps[depth]
 

@@ -7,8 +7,7 @@ step by step and request by request, is then compared with what the simulator sa
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,9 @@ from capacity.kv_cache.content import Content
 from capacity.metrics import RequestRecord, RequestTable, summarize
 from capacity.schedulers import SchedulerLimits, make_policy
 from capacity.schedulers import Sequence as Request
-from capacity.simulator import Engine, SimulationResult, simulate_engine
-from capacity.step import PS_PER_S, DecodePiece, StepShape, StepTimes
+from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator.shapes import sum_rows
+from capacity.step import PS_PER_S, AffineStepTimes, StepShape, StepTimes
 from capacity.workload import Workload
 
 BLOCK_TOKENS = 16
@@ -42,13 +42,14 @@ class ServedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRun:
-    """What the real engine did with a workload. `arrivals_s`: when requests were really taken in."""
+    """What the real engine did with a workload."""
 
     workload: Workload
     limits: SchedulerLimits
     num_blocks: int
     records: RequestTable
     steps: tuple[ServedStep, ...]
+    taken_at_step: tuple[int, ...]  # before which decision each request was taken in
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -86,7 +87,6 @@ def serve(model: Any, workload: Workload, limits: SchedulerLimits, *, seed: int 
         in_flight_tokens=limits.max_num_batched_tokens,
     )
     policy = make_policy(POLICY, limits, pool)
-    shapes = _Shapes(model.model.window_tokens)
     count = len(workload)
     tokens: list[list[int]] = [
         rng.integers(0, model.model.vocab_size, int(n)).tolist() for n in workload.prompt_tokens
@@ -95,12 +95,14 @@ def serve(model: Any, workload: Workload, limits: SchedulerLimits, *, seed: int 
     first_token: list[float | None] = [None] * count
     finish: list[float | None] = [None] * count
     steps: list[ServedStep] = []
+    taken_at_step: list[int] = []
     start = time.perf_counter()
     sent = finished = 0
     while finished < count:
         now_s = time.perf_counter() - start
         while sent < count and workload.arrival_s[sent] <= now_s:
             policy.add(_request(workload, sent, pool))
+            taken_at_step.append(len(steps))
             sent += 1
         # decide
         step = policy.schedule(int(now_s * PS_PER_S)) if policy.unfinished else None
@@ -124,7 +126,7 @@ def serve(model: Any, workload: Workload, limits: SchedulerLimits, *, seed: int 
                 for row in ordered
             ]
         )
-        shape = shapes.of(step)
+        shape = sum_rows(step.rows, model.model.window_tokens)
         chosen = iter(model.next_tokens(inputs))
         # account
         end_s = time.perf_counter() - start
@@ -152,7 +154,12 @@ def serve(model: Any, workload: Workload, limits: SchedulerLimits, *, seed: int 
         for i in range(count)
     )
     return ServedRun(
-        workload=workload, limits=limits, num_blocks=model.num_blocks, records=records, steps=tuple(steps)
+        workload=workload,
+        limits=limits,
+        num_blocks=model.num_blocks,
+        records=records,
+        steps=tuple(steps),
+        taken_at_step=tuple(taken_at_step),
     )
 
 
@@ -169,33 +176,7 @@ def _request(workload: Workload, index: int, pool: BlockPool) -> Request:
     )
 
 
-class _Shapes:
-    """The simulator's own way from a scheduled step to its shape."""
-
-    def __init__(self, window_tokens: int | None) -> None:
-        self.window_tokens = window_tokens
-
-    def of(self, step: Any) -> StepShape:
-        return Engine.shape(self, step)  # type: ignore[arg-type]
-
-
 # comparison
-
-
-class RecordedStepTimes:
-    """The durations of a real run, in order: a simulator that is given them must take the very same steps."""
-
-    def __init__(self, steps: Sequence[ServedStep]) -> None:
-        self._durations = [max(1, round(step.seconds * PS_PER_S)) for step in steps]
-        self._next = 0
-
-    def step_ps(self, shape: StepShape) -> int:  # noqa: ARG002
-        duration = self._durations[min(self._next, len(self._durations) - 1)]
-        self._next += 1
-        return duration
-
-    def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
-        return None
 
 
 def simulate(run: ServedRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None) -> SimulationResult:
@@ -209,13 +190,14 @@ def simulate(run: ServedRun, step_times: StepTimes, *, window_tokens: int | None
         limits=run.limits,
         enable_prefix_caching=False,
         window_tokens=window_tokens,
+        mode="jump" if observer is None else "step",
         observer=observer,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleMatch:
-    """How far the simulator's schedule follows the real one when it is given the real durations."""
+    """How far the simulator's schedule follows the real one."""
 
     steps: int
     equal_steps: int  # from the first on, until they part
@@ -227,36 +209,22 @@ class ScheduleMatch:
 
 
 def match_schedule(run: ServedRun, *, window_tokens: int | None = None) -> ScheduleMatch:
-    """Replay the real durations in the simulator: rows must be equal step for step.
+    """Replay the run in the simulator, step for step, on a clock that counts decisions.
 
-    The real loop looks at the clock between steps too (accounting, scheduling), so an arrival that falls into such a
-    gap of some microseconds may be seen one step earlier: then the schedules part there, and the reason says so.
+    Every step takes one unit there, and a request arrives at the decision before which the real loop took it in: so
+    nothing depends on when the real clock was read, and rows must be equal without tolerance.
     """
     simulated: list[tuple[tuple[int, int, int], ...]] = []
 
     def observe(step: Any, engine: Any) -> None:  # noqa: ARG001
         simulated.append(tuple((row.sequence.index, row.tokens, row.computed) for row in step.rows))
 
-    simulate(run, _GappedStepTimes(run), window_tokens=window_tokens, observer=observe)
+    counted = replace(run, workload=replace(run.workload, arrival_s=np.array(run.taken_at_step, dtype=float)))
+    simulate(counted, AffineStepTimes(1.0, 0.0), window_tokens=window_tokens, observer=observe)
     for position, real in enumerate(run.steps):
         if position >= len(simulated) or simulated[position] != real.rows:
-            return ScheduleMatch(
-                steps=len(run.steps), equal_steps=position, reason=f"step {position} differs: an arrival at its edge"
-            )
+            return ScheduleMatch(steps=len(run.steps), equal_steps=position, reason=f"step {position} differs")
     return ScheduleMatch(steps=len(run.steps), equal_steps=len(run.steps), reason=None)
-
-
-class _GappedStepTimes(RecordedStepTimes):
-    """Durations from one decision to the next while the engine was busy, so that both clocks stay together."""
-
-    def __init__(self, run: ServedRun) -> None:
-        super().__init__(run.steps)
-        arrivals = run.workload.arrival_s
-        for position in range(len(run.steps) - 1):
-            step, following = run.steps[position], run.steps[position + 1]
-            idle = bool(((arrivals > step.end_s) & (arrivals <= following.start_s)).any())
-            if not idle or step.shape.num_tokens == 0 or following.start_s - step.end_s < 1e-4:
-                self._durations[position] = max(1, round((following.start_s - step.start_s) * PS_PER_S))
 
 
 def step_errors(run: ServedRun, step_times: Any) -> list[tuple[float, float]]:

@@ -62,6 +62,7 @@ class Transformer:
         self.dtype = _DTYPES[model.dtype]
         self.block_size = block_size
         self.num_blocks = num_blocks
+        self.allocated_blocks = num_blocks + (device != "cpu")  # one more, for the padding rows of graphs
         self._generator = torch.Generator(device=device).manual_seed(seed)
         longest = min(model.max_position_embeddings, num_blocks * block_size)
         self.embedding = self._random(model.vocab_size, model.hidden_size, scale=1.0)
@@ -117,6 +118,10 @@ class Transformer:
     @property
     def cache_tensors(self) -> list[Any]:
         return [cache for layer in self.layers for cache in layer.mixer.caches]
+
+    @property
+    def cache_slots(self) -> int:
+        return self.allocated_blocks * self.block_size
 
     def fill_caches(self) -> None:
         """Random keys and values everywhere, for decode steps that nobody prefilled."""
@@ -198,7 +203,7 @@ class GroupedMixer:
         self.widths = (width, kv_width, kv_width)
         self.qkv = owner._random(sum(self.widths), hidden, scale=hidden**-0.5)
         self.output = owner._random(hidden, width, scale=width**-0.5)
-        shape = (owner.num_blocks, owner.block_size, spec.num_kv_heads, d)
+        shape = (owner.allocated_blocks, owner.block_size, spec.num_kv_heads, d)
         self.caches = [torch.zeros(shape, device=owner.device, dtype=owner.dtype) for _ in range(2)]
 
     @property
@@ -270,7 +275,7 @@ class LatentMixer:
         width = spec.qk_nope_head_dim + spec.v_head_dim
         self.kv_b = owner._random(heads * width, latent, scale=latent**-0.5)
         self.output = owner._random(hidden, heads * spec.v_head_dim, scale=(heads * spec.v_head_dim) ** -0.5)
-        shape = (owner.num_blocks, owner.block_size, 1, latent + spec.qk_rope_head_dim)
+        shape = (owner.allocated_blocks, owner.block_size, 1, latent + spec.qk_rope_head_dim)
         self.caches = [torch.zeros(shape, device=owner.device, dtype=owner.dtype)]
 
     @property
@@ -379,24 +384,30 @@ class ExpertMlp:
 
 
 class DecodeGraph:
-    """A decode step of one batch size as a CUDA graph: static inputs are overwritten, then replayed."""
+    """A decode step of one batch size as a CUDA graph: static inputs are overwritten, then replayed.
+
+    Smaller batches are padded with rows that write to a block of nobody's.
+    """
 
     def __init__(self, model: Transformer, *, batch: int, max_context: int) -> None:
         self.model = model
+        self.batch = batch
         blocks = -(-max_context // model.block_size)
-        zeros = {"device": model.device, "dtype": torch.int64}
+        like: dict[str, Any] = {"device": model.device, "dtype": torch.int64}
+        scratch = model.num_blocks * model.block_size
         self.step = Inputs(
-            tokens=torch.zeros(batch, **zeros),
-            positions=torch.zeros(batch, **zeros),
-            slots=torch.arange(batch, **zeros),
+            tokens=torch.zeros(batch, **like),
+            positions=torch.zeros(batch, **like),
+            slots=torch.full((batch,), scratch, **like),
             decode_rows=batch,
-            tables=torch.zeros(batch, blocks, **zeros),
-            contexts=torch.ones(batch, **zeros),
+            tables=torch.full((batch, blocks), model.num_blocks, **like),
+            contexts=torch.ones(batch, **like),
             contexts_cpu=None,
             max_context=max_context,
             prefills=(),
-            sampled=torch.arange(batch, **zeros),
+            sampled=torch.arange(batch, **like),
         )
+        self._idle = {name: getattr(self.step, name).clone() for name in ("tokens", "positions", "slots", "contexts")}
         stream = torch.cuda.Stream(model.device)
         stream.wait_stream(torch.cuda.current_stream(model.device))
         with torch.cuda.stream(stream):
@@ -407,14 +418,30 @@ class DecodeGraph:
         with torch.cuda.graph(self.graph):
             self.chosen = model.logits(self.step).argmax(dim=-1)
 
-    def load(self, step: Inputs) -> None:
-        """Overwrite the static inputs with those of a decode step of this batch size."""
-        for name in ("tokens", "positions", "slots", "contexts"):
-            getattr(self.step, name).copy_(getattr(step, name))
-        self.step.tables[:, : step.tables.shape[1]].copy_(step.tables)
+    def next_tokens(self, step: Inputs) -> list[int]:
+        rows = step.decode_rows
+        for name, idle in self._idle.items():
+            static = getattr(self.step, name)
+            static[:rows].copy_(getattr(step, name))
+            static[rows:].copy_(idle[rows:])
+        self.step.tables[:rows, : step.tables.shape[1]].copy_(step.tables)
+        self.graph.replay()
+        chosen: list[int] = self.chosen[:rows].tolist()
+        return chosen
+
+
+class GraphedTransformer:
+    """A Transformer whose pure decode steps replay graphs of the next larger batch size, as engines do."""
+
+    def __init__(self, model: Transformer, *, sizes: Sequence[int], max_context: int) -> None:
+        self.model = model.model
+        self.device, self.num_blocks = model.device, model.num_blocks
+        self.inputs = model.inputs
+        self._eager = model
+        self._graphs = [DecodeGraph(model, batch=size, max_context=max_context) for size in sorted(sizes, reverse=True)]
 
     def next_tokens(self, step: Inputs) -> list[int]:
-        self.load(step)
-        self.graph.replay()
-        chosen: list[int] = self.chosen.tolist()
-        return chosen
+        fitting = [graph for graph in self._graphs if graph.batch >= step.decode_rows]
+        if step.prefills or not fitting:
+            return self._eager.next_tokens(step)
+        return fitting[-1].next_tokens(step)

@@ -1,0 +1,609 @@
+"""`capacity validate`: measure this device, say how wrong the step model was, calibrate it, and say how wrong it is then."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from capacity.hardware import HardwareProfile, dump_profile, parse_profile
+from capacity.model import ModelSpec
+from capacity.schedulers import SchedulerLimits
+from capacity.step import decode_shape, prefill_shape
+from capacity.step_model import HostTime
+from capacity_validate.campaigns import (
+    Campaign,
+    DevicePlan,
+    ServingStage,
+    TransformerStage,
+    load_campaign,
+    ordered_cases,
+)
+from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, read_measurements, split
+from capacity_validate.devices import DeviceFacts, find_device, match_profile, require_torch, throttle_reasons_now
+from capacity_validate.findings import Finding
+from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families, fit_host_time
+from capacity_validate.predictions import FAMILY, Predictor, calibrates, target_of
+from capacity_validate.report_data import (
+    CaseRow,
+    Role,
+    ServingComparison,
+    ValidationReport,
+    class_errors,
+    median_error,
+    not_timed,
+)
+from capacity_validate.runner import Progress, RunOutcome
+
+TOLERANCE_TTFT = 0.25
+TOLERANCE_TPOT = 0.15
+TOLERANCE_TPOT_CPU = 0.25  # a shared machine's noise
+KERNEL_SHARE = 0.6  # of the budget; the rest is for serving, speculation and memory
+MEMORY_SHARE = 0.6  # of what is free, for the model's weights
+DEFAULT_OUT = "capacity-validation"
+MEASUREMENTS = "measurements.jsonl"
+NOISY = 0.5
+
+
+def validate(
+    device: str = "auto",
+    campaign: str = "quick",
+    *,
+    budget_s: float | None = None,
+    out: str | Path = DEFAULT_OUT,
+    gpu: str | None = None,
+    profiles: Sequence[str] = (),
+    tolerance_ttft: float = TOLERANCE_TTFT,
+    tolerance_tpot: float | None = None,
+    threads: int = 1,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ValidationReport:
+    """Run a campaign on a device and judge the step model by it.
+
+    Writes `out`/measurements.jsonl as it goes (a second run continues it), then report.json, report.html and the
+    calibrated profile. `gpu` names the profile where the card's name does not; `budget_s` overrides the campaign's.
+    Raises InvalidInput in one line where there is no such device, driver, torch or profile.
+    """
+    started = time.monotonic()
+    facts = find_device(device, threads=threads)
+    chosen = load_campaign(campaign)
+    run = _Run(
+        torch=require_torch(),
+        facts=facts,
+        campaign=chosen,
+        folder=Path(out),
+        deadline=started + (budget_s or chosen.budget_s),
+        seed=seed,
+        progress=progress,
+    )
+    run.open(gpu=gpu, profiles=tuple(profiles))
+    run.measure()
+    tpot = tolerance_tpot or (TOLERANCE_TPOT_CPU if facts.kind == "cpu" else TOLERANCE_TPOT)
+    report = run.report(tolerance_ttft=tolerance_ttft, tolerance_tpot=tpot, started=started)
+    run.write(report)
+    return report
+
+
+@dataclass(slots=True)
+class _Run:
+    """State of one run, stage after stage; each stage leaves what it found here."""
+
+    torch: Any
+    facts: DeviceFacts
+    campaign: Campaign
+    folder: Path
+    deadline: float
+    seed: int
+    progress: Progress | None
+    profile: HardwareProfile = field(init=False)
+    log: MeasurementLog = field(init=False)
+    model_spec: ModelSpec | None = None
+    model: Any = None
+    outcome: RunOutcome | None = None
+    findings: list[Finding] = field(default_factory=list)
+    served: list[Any] = field(default_factory=list)
+    speculation: list[dict[str, Any]] = field(default_factory=list)
+    memory: dict[str, float] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    interrupted: bool = False
+    extra_depth: int | None = None
+
+    @property
+    def plan(self) -> DevicePlan:
+        return self.campaign.plan(self.facts.kind)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.facts.kind == "cuda"
+
+    @property
+    def generator(self) -> Any:
+        return self.torch.Generator(device=self.facts.torch_name).manual_seed(self.seed)
+
+    # open
+
+    def open(self, *, gpu: str | None, profiles: tuple[str, ...]) -> None:
+        """Profile and measurement file. A continued file keeps the roofs that it was begun with."""
+        self.remarks += self.facts.remarks
+        path = self.folder / MEASUREMENTS
+        if self.on_gpu:
+            self.profile, remarks = match_profile(self.facts, gpu=gpu, directories=profiles)
+            self.remarks += remarks
+        else:
+            self.torch.set_num_threads(self.facts.compute_units)
+            self.profile = self._cpu_profile(path)
+        header: dict[str, Any] = {"environment": self.environment(), "profile": self.profile.name}
+        if not self.on_gpu:
+            header["profile_toml"] = dump_profile(self.profile)
+        self.log = MeasurementLog(path, header)
+        if self.log.done:
+            self.remarks.append(f"continued {path}: {len(self.log.done)} cases were there")
+
+    def _cpu_profile(self, path: Path) -> HardwareProfile:
+        if path.exists() and path.stat().st_size:
+            found = read_measurements(path)
+            if found.profile_toml is not None:
+                return parse_profile(found.profile_toml, origin=path)
+        from capacity_validate.cpu_profile import measure_cpu_profile
+
+        return measure_cpu_profile(self.torch, self.facts)
+
+    def environment(self) -> dict[str, Any]:
+        """What was measured on; no host name."""
+        import platform
+
+        return {
+            "device": self.facts.name,
+            "kind": self.facts.kind,
+            "date": datetime.now(tz=UTC).isoformat(timespec="seconds"),
+            "torch": self.facts.torch_version,
+            "python": platform.python_version(),
+            "facts": self.facts.as_json(),
+        }
+
+    # measure
+
+    def measure(self) -> None:
+        """All stages, as far as the budget goes; Ctrl-C ends them and the report is of what there is."""
+        try:
+            if self.plan.techniques:
+                self._techniques()
+            self._kernels_and_steps()
+            if self.outcome is not None and self.outcome.interrupted:
+                raise KeyboardInterrupt
+            if self.model is not None:
+                self._memory()
+                self._serving()
+                self._speculation()
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.remarks.append("interrupted: this report is of what had been measured by then")
+        reasons = throttle_reasons_now(self.facts)
+        if reasons:
+            self.remarks.append(f"the clocks were held down at the end by: {', '.join(reasons)}")
+
+    def _time_left_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def _techniques(self) -> None:
+        from capacity_validate.quantizers import quantizer_findings
+        from capacity_validate.techniques import technique_findings
+
+        self._say("techniques")
+        self.findings += quantizer_findings()
+        self.findings += technique_findings()
+
+    def _say(self, stage: str) -> None:
+        if self.progress is not None:
+            self.progress(0, 0, stage)
+
+    def _kernels_and_steps(self) -> None:
+        from capacity_validate.kernels import Bench
+        from capacity_validate.runner import CaseRunner
+        from capacity_validate.timing import stopwatch_for
+
+        cases = ordered_cases(self.plan)
+        steps = self._load_model()
+        bench = Bench(
+            self.torch,
+            self.facts.torch_name,
+            self.facts.cache_bytes,
+            self.generator,
+            0.25 * self.facts.memory_free_bytes,
+        )
+        runner = CaseRunner(
+            bench=bench,
+            stopwatch=stopwatch_for(self.torch, self.facts.torch_name),
+            log=self.log,
+            case_s=self.plan.case_s,
+            own_calls=self._step_call,
+        )
+        share = KERNEL_SHARE if self.plan.serving else 0.9
+        deadline = time.monotonic() + share * self._time_left_s()
+        self.outcome = runner.run(
+            _interleaved(cases, steps), passes=self.plan.passes, deadline=deadline, progress=self.progress
+        )
+        self._extra_depth(runner)
+
+    def _load_model(self) -> list[Case]:
+        """Build the transformer, its layers cut to fit, and give its cases."""
+        stage = self.plan.transformer
+        if stage is None:
+            return []
+        from capacity_validate.model_cases import blocks_needed, step_cases
+        from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
+        from capacity_validate.transformer import Transformer
+
+        whole = find_model(stage.model)
+        layers = layers_that_fit(whole, MEMORY_SHARE * self.facts.memory_free_bytes)
+        layers = min(layers, stage.max_layers or layers)
+        if layers < 1:
+            self.remarks.append(f"{whole.name} does not fit at all: no whole model was run")
+            return []
+        if layers < whole.num_layers:
+            self.remarks.append(f"{whole.name} was cut to {layers} of {whole.num_layers} layers")
+            self.extra_depth = max(1, layers // 2)
+        self.model_spec = whole
+        self.model = Transformer(
+            cut_layers(whole, layers), device=self.facts.torch_name, num_blocks=blocks_needed(stage), seed=self.seed
+        )
+        self.model.fill_caches()
+        return step_cases(stage, self.model.model)
+
+    def _step_call(self, case: Case) -> Any:
+        if not case.operator.startswith("model ") or self.model is None:
+            return None
+        from capacity_validate.kernels import Prepared
+        from capacity_validate.model_cases import StepRunner
+
+        runner = StepRunner(self.model, self.torch.Generator().manual_seed(self.seed))
+        return Prepared(calls=[runner.call(case)], check=None, tolerance=0.0, flops=0.0, bytes=0.0)
+
+    def _extra_depth(self, runner: Any) -> None:
+        """Where layers were cut: the same steps at half the depth, to extrapolate to all layers."""
+        stage = self.plan.transformer
+        if self.extra_depth is None or stage is None or self.model is None:
+            return
+        from capacity_validate.model_cases import step_cases
+        from capacity_validate.small_models import cut_layers
+
+        whole = self.model.layers
+        few = cut_layers(self.model.model, self.extra_depth)
+        points = TransformerStage(model=stage.model, prefill=stage.prefill[-1:], decode=stage.decode[-1:])
+        self.model.layers = whole[: self.extra_depth]
+        try:
+            runner.run(step_cases(points, few), passes=1, deadline=self.deadline, progress=self.progress)
+        finally:
+            self.model.layers = whole
+
+    def _memory(self) -> None:
+        from capacity_validate.memory_check import (
+            exact_findings,
+            gpu_memory,
+            peak_activation_bytes,
+            predicted_activation_bytes,
+        )
+
+        if not self.plan.memory:
+            return
+        self._say("memory")
+        self.findings += exact_findings(self.model)
+        tokens = max(self.plan.transformer.prefill) if self.plan.transformer else 0
+        if tokens:
+            self.memory["prefill_tokens"] = float(tokens)
+            self.memory["activation_peak_bytes"] = peak_activation_bytes(self.torch, self.model, tokens)
+            self.memory["activation_model_bytes"] = predicted_activation_bytes(self.model, tokens)
+        if self.on_gpu:
+            self.memory |= gpu_memory(
+                self.torch, self.facts.torch_name, free_before_bytes=self.facts.memory_free_bytes
+            )
+
+    def _serving(self) -> None:
+        stage = self.plan.serving
+        if stage is None or self.model_spec is None:
+            return
+        fits, _ = self._fits()
+        calibrated = self._predictor(calibrated_profile(self.profile, fits, family=FAMILY), calibrated=True)
+        steps = calibrated.step_model(self.model.model.num_layers)
+        rate = _rate_per_s(stage, steps)
+        for repeat in range(stage.repeats):
+            if stage.requests / rate > self._time_left_s():
+                self.remarks.append("the budget left no time for a serving run" if not repeat else "fewer serving runs")
+                return
+            self._say(f"serving run {repeat + 1} of {stage.repeats}")
+            self.served.append((rate, self._serve(stage, rate, seed=self.seed + repeat)))
+
+    def _serve(self, stage: ServingStage, rate: float, *, seed: int) -> Any:
+        from capacity_validate.serving import poisson_workload, serve
+
+        workload = poisson_workload(
+            requests=stage.requests,
+            rate_per_s=rate,
+            prompt_tokens=stage.prompt_tokens,
+            output_tokens=stage.output_tokens,
+            seed=seed,
+        )
+        limits = SchedulerLimits(
+            max_num_seqs=stage.max_num_seqs, max_num_batched_tokens=stage.max_num_batched_tokens
+        )
+        return serve(self._engine_model(stage), workload, limits, seed=seed)
+
+    def _engine_model(self, stage: ServingStage) -> Any:
+        """The transformer, with graphs of decode batches on a GPU."""
+        if not self.on_gpu:
+            return self.model
+        from capacity.step_model import graph_sizes
+        from capacity_validate.transformer import GraphedTransformer
+
+        longest = stage.prompt_tokens[1] + stage.output_tokens[1]
+        return GraphedTransformer(self.model, sizes=graph_sizes(stage.max_num_seqs), max_context=longest)
+
+    def _speculation(self) -> None:
+        stage = self.plan.speculation
+        if stage is None or self._time_left_s() < 2:
+            return
+        from capacity_validate.small_models import cut_layers
+        from capacity_validate.speculation import distribution_findings, predicted_speedup, run_models
+        from capacity_validate.transformer import Transformer
+
+        self._say("speculative decoding")
+        shallow = cut_layers(self.model.model, max(1, self.model.model.num_layers // 6))
+        draft = Transformer(shallow, device=self.facts.torch_name, num_blocks=self.model.num_blocks, seed=self.seed)
+        fits, _ = self._fits()
+        predictor = self._predictor(calibrated_profile(self.profile, fits, family=FAMILY), calibrated=True)
+        for k in stage.draft_tokens:
+            for agreement in stage.agreements:
+                self.findings += distribution_findings(
+                    agreement=agreement, draft_tokens=k, samples=stage.distribution_samples, seed=self.seed
+                )
+                run = run_models(
+                    self.model, draft, agreement=agreement, draft_tokens=k, output_tokens=stage.output_tokens
+                )
+                predicted = predicted_speedup(
+                    run,
+                    target_s=predictor.step_model(self.model.model.num_layers).step_seconds,
+                    draft_s=predictor.step_model(shallow.num_layers).step_seconds,
+                    context=stage.output_tokens // 2,
+                )
+                self.findings.append(_length_finding(run))
+                self.speculation.append(_speculation_row(run, predicted))
+
+    # judge
+
+    def _fits(self, *, final: bool = False) -> tuple[list[FamilyFit], list[Refused]]:
+        source = f"capacity validate, campaign {self.campaign.name}, on {self.facts.name}"
+        return fit_families(
+            list(self.log.done.values()), self.profile, source=source, on_gpu=self.on_gpu, final=final
+        )
+
+    def _step_cases(self) -> list[MeasuredCase]:
+        return [m for m in self.log.done.values() if m.case.operator.startswith("model ") and m.status == "ok"]
+
+    def _predictor(self, profile: HardwareProfile, *, calibrated: bool) -> Predictor:
+        """With the loop's host time, fitted to one half of the steps, where `calibrated`."""
+        plain = Predictor(profile, on_gpu=self.on_gpu, model=self.model_spec)
+        if not calibrated or self.model_spec is None or self.model is None:
+            return plain
+        return Predictor(profile, on_gpu=self.on_gpu, model=self.model_spec, host=self._host(plain))
+
+    def _host(self, plain: Predictor) -> HostTime:
+        """Fitted to the fitting half of the steps at full depth, with the model's own layers."""
+        depth = self.model.model.num_layers
+        fitted, _ = split([m for m in self._step_cases() if m.case["layers"] == depth])
+        return fit_host_time(fitted, plain.step_model(depth), window_tokens=self.model.model.window_tokens)
+
+    def report(self, *, tolerance_ttft: float, tolerance_tpot: float, started: float) -> ValidationReport:
+        """Predictions before and after calibration, by the half of the cases that the fit did not see."""
+        fits, refused = self._fits()
+        before = self._predictor(self.profile, calibrated=False)
+        after = self._predictor(calibrated_profile(self.profile, fits, family=FAMILY), calibrated=True)
+        rows = self._rows(before, after, fits)
+        steps = self._step_cases()
+        host = after.step_model(self.model.model.num_layers).host if steps and self.model is not None else None
+        spreads = sorted(row.spread for row in rows)
+        if spreads and spreads[len(spreads) // 2] > NOISY:
+            self.remarks.append(f"noisy: half of the cases scatter by more than {spreads[len(spreads) // 2]:.0%}")
+        return ValidationReport(
+            environment=self.environment(),
+            campaign=self.campaign.name,
+            profile=self.profile.name,
+            roofs={"hbm_bytes_per_s": self.profile.hbm_bytes_per_s, **self.profile.dense_flops_per_s},
+            seconds=time.monotonic() - started,
+            cases=tuple(rows),
+            not_timed=not_timed(self.log.done.values()),
+            left_out=self.outcome.left_out if self.outcome else (),
+            classes=class_errors(rows),
+            constants=tuple(_constants(fit) for fit in fits),
+            refused=tuple(_refusal(entry) for entry in refused),
+            host=None if host is None else {"step_s": host.step_s, "per_sequence_s": host.per_sequence_s},
+            findings=tuple(self.findings),
+            serving=tuple(self._compared(rate, run, before, after) for rate, run in self.served),
+            speculation=tuple(self.speculation),
+            memory=self.memory,
+            extrapolation=self._extrapolation(after),
+            tolerance_ttft=tolerance_ttft,
+            tolerance_tpot=tolerance_tpot,
+            ttft_error=median_error(rows, "model prefill"),
+            tpot_error=median_error(rows, "model decode"),
+            interrupted=self.interrupted,
+            remarks=tuple(self.remarks),
+        )
+
+    def _rows(self, before: Predictor, after: Predictor, fits: Sequence[FamilyFit]) -> list[CaseRow]:
+        roles = self._roles(fits)
+        return [
+            CaseRow(
+                id=m.case.id,
+                family=m.case.family,
+                role=roles.get(m.case.id, "shown"),
+                measured_s=m.seconds,
+                spread=m.timing.spread if m.timing else 0.0,
+                repetitions=m.timing.repetitions if m.timing else 0,
+                before_s=self._predicted(before, m.case),
+                after_s=self._predicted(after, m.case) if roles.get(m.case.id, "shown") != "shown" else None,
+                flops=m.flops,
+                bytes=m.bytes,
+                reference_error=m.reference_error,
+                extra_bytes=m.extra_bytes,
+            )
+            for m in self.log.done.values()
+            if m.status == "ok"
+        ]
+
+    def _predicted(self, predictor: Predictor, case: Case) -> float | None:
+        if case.operator.startswith("model ") and self.model_spec is None:
+            return None
+        return predictor.seconds(case)
+
+    def _roles(self, fits: Sequence[FamilyFit]) -> dict[str, Role]:
+        """Which half each case belongs to, as the fits took them."""
+        targets = {fit.target for fit in fits}
+        groups: dict[Any, list[MeasuredCase]] = {}
+        for m in self.log.done.values():
+            target = target_of(m.case, on_gpu=self.on_gpu)
+            if m.status == "ok" and target in targets and calibrates(m.case, on_gpu=self.on_gpu):
+                groups.setdefault(target, []).append(m)
+        depth = self.model.model.num_layers if self.model is not None else 0
+        groups["steps"] = [m for m in self._step_cases() if m.case["layers"] == depth]
+        roles: dict[str, Role] = {}
+        for members in groups.values():
+            fitted, held_out = split(members)
+            roles |= {m.case.id: "fitted" for m in fitted}
+            roles |= {m.case.id: "held out" for m in held_out}
+        return roles
+
+    def _compared(self, rate: float, run: Any, before: Predictor, after: Predictor) -> ServingComparison:
+        from capacity_validate.serving import match_schedule, simulate, step_errors
+
+        depth, window = self.model.model.num_layers, self.model.model.window_tokens
+        simulated = simulate(run, after.step_model(depth), window_tokens=window).summary.to_dict()
+        uncalibrated = simulate(run, before.step_model(depth), window_tokens=window).summary.to_dict()
+        errors = [abs(p / m - 1) for p, m in step_errors(run, after.step_model(depth))]
+        match = match_schedule(run, window_tokens=window)
+        measured = run.summary
+        return ServingComparison(
+            requests=len(run.workload),
+            rate_per_s=rate,
+            steps=match.steps,
+            equal_steps=match.equal_steps,
+            step_error_median=statistics.median(errors),
+            measured_ttft_s=measured["mean_ttft_ms"] / 1e3,
+            measured_tpot_s=measured["mean_tpot_ms"] / 1e3,
+            simulated_ttft_s=simulated["mean_ttft_ms"] / 1e3,
+            simulated_tpot_s=simulated["mean_tpot_ms"] / 1e3,
+            uncalibrated_ttft_s=uncalibrated["mean_ttft_ms"] / 1e3,
+            uncalibrated_tpot_s=uncalibrated["mean_tpot_ms"] / 1e3,
+            busy_fraction=run.busy_s / measured["duration"],
+        )
+
+    def _extrapolation(self, after: Predictor) -> dict[str, float] | None:
+        """A decode step of the whole model: from two depths measured, against the step model."""
+        from capacity_validate.small_models import extrapolated_s
+
+        if self.extra_depth is None or self.model is None or self.model_spec is None:
+            return None
+        by_id = {m.case.id: m for m in self._step_cases()}
+        for few in [m for m in self._step_cases() if m.case["layers"] == self.extra_depth]:
+            sizes = {**dict(few.case.sizes), "layers": self.model.model.num_layers}
+            more = by_id.get(Case(
+                operator=few.case.operator, kernel=few.case.kernel, sizes=tuple(sorted(sizes.items()))
+            ).id)  # fmt: skip
+            if more is None or few.case.operator != "model decode":
+                continue
+            shape = decode_shape(few.case["batch"], few.case["context"], window_tokens=self.model_spec.window_tokens)
+            return {
+                "layers": float(self.model_spec.num_layers),
+                "measured_s": extrapolated_s(
+                    few=self.extra_depth, few_s=few.seconds, more=self.model.model.num_layers, more_s=more.seconds,
+                    layers=self.model_spec.num_layers,
+                ),
+                "predicted_s": after.step_model().step_seconds(shape),
+            }  # fmt: skip
+        return None
+
+    def write(self, report: ValidationReport) -> None:
+        """report.json, report.html, and the calibrated profile where anything could be fitted."""
+        from capacity_validate.html_report import write_html
+
+        report.write_json(self.folder / "report.json")
+        write_html(report, self.folder / "report.html")
+        fits, _ = self._fits(final=True)
+        if fits:
+            name = f"{self.profile.name.partition('@')[0]}@mine"
+            fitted = calibrated_profile(self.profile, fits, family=FAMILY, name=name)
+            (self.folder / f"{name}.toml").write_text(dump_profile(fitted), encoding="utf-8")
+
+
+def _interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:
+    """Steps of the whole model among the kernels, so that both see the same minutes; the first half comes first."""
+    if not steps:
+        return cases
+    from capacity_validate.campaigns import spread_out
+
+    every = max(1, len(cases) // (2 * len(steps)))
+    mixed: list[Case] = []
+    waiting = spread_out(steps)
+    for position, case in enumerate(cases):
+        if position % every == 0 and waiting:
+            mixed.append(waiting.pop(0))
+        mixed.append(case)
+    return [*mixed, *waiting]
+
+
+def _rate_per_s(stage: ServingStage, steps: Any) -> float:
+    """`load_fraction` of what a full batch could serve, by the step model."""
+    prompt = sum(stage.prompt_tokens) // 2
+    output = sum(stage.output_tokens) / 2
+    seats = max(1, stage.max_num_seqs // 2)
+    decode_s = steps.step_seconds(decode_shape(seats, prompt + int(output / 2)))
+    per_request_s = steps.step_seconds(prefill_shape(1, prompt)) + output * decode_s / seats
+    return stage.load_fraction / per_request_s
+
+
+def _length_finding(run: Any) -> Finding:
+    """The accepted length of a real run: each draft is accepted with `agreement`, so lengths scatter as computed."""
+    a, k = run.agreement, run.draft_tokens
+    probabilities = [a**i * (1 - a) for i in range(k)] + [a**k]
+    mean = sum((i + 1) * p for i, p in enumerate(probabilities))
+    variance = sum((i + 1 - mean) ** 2 * p for i, p in enumerate(probabilities))
+    return Finding(
+        name=f"speculative decoding, k={k}, agreement {a:g}: accepted length",
+        value=abs(run.accepted_length - run.expected_length),
+        limit=5 * math.sqrt(variance / run.verifications) + 1.0 / run.verifications,
+        detail=f"{run.accepted_length:.3f} measured over {run.verifications} verifications, "
+        f"{run.expected_length:.3f} by (1-a^(k+1))/(1-a); limit 5 standard errors",
+    )
+
+
+def _speculation_row(run: Any, predicted: float) -> dict[str, Any]:
+    return {
+        "draft_tokens": run.draft_tokens,
+        "agreement": run.agreement,
+        "tokens": run.tokens,
+        "equal_tokens": run.equal_tokens,
+        "accepted_length": run.accepted_length,
+        "expected_length": run.expected_length,
+        "measured_speedup": run.speedup,
+        "predicted_speedup": predicted,
+    }
+
+
+def _constants(fit: FamilyFit) -> dict[str, Any]:
+    return {
+        "family": f"{fit.target.operator} {fit.target.key}".strip(),
+        "rows": fit.rows,
+        "moved": {name: list(pair) for name, pair in fit.moved.items()},
+        "held_out_before": fit.error_before.median,
+        "held_out_after": fit.error_after.median,
+        "held_out_after_p90": fit.error_after.p90,
+    }
+
+
+def _refusal(entry: Refused) -> dict[str, Any]:
+    return {"family": f"{entry.target.operator} {entry.target.key}".strip(), "rows": entry.rows, "reason": entry.reason}

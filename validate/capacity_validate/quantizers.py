@@ -1,0 +1,236 @@
+"""Quantizers written out, to hold formats to their own bounds: error against Δ/2, bytes against the memory model.
+
+Codes are packed as checkpoints pack them, so that `nbytes` of the parts is what the matrix occupies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from capacity.quantization import find_format
+from capacity_validate.findings import Finding
+
+# Quantiles of a normal distribution, normalised to [-1, 1]. Source: Dettmers et al., QLoRA (arXiv 2305.14314), appendix E.
+NF4_LEVELS = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A matrix as stored: its parts, what they stand for, and the largest error that its format allows."""
+
+    parts: tuple[Any, ...]
+    values: Any
+    bound: Any  # per element, broadcastable
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+
+def absmax(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
+    """Symmetric integers, one scale for the tensor, or for each `block` inputs of a row."""
+    grouped = _grouped(x, block)
+    top = 2 ** (bits - 1) - 1
+    scale = _largest(grouped) / top
+    codes = torch.clamp(torch.round(grouped / scale), -top, top)
+    return Quantized(
+        (codes.to(torch.int8), scale.to(torch.float32)),
+        (codes * scale).reshape(x.shape),
+        (scale / 2).expand_as(grouped).reshape(x.shape),
+    )
+
+
+def zero_point(x: Any, *, bits: int = 8, block: int | None = None) -> Quantized:
+    """Asymmetric integers with an integer zero point; rounding it may cut the range's ends by Δ/2 more."""
+    grouped = _grouped(x, block)
+    low = grouped.amin(dim=-1, keepdim=True).clamp_max(0.0)
+    high = grouped.amax(dim=-1, keepdim=True).clamp_min(0.0)
+    top = 2**bits - 1
+    scale = ((high - low) / top).clamp_min(1e-12)
+    zero = torch.clamp(torch.round(-low / scale), 0, top)
+    codes = torch.clamp(torch.round(grouped / scale) + zero, 0, top)
+    values = (codes - zero) * scale
+    inside = (grouped >= -zero * scale) & (grouped <= (top - zero) * scale)
+    bound = torch.where(inside, scale / 2, scale)
+    parts: tuple[Any, ...] = (codes.to(torch.uint8), scale.to(torch.float32), zero.to(torch.uint8))
+    return Quantized(parts, values.reshape(x.shape), bound.reshape(x.shape))
+
+
+def grouped_int4(x: Any, *, group: int = 128) -> Quantized:
+    """GPTQ's and AWQ's layout: two codes a byte, an FP16 scale and a 4-bit zero point for each `group` inputs."""
+    grouped = x.reshape(x.shape[0], -1, group)
+    low = grouped.amin(dim=-1, keepdim=True).clamp_max(0.0)
+    high = grouped.amax(dim=-1, keepdim=True).clamp_min(0.0)
+    scale = ((high - low) / 15).clamp_min(6.2e-5).half()
+    wide = scale.to(x.dtype)
+    zero = torch.clamp(torch.round(-low / wide), 0, 15)
+    codes = torch.clamp(torch.round(grouped / wide) + zero, 0, 15)
+    inside = (grouped >= -zero * wide) & (grouped <= (15 - zero) * wide)
+    bound = torch.where(inside, wide / 2, wide * 1.01)  # the scale itself is rounded to FP16
+    parts = (_packed(codes.reshape(x.shape)), scale.squeeze(-1), _packed(zero.squeeze(-1)))
+    return Quantized(parts, ((codes - zero) * wide).reshape(x.shape), bound.reshape(x.shape))
+
+
+def nf4(x: Any, *, block: int = 64) -> Quantized:
+    """NormalFloat 4: the nearest of 16 levels, with one FP32 scale for each `block` values (no double quantization)."""
+    levels = torch.tensor(NF4_LEVELS, dtype=x.dtype)
+    blocks = x.reshape(-1, block)
+    scale = _largest(blocks)
+    codes = torch.bucketize((blocks / scale).contiguous(), (levels[1:] + levels[:-1]) / 2)
+    widest = float((levels[1:] - levels[:-1]).max())
+    return Quantized(
+        (_packed(codes.reshape(x.shape)), scale.to(torch.float32)),
+        (levels[codes] * scale).reshape(x.shape),
+        (scale * widest / 2).expand_as(blocks).reshape(x.shape),
+    )
+
+
+def fp8(x: Any, *, kind: str = "e4m3") -> Quantized:
+    """FP8 with one scale for the tensor: half a unit in the last of 3 (E4M3) or 2 (E5M2) mantissa bits."""
+    dtype, top, mantissa, smallest = {
+        "e4m3": (torch.float8_e4m3fn, 448.0, 3, 2.0**-9),
+        "e5m2": (torch.float8_e5m2, 57344.0, 2, 2.0**-16),
+    }[kind]
+    scale = x.abs().max() / top
+    codes = (x / scale).to(dtype)
+    values = codes.to(x.dtype) * scale
+    bound = torch.maximum(x.abs() * 2.0 ** -(mantissa + 1), scale * smallest / 2)
+    return Quantized((codes, scale.to(torch.float32).reshape(1)), values, bound * (1 + 1e-5))
+
+
+def _grouped(x: Any, block: int | None) -> Any:
+    return x.reshape(1, -1) if block is None else x.reshape(-1, block)
+
+
+def _largest(x: Any) -> Any:
+    return x.abs().amax(dim=-1, keepdim=True).clamp_min(1e-12)
+
+
+def _packed(codes: Any) -> Any:
+    """Two 4-bit codes a byte."""
+    codes = codes.to(torch.uint8).reshape(codes.shape[0], -1)
+    if codes.shape[1] % 2:
+        codes = torch.nn.functional.pad(codes, (0, 1))
+    return codes[:, ::2] << 4 | codes[:, 1::2]
+
+
+# calibrated quantization
+
+
+def gptq(weights: Any, inputs: Any, *, bits: int = 4, damping: float = 0.01) -> Any:
+    """GPTQ on [outputs, inputs] weights: columns in turn, each one's error passed on through the inverse Hessian.
+
+    One scale a row. Source: Frantar et al., arXiv 2210.17323, algorithm 1, without blocking.
+    """
+    columns = weights.shape[1]
+    hessian = inputs.T @ inputs
+    hessian += damping * hessian.diagonal().mean() * torch.eye(columns, dtype=hessian.dtype)
+    inverse = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(hessian)), upper=True)
+    top = 2 ** (bits - 1) - 1
+    scale = _largest(weights).squeeze(-1) / top
+    left, out = weights.clone(), torch.empty_like(weights)
+    for j in range(columns):
+        out[:, j] = torch.clamp(torch.round(left[:, j] / scale), -top, top) * scale
+        error = (left[:, j] - out[:, j]) / inverse[j, j]
+        left[:, j:] -= error[:, None] * inverse[j, j:][None, :]
+    return out
+
+
+def awq(weights: Any, inputs: Any, *, bits: int = 4, group: int = 128, steps: int = 20) -> Any:
+    """AWQ: scale inputs' columns by their mean size to a power found by search, quantize, scale back.
+
+    Source: Lin et al., arXiv 2306.00978, section 3.2.
+    """
+    size = inputs.abs().mean(dim=0).clamp_min(1e-6)
+    wanted = inputs @ weights.T
+    best, best_error = weights, float("inf")
+    for step in range(steps + 1):
+        scale = size ** (step / steps)
+        scale = scale / (scale.max() * scale.min()).sqrt()
+        candidate = zero_point(weights * scale, bits=bits, block=group).values / scale
+        error = float((inputs @ candidate.T - wanted).square().mean())
+        if error < best_error:
+            best, best_error = candidate, error
+    return best
+
+
+def output_error(weights: Any, quantized: Any, inputs: Any) -> float:
+    """Relative error of the layer's outputs."""
+    wanted = inputs @ weights.T
+    return float((inputs @ quantized.T - wanted).norm() / wanted.norm())
+
+
+# findings
+
+
+def quantizer_findings(*, rows: int = 256, columns: int = 512, seed: int = 0) -> list[Finding]:
+    """Every quantizer against its own bound, on heavy-tailed weights; packed formats against the memory model."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    x = x * torch.exp(0.5 * torch.randn(rows, 1, generator=generator, dtype=torch.float64))
+    quantizers: dict[str, Callable[[], Quantized]] = {
+        "INT8 absmax": lambda: absmax(x),
+        "INT8 absmax, block 64": lambda: absmax(x, block=64),
+        "INT8 zero point": lambda: zero_point(x),
+        "INT4 zero point, group 128": lambda: grouped_int4(x),
+        "NF4, block 64": lambda: nf4(x),
+        "FP8 E4M3": lambda: fp8(x),
+        "FP8 E5M2": lambda: fp8(x, kind="e5m2"),
+    }
+    findings = []
+    for name, quantize in quantizers.items():
+        quantized = quantize()
+        worst = float(((quantized.values - x).abs() / quantized.bound.clamp_min(1e-30)).max())
+        relative = float((quantized.values - x).norm() / x.norm())
+        detail = f"largest error over its bound; relative error of the matrix {relative:.2%}"
+        findings.append(Finding(name=f"{name}: error", value=worst, limit=1.0 + 1e-9, detail=detail))
+    findings += _byte_findings(x)
+    findings += _calibrated_findings(generator)
+    return findings
+
+
+def _byte_findings(x: Any) -> list[Finding]:
+    rows, columns = x.shape
+    stored = {"awq-int4": grouped_int4(x).nbytes, "fp8": fp8(x).nbytes}
+    return [
+        Finding(
+            name=f"{name}: bytes",
+            value=float(nbytes),
+            limit=find_format(name).matrix_bytes(rows, columns),
+            detail=f"packed tensors of a {rows} x {columns} matrix against the memory model, to the byte",
+            exact=True,
+        )
+        for name, nbytes in stored.items()
+    ]
+
+
+def _calibrated_findings(generator: Any) -> list[Finding]:
+    """GPTQ and AWQ on a layer whose inputs have a few large channels: both must beat rounding to nearest."""
+    weights = torch.randn(128, 256, generator=generator, dtype=torch.float64)
+    channels = torch.exp(1.2 * torch.randn(256, generator=generator, dtype=torch.float64))
+    mixing = torch.randn(256, 256, generator=generator, dtype=torch.float64) / 16 + torch.eye(256, dtype=torch.float64)
+    inputs = (torch.randn(1024, 256, generator=generator, dtype=torch.float64) @ mixing) * channels
+    by_row = absmax(weights, bits=4, block=256).values
+    by_group = zero_point(weights, bits=4, block=128).values
+    rounded = output_error(weights, by_row, inputs), output_error(weights, by_group, inputs)
+    calibrated = (
+        output_error(weights, gptq(weights, inputs), inputs),
+        output_error(weights, awq(weights, inputs), inputs),
+    )
+    return [
+        Finding(
+            name=f"{name}: output error",
+            value=after,
+            limit=before,
+            detail=f"relative, on calibration inputs; rounding to nearest has {before:.2%}",
+        )
+        for name, before, after in zip(("GPTQ INT4", "AWQ INT4"), rounded, calibrated, strict=True)
+    ]

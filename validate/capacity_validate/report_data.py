@@ -1,0 +1,216 @@
+"""The answer of a validation run: what was measured, what was predicted before and after calibration, and a verdict."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from capacity_validate.cases import MeasuredCase
+from capacity_validate.findings import Finding
+from capacity_validate.timing import quantile
+
+SCHEMA = "capacity/validation/v1"
+Role = Literal["fitted", "held out", "shown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRow:
+    """One case: predicted by the uncalibrated and the calibrated model, and what it was for."""
+
+    id: str
+    family: str
+    role: Role
+    measured_s: float
+    spread: float
+    repetitions: int
+    before_s: float | None
+    after_s: float | None
+    flops: float
+    bytes: float
+    reference_error: float | None
+    extra_bytes: float | None
+
+    @property
+    def error_before(self) -> float | None:
+        return None if self.before_s is None else self.before_s / self.measured_s - 1
+
+    @property
+    def error_after(self) -> float | None:
+        return None if self.after_s is None else self.after_s / self.measured_s - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassErrors:
+    """Absolute errors of one class of cases; `held_out` ones only where a fit was made, else of all."""
+
+    family: str
+    cases: int
+    held_out: int
+    before_median: float
+    before_p90: float
+    after_median: float | None
+    after_p90: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingComparison:
+    """One short serving run: real, simulated with the calibrated and with the uncalibrated model. Times in s."""
+
+    requests: int
+    rate_per_s: float
+    steps: int
+    equal_steps: int  # that the simulator schedules alike
+    step_error_median: float
+    measured_ttft_s: float
+    measured_tpot_s: float
+    simulated_ttft_s: float
+    simulated_tpot_s: float
+    uncalibrated_ttft_s: float
+    uncalibrated_tpot_s: float
+    busy_fraction: float
+
+    @property
+    def ttft_error(self) -> float:
+        return self.simulated_ttft_s / self.measured_ttft_s - 1
+
+    @property
+    def tpot_error(self) -> float:
+        return self.simulated_tpot_s / self.measured_tpot_s - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationReport:
+    """Everything that a run found out. `exit_code`: 0 within tolerance, 1 not, 3 when too little was measured."""
+
+    environment: dict[str, Any]
+    campaign: str
+    profile: str
+    roofs: dict[str, float]
+    seconds: float
+    cases: tuple[CaseRow, ...]
+    not_timed: tuple[dict[str, str], ...]
+    left_out: tuple[str, ...]
+    classes: tuple[ClassErrors, ...]
+    constants: tuple[dict[str, Any], ...]
+    refused: tuple[dict[str, Any], ...]
+    host: dict[str, float] | None
+    findings: tuple[Finding, ...]
+    serving: tuple[ServingComparison, ...]
+    speculation: tuple[dict[str, Any], ...]
+    memory: dict[str, float]
+    extrapolation: dict[str, float] | None
+    tolerance_ttft: float
+    tolerance_tpot: float
+    ttft_error: float | None  # median of held-out prefills, calibrated
+    tpot_error: float | None  # median of held-out decode steps, calibrated
+    interrupted: bool
+    remarks: tuple[str, ...]
+
+    @property
+    def operator_error(self) -> tuple[float, float] | None:
+        """Median absolute error of held-out operators, before and after calibration."""
+        rows = [r for r in self.cases if r.role == "held out" and not r.family.startswith("model ")]
+        before = [abs(r.error_before) for r in rows if r.error_before is not None]
+        after = [abs(r.error_after) for r in rows if r.error_after is not None]
+        return (statistics.median(before), statistics.median(after)) if before and after else None
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What is not as it should be; empty: all is well."""
+        failed = [f"{f.name} ({f.value:.3g}, limit {f.limit:.3g})" for f in self.findings if not f.passed]
+        if self.ttft_error is not None and self.ttft_error > self.tolerance_ttft:
+            failed.append(f"TTFT error {self.ttft_error:.0%} exceeds {self.tolerance_ttft:.0%}")
+        if self.tpot_error is not None and self.tpot_error > self.tolerance_tpot:
+            failed.append(f"TPOT error {self.tpot_error:.0%} exceeds {self.tolerance_tpot:.0%}")
+        wrong = [entry["id"] for entry in self.not_timed if entry["status"] == "wrong"]
+        if wrong:
+            failed.append(f"{len(wrong)} kernels gave wrong results: {', '.join(wrong[:3])}")
+        return tuple(failed)
+
+    @property
+    def exit_code(self) -> int:
+        if self.failures:
+            return 1
+        return 0 if self.ttft_error is not None and self.tpot_error is not None else 3
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that a manager can read."""
+        device = self.environment["device"]
+        if self.ttft_error is None or self.tpot_error is None:
+            return (
+                f"On this {device} too little was measured to judge the predictions: {len(self.cases)} cases were "
+                "timed; give it a larger --budget."
+            )
+        times = f"TTFT within {self.ttft_error:.0%} and TPOT within {self.tpot_error:.0%}"
+        if self.failures:
+            return (
+                f"On this {device} the calibrated model predicts {times} of what was measured, but not everything "
+                f"holds: {'; '.join(self.failures)}."
+            )
+        return (
+            f"On this {device} the calibrated model predicts {times} of what was measured (medians of cases that it "
+            "had not seen), and every technique checked gave the right result."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [{**asdict(r), "error_before": r.error_before, "error_after": r.error_after} for r in self.cases]
+        serving = [{**asdict(s), "ttft_error": s.ttft_error, "tpot_error": s.tpot_error} for s in self.serving]
+        return {
+            "schema": SCHEMA,
+            **{name: getattr(self, name) for name in self.__dataclass_fields__},
+            "cases": rows,
+            "classes": [asdict(c) for c in self.classes],
+            "findings": [{**asdict(f), "passed": f.passed} for f in self.findings],
+            "serving": serving,
+            "operator_error": self.operator_error,
+            "failures": self.failures,
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+        }
+
+    def write_json(self, path: Path) -> None:
+        path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def class_errors(rows: Iterable[CaseRow]) -> tuple[ClassErrors, ...]:
+    """Errors of every class that the step model predicts, in the order of their first case."""
+    families: dict[str, list[CaseRow]] = {}
+    for row in rows:
+        if row.before_s is not None:
+            families.setdefault(row.family, []).append(row)
+    return tuple(_class(family, members) for family, members in families.items())
+
+
+def _class(family: str, members: Sequence[CaseRow]) -> ClassErrors:
+    held_out = [row for row in members if row.role == "held out"]
+    scored = held_out or members
+    before = sorted(abs(r.error_before) for r in scored if r.error_before is not None)
+    after = sorted(abs(r.error_after) for r in held_out if r.error_after is not None)
+    return ClassErrors(
+        family=family,
+        cases=len(members),
+        held_out=len(held_out),
+        before_median=quantile(before, 0.5),
+        before_p90=quantile(before, 0.9),
+        after_median=quantile(after, 0.5) if after else None,
+        after_p90=quantile(after, 0.9) if after else None,
+    )
+
+
+def median_error(rows: Iterable[CaseRow], operator: str) -> float | None:
+    """Median absolute calibrated error of the held-out cases of one operator."""
+    errors = [
+        abs(r.error_after)
+        for r in rows
+        if r.role == "held out" and r.family.startswith(operator) and r.error_after is not None
+    ]
+    return statistics.median(errors) if errors else None
+
+
+def not_timed(measured: Iterable[MeasuredCase]) -> tuple[dict[str, str], ...]:
+    return tuple({"id": m.case.id, "status": m.status, "note": m.note} for m in measured if m.status != "ok")
