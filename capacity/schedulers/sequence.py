@@ -19,29 +19,19 @@ class Sequence:
     There is no prefill or decode phase: each step gives the request tokens until `computed` catches up with `known`.
     """
 
-    __slots__ = (
-        "accepted",
-        "arrival",
-        "computed",
-        "drafts",
-        "epoch",
-        "first_token",
-        "id",
-        "in_flight_tokens",
-        "in_flight_yields",
-        "index",
-        "known",
-        "last_token",
-        "max_known",
-        "offset",
-        "placeholders",
-        "preemptions",
-        "priority",
-        "prompt_tokens",
-        "status",
-        "table",
-        "ticket",
-    )
+    status = Status.WAITING
+    computed = 0
+    drafts = 0  # draft tokens that wait for verification
+    placeholders = 0  # asynchronous: tokens that steps in flight will append
+    in_flight_tokens = 0
+    in_flight_yields = 0
+    accepted = 0  # verifications so far: the cursor of the acceptance model
+    epoch = 0  # grows with each preemption: rows of an older epoch are stale
+    preemptions = 0
+    first_token = -1  # instants, kept by whoever runs the clock
+    last_token = -1
+    ticket = -1  # while decode steps are jumped over: place in the running list,
+    offset = 0  # and `computed` less the clock of the decode group
 
     def __init__(
         self,
@@ -59,24 +49,11 @@ class Sequence:
         self.arrival = arrival
         self.priority = priority
         self.prompt_tokens = prompt_tokens
+        self.known = prompt_tokens
         self.max_known = (
             max_known  # prompt + outputs at which it ends: max_tokens and max_model_len, whichever first
         )
-        self.known = prompt_tokens
-        self.computed = 0
-        self.drafts = 0  # draft tokens that wait for verification
-        self.placeholders = 0  # asynchronous: tokens that steps in flight will append
-        self.in_flight_tokens = 0
-        self.in_flight_yields = 0
-        self.accepted = 0  # verifications so far: the cursor of the acceptance model
-        self.epoch = 0  # grows with each preemption: rows of an older epoch are stale
-        self.preemptions = 0
-        self.status = Status.WAITING
         self.table = table
-        self.first_token = -1  # instants, kept by whoever runs the clock
-        self.last_token = -1
-        self.ticket = -1  # while decode steps are jumped over: place in the running list,
-        self.offset = 0  # and `computed` less the clock of the decode group
 
 
 class Row(NamedTuple):

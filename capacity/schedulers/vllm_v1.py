@@ -122,7 +122,7 @@ class VllmV1:
         holds = self._holds_prefill()
         budget = self._schedule_running(step, budget, threshold, holds)
         if not step.preempted and not holds:
-            self.admit_waiting(step, budget)
+            self.admit_waiting(step.rows, budget)
         if not holds:
             self._admission_bound = len(self.waiting) > 0
         if len(step.preempted) > 1:
@@ -210,9 +210,9 @@ class VllmV1:
         step.preempted.append(victim)
         return refund, 1 if position < index else 0
 
-    def admit_waiting(self, step: Step, budget: int) -> None:
+    def admit_waiting(self, rows: list[Row], budget: int) -> None:
         """Start requests from the head of the queue, until one does not fit: nobody behind it is tried."""
-        running, waiting, rows = self.running, self.waiting, step.rows
+        running, waiting = self.running, self.waiting
         chunked = self.limits.enable_chunked_prefill
         threshold = self.threshold()
         while budget > 0 and waiting and len(running) < self.max_active:
@@ -226,7 +226,7 @@ class VllmV1:
                 if not chunked:
                     break
                 tokens = budget
-            if self.speculation is not None and self._pads_speculation(r, computed, step):
+            if self.speculation is not None and self._pads_speculation(r, computed, rows):
                 tokens = 1 + self.speculation.k
                 if tokens > budget:
                     break
@@ -241,11 +241,9 @@ class VllmV1:
             budget -= tokens
             rows.append(self._row(r, tokens, computed, computed))
 
-    def _pads_speculation(self, r: Sequence, computed: int, step: Step) -> bool:
+    def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
         """A request that needs one token is padded to a verification row while no prefill runs beside it."""
-        return r.known - computed == 1 and all(
-            row.computed >= row.sequence.prompt_tokens for row in step.rows
-        )
+        return r.known - computed == 1 and all(row.computed >= row.sequence.prompt_tokens for row in rows)
 
     def _admit(self, r: Sequence, tokens: int, hit: tuple[int, Any]) -> bool:
         pool, limits = self.pool, self.limits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ class Client:
     """
 
     def __init__(self, workload: Workload) -> None:
-        self._arrival_ps = np.rint(workload.arrival_s * PS_PER_S).astype(np.int64).tolist()
+        self._arrival_ps = array("q", np.rint(workload.arrival_s * PS_PER_S).astype(np.int64).tobytes())
         self._cap = workload.concurrency
         self._in_flight = 0
         self._next = 0
@@ -38,7 +39,9 @@ class Client:
             self._timed: Sequence[int] = np.flatnonzero(workload.after_request < 0).tolist()
         else:
             self._timed = range(len(self._arrival_ps))
-        self._timed_ps = [self._arrival_ps[i] for i in self._timed] if self._followers else self._arrival_ps
+        self._timed_ps = array("q", [self._arrival_ps[i] for i in self._timed])
+        if not self._followers:
+            self._timed_ps = self._arrival_ps
         self._update_due()
 
     def _update_due(self) -> None:
@@ -90,3 +93,28 @@ class Client:
         due = bisect_right(self._timed_ps, instant_ps, lo=self._next) - self._next
         due += sum(1 for at_ps, _ in self._ready if at_ps <= instant_ps)
         return due if self._cap is None else min(due, max(0, self._cap - self._in_flight))
+
+
+class OpenLoopClient(Client):
+    """Every request at its arrival, whatever else happens: the same, without what only closed loops need."""
+
+    def take(self, now_ps: int) -> list[tuple[int, int]]:
+        first, times = self._next, self._timed_ps
+        after = first
+        count = len(times)
+        while after < count and times[after] <= now_ps:
+            after += 1
+        self._next = after
+        self.due_ps = times[after] if after < count else NEVER
+        return [(request, times[request]) for request in range(first, after)]
+
+    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:  # noqa: ARG002
+        return NOTHING_SENT
+
+
+NOTHING_SENT: list[tuple[int, int]] = []
+
+
+def client_of(workload: Workload) -> Client:
+    """The client that sends this workload."""
+    return Client(workload) if workload.is_closed_loop else OpenLoopClient(workload)

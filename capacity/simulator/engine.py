@@ -17,7 +17,7 @@ from capacity.metrics import MISSING
 from capacity.schedulers import Policy, Sequence, Step
 from capacity.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.client import NEVER, Client
-from capacity.simulator.jump import IRREGULAR, NOTHING, JumpV1
+from capacity.simulator.jump import NOTHING, JumpV1
 from capacity.simulator.ledger import Ledger, Sample
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, StepTimes
@@ -80,25 +80,32 @@ class Engine:
         """
         env, client, jump = self.env, self.client, self.jump
         now_ps = int(env.now)
+        others_ps = env.peek()
         while self.stalled_by is None:
             if client.due_ps <= now_ps:
                 for request, sent_ps in client.take(now_ps):
                     self._submit(request, sent_ps)
             if jump is not None and (jump.active or self._takes_over(jump)):
-                wake_ps = self._leap(jump, now_ps)
+                wake_ps = jump.advance(now_ps, client.due_ps, self._next_sample_ps)
+                if wake_ps < 0:
+                    wake_ps = client.due_ps if wake_ps == NOTHING else self._spell_out(jump, now_ps)
             else:
                 wake_ps = self._step(now_ps)
-            if wake_ps == NEVER:
-                if self.policy.unfinished:
-                    self.stalled_by = self._stall_reason()
-                break
             if wake_ps > now_ps:
+                if wake_ps == NEVER:
+                    if self.policy.unfinished:
+                        self.stalled_by = self._stall_reason()
+                    break
                 if self._next_sample_ps < wake_ps:
                     self._sample_until(wake_ps)
-                if env.peek() <= wake_ps:
+                if others_ps <= wake_ps:
                     yield env.timeout(wake_ps - env.now)
+                    others_ps = env.peek()
                 self.now_ps = now_ps = wake_ps
-            self._settle(now_ps)
+            if self._ending is not None:
+                self._complete(self._settle(self._ending, now_ps), now_ps)
+            elif jump is not None and jump.done is not None:
+                self._complete(jump.settle(), now_ps)
         yield env.timeout(now_ps - env.now)
 
     # decide
@@ -106,13 +113,8 @@ class Engine:
     def _takes_over(self, jump: JumpV1) -> bool:
         return not self._irregular and jump.take_over(self._in_flight, self._last_end_ps)
 
-    def _leap(self, jump: JumpV1, now_ps: int) -> int:
-        """Schedule over regular steps; returns when to wake up."""
-        wake_ps = jump.advance(now_ps, self.client.due_ps, self._next_sample_ps)
-        if wake_ps == NOTHING:
-            return self.client.due_ps
-        if wake_ps != IRREGULAR:
-            return wake_ps
+    def _spell_out(self, jump: JumpV1, now_ps: int) -> int:
+        """Something is not regular: the policy itself decides the next step."""
         self._last_end_ps = jump.last_end
         pending = jump.spell_out()
         if pending is not None:
@@ -164,21 +166,18 @@ class Engine:
 
     # account
 
-    def _settle(self, now_ps: int) -> None:
-        """Account for the step that ends now, if one does."""
-        jump, step = self.jump, self._ending
-        if step is not None:
-            self._ending = None
-            finished: Items[Sequence] = self.policy.update(step)
-            self._last_end_ps = now_ps
-            for r, _ in step.emitted:
-                self.ledger.delivered(r, now_ps)
-            if self.observer is not None:
-                self.observer(step, self)
-        elif jump is not None:
-            finished = jump.settle()
-        else:
-            return
+    def _settle(self, step: Step, now_ps: int) -> Items[Sequence]:
+        """Account for a step that ends now; returns the requests that it finished."""
+        self._ending = None
+        finished = self.policy.update(step)
+        self._last_end_ps = now_ps
+        for r, _ in step.emitted:
+            self.ledger.delivered(r, now_ps)
+        if self.observer is not None:
+            self.observer(step, self)
+        return finished
+
+    def _complete(self, finished: Items[Sequence], now_ps: int) -> None:
         for r in finished:
             self.ledger.finished(r, now_ps)
         for r in finished:
@@ -186,14 +185,12 @@ class Engine:
                 self._submit(request, sent_ps)
 
     def _submit(self, request: int, sent_ps: int) -> None:
-        pending = [(request, sent_ps)]
-        while pending:
-            index, at_ps = pending.pop()
-            self.ledger.arrival_ps[index] = at_ps
-            sequence = self.new_sequence(index, at_ps)
-            if sequence is None or not self.policy.add(sequence):
-                self.ledger.rejected += 1
-                pending.extend(self.client.completed(index, at_ps))
+        self.ledger.arrival_ps[request] = sent_ps
+        sequence = self.new_sequence(request, sent_ps)
+        if sequence is None or not self.policy.add(sequence):
+            self.ledger.rejected += 1
+            for follower, at_ps in self.client.completed(request, sent_ps):
+                self._submit(follower, at_ps)
 
     def _sample_until(self, wake_ps: int) -> None:
         policy, used = self.policy, self.pool.num_blocks - self.pool.free_blocks

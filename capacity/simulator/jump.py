@@ -26,7 +26,6 @@ from capacity.step import StepShape, StepTimes
 
 NOTHING = -1  # nothing could be scheduled and nothing is pending
 IRREGULAR = -2  # the policy itself has to decide
-NOBODY: tuple[Sequence, ...] = ()
 
 
 class Running(dict[int, Sequence]):
@@ -80,9 +79,10 @@ class JumpV1:
         self.ledger = ledger
         self.window_tokens = window_tokens
         self._asynchronous = policy.asynchronous
+        self._budget = policy.limits.max_num_batched_tokens
         self.active = False
         self.pending: Pending | None = None
-        self._done: Pending | None = None
+        self.done: Pending | None = None
         self._places = range(1, self.pool.block_size)
         self._squares = [place * place for place in self._places]
         self.last_end = -1
@@ -142,14 +142,14 @@ class JumpV1:
         From `next_arrival` on a schedule may differ; a leap ends with the step that spans `next_sample` (NEVER:
         there is none).
         """
-        policy, pool, pending = self.policy, self.pool, self.pending
-        limits = policy.limits
+        policy, pool = self.policy, self.pool
         size = self._size
-        budget = limits.max_num_batched_tokens - size
-        if budget < 0:
-            return IRREGULAR
         new_blocks = self._phases[self._clock % pool.block_size] if size else 0
+        waiting = policy.waiting
         rows: list[Row] = []
+        budget = self._budget - size
+        if budget < 0 or new_blocks > pool.free_blocks:
+            return IRREGULAR
         if self._prefilling:
             chunks = self._chunks(budget, pool.free_blocks - new_blocks)
             if chunks is None:
@@ -159,25 +159,23 @@ class JumpV1:
                 pool.cache(r.table, min(r.computed + tokens, r.known))
                 rows.append(Row(r, tokens, r.computed, 0, r.computed + tokens >= r.known, r.epoch))
                 budget -= tokens
-        elif new_blocks > pool.free_blocks:
-            return IRREGULAR
         if new_blocks:
             pool.take(new_blocks)
-        waiting = policy.waiting
-        if waiting and budget > 0 and len(policy.running) < policy.max_active:
-            step = Step(rows=rows)
-            policy.admit_waiting(step, budget)
+        if waiting:
+            if budget > 0 and len(policy.running) < policy.max_active:
+                policy.admit_waiting(rows, budget)
+            if waiting and not policy.limits.priority:
+                next_arrival = NEVER  # who arrives now stands behind a head that cannot start
         if rows:
             return self._mixed_step(rows, now)
-        if not size:
-            if pending is None:
-                return NOTHING
-            self._done, self.pending = pending, None
-            self.ledger.use_kv(pool.num_blocks - pool.free_blocks, pending.end - now)
-            return pending.end
-        if waiting and not limits.priority:  # who arrives now stands behind a head that cannot start
-            return self._leap(now, next_sample)
-        return self._leap(now, next_arrival if next_arrival < next_sample else next_sample)
+        if size:
+            return self._leap(now, next_arrival if next_arrival < next_sample else next_sample)
+        pending = self.pending
+        if pending is None:
+            return NOTHING
+        self.done, self.pending = pending, None
+        self.ledger.use_kv(pool.num_blocks - pool.free_blocks, pending.end - now)
+        return pending.end
 
     def _chunks(self, budget: int, free: int) -> list[tuple[Sequence, int]] | None:
         """The next chunk of every unfinished prompt; None if the budget or the pool would decide by list order."""
@@ -203,8 +201,15 @@ class JumpV1:
 
     def _mixed_step(self, rows: list[Row], now: int) -> int:
         """One step of the group and `rows`."""
-        duration = self.step_times.step_ps(self._shape(sum_rows(rows, self.window_tokens)))
         decodes = self._size
+        shape = sum_rows(
+            rows,
+            self.window_tokens,
+            decodes=decodes,
+            contexts=self._contexts,
+            window_contexts=self._contexts if self.window_tokens is None else self._window_contexts(),
+        )
+        duration = self.step_times.step_ps(shape)
         finishing = self._group_step(1)
         clock = self._clock
         still: list[Sequence] = []
@@ -233,13 +238,13 @@ class JumpV1:
             ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, duration)
             if decodes:
                 ledger.gaps.add(duration, decodes)
-            self._done = Pending(rows, 0, finishing, now, duration)
+            self.done = Pending(rows, 0, finishing, now, duration)
             return now + duration
         if pending is None:
             self.pending = Pending(rows, decodes, finishing, now, duration)
             return now
         self.pending = Pending(rows, decodes, finishing, pending.end, duration)
-        self._done = pending
+        self.done = pending
         ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, pending.end - now)
         return pending.end
 
@@ -275,7 +280,7 @@ class JumpV1:
             end = now + total
             if finishing:
                 last = first + slope * (steps - 1)
-                self._done = Pending([], 0, finishing, end - last, last)
+                self.done = Pending([], 0, finishing, end - last, last)
             else:
                 self.last_end = end
             return end
@@ -293,7 +298,7 @@ class JumpV1:
             return self._windowed_piece()
         known = self._pieces.get(size)
         if known is None or not known[0] <= contexts <= known[1]:
-            shape = self._shape(StepShape())
+            shape = self._shape()
             piece = self.step_times.decode_piece(shape)
             if piece is None:
                 return self.step_times.step_ps(shape), 0, 1
@@ -309,7 +314,7 @@ class JumpV1:
         """The same where contexts count twice: whole, and clipped to the window."""
         size, contexts, growing = self._size, self._contexts, self._growing
         windows = self._window_contexts()
-        shape = self._shape(StepShape())
+        shape = self._shape()
         piece = self.step_times.decode_piece(shape)
         if piece is None:
             return self.step_times.step_ps(shape), 0, 1
@@ -329,13 +334,10 @@ class JumpV1:
             return self._contexts
         return self._growing_contexts + self._saturated_contexts
 
-    def _shape(self, prefill: StepShape) -> StepShape:
-        """`prefill` and the group's decode rows."""
-        return StepShape(
-            prefill[0], prefill[1], prefill[2], prefill[3], prefill[4], prefill[5], prefill[6],
-            prefill[7] + self._size, prefill[8],
-            prefill[9] + self._contexts, prefill[10] + self._window_contexts(),
-        )  # fmt: skip
+    def _shape(self) -> StepShape:
+        """The group's next step, alone."""
+        size, contexts = self._size, self._contexts
+        return StepShape(0, 0, 0, 0, 0, 0, 0, size, 0, contexts, self._window_contexts())
 
     def _group_step(self, steps: int) -> list[Sequence]:
         """Move the group's clock; returns the members that the last of these steps completes, and drops them."""
@@ -436,10 +438,9 @@ class JumpV1:
 
     def settle(self) -> Items[Sequence]:
         """Account for the step that ends now; returns the requests that it finished."""
-        done = self._done
-        if done is None:
-            return NOBODY
-        self._done = None
+        done = self.done
+        assert done is not None
+        self.done = None
         return self.settle_pending(done)
 
     def settle_pending(self, step: Pending) -> Items[Sequence]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from capacity.kv_cache.content import Content
 from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import LatencySummary, RequestTable, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
-from capacity.simulator.client import Client
+from capacity.simulator.client import Client, client_of
 from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.frontend import Frontend, FrontendTimes, StreamingLedger
 from capacity.simulator.ledger import Ledger, Sample
@@ -111,7 +112,7 @@ def simulate_engine(
     scheduler = make_policy(policy, limits, pool, **options)
     streams = frontend is not None and frontend.streams
     ledger = StreamingLedger(workload, frontend) if frontend is not None and streams else Ledger(workload)
-    client: Client | Frontend = Client(workload)
+    client: Client | Frontend = client_of(workload)
     if frontend is not None and frontend.delays:
         client = Frontend(client, ledger, frontend)
     env = simpy.Environment(initial_time=0)
@@ -123,7 +124,10 @@ def simulate_engine(
         client=client,
         ledger=ledger,
         new_sequence=_sequence_maker(workload, pool, limits.max_model_len),
-        jumps=mode == "jump" and observer is None and not streams and _answers_stay_private(workload),
+        jumps=mode == "jump"
+        and observer is None
+        and not streams
+        and (not enable_prefix_caching or _answers_stay_private(workload)),
         pipeline_stages=limits.pipeline_stages,
         window_tokens=window_tokens,
         sample_ps=None if sample_interval_s is None else picoseconds(sample_interval_s),
@@ -163,8 +167,8 @@ def simulate_engine(
 
 def _sequence_maker(workload: Workload, pool: Any, max_model_len: int) -> Any:
     """A function that turns request `index` into a Sequence when it is sent; None: it is turned away."""
-    prompts = workload.prompt_tokens.tolist()
-    outputs = workload.output_tokens.tolist()
+    prompts = array("q", workload.prompt_tokens.tobytes())
+    outputs = array("q", workload.output_tokens.tobytes())
     priorities = workload.priority.tolist() if workload.priority is not None else None
     runs = workload.block_runs(pool.block_size) if pool.prefix_caching else None
 
