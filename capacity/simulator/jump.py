@@ -83,7 +83,7 @@ class JumpV1:
         self.active = False
         self.pending: Pending | None = None
         self.done: Pending | None = None
-        self._places = range(1, self.pool.block_size)
+        self._places = range(1, self.pool.block_size + 1)
         self._squares = [place * place for place in self._places]
         self.last_end = -1
         self._clear()
@@ -403,13 +403,10 @@ class JumpV1:
         last = steps - 1
         end = constant + (linear + slope * steps) * steps
         clock = self._clock % block_size + 1
-        if last < block_size:
-            blocks = phases[clock : clock + last]
-            taken = sum(blocks)
-            places = sum(map(mul, blocks, self._places))
-            squares = sum(map(mul, blocks, self._squares))
+        if last <= block_size:
+            taken, places, squares = self._moments(phases[clock : clock + last])
         else:
-            taken, places, squares = _cycled(phases[clock : clock + block_size], last)
+            taken, places, squares = self._cycled_moments(phases[clock : clock + block_size], last)
         used = pool.num_blocks - free
         ledger.kv_block_ps += (
             (used + taken) * end - constant * taken - linear * places - slope * squares
@@ -421,9 +418,27 @@ class JumpV1:
             pool.take(taken)
         return steps
 
+    def _moments(self, blocks: list[int]) -> tuple[int, int, int]:
+        """Sums of blocks_j, j·blocks_j and j²·blocks_j over j = 1, 2, ..."""
+        return sum(blocks), sum(map(mul, blocks, self._places)), sum(map(mul, blocks, self._squares))
+
+    def _cycled_moments(self, blocks: list[int], last: int) -> tuple[int, int, int]:
+        """The same up to j = `last`, where blocks_j repeats with its length."""
+        cycle = len(blocks)
+        times, rest = divmod(last, cycle)
+        b0, b1, b2 = self._moments(blocks)
+        r0, r1, r2 = self._moments(blocks[:rest])
+        pairs = times * (times - 1) // 2
+        shift = times * cycle
+        taken = times * b0 + r0
+        places = times * b1 + cycle * pairs * b0 + r1 + shift * r0
+        squares = times * b2 + 2 * cycle * pairs * b1 + cycle * cycle * (pairs * (2 * times - 1) // 3) * b0
+        return taken, places, squares + r2 + 2 * shift * r1 + shift * shift * r0
+
     def _fitting(self, steps: int, free: int) -> int:
         """The longest start of a leap that finds blocks for all its steps; those of the first are taken already."""
-        block_size, phases, clock = self.pool.block_size, self._phases, self._clock
+        block_size: int = self.pool.block_size
+        phases, clock = self._phases, self._clock
         cycles = min((steps - 1) // block_size, free // self._size)
         free -= cycles * self._size
         fitting = cycles * block_size + 1
@@ -542,21 +557,6 @@ class JumpV1:
 
 def _ticket(r: Sequence) -> int:
     return r.ticket
-
-
-def _cycled(blocks: list[int], last: int) -> tuple[int, int, int]:
-    """Sums of blocks_j, j·blocks_j and j²·blocks_j over j = 1 ... last, where blocks_j repeats with its length."""
-    cycle = len(blocks)
-    taken = places = squares = 0
-    for place, here in enumerate(blocks, 1):
-        times = (last - place) // cycle + 1
-        pairs = times * (times - 1) // 2
-        taken += here * times
-        places += here * (times * place + cycle * pairs)
-        squares += here * (
-            times * place * place + 2 * place * cycle * pairs + cycle * cycle * (pairs * (2 * times - 1) // 3)
-        )
-    return taken, places, squares
 
 
 def _steps_until(wait: int, first: int, slope: int, most: int) -> int:
