@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -102,7 +103,8 @@ def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
 def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareProfile:
     """The profile called `name`: a name, an alias, `name@variant`, or the path of a TOML file.
 
-    Searched in `directories`, then those in CAPACITY_PROFILES, then the bundled ones; the first hit wins.
+    Searched in `directories`, then those in CAPACITY_PROFILES, then the user's own (where `capacity calibrate` writes),
+    then the bundled ones; the first hit wins.
     Raises UnknownName (with suggestions) or MalformedFile.
     """
     if name.endswith(".toml"):
@@ -238,7 +240,20 @@ def _directories(directories: Iterable[Path | str]) -> list[Path]:
                 f"hardware profiles folder {str(directory)!r} does not exist; "
                 f"check --profiles and {PROFILES_VARIABLE}"
             )
-    return [*chosen, bundled_directory()]
+    own = user_profiles_directory()
+    return [*chosen, *([own] if own.is_dir() and own not in chosen else []), bundled_directory()]
+
+
+def user_profiles_directory() -> Path:
+    """Where a user's own profiles are kept: the first folder of CAPACITY_PROFILES, else the platform's configuration."""
+    for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep):
+        if part:
+            return Path(part).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA", "~")).expanduser() / "capacity" / "profiles"
+    if sys.platform == "darwin":
+        return Path("~/Library/Application Support/capacity/profiles").expanduser()
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "capacity" / "profiles"
 
 
 def bundled_directory() -> Path:

@@ -17,11 +17,11 @@ def __getattr__(name: str) -> Any:
 
         return validate
     if name == "calibrate":
-        from capacity_validate.calibrate import calibrate
+        from capacity_validate.calibrating import calibrate
 
         return calibrate
     if name == "compare":
-        from capacity_validate.compare import compare
+        from capacity_validate.comparing import compare
 
         return compare
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -77,6 +77,13 @@ class SpeculationStage(Spec):
     distribution_samples: Count = 4000
 
 
+class CollectiveStage(Spec):
+    """Collectives among `ranks` processes: of two GPUs or more with NCCL, of one machine's CPU with gloo."""
+
+    ranks: Annotated[int, Field(ge=2)] = 2  # on GPUs: all that there are
+    message_bytes: tuple[Count, ...] = (8192, 1048576)
+
+
 class DevicePlan(Spec):
     """What a campaign does on one kind of device."""
 
@@ -86,12 +93,13 @@ class DevicePlan(Spec):
     transformer: TransformerStage | None = None
     serving: ServingStage | None = None
     speculation: SpeculationStage | None = None
+    collectives: CollectiveStage | None = None
     techniques: bool = True
     memory: bool = True
 
 
 class Campaign(Spec):
-    """One campaign file."""
+    """One campaign file. With `extends`, kernels come on top of that campaign's, and all else overrides it."""
 
     name: str
     description: str
@@ -124,13 +132,31 @@ def load_campaign(name: str) -> Campaign:
     if path.stat().st_size > MAX_FILE_BYTES:
         raise MalformedFile(path, f"is larger than {MAX_FILE_BYTES // 1024} KiB")
     try:
-        return Campaign.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return Campaign.model_validate(_document(path))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise MalformedFile(path, f"not TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise MalformedFile(path, first["msg"], where=where) from None
+
+
+def _document(path: Path, depth: int = 0) -> dict[str, Any]:
+    """The file's tables, with those of the campaign that it extends underneath."""
+    own = tomllib.loads(path.read_text(encoding="utf-8"))
+    extended = own.pop("extends", None)
+    if extended is None:
+        return own
+    if extended not in campaign_names() or depth > 3:
+        raise MalformedFile(path, f"extends {extended!r}, which is no bundled campaign", where="extends")
+    merged = _document(campaigns_directory() / f"{extended}.toml", depth + 1)
+    for key, value in own.items():
+        if key in ("cpu", "cuda") and isinstance(value, dict):
+            kernels = [*merged[key].get("kernels", []), *value.get("kernels", [])]
+            merged[key] = {**merged[key], **value, "kernels": kernels}
+        else:
+            merged[key] = value
+    return merged
 
 
 def ordered_cases(plan: DevicePlan) -> list[Case]:

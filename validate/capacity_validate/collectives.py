@@ -30,7 +30,7 @@ def measure_collectives(torch: Any, *, ranks: int, on_cuda: bool, message_bytes:
         MeasuredCase(
             case=make_case("collective", backend, variant=kind, ranks=ranks, bytes=size),
             status="ok" if right else "wrong",
-            timing=summarise_samples(samples, "perf_counter") if right else None,
+            timing=summarise_samples(samples, "wall time") if right else None,
             bytes=float(size),
         )
         for kind, size, right, samples in records

@@ -160,7 +160,8 @@ def _solve(
     def predict(constants: Mapping[str, float], function: Any) -> float:
         return max(1e-12, function(SimpleNamespace(**{**start, **constants})))
 
-    return start | {name: float(value) for name, value in fit_constants(predict, measurements, parameters).items()}
+    found = fit_constants(predict, measurements, parameters)
+    return start | {name: float(f"{min(value, _RANGES[name][1]):.4g}") for name, value in found.items()}
 
 
 def _parameter(name: str, start: float | None) -> Parameter:
@@ -206,7 +207,7 @@ def calibrated_profile(
             takers += [key for key, value in families.items() if key != family and fit.target.key in value.get("gemm", {})]
         for taker in takers:
             families.setdefault(taker, {}).setdefault(fit.target.operator, {})[fit.target.key] = after
-    return profile.model_copy(update={"step_time": tables, "name": name or profile.name})
+    return profile.model_copy(update={"step_time": StepCoefficients.model_validate(tables), "name": name or profile.name})
 
 
 def fit_host_time(measured: Sequence[MeasuredCase], steps: StepModel, *, window_tokens: int | None = None) -> HostTime:

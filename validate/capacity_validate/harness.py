@@ -39,6 +39,7 @@ from capacity_validate.report_data import (
     not_timed,
 )
 from capacity_validate.runner import Progress, RunOutcome
+from capacity_validate.timing import RunClock, run_clock_for
 
 TOLERANCE_TTFT = 0.25
 TOLERANCE_TPOT = 0.15
@@ -48,6 +49,7 @@ MEMORY_SHARE = 0.6  # of what is free, for the model's weights
 DEFAULT_OUT = "capacity-validation"
 MEASUREMENTS = "measurements.jsonl"
 NOISY = 0.5
+COLLECTIVES_S = 20.0  # to start processes that each import torch
 
 
 def validate(
@@ -181,6 +183,7 @@ class _Run:
                 self._memory()
                 self._serving()
                 self._speculation()
+            self._collectives()
         except KeyboardInterrupt:
             self.interrupted = True
             self.remarks.append("interrupted: this report is of what had been measured by then")
@@ -219,7 +222,7 @@ class _Run:
         )
         runner = CaseRunner(
             bench=bench,
-            stopwatch=stopwatch_for(self.torch, self.facts.torch_name),
+            stopwatch=stopwatch_for(self.torch, self.facts.torch_name, threads=self.facts.compute_units),
             log=self.log,
             case_s=self.plan.case_s,
             own_calls=self._step_call,
@@ -332,7 +335,10 @@ class _Run:
         limits = SchedulerLimits(
             max_num_seqs=stage.max_num_seqs, max_num_batched_tokens=stage.max_num_batched_tokens
         )
-        return serve(self._engine_model(stage), workload, limits, seed=seed)
+        return serve(self._engine_model(stage), workload, limits, clock=self._clock(), seed=seed)
+
+    def _clock(self) -> RunClock:
+        return run_clock_for(self.facts.torch_name, threads=self.facts.compute_units)
 
     def _engine_model(self, stage: ServingStage) -> Any:
         """The transformer, with graphs of decode batches on a GPU."""
@@ -363,8 +369,9 @@ class _Run:
                     agreement=agreement, draft_tokens=k, samples=stage.distribution_samples, seed=self.seed
                 )
                 run = run_models(
-                    self.model, draft, agreement=agreement, draft_tokens=k, output_tokens=stage.output_tokens
-                )
+                    self.model, draft, agreement=agreement, draft_tokens=k, output_tokens=stage.output_tokens,
+                    clock=self._clock(),
+                )  # fmt: skip
                 predicted = predicted_speedup(
                     run,
                     target_s=predictor.step_model(self.model.model.num_layers).step_seconds,
@@ -373,6 +380,24 @@ class _Run:
                 )
                 self.findings.append(_length_finding(run))
                 self.speculation.append(_speculation_row(run, predicted))
+
+    def _collectives(self) -> None:
+        """Between processes of their own; left out where a GPU is alone, or the budget is spent."""
+        stage = self.plan.collectives
+        if stage is None or self._time_left_s() < COLLECTIVES_S:
+            return
+        ranks = self.facts.devices_in_node if self.on_gpu else stage.ranks
+        if ranks < 2:
+            self.remarks.append("one GPU: no collectives were measured")
+            return
+        from capacity_validate.collectives import measure_collectives
+
+        self._say("collectives")
+        for measured in measure_collectives(
+            self.torch, ranks=ranks, on_cuda=self.on_gpu, message_bytes=stage.message_bytes
+        ):
+            if measured.case.id not in self.log.done:
+                self.log.add(measured)
 
     # judge
 

@@ -21,7 +21,7 @@ class _Pooled:
     """Samples of one case over all passes."""
 
     samples: list[float] = field(default_factory=list)
-    how: How = "perf_counter"
+    how: How = "wall time"
     error: float | None = None
     extra_bytes: float | None = None
 

@@ -6,7 +6,6 @@ step by step and request by request, is then compared with what the simulator sa
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from capacity.simulator import SimulationResult, simulate_engine
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, AffineStepTimes, StepShape, StepTimes
 from capacity.workload import Workload
+from capacity_validate.timing import RunClock
 
 BLOCK_TOKENS = 16
 POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it schedules the next
@@ -74,8 +74,10 @@ def poisson_workload(
     )
 
 
-def serve(model: Any, workload: Workload, limits: SchedulerLimits, *, seed: int = 0) -> ServedRun:
-    """Serve `workload` in real time with a `Transformer`. Raises nothing that the model does not."""
+def serve(
+    model: Any, workload: Workload, limits: SchedulerLimits, *, clock: RunClock | None = None, seed: int = 0
+) -> ServedRun:
+    """Serve `workload` with a `Transformer`, on `clock`: the wall's, or a CPU thread's own."""
     from capacity_validate.transformer import Row
 
     rng = np.random.default_rng(seed)
@@ -96,10 +98,10 @@ def serve(model: Any, workload: Workload, limits: SchedulerLimits, *, seed: int 
     finish: list[float | None] = [None] * count
     steps: list[ServedStep] = []
     taken_at_step: list[int] = []
-    start = time.perf_counter()
+    clock = clock or RunClock()
     sent = finished = 0
     while finished < count:
-        now_s = time.perf_counter() - start
+        now_s = clock.now_s()
         while sent < count and workload.arrival_s[sent] <= now_s:
             policy.add(_request(workload, sent, pool))
             taken_at_step.append(len(steps))
@@ -108,7 +110,7 @@ def serve(model: Any, workload: Workload, limits: SchedulerLimits, *, seed: int 
         step = policy.schedule(int(now_s * PS_PER_S)) if policy.unfinished else None
         if step is None or not step.rows:
             if sent < count:
-                time.sleep(max(0.0, float(workload.arrival_s[sent]) - (time.perf_counter() - start)))
+                clock.wait_until(float(workload.arrival_s[sent]))
             continue
         # compute
         ordered = sorted(step.rows, key=lambda row: row.tokens > 1)
@@ -129,7 +131,7 @@ def serve(model: Any, workload: Workload, limits: SchedulerLimits, *, seed: int 
         shape = sum_rows(step.rows, model.model.window_tokens)
         chosen = iter(model.next_tokens(inputs))
         # account
-        end_s = time.perf_counter() - start
+        end_s = clock.now_s()
         for row in ordered:
             if row.yields:
                 index = row.sequence.index
@@ -140,7 +142,7 @@ def serve(model: Any, workload: Workload, limits: SchedulerLimits, *, seed: int 
         for request in policy.update(step):
             finish[request.index] = end_s
             finished += 1
-        steps.append(ServedStep(start_s=now_s, end_s=time.perf_counter() - start, shape=shape, rows=rows))
+        steps.append(ServedStep(start_s=now_s, end_s=clock.now_s(), shape=shape, rows=rows))
     records = RequestTable.of(
         RequestRecord(
             index=i,

@@ -6,7 +6,6 @@ from max(0, p - q), normalised. Source: Leviathan et al., arXiv 2211.17192.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from capacity.step import StepShape
 from capacity_validate.findings import Finding
+from capacity_validate.timing import RunClock
 
 Probabilities = Any  # array over the vocabulary
 SIGNIFICANCE = 1e-4  # a true sampler fails the chi-square test once in ten thousand
@@ -122,7 +122,8 @@ class SpeculativeRun:
 
 
 def run_models(
-    target: Any, draft: Any, *, agreement: float, draft_tokens: int, output_tokens: int, seed: int = 0
+    target: Any, draft: Any, *, agreement: float, draft_tokens: int, output_tokens: int, seed: int = 0,
+    clock: RunClock | None = None,
 ) -> SpeculativeRun:
     """Generate with a small draft model and a large target, by verification and plainly.
 
@@ -130,12 +131,13 @@ def run_models(
     probability 1 - `agreement` and otherwise what the target will say, read off the plain run: the acceptance is
     then `agreement` on every position, and the greedy output should be the plain run's, token for token.
     """
+    clock = clock or RunClock()
     rng = np.random.default_rng(seed)
     prompt = rng.integers(0, target.model.vocab_size, 16).tolist()
     blocks = list(range(-(-(len(prompt) + output_tokens + 2 * draft_tokens + 4) // target.block_size)))
-    plain, plain_s = _plain(target, prompt, blocks, output_tokens + 2 * draft_tokens + 3)
+    plain, plain_s = _plain(target, prompt, blocks, output_tokens + 2 * draft_tokens + 3, clock)
     generated, verifications, seconds = _speculative(
-        target, draft, prompt, blocks, plain, agreement, draft_tokens, output_tokens, rng
+        target, draft, prompt, blocks, plain, agreement, draft_tokens, output_tokens, rng, clock
     )
     equal = sum(1 for ours, theirs in zip(generated, plain[1:], strict=False) if ours == theirs)
     return SpeculativeRun(
@@ -149,17 +151,19 @@ def run_models(
     )
 
 
-def _plain(model: Any, prompt: list[int], blocks: list[int], count: int) -> tuple[list[int], float]:
+def _plain(
+    model: Any, prompt: list[int], blocks: list[int], count: int, clock: RunClock
+) -> tuple[list[int], float]:
     from capacity_validate.transformer import Row
 
     tokens = list(prompt)
     (token,) = model.next_tokens(model.inputs([Row(tokens=tokens, computed=0, blocks=blocks)]))
     tokens.append(token)
-    start = time.perf_counter()
+    start = clock.now_s()
     while len(tokens) - len(prompt) < count:
         step = model.inputs([Row(tokens=tokens[-1:], computed=len(tokens) - 1, blocks=blocks)])
         tokens += model.next_tokens(step)
-    elapsed = time.perf_counter() - start
+    elapsed = clock.now_s() - start
     out = tokens[len(prompt) :]
     return out, elapsed * len(out) / (len(out) - 1)
 
@@ -174,6 +178,7 @@ def _speculative(
     k: int,
     count: int,
     rng: Any,
+    clock: RunClock,
 ) -> tuple[list[int], int, float]:
     """Greedy speculation; the draft's cache may lag behind by the tokens that it did not see accepted."""
     from capacity_validate.transformer import Row
@@ -183,7 +188,7 @@ def _speculative(
         model.next_tokens(model.inputs([Row(tokens=prompt, computed=0, blocks=blocks)]))
     computed, seen = len(prompt), len(prompt)
     verifications = 0
-    start = time.perf_counter()
+    start = clock.now_s()
     while len(known) - len(prompt) < count:
         # propose
         drafts: list[int] = []
@@ -203,7 +208,7 @@ def _speculative(
         computed = len(known) - 1
         seen = min(seen, computed)
         verifications += 1
-    elapsed = time.perf_counter() - start
+    elapsed = clock.now_s() - start
     return known[len(prompt) + 1 :], verifications, elapsed
 
 

@@ -1,7 +1,8 @@
 """Timing that can be trusted: warm-up, rotated inputs, many repetitions, and what their spread says.
 
-On a GPU: CUDA events; short kernels are captured into one graph of many calls, so that launch gaps stay out. On a
-CPU: `perf_counter`. Inputs rotate over more memory than the cache holds, because in serving other layers run
+On a GPU: CUDA events; short kernels are captured into one graph of many calls, so that launch gaps stay out. On one
+CPU thread: that thread's own CPU time, which a neighbour who takes the core does not lengthen (wall time on a shared
+machine was seen to double for seconds at a time). Inputs rotate over more memory than the cache holds, because in serving other layers run
 between two uses of the same weights.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 Call = Callable[[], object]
-How = Literal["perf_counter", "events", "graph"]
+How = Literal["thread time", "wall time", "events", "graph"]
 
 GRAPH_BELOW_S = 100e-6  # kernels shorter than this are timed inside a graph: launching takes 3-10 us each
 GRAPH_CALLS = 32
@@ -79,22 +80,53 @@ class Stopwatch(Protocol):
 
 
 class CpuStopwatch:
-    """`perf_counter` around each call."""
+    """The thread's CPU time around each call; wall time where torch uses several threads."""
+
+    def __init__(self, *, threads: int = 1) -> None:
+        self._how: How = "thread time" if threads == 1 else "wall time"
+        self._clock = time.thread_time if threads == 1 else time.perf_counter
 
     def sample(self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int) -> tuple[list[float], How]:
+        clock = self._clock
         for call in calls[:WARM_UP_CALLS]:
             call()
         samples: list[float] = []
         deadline = time.perf_counter() + budget_s
         while len(samples) < at_most and (len(samples) < at_least or time.perf_counter() < deadline):
             call = calls[len(samples) % len(calls)]
-            start = time.perf_counter()
+            start = clock()
             call()
-            samples.append(time.perf_counter() - start)
-        return samples, "perf_counter"
+            samples.append(clock() - start)
+        return samples, self._how
 
     def synchronize(self) -> None:
         return
+
+
+class RunClock:
+    """The clock of a whole run: `now_s()`, and `wait_until` when there is nothing to do."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def now_s(self) -> float:
+        return time.perf_counter() - self._start
+
+    def wait_until(self, instant_s: float) -> None:
+        time.sleep(max(0.0, instant_s - self.now_s()))
+
+
+class ThreadClock(RunClock):
+    """This thread's CPU time, with waits leapt over: a run that neighbours on the machine neither slow nor see wait."""
+
+    def __init__(self) -> None:
+        self._start = time.thread_time()
+
+    def now_s(self) -> float:
+        return time.thread_time() - self._start
+
+    def wait_until(self, instant_s: float) -> None:
+        self._start -= max(0.0, instant_s - self.now_s())
 
 
 class CudaStopwatch:
@@ -161,8 +193,13 @@ class CudaStopwatch:
         return [seconds / inner for seconds in self._events(replay, count)]
 
 
-def stopwatch_for(torch: Any, device: str) -> Stopwatch:
-    return CpuStopwatch() if device == "cpu" else CudaStopwatch(torch, device)
+def stopwatch_for(torch: Any, device: str, *, threads: int = 1) -> Stopwatch:
+    return CpuStopwatch(threads=threads) if device == "cpu" else CudaStopwatch(torch, device)
+
+
+def run_clock_for(device: str, *, threads: int = 1) -> RunClock:
+    """Started now."""
+    return ThreadClock() if device == "cpu" and threads == 1 else RunClock()
 
 
 def rotations(bytes_per_set: int, cache_bytes: int, *, most: int = 32) -> int:

@@ -1,0 +1,169 @@
+"""`capacity calibrate`: measurement files in, a profile variant out; what moved, what could not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from capacity.errors import InvalidInput, OutsideValidity
+from capacity.hardware import (
+    HardwareProfile,
+    dump_profile,
+    load_profile,
+    parse_profile,
+    user_profiles_directory,
+)
+from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
+from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
+from capacity_validate.predictions import FAMILY
+
+AGREEMENT = 0.30  # two files may differ by this on one case; beyond, one of them is wrong
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedConstant:
+    """One constant of the step model before and after."""
+
+    family: str
+    name: str
+    before: float
+    after: float
+
+    @property
+    def factor(self) -> float | None:
+        return self.after / self.before if self.before else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """A calibrated profile, where it was written, and what it rests on."""
+
+    SCHEMA = "capacity/calibration/v1"
+
+    profile: str
+    base: str
+    path: str
+    files: tuple[str, ...]
+    cases: int
+    moved: tuple[MovedConstant, ...]
+    errors: dict[str, tuple[float, float]]  # by family, held out: median before and after
+    refused: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": self.SCHEMA,
+            **{name: getattr(self, name) for name in self.__dataclass_fields__},
+            "moved": [asdict(moved) for moved in self.moved],
+        }
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        shown = [f"{self.profile}: {self.cases} cases of {len(self.files)} file(s), on top of {self.base}"]
+        for family, (before, after) in self.errors.items():
+            shown.append(f"{family}: error on held-out cases {before:.1%} -> {after:.1%} (median)")
+            shown += [
+                f"    {m.name:<20}{m.before:>12.4g} -> {m.after:<12.4g}" for m in self.moved if m.family == family
+            ]
+        shown += [f"{family}: not changed: {reason}" for family, reason in self.refused.items()]
+        shown.append(f"written: {self.path}; use it with --gpu {self.profile}")
+        return shown
+
+
+def calibrate(
+    measurements: Sequence[str | Path],
+    *,
+    name: str = "mine",
+    gpu: str | None = None,
+    out: str | Path | None = None,
+    profiles: Sequence[str] = (),
+) -> Calibration:
+    """Fit a profile to one or more measurement files of one device and write it as `PROFILE@name.toml`.
+
+    `gpu` overrides the profile that the files name. `out` is a folder; without it the first folder of
+    CAPACITY_PROFILES, else the platform's configuration directory. Raises OutsideValidity where the evidence is too
+    thin for any family or contradicts itself; InvalidInput for files of different devices; MalformedFile.
+    """
+    if not measurements:
+        raise InvalidInput("no measurement file: `capacity validate` writes one")
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise InvalidInput(f"--name is {name!r}: letters, digits, - and _ only, for it becomes a file name")
+    files = [read_measurements(path) for path in measurements]
+    profile = base_profile(files, gpu=gpu, directories=tuple(profiles))
+    cases = combined(files)
+    on_gpu = files[0].environment.get("kind") != "cpu"
+    source = f"capacity calibrate, {len(cases)} cases measured on {files[0].environment.get('device')}"
+    fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
+    if not fits:
+        reasons = "; ".join(f"{_label(r)}: {r.reason}" for r in refused) or "no case that the step model has constants for"
+        raise OutsideValidity(f"nothing can be calibrated from {len(cases)} cases: {reasons}. Run a larger campaign.")
+    variant = f"{profile.name.partition('@')[0]}@{name}"
+    fitted = calibrated_profile(profile, fits, family=FAMILY, name=variant)
+    path = write_profile(fitted, Path(out) if out is not None else user_profiles_directory())
+    return Calibration(
+        profile=variant,
+        base=profile.name,
+        path=str(path),
+        files=tuple(str(m.path) for m in files),
+        cases=len(cases),
+        moved=tuple(
+            MovedConstant(family=_label(fit), name=constant, before=before, after=after)
+            for fit in fits
+            for constant, (before, after) in fit.moved.items()
+        ),
+        errors={_label(fit): (fit.error_before.median, fit.error_after.median) for fit in fits},
+        refused={_label(entry): entry.reason for entry in refused},
+    )
+
+
+def _label(entry: FamilyFit | Refused) -> str:
+    return f"{entry.target.operator} {entry.target.key}".strip()
+
+
+def base_profile(files: Sequence[Measurements], *, gpu: str | None, directories: tuple[str, ...]) -> HardwareProfile:
+    """The profile that all files were measured on. A CPU's travels inside its file."""
+    devices = {m.environment.get("device") for m in files}
+    if len(devices) > 1:
+        raise InvalidInput(f"measurements of different devices cannot be combined: {', '.join(map(str, sorted(map(str, devices))))}")
+    if gpu is not None:
+        return load_profile(gpu, directories)
+    embedded = next((m for m in files if m.profile_toml is not None), None)
+    if embedded is not None:
+        return parse_profile(str(embedded.profile_toml), origin=embedded.path)
+    names = {m.profile for m in files}
+    if len(names) > 1:
+        raise InvalidInput(f"the files name different profiles ({', '.join(sorted(names))}); say which with --gpu")
+    return load_profile(names.pop(), directories)
+
+
+def combined(files: Sequence[Measurements]) -> list[MeasuredCase]:
+    """Cases of all files; one measured several times keeps the run of median time.
+
+    Raises OutsideValidity where two files differ by more than `AGREEMENT` on most of what they share.
+    """
+    runs: dict[str, list[MeasuredCase]] = {}
+    for file in files:
+        for case in file.timed:
+            runs.setdefault(case.case.id, []).append(case)
+    shared = [sorted(members, key=lambda m: m.seconds) for members in runs.values() if len(members) > 1]
+    apart = [members for members in shared if members[-1].seconds > (1 + AGREEMENT) * members[0].seconds]
+    if len(apart) > 0.5 * len(shared) > 0:
+        worst = max(apart, key=lambda members: members[-1].seconds / members[0].seconds)
+        raise OutsideValidity(
+            f"the files contradict each other: {len(apart)} of {len(shared)} shared cases differ by more than "
+            f"{AGREEMENT:.0%} (worst: {worst[0].case.id}, {worst[-1].seconds / worst[0].seconds:.1f} times); "
+            "calibrate from one of them, or measure again on a quiet device"
+        )
+    return [sorted(members, key=lambda m: m.seconds)[len(members) // 2] for members in runs.values()]
+
+
+def write_profile(profile: HardwareProfile, folder: Path) -> Path:
+    """The profile as TOML in `folder`, which is made where it is missing. Raises InvalidInput."""
+    path = folder / f"{profile.name}.toml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(dump_profile(profile), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}; name another folder with --out") from None
+    return path
