@@ -19,8 +19,11 @@ from capacity.schedulers.sequence import (
     Step,
 )
 from capacity.schedulers.sglang import Sglang
+from capacity.schedulers.slots import SlotBatching
+from capacity.schedulers.static import StaticBatching
 from capacity.schedulers.tensorrt_llm import TensorRtLlm
 from capacity.schedulers.tgi import Tgi
+from capacity.schedulers.vllm_v0 import VllmV0
 from capacity.schedulers.vllm_v1 import VllmV1
 
 __all__ = [
@@ -70,6 +73,9 @@ def _vllm_v1_async(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy
 POLICIES: dict[str, PolicyMaker] = {
     "vllm-v1": _vllm_v1,
     "vllm-v1-async": _vllm_v1_async,
+    "vllm-v0": VllmV0,
+    "static": StaticBatching,
+    "slots": SlotBatching,
     "sglang": Sglang,
     "tensorrt-llm": TensorRtLlm,
     "tgi": Tgi,

@@ -88,6 +88,9 @@ class Ledger:
             self.kv_peak_blocks = blocks
 
     def finished(self, r: Sequence, now_ps: int) -> None:
+        if r.known == r.prompt_tokens:  # given up by the scheduler, without a token
+            self.rejected += 1
+            return
         self.finish_ps[r.index] = now_ps
         self.output_tokens[r.index] = r.known - r.prompt_tokens
 

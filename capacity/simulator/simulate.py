@@ -12,6 +12,8 @@ import simpy
 from capacity.errors import InvalidInput
 from capacity.kv_cache.block_pool import BlockPool
 from capacity.kv_cache.content import Content
+from capacity.kv_cache.content_pool import ContentPool
+from capacity.kv_cache.contiguous_pool import ContiguousPool
 from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import LatencySummary, RequestTable, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
@@ -73,6 +75,7 @@ def simulate_engine(
     frontend: FrontendTimes | None = None,
     enable_prefix_caching: bool = True,
     kv_windows: tuple[int | None, ...] = (None,),
+    kv_contiguous_tokens: int | None = None,
     window_tokens: int | None = None,
     speculation: Speculation | None = None,
     goodput_ms: Mapping[str, float] | None = None,
@@ -83,7 +86,8 @@ def simulate_engine(
     """Simulate `workload` on one engine.
 
     `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure less its null block). `kv_windows`
-    lists the groups of layers that share the pool, `window_tokens` clips contexts in the step shapes.
+    lists the groups of layers that share the pool; `kv_contiguous_tokens` reserves that much for every request in
+    one piece instead, as before paging. `window_tokens` clips contexts in the step shapes.
     Every request runs to its `output_tokens` or to `limits.max_model_len`; a prompt that leaves no room for one
     token is turned away, as vLLM's front-end does, and counts as failed.
     `policy_options` are further keywords of the policy; `frontend` says what lies between client and engine (none:
@@ -96,8 +100,12 @@ def simulate_engine(
         raise InvalidInput(
             f"the KV cache must have at least 1 block of at least 1 token, not {num_blocks} of {block_size}"
         )
-    pool: BlockPool | RunPool
-    if mode == "jump" and kv_windows == (None,):
+    pool: Any
+    if policy == "vllm-v0":
+        pool = ContentPool(num_blocks, block_size, prefix_caching=enable_prefix_caching)
+    elif kv_contiguous_tokens is not None:
+        pool = ContiguousPool(num_blocks, block_size, reserved_tokens=kv_contiguous_tokens)
+    elif mode == "jump" and kv_windows == (None,):
         pool = RunPool(num_blocks, block_size, prefix_caching=enable_prefix_caching)
     else:
         pool = BlockPool(
