@@ -118,14 +118,16 @@ def reuse_curve(workload: Workload, block_tokens: int, *, as_engine: bool = Fals
 
 def _sums(values: IntArray, offsets: IntArray) -> IntArray:
     totals = np.concatenate(([0], np.cumsum(values)))
-    return totals[offsets[1:]] - totals[offsets[:-1]]
+    sums: IntArray = totals[offsets[1:]] - totals[offsets[:-1]]
+    return sums
 
 
 def _reversed(values: IntArray, first: IntArray) -> IntArray:
     """Each request's values back to front: its deepest block is used (given back) first, so it is the oldest."""
     length = np.diff(first)
     within = np.arange(len(values)) - np.repeat(first[:-1], length)
-    return values[np.repeat(first[1:] - 1, length) - within]
+    backwards: IntArray = values[np.repeat(first[1:] - 1, length) - within]
+    return backwards
 
 
 def _stack_depths(ids: IntArray, begins: IntArray) -> tuple[IntArray, IntArray]:
