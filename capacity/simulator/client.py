@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -14,6 +15,16 @@ from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
 NEVER = 1 << 62  # an instant after all others
+
+
+class Arrivals(Protocol):
+    """Where an engine's requests come from, as the engine sees it."""
+
+    due_ps: int
+
+    def take(self, now_ps: int) -> list[tuple[int, int]]: ...
+    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]: ...
+    def waiting_by(self, instant_ps: int) -> int: ...
 
 
 class Client:

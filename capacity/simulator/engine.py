@@ -16,7 +16,7 @@ import simpy
 from capacity.metrics import MISSING
 from capacity.schedulers import Policy, Sequence, Step
 from capacity.schedulers.vllm_v1 import VllmV1
-from capacity.simulator.client import NEVER, Client
+from capacity.simulator.client import NEVER, Arrivals
 from capacity.simulator.jump import NOTHING, JumpV1
 from capacity.simulator.ledger import Ledger, Sample
 from capacity.simulator.shapes import sum_rows
@@ -41,7 +41,7 @@ class Engine:
         pool: Any,
         step_times: StepTimes,
         *,
-        client: Client,
+        client: Arrivals,
         ledger: Ledger,
         new_sequence: Callable[[int, int], Sequence | None],
         jumps: bool = False,

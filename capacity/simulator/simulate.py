@@ -17,7 +17,7 @@ from capacity.kv_cache.contiguous_pool import ContiguousPool
 from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import LatencySummary, RequestTable, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
-from capacity.simulator.client import Client, client_of
+from capacity.simulator.client import Arrivals, client_of
 from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.frontend import Frontend, FrontendTimes, StreamingLedger
 from capacity.simulator.ledger import Ledger, Sample
@@ -120,9 +120,9 @@ def simulate_engine(
     scheduler = make_policy(policy, limits, pool, **options)
     streams = frontend is not None and frontend.streams
     ledger = StreamingLedger(workload, frontend) if frontend is not None and streams else Ledger(workload)
-    client: Client | Frontend = client_of(workload)
+    client: Arrivals = client_of(workload)
     if frontend is not None and frontend.delays:
-        client = Frontend(client, ledger, frontend)
+        client = Frontend(client_of(workload), ledger, frontend)
     env = simpy.Environment(initial_time=0)
     engine = Engine(
         env,
