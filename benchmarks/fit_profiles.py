@@ -19,7 +19,7 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reference_tables import PROFILES, Operator, operators
+from reference_tables import LOCAL_ROUTING, PROFILES, Operator, operators
 from step_evidence import Evidence, all_evidence
 
 from capacity.calibration import FitResult, fit_pool, group_quantile
@@ -85,9 +85,11 @@ def rounded(value: float) -> float:
 
 def entry(operator: Operator, key: tuple[str, str, str], fit: FitResult) -> dict[str, Any]:
     """One coefficient set as the profile stores it."""
-    constants = {name: rounded(value) for name, value in fit.constants.items()}
+    constants: dict[str, Any] = {name: rounded(value) for name, value in fit.constants.items()}
     if operator.name.startswith(("decode_attention", "prefill_attention", "mla")):
         constants = {"compute_fraction": 1.0, "sharpness": 1.0, **constants}
+    if operator.name == "moe" and key[1] in LOCAL_ROUTING:
+        constants["local_routing"] = True
     provenance = {
         "basis": "fitted",
         "source": operator.sources[key],
@@ -185,6 +187,8 @@ def toml_value(value: Any) -> str:
     """A TOML scalar or inline table."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{k} = {toml_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 

@@ -6,6 +6,8 @@ The tables are those of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), sampled
 - GEMMs with N or K under 512: no model has them;
 - vLLM's modelopt FP8 experts on Hopper: 13 to 19 % of HBM, a kernel that nobody should choose;
 - experts with two matrices (`nongated`, Nemotron's shapes), `situ` and `min_latency` kernels: other operators;
+- TensorRT-LLM decode attention of more than 16 query heads to a KV head: there it falls back to a kernel up to 20
+  times slower, which no model with grouped queries meets;
 - TensorRT-LLM 1.0 decode attention on A100: a third of its rows are faster than HBM (none is in the sample);
 - absorbed MLA of TensorRT-LLM 1.0 on A100: does not fit any physical form (44 / 110 %);
 - eager all-reduce: it measures the launch;
@@ -49,6 +51,7 @@ MIN_KV_OVER_L2 = 1.5  # decode KV larger than this comes from HBM
 MAX_HOT_KV_OVER_L2 = 0.7  # smaller than this sits in L2; between the two nobody knows
 L2_SAVING = {"l40s": 0.9}  # 1 - HBM/L2 bandwidth, else 0.6: assumed, from a ratio of 2.5 (GDDR6: 10)
 MIN_PREFILL_TOKENS = 512
+MAX_TRTLLM_GROUP = 16
 PREFERRED_KERNEL = {  # where an engine has several, the one it chooses by itself
     ("sglang", "16bit"): "trtllm_mha",
     ("sglang", "8bit"): "trtllm_mha",
@@ -251,6 +254,8 @@ def decode_attention(measured: Path) -> Operator:
             kv_bytes = (
                 2.0 * r.batch_size * r.seq_kv * r.num_kv_heads * r.head_dim * (1 if key[2] == "8bit" else 2)
             )
+            if key[1] == "trtllm" and r.num_heads > MAX_TRTLLM_GROUP * r.num_kv_heads:
+                continue
             hot = kv_bytes < MIN_KV_OVER_L2 * profile.l2_bytes
             if hot and kv_bytes > MAX_HOT_KV_OVER_L2 * profile.l2_bytes:
                 continue
@@ -399,6 +404,9 @@ class ExpertRow(NamedTuple):
 
 
 TWO_MATRIX_SHAPES = {(2688, 1856), (2048, 5120), (1024, 2688), (8192, 5120), (4096, 2688)}
+LOCAL_ROUTING = (
+    "trtllm",
+)  # its kernels permute the rank's own tokens; the others' sort those of the whole batch
 OTHER_EXPERT_KERNELS = ("nongated", "situ", "min_latency")
 
 
@@ -435,7 +443,7 @@ def experts(measured: Path) -> Operator:
             Measurement(
                 row=_expert_row(r, table),
                 seconds=r.latency_us * 1e-6,
-                group=(r.hidden_size, r.inter_size, r.num_experts),
+                group=(r.hidden_size, r.inter_size / r.moe_tp_size, r.num_experts / r.moe_ep_size, r.topk),
             )
         )
         sources[key] = _source("moe", r)
@@ -450,8 +458,8 @@ def experts(measured: Path) -> Operator:
         ),
         predict=predict_experts,
         tables=tables,
-        pools=lambda key: "hopper" if key[0] in ("h100", "h200") else key[0],
-        held_out_by="expert shape",
+        pools=lambda key: ("hopper", *key[1:]) if key[0] in ("h100", "h200") else key[0],
+        held_out_by="expert shape on one GPU",
         sources=sources,
     )
 
@@ -462,11 +470,12 @@ def _expert_row(r: Any, table: QuantizedTable) -> ExpertRow:
     touched = max(1.0, min(r.num_experts, r.num_tokens * r.topk) / r.moe_ep_size)
     intermediate = r.inter_size / r.moe_tp_size
     matrices = 3 * r.hidden_size * intermediate
+    routed = pairs if r.engine in LOCAL_ROUTING else r.num_tokens * r.topk
     activations = r.hidden_size * (table.activation_bits / 8 + 2.0) + intermediate * 3 * 2.0
     return ExpertRow(
         flops=2.0 * pairs * matrices,
         moved_bytes=touched * matrices * table.weight_bits / 8 + pairs * activations,
-        routed_bytes=r.num_tokens * r.topk * r.hidden_size * 2.0,
+        routed_bytes=routed * r.hidden_size * 2.0,
         flops_per_s=profile.dense_flops_per_s[table.dtype],
         hbm_bytes_per_s=profile.hbm_bytes_per_s,
     )

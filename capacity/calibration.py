@@ -23,7 +23,7 @@ Predict = Callable[[Constants, Row], float]
 FloatArray = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 ROBUST_SCALE = 0.1  # log residuals beyond this count linearly: about the reproducibility of the tables
-MIN_ROWS_PER_PARAMETER = 3
+MIN_ROWS_PER_PARAMETER = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

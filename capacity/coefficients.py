@@ -72,6 +72,7 @@ class MoeCoefficients(Coefficients):
     sharpness: Sharpness
     fixed_s: Seconds
     routed_fraction: Fraction  # of HBM bandwidth, permuting and combining routed tokens
+    local_routing: bool = False  # only the rank's own tokens are permuted, not all of the batch
 
 
 class AllReduceCoefficients(Coefficients):

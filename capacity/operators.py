@@ -317,7 +317,8 @@ class Experts:
             + local_pairs * self.hidden * (self.activation_bits / 8 + ACTIVATION_BYTES)
             + local_pairs * self.intermediate * self.matrices * ACTIVATION_BYTES
         )
-        return flops, moved, tokens * self.experts_per_token * self.hidden * ACTIVATION_BYTES
+        routed = local_pairs if self.constants.local_routing else tokens * self.experts_per_token
+        return flops, moved, routed * self.hidden * ACTIVATION_BYTES
 
     def seconds(self, shape: StepShape) -> float:
         tokens = all_tokens(shape)
