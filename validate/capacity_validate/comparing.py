@@ -1,0 +1,437 @@
+"""`capacity compare`: a real server's benchmark against the simulator, metric by metric, with the likely cause of a gap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from capacity.deployment import Pool, Traffic, build
+from capacity.errors import InvalidInput
+from capacity.keywords import split
+from capacity.resolve import ResolvedPool, resolve
+from capacity.serving import engine_frontend, make_workload, serve
+from capacity.simulator import FrontendTimes
+from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
+from capacity.workload import Workload
+from capacity_validate.benchmark_results import METRICS, STATISTICS, MeasuredRun, read_results
+from capacity_validate.server_log import ServerLog, read_server_log
+
+GOOD = 0.10
+LARGE = 0.25
+BISECTIONS = 12
+TRAFFIC_FIELDS = ("input_len", "output_len", "request_rate", "concurrency", "random_range_ratio", "burstiness", "seed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """One statistic, measured and predicted, in the unit of its name."""
+
+    name: str
+    measured: float
+    predicted: float | None
+
+    @property
+    def error(self) -> float | None:
+        return None if self.predicted is None or not self.measured else self.predicted / self.measured - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overheads:
+    """What a server adds to every step and to every request, fitted to a part of the runs."""
+
+    step_s: float
+    request_s: float
+    fitted_to: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunComparison:
+    """One run: what was sent, how, and every metric that both know."""
+
+    path: str
+    tool: str
+    requests: int
+    workload: str  # how it was rebuilt
+    metrics: tuple[MetricRow, ...]
+    causes: tuple[str, ...]
+    notices: tuple[str, ...]
+
+    def error(self, name: str) -> float | None:
+        return next((row.error for row in self.metrics if row.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All runs against one deployment."""
+
+    SCHEMA = "capacity/comparison/v1"
+
+    model: str
+    gpu: str
+    engine: str
+    basis: str
+    kv_capacity_tokens: int
+    kv_capacity_measured: bool  # from a server log, not estimated
+    runs: tuple[RunComparison, ...]
+    overheads: Overheads | None
+    server_log: tuple[tuple[str, str], ...]
+    memory: tuple[MetricRow, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        document = {"schema": self.SCHEMA, **asdict(self)}
+        for run, own in zip(document["runs"], self.runs, strict=True):
+            for row, source in zip(run["metrics"], own.metrics, strict=True):
+                row["error"] = source.error
+        return document
+
+    def lines(self) -> list[str]:
+        """For a terminal: a table for each run, its likely causes, and one sentence at the end."""
+        shown = [f"{self.model} on {self.gpu}, {self.engine}; basis: {self.basis}"]
+        shown.append(
+            f"KV cache: {self.kv_capacity_tokens:,} tokens ({'server log' if self.kv_capacity_measured else 'estimated'})"
+        )
+        shown += [_row_text(row) for row in self.memory]
+        if self.overheads is not None:
+            shown.append(
+                f"fitted overheads: {self.overheads.step_s * 1e3:.3f} ms a step, "
+                f"{self.overheads.request_s * 1e3:.1f} ms a request, from {len(self.overheads.fitted_to)} of the runs"
+            )
+        for run in self.runs:
+            shown += ["", f"{run.path} ({run.tool}, {run.requests} requests, {run.workload})"]
+            shown.append(f"  {'metric':<22}{'measured':>14}{'predicted':>14}{'error':>10}")
+            shown += [f"  {_row_text(row)}" for row in run.metrics]
+            shown += [f"  likely cause: {cause}" for cause in run.causes]
+            shown += [f"  note: {notice}" for notice in run.notices]
+        return [*shown, "", self.verdict]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        parts = []
+        for name, label in (("mean_ttft_ms", "TTFT"), ("mean_tpot_ms", "TPOT"), ("output_throughput", "throughput")):
+            errors = sorted(abs(e) for run in self.runs if (e := run.error(name)) is not None)
+            if errors:
+                parts.append(f"{label} within {errors[len(errors) // 2]:.0%}")
+        if not parts:
+            return "The files hold no metric that the simulator predicts."
+        return f"Over {len(self.runs)} run(s) the prediction is, at the median, {', '.join(parts)} of what was measured."
+
+
+def _row_text(row: MetricRow) -> str:
+    predicted = "" if row.predicted is None else f"{row.predicted:,.3f}"
+    error = "" if row.error is None else f"{row.error:+.1%}"
+    return f"{row.name:<22}{row.measured:>14,.3f}{predicted:>14}{error:>10}"
+
+
+def compare(
+    results: Sequence[str | Path],
+    *,
+    model: str | None = None,
+    server_log: str | Path | None = None,
+    fit_overheads: bool = False,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Comparison:
+    """Simulate what benchmark result files measured, and put both side by side.
+
+    `options` are those of `simulate` (`gpu`, `tensor_parallel_size`, ..., and `input_len`, `output_len`,
+    `request_rate`, `concurrency`, `random_range_ratio` for what a file does not carry). `server_log` overrides the
+    estimated KV cache and limits with what the engine printed. `fit_overheads` fits a time per step and one per
+    request to every other run. Raises InvalidInput naming what a file lacks; MalformedFile.
+    """
+    if not results:
+        raise InvalidInput("no result file: give what `vllm bench serve --save-result --save-detailed` wrote")
+    runs = [run for path in results for run in read_results(path)]
+    pool_fields, traffic_fields = split(options, Pool, Traffic)
+    unknown = [name for name in traffic_fields if name not in TRAFFIC_FIELDS]
+    if unknown:
+        raise InvalidInput(f"compare takes no {unknown[0]!r}: it replays what the files say was sent")
+    name = model or next((run.model for run in runs if run.model), None)
+    if name is None:
+        raise InvalidInput("no result file names its model: give --model")
+    log = None if server_log is None else read_server_log(server_log)
+    resolved = _resolved(name, pool_fields, log, profiles=profiles, download=download)
+    workloads = [_workload(run, traffic_fields) for run in runs]
+    overheads = _fitted(resolved, runs, workloads) if fit_overheads else None
+    return Comparison(
+        model=resolved.model.name,
+        gpu=resolved.profile.name,
+        engine=resolved.engine.label,
+        basis=resolved.step_model.basis if overheads is None else "fitted to some of these runs",
+        kv_capacity_tokens=resolved.memory.kv_capacity_tokens,
+        kv_capacity_measured=log is not None and (log.kv_tokens or log.kv_blocks) is not None,
+        runs=tuple(
+            _compared(resolved, run, workload, overheads, log)
+            for run, workload in zip(runs, workloads, strict=True)
+        ),
+        overheads=overheads,
+        server_log=tuple(log.rows()) if log else (),
+        memory=_memory_rows(name, pool_fields, log, profiles=profiles, download=download),
+    )
+
+
+def _resolved(
+    model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
+) -> ResolvedPool:
+    """The pool; what the log printed fills what the user did not say."""
+    if "gpu" not in fields:
+        raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
+    resolved = resolve(model, build(Pool, fields), profiles=profiles, download=download)
+    if log is not None:
+        printed = log.overrides(resolved.memory.kv_block_tokens)
+        resolved = resolve(model, build(Pool, printed | fields), profiles=profiles, download=download)
+    resolved.memory.require_fit()
+    return resolved
+
+
+def _workload(run: MeasuredRun, given: dict[str, Any]) -> tuple[Workload, str]:
+    """The requests of a run, and how they were come by. Raises InvalidInput naming what is missing."""
+    concurrency = given.get("concurrency", run.concurrency)
+    if concurrency != run.concurrency:
+        run = replace(run, concurrency=concurrency)
+    exact = run.workload()
+    if exact is not None:
+        return exact, "replayed request by request"
+    rate = given.get("request_rate", run.request_rate)
+    if run.requests is not None and (rate is not None or concurrency is not None):
+        return _drawn_arrivals(run, rate, concurrency, given), "lengths as measured, arrivals drawn anew"
+    lacking = [flag for flag, name in (("--input-len", "input_len"), ("--output-len", "output_len")) if name not in given]
+    if run.requests is None and lacking:
+        means = [run.mean_prompt_tokens, run.mean_output_tokens]
+        hint = "".join(
+            f"; its mean {what} is {mean:.0f} tokens" for what, mean in zip(("prompt", "output"), means, strict=True) if mean
+        )
+        raise InvalidInput(
+            f"{run.path} does not hold the lengths of its requests{hint}: give {' and '.join(lacking)} as the benchmark "
+            "was run (with --random-range-ratio where it had one), or run it with --save-detailed"
+        )
+    if rate is None and concurrency is None:
+        raise InvalidInput(f"{run.path} does not say how requests arrived: give --request-rate or --concurrency")
+    fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness, **given}
+    fields |= {"num_prompts": run.num_requests}
+    if concurrency is not None:
+        fields["concurrency"] = concurrency
+    traffic: Traffic = build(Traffic, fields)
+    return make_workload(traffic), "lengths and arrivals drawn anew from the benchmark's settings"
+
+
+def _drawn_arrivals(run: MeasuredRun, rate: float | None, concurrency: int | None, given: dict[str, Any]) -> Workload:
+    assert run.requests is not None
+    fields = {
+        "input_len": 1,
+        "output_len": 1,
+        "num_prompts": len(run.requests.prompt_tokens),
+        "request_rate": math.inf if rate is None else rate,
+        "burstiness": given.get("burstiness", run.burstiness),
+        "seed": given.get("seed", 0),
+    }
+    drawn = make_workload(build(Traffic, fields))
+    return Workload(
+        arrival_s=drawn.arrival_s,
+        prompt_tokens=run.requests.prompt_tokens,  # type: ignore[arg-type]
+        output_tokens=run.requests.output_tokens,  # type: ignore[arg-type]
+        concurrency=concurrency,
+        name=f"{run.tool} run",
+        source=run.path,
+        notices=run.notices,
+    )
+
+
+# simulate
+
+
+class _WithOverhead:
+    """Step times with a constant added to every step."""
+
+    def __init__(self, inner: StepTimes, step_s: float) -> None:
+        self._inner = inner
+        self._added_ps = picoseconds(step_s)
+
+    def step_ps(self, shape: StepShape) -> int:
+        return max(1, self._inner.step_ps(shape) + self._added_ps)
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece | None:
+        piece = self._inner.decode_piece(shape)
+        return None if piece is None else piece._replace(base_ps=piece.base_ps + self._added_ps)
+
+
+def _simulated(
+    resolved: ResolvedPool, workload: Workload, *, step_s: float = 0.0, frontend: FrontendTimes | None = None
+) -> dict[str, Any]:
+    times: StepTimes = resolved.step_model if not step_s else _WithOverhead(resolved.step_model, step_s)
+    result = serve(resolved, workload, step_times=times, frontend=frontend)
+    return {**result.to_dict(), "status": result.status, "rejected": result.rejected}
+
+
+def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
+    return replace(engine_frontend(resolved), request_latency_s=request_s, response_latency_s=0.0)
+
+
+def _fitted(
+    resolved: ResolvedPool, runs: Sequence[MeasuredRun], workloads: Sequence[tuple[Workload, str]]
+) -> Overheads:
+    """Time per step so that TPOT agrees, then per request so that TTFT does; of every other run, medians."""
+    chosen = [i for i in range(0, len(runs), 2) if {"ttft", "tpot"} <= runs[i].latencies_ms.keys()]
+    if not chosen:
+        raise InvalidInput("--fit-overheads needs a run with TTFT and TPOT; none of the files has both")
+    steps, requests = [], []
+    for i in chosen:
+        workload = workloads[i][0]
+        step_s = _step_overhead(resolved, workload, runs[i].latencies_ms["tpot"]["mean"])
+        bare = _simulated(resolved, workload, step_s=step_s, frontend=_frontend(resolved, 0.0))
+        steps.append(step_s)
+        requests.append(max(0.0, (runs[i].latencies_ms["ttft"]["mean"] - bare["mean_ttft_ms"]) / 1e3))
+    return Overheads(
+        step_s=sorted(steps)[len(steps) // 2],
+        request_s=sorted(requests)[len(requests) // 2],
+        fitted_to=tuple(runs[i].path for i in chosen),
+    )
+
+
+def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -> float:
+    """The constant that brings mean TPOT to what was measured; 0 where the prediction is above it already."""
+    low, high = 0.0, tpot_ms / 1e3
+    if (_simulated(resolved, workload).get("mean_tpot_ms") or math.inf) >= tpot_ms:
+        return 0.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        predicted = _simulated(resolved, workload, step_s=middle).get("mean_tpot_ms") or math.inf
+        low, high = (middle, high) if predicted < tpot_ms else (low, middle)
+    return (low + high) / 2
+
+
+# account
+
+
+def _compared(
+    resolved: ResolvedPool,
+    run: MeasuredRun,
+    workload: tuple[Workload, str],
+    overheads: Overheads | None,
+    log: ServerLog | None,
+) -> RunComparison:
+    requests, how = workload
+    if overheads is None:
+        predicted = _simulated(resolved, requests)
+    else:
+        frontend = _frontend(resolved, overheads.request_s)
+        predicted = _simulated(resolved, requests, step_s=overheads.step_s, frontend=frontend)
+    rows = _metric_rows(run, predicted)
+    notices = list(requests.notices)
+    if run.failed:
+        notices.append(f"{run.failed} requests failed at the server; they are not simulated")
+    if predicted["status"] != "complete":
+        notices.append(f"the simulated engine {predicted['status']}: {predicted['reason']}")
+    if overheads is not None and run.path in overheads.fitted_to:
+        notices.append("the overheads were fitted to this run: its agreement proves nothing")
+    return RunComparison(
+        path=run.path,
+        tool=run.tool,
+        requests=len(requests),
+        workload=how,
+        metrics=tuple(rows),
+        causes=tuple(likely_causes(run, rows, predicted, kv_known=log is not None)),
+        notices=tuple(dict.fromkeys(notices)),
+    )
+
+
+def _metric_rows(run: MeasuredRun, predicted: dict[str, Any]) -> list[MetricRow]:
+    """Every statistic that both sides have; of ITL the mean alone, for chunks coalesce on their way to the client."""
+    rows = []
+    for metric in METRICS:
+        for statistic in STATISTICS if metric != "itl" else ("mean",):
+            measured = run.latencies_ms.get(metric, {}).get(statistic)
+            if measured is not None:
+                name = f"{statistic}_{metric}_ms"
+                rows.append(MetricRow(name=name, measured=measured, predicted=predicted.get(name)))
+    for name, value in (("request_throughput", run.request_throughput), ("output_throughput", run.output_throughput)):
+        if value is not None:
+            rows.append(MetricRow(name=name, measured=value, predicted=predicted.get(name)))
+    if run.duration_s is not None:
+        rows.append(MetricRow(name="duration_s", measured=run.duration_s, predicted=predicted.get("duration")))
+    return rows
+
+
+def likely_causes(
+    run: MeasuredRun, rows: Sequence[MetricRow], predicted: dict[str, Any], *, kv_known: bool
+) -> list[str]:
+    """What usually lies behind a gap like this one; empty where there is none to speak of."""
+    errors = {row.name: row.error for row in rows}
+    ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")
+    causes = []
+    if run.accepted_length:
+        causes.append(
+            f"the server decoded speculatively (accepted length {run.accepted_length:.2f}); this simulation did not"
+        )
+    if tpot is not None and tpot < -GOOD:
+        causes.append(
+            f"decode steps take longer than predicted ({tpot:+.0%}): host time of this server, slower kernels, or a "
+            "capped GPU; `--fit-overheads` separates the first, `capacity validate` on that GPU the others"
+        )
+    if tpot is not None and tpot > GOOD:
+        causes.append(
+            f"decode steps are faster than predicted ({tpot:+.0%}): a newer engine, or another weight or KV format than "
+            "was said here; check --quantization, --kv-cache-dtype and --engine"
+        )
+    if ttft is not None and ttft < -LARGE:
+        causes.append(_slow_first_token(run, rows, predicted, kv_known=kv_known))
+    if ttft is not None and ttft > LARGE:
+        causes.append(
+            f"first tokens come sooner than predicted ({ttft:+.0%}): prompts that hit the server's prefix cache "
+            "(the files do not say which tokens were shared), or a larger token budget; check --max-num-batched-tokens"
+        )
+    tail = errors.get("p99_ttft_ms")
+    if tail is not None and ttft is not None and abs(ttft) <= LARGE < -tail:
+        causes.append("only the tail is longer than predicted: pauses of the server or client, or preemptions")
+    if not causes and ttft is not None and tpot is not None:
+        causes.append("none needed: the gap is within what the model is known to be off by")
+    return causes
+
+
+def _slow_first_token(
+    run: MeasuredRun, rows: Sequence[MetricRow], predicted: dict[str, Any], *, kv_known: bool
+) -> str:
+    by_name = {row.name: row for row in rows}
+    mean = by_name["mean_ttft_ms"]
+    gap_ms = mean.measured - (mean.predicted or 0.0)
+    median = by_name.get("p50_ttft_ms")
+    if median is not None and median.predicted and median.measured - median.predicted < 0.5 * gap_ms:
+        return (
+            f"a few requests waited long (mean TTFT {gap_ms:.0f} ms above, the median only "
+            f"{median.measured - median.predicted:.0f} ms): queueing in bursts; check --max-num-seqs"
+        )
+    if predicted.get("preemptions") == 0 and run.concurrency and not kv_known:
+        return (
+            f"first tokens come {gap_ms:.0f} ms later than predicted: requests queue for seats or KV blocks that the "
+            "simulation thinks are there (give --server-log), or the client and HTTP take their share (--fit-overheads)"
+        )
+    return (
+        f"first tokens come {gap_ms:.0f} ms later than predicted for all alike: client, HTTP, tokenizer and eager "
+        "prefill; `--fit-overheads` measures it"
+    )
+
+
+def _memory_rows(
+    model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
+) -> tuple[MetricRow, ...]:
+    """What the log printed against what would have been estimated without it, in GiB and tokens."""
+    if log is None:
+        return ()
+    plan = resolve(model, build(Pool, fields), profiles=profiles, download=download).memory
+    gib = 2**30
+    pairs = (
+        ("weights_gib", log.weights_bytes, plan.weights_bytes / gib, gib),
+        ("kv_cache_gib", log.kv_cache_bytes, plan.kv_cache_bytes / gib, gib),
+        ("graphs_gib", log.graphs_bytes, plan.graph_bytes / gib, gib),
+        ("kv_tokens", log.kv_tokens, float(plan.kv_capacity_tokens), 1),
+        ("kv_blocks", log.kv_blocks, float(plan.kv_capacity_blocks), 1),
+    )
+    return tuple(
+        MetricRow(name=name, measured=printed / unit, predicted=estimated)
+        for name, printed, estimated, unit in pairs
+        if printed is not None
+    )
