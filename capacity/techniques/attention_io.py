@@ -1,0 +1,162 @@
+"""How much HBM traffic and memory attention needs, written naively and tiled through on-chip memory.
+
+Naive attention writes the N x N scores and probabilities to HBM and reads them back: O(N^2). Tiled attention
+(FlashAttention) keeps a tile of them on chip and passes over the keys and values once for each tile of queries:
+O(N^2 d^2 / M) for M values of on-chip memory. The FLOPs are the same. Source: Dao et al., arXiv 2205.14135.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from capacity.errors import InvalidInput
+from capacity.hardware import HardwareProfile
+from capacity.model.spec import Attention
+from capacity.resolve import ResolvedPool
+from capacity.step import prefill_shape
+
+# Bytes of shared memory that one block may use. NVIDIA CUDA programming guide, compute capability tables, 2025:
+# 163 KiB (8.0), 99 KiB (8.6, 8.9, 12.0), 227 KiB (9.0, 10.0); AMD CDNA3 white paper, 2023: 64 KiB LDS. Datasheet.
+SHARED_MEMORY_BYTES = {
+    "ampere": 163 * 1024,
+    "ada": 99 * 1024,
+    "hopper": 227 * 1024,
+    "blackwell": 227 * 1024,
+    "blackwell-geforce": 99 * 1024,
+    "blackwell-ultra": 227 * 1024,
+    "cdna3": 64 * 1024,
+}
+OTHER_SHARED_MEMORY_BYTES = 64 * 1024  # of any other part: assumed, 2026-11-21
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionTraffic:
+    """One head over one sequence: HBM bytes, extra memory in HBM, and FLOPs."""
+
+    hbm_bytes: float
+    extra_memory_bytes: float  # beside queries, keys, values and outputs
+    flops: float
+
+    @property
+    def flops_per_byte(self) -> float:
+        return self.flops / self.hbm_bytes
+
+
+def naive_attention(
+    tokens: int, head_dim: int, *, value_bytes: float = 2.0, causal: bool = False
+) -> AttentionTraffic:
+    """Scores and probabilities through HBM: reads of Q, K, V, write of O (4Nd), and each of S and P twice (4N^2).
+
+    Causal attention written naively still computes and stores the whole square; `causal` halves only the FLOPs
+    that count. Leaves out dropout and the mask's own traffic.
+    """
+    _check(tokens, head_dim)
+    moved = (4.0 * tokens * head_dim + 4.0 * tokens * tokens) * value_bytes
+    return AttentionTraffic(
+        hbm_bytes=moved,
+        extra_memory_bytes=2.0 * tokens * tokens * value_bytes,
+        flops=_flops(tokens, head_dim, causal=causal),
+    )
+
+
+def tiled_attention(
+    tokens: int, head_dim: int, *, on_chip_bytes: float, value_bytes: float = 2.0, causal: bool = False
+) -> AttentionTraffic:
+    """FlashAttention: Q and O once (2Nd), K and V once for each tile of queries (2Nd · N/B; half of it causal).
+
+    A tile of queries has B = M/(4 d) rows, M the values that fit on chip, as in the paper's algorithm 1: room for
+    tiles of Q, K, V and O. The row statistics (2 FP32 per row) are the extra memory. A kernel whose blocks share
+    K and V through the L2 cache reads less from HBM: this is an upper bound there.
+    """
+    _check(tokens, head_dim)
+    rows = query_tile_rows(head_dim, on_chip_bytes=on_chip_bytes, value_bytes=value_bytes)
+    tiles = math.ceil(tokens / rows)
+    passes = (tiles + 1) / 2 if causal else float(tiles)
+    moved = (2.0 * tokens * head_dim + 2.0 * tokens * head_dim * passes) * value_bytes
+    return AttentionTraffic(
+        hbm_bytes=moved,
+        extra_memory_bytes=8.0 * tokens,
+        flops=_flops(tokens, head_dim, causal=causal),
+    )
+
+
+def query_tile_rows(head_dim: int, *, on_chip_bytes: float, value_bytes: float = 2.0) -> int:
+    """Rows of a tile of queries: M/(4 d), at least 1."""
+    if not on_chip_bytes > 0:
+        raise InvalidInput(f"{on_chip_bytes} bytes of on-chip memory: must be above 0")
+    return max(1, int(on_chip_bytes / value_bytes / (4 * head_dim)))
+
+
+def shared_memory_bytes(profile: HardwareProfile) -> int:
+    """On-chip memory that one block of a kernel may use on this GPU."""
+    return SHARED_MEMORY_BYTES.get(profile.architecture, OTHER_SHARED_MEMORY_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionIo:
+    """Prefill attention of a whole model on one sequence: naive, tiled, and what the fitted kernel takes."""
+
+    tokens: int
+    naive_bytes: float
+    tiled_bytes: float
+    naive_extra_bytes: float  # of one layer, all heads: what must fit beside the model
+    tiled_extra_bytes: float
+    flops: float
+    naive_seconds: float  # roofline: the larger of FLOPs and bytes at the GPU's peaks
+    tiled_seconds: float
+    kernel_seconds: float  # the step model's, fitted to measured kernels
+
+    @property
+    def traffic_ratio(self) -> float:
+        return self.naive_bytes / self.tiled_bytes
+
+
+def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
+    """Naive against tiled prefill attention of `tokens` tokens, of all layers on one GPU of the pool.
+
+    Raises InvalidInput where a layer is neither multi-head, grouped-query nor multi-query attention.
+    """
+    profile, model, ranks = resolved.profile, resolved.model, resolved.pool.tensor_parallel_size
+    on_chip = shared_memory_bytes(profile)
+    naive_bytes = tiled_bytes = naive_extra = tiled_extra = flops = 0.0
+    for group in model.layer_groups:
+        mixer = group.mixer
+        if not isinstance(mixer, Attention):
+            raise InvalidInput(
+                f"{model.name} has {mixer.kind} layers; attention IO is worked out for mha, gqa and mqa"
+            )
+        heads = max(1, mixer.num_heads // ranks)
+        naive = naive_attention(tokens, mixer.head_dim, causal=True)
+        tiled = tiled_attention(tokens, mixer.head_dim, on_chip_bytes=on_chip, causal=True)
+        count = group.num_layers * heads
+        naive_bytes += count * naive.hbm_bytes
+        tiled_bytes += count * tiled.hbm_bytes
+        flops += count * naive.flops
+        naive_extra = max(naive_extra, heads * naive.extra_memory_bytes)
+        tiled_extra = max(tiled_extra, heads * tiled.extra_memory_bytes)
+    compute_s = flops / profile.dense_flops_per_s["bf16"]
+    operators = resolved.step_model.step_cost(
+        prefill_shape(1, tokens, window_tokens=model.window_tokens)
+    ).operators
+    return AttentionIo(
+        tokens=tokens,
+        naive_bytes=naive_bytes,
+        tiled_bytes=tiled_bytes,
+        naive_extra_bytes=naive_extra,
+        tiled_extra_bytes=tiled_extra,
+        flops=flops,
+        naive_seconds=max(compute_s, naive_bytes / profile.hbm_bytes_per_s),
+        tiled_seconds=max(compute_s, tiled_bytes / profile.hbm_bytes_per_s),
+        kernel_seconds=sum(op.seconds for op in operators if op.name.startswith("attention prefill")),
+    )
+
+
+def _flops(tokens: int, head_dim: int, *, causal: bool) -> float:
+    pairs = tokens * (tokens + 1) / 2 if causal else float(tokens) * tokens
+    return 4.0 * pairs * head_dim
+
+
+def _check(tokens: int, head_dim: int) -> None:
+    if tokens < 1 or head_dim < 1:
+        raise InvalidInput(f"{tokens} tokens and a head of {head_dim}: both must be at least 1")

@@ -1,0 +1,257 @@
+"""Every way to quantize, side by side for one model and GPU: memory, batch, latency, cost, and published quality."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from capacity.closed_form import batch_times, closed_loop_times
+from capacity.errors import CapacityError, InvalidInput, MalformedFile, UnknownName
+from capacity.pricing import Price, cost_estimate
+from capacity.quantization import (
+    QuantizationScheme,
+    WeightFormat,
+    find_format,
+    scheme_for,
+    uniform_scheme,
+    weight_bytes,
+)
+from capacity.resolve import ResolvedPool
+from capacity.spec import Spec
+from capacity.step import decode_shape
+
+TABLE = Path(__file__).with_name("quantization_methods.toml")
+SMALL_BATCH = 1
+LARGE_BATCH = 64
+LARGEST_BATCH = 1 << 14
+
+TIMED = (
+    "ttft_s",
+    "tpot_small_s",
+    "tpot_large_s",
+    "output_tokens_per_s",
+    "usd_per_million_output_tokens",
+    "usd_per_million_tokens",
+)
+
+Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
+
+
+class Quality(Spec):
+    """A published figure; without numbers it is its source's own summary."""
+
+    metric: str
+    model: str
+    baseline: float | None = None
+    quantized: float | None = None
+    source: str
+    date: str
+
+    @property
+    def text(self) -> str:
+        """The figure in one line."""
+        if self.baseline is None or self.quantized is None:
+            return self.source.partition(": ")[2] or self.source
+        return f"{self.metric} {self.baseline:g} to {self.quantized:g} ({self.model})"
+
+
+class QuantizationMethod(Spec):
+    """One way to quantize, as data."""
+
+    name: str
+    title: str
+    kind: Kind
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    format: dict[str, Any] | None = None
+    calibration: str
+    note: str = ""
+    quality: tuple[Quality, ...] = Field(default=())
+
+    def apply(self, resolved: ResolvedPool) -> ResolvedPool:
+        """The same pool, quantized this way. Raises InvalidInput where the model cannot be."""
+        if self.kind == "kv-cache":
+            return replace(resolved, kv_cache_dtype=self.kv_cache_dtype or "auto")
+        return replace(resolved, scheme=self.scheme(resolved))
+
+    def scheme(self, resolved: ResolvedPool) -> QuantizationScheme:
+        """Which parameters are stored how: the layers' matrices; embedding, LM head, router and norms at 16 bit."""
+        if self.format is None:
+            return scheme_for(resolved.model, self.quantization)
+        stored = WeightFormat(
+            name=self.name, source="capacity/techniques/quantization_methods.toml", **self.format
+        )
+        return uniform_scheme(self.name, stored, base=find_format(resolved.model.dtype))
+
+
+@lru_cache(maxsize=1)
+def quantization_methods() -> dict[str, QuantizationMethod]:
+    """The catalogue. Raises MalformedFile."""
+    try:
+        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+        return {name: QuantizationMethod(name=name, **fields) for name, fields in tables.items()}
+    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+
+
+def find_method(name: str) -> QuantizationMethod:
+    """The method of this name. Raises UnknownName."""
+    methods = quantization_methods()
+    key = name.strip().lower()
+    if key not in methods:
+        raise UnknownName("quantization method", name, methods)
+    return methods[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedOption:
+    """One method on one pool. Times in seconds; None where it does not fit or does not run, and `reason` says why.
+
+    `tpot_small_s` is of a batch of 1, `tpot_large_s` of `large_batch`; `max_batch` requests of input + output
+    tokens fit the KV cache. Cost is that of a closed loop with as many requests as fit, at most the engine's limit.
+    """
+
+    method: str
+    title: str
+    kind: str
+    bits_per_weight: float | None  # of a quantized matrix, scales included; None for KV methods
+    weights_bytes: float  # of the whole model
+    compute: str
+    native: bool  # the GPU multiplies in this format; otherwise it dequantizes to 16 bit
+    max_batch: int
+    ttft_s: float | None
+    tpot_small_s: float | None
+    tpot_large_s: float | None
+    large_batch: int
+    output_tokens_per_s: float | None
+    usd_per_million_output_tokens: float | None
+    usd_per_million_tokens: float | None  # input and output together
+    calibration: str
+    quality: tuple[str, ...]
+    note: str
+    reason: str | None
+
+
+def quantization_options(
+    resolved: ResolvedPool,
+    *,
+    input_len: int,
+    output_len: int,
+    large_batch: int = LARGE_BATCH,
+    price: Price | None = None,
+    methods: Sequence[str] | None = None,
+) -> tuple[QuantizedOption, ...]:
+    """All methods (or those named) on the pool's model, GPU and engine. Raises InvalidInput or UnknownName."""
+    if input_len < 1 or output_len < 2 or large_batch < 1:
+        raise InvalidInput(
+            f"{input_len} tokens in, {output_len} out, a batch of {large_batch}: must be at least 1, 2 and 1"
+        )
+    if input_len + output_len > resolved.max_model_len:
+        raise InvalidInput(
+            f"a request of {input_len + output_len} tokens exceeds max_model_len {resolved.max_model_len}"
+        )
+    chosen = (
+        [find_method(name) for name in methods] if methods is not None else quantization_methods().values()
+    )
+    return tuple(_option(resolved, method, input_len, output_len, large_batch, price) for method in chosen)
+
+
+def _option(
+    resolved: ResolvedPool,
+    method: QuantizationMethod,
+    input_len: int,
+    output_len: int,
+    large_batch: int,
+    price: Price | None,
+) -> QuantizedOption:
+    pool = method.apply(resolved)
+    stored = pool.scheme.format_of("experts" if pool.model.is_moe else "dense_ffn")
+    execution = stored.execution(pool.profile.dense_flops_per_s)
+    fields: dict[str, Any] = {
+        "method": method.name,
+        "title": method.title,
+        "kind": method.kind,
+        "bits_per_weight": None if method.kind == "kv-cache" else stored.bits_per_weight,
+        "weights_bytes": weight_bytes(pool.model, pool.scheme),
+        "compute": execution.compute_dtype,
+        "native": execution.note is None,
+        "calibration": method.calibration,
+        "quality": tuple(quality.text for quality in method.quality),
+        "note": method.note,
+        "max_batch": 0,
+        "large_batch": large_batch,
+    }
+    nothing = dict.fromkeys(TIMED)
+    try:
+        pool.memory.require_fit()
+        fields["max_batch"] = pool.concurrent_requests(input_len + output_len)
+        if fields["max_batch"] < 1:
+            raise InvalidInput(f"no request of {input_len + output_len} tokens fits the KV cache")
+        times = _times(pool, input_len, output_len, fields["max_batch"], large_batch, price)
+    except CapacityError as error:
+        return QuantizedOption(**fields | nothing, reason=str(error))
+    return QuantizedOption(**fields | times, reason=None)
+
+
+def _times(
+    pool: ResolvedPool, input_len: int, output_len: int, max_batch: int, large_batch: int, price: Price | None
+) -> dict[str, Any]:
+    steps, limits = pool.step_model, pool.limits
+    alone = batch_times(steps, limits, SMALL_BATCH, input_len=input_len, output_len=output_len)
+    together = None
+    if large_batch <= min(max_batch, limits.max_num_seqs):
+        together = batch_times(steps, limits, large_batch, input_len=input_len, output_len=output_len)
+    loop = closed_loop_times(
+        steps, limits, min(max_batch, limits.max_num_seqs), input_len=input_len, output_len=output_len
+    )
+    usd: tuple[float | None, float | None] = (None, None)
+    if price is not None:
+        cost = cost_estimate(
+            price,
+            num_gpus=pool.pool.num_gpus,
+            requests_per_s=loop.requests_per_s,
+            input_tokens=input_len,
+            output_tokens=output_len,
+            prefill_share=loop.prefill_share,
+        )
+        usd = (cost.usd_per_million_output_tokens, cost.usd_per_million_tokens)
+    return {
+        "ttft_s": alone.ttft_s,
+        "tpot_small_s": alone.tpot_s,
+        "tpot_large_s": None if together is None else together.tpot_s,
+        "output_tokens_per_s": loop.requests_per_s * output_len,
+        "usd_per_million_output_tokens": usd[0],
+        "usd_per_million_tokens": usd[1],
+    }
+
+
+def weight_only_break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:
+    """The smallest batch at which a decode step is no faster than at 16 bit; None: it always is.
+
+    Batches in powers of two, then by halving. Below it fewer bytes win; above it products are compute bound and
+    dequantizing costs. Raises InvalidInput for a context below 1.
+    """
+    if context_tokens < 1:
+        raise InvalidInput(f"a context of {context_tokens} tokens: must be at least 1")
+    plain = find_method("bf16").apply(resolved).step_model
+    quantized = find_method(method).apply(resolved).step_model
+
+    def pays(batch: int) -> bool:
+        shape = decode_shape(batch, context_tokens, window_tokens=resolved.model.window_tokens)
+        return quantized.step_seconds(shape) < plain.step_seconds(shape)
+
+    low, high = 0, 1
+    while pays(high):
+        if high >= LARGEST_BATCH:
+            return None
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if pays(middle) else (low, middle)
+    return high
