@@ -252,6 +252,32 @@ def simulate(
 
 
 @app.command()
+def schedule(
+    file: Annotated[str, typer.Argument(help="A scenario (JSON), or many (JSON lines), plain or gzipped.")],
+    policy: Annotated[
+        str, typer.Option("--policy", help="vllm-v1, vllm-v1-async, vllm-v0, sglang-radix.")
+    ] = "vllm-v1",
+    format: Annotated[str, typer.Option("--format", help="jsonl, table or gantt.")] = "jsonl",
+) -> None:
+    """What does the scheduler decide, step by step? Written scenarios in, the reference schedules' format out."""
+    import json
+
+    from capacity import schedule_report
+    from capacity.scenarios import read_scenarios, schedule_scenario
+
+    if format not in ("jsonl", "table", "gantt"):
+        raise InvalidInput(f"--format is {format!r}: must be one of jsonl, table, gantt")
+    for scenario in read_scenarios(file):
+        answer = schedule_scenario(scenario, policy)
+        if format == "jsonl":
+            _print(json.dumps(answer))
+        elif policy == "sglang-radix":
+            _print(schedule_report.radix_table(answer))
+        else:
+            _print(schedule_report.table(answer) if format == "table" else schedule_report.gantt(answer))
+
+
+@app.command()
 def models(format: FormatOption = "table") -> None:
     """The model presets, with parameters and KV bytes per token."""
     from capacity import api, report

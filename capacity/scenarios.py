@@ -47,6 +47,8 @@ def read_scenarios(path: str | Path) -> Iterator[dict[str, Any]]:
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as error:
         raise MalformedFile(path, str(error)) from error
+    if not text.strip():
+        raise MalformedFile(path, "the file is empty: it must hold at least one scenario")
     for where, line in _documents(text, path):
         scenario = line.get("scenario", line.get("spec", line)) if isinstance(line, dict) else line
         if isinstance(line, dict) and "scenario" not in line and "requests" in line:

@@ -185,6 +185,57 @@ def test_a_simulation_validates_against_its_schema() -> None:
     jsonschema.validate(json.loads(json.dumps(answer.to_dict())), json_schema("simulation"))
 
 
+SCENARIO = {
+    "name": "two",
+    "block_size": 4,
+    "num_blocks": 64,
+    "max_num_seqs": 8,
+    "max_num_batched_tokens": 8,
+    "max_model_len": 256,
+    "step_time": {"base": 0.01, "per_token": 0.001},
+    "requests": [
+        {"id": "a", "arrival": 0, "prompt": [[1, 10]], "max_tokens": 2},
+        {"id": "b", "arrival": 0, "prompt": [[2, 3]], "max_tokens": 2},
+    ],
+}
+
+
+def test_schedule_writes_steps_as_lines_tables_and_charts(run: Any, tmp_path: Path) -> None:
+    """By hand: a fills the budget of 8, then a's last 2 tokens and b's 3 share a step, then both decode."""
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps(SCENARIO))
+    line = run("schedule", str(path), "--policy", "vllm-v1").json
+    rows = [[row[:2] for row in step[2]] for step in line["steps"]]
+    assert rows == [[["a", 8]], [["a", 2], ["b", 3]], [["a", 1], ["b", 1]]]
+    assert line["status"] == "ok"
+    chart = run("schedule", str(path), "--format", "gantt").out
+    assert chart.splitlines()[-2:] == ["a PPd", "b  Pd"]
+    assert "b:3@0" in run("schedule", str(path), "--format", "table").out
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "says"),
+    [
+        ("", (), "scenario"),
+        ("[1]", (), "must be an object"),
+        ("{}", (), "missing"),
+        ("nonsense", (), "not JSON"),
+        (json.dumps(SCENARIO), ("--policy", "vllm-v2"), "Did you mean"),
+        (json.dumps(SCENARIO), ("--format", "xml"), "jsonl, table, gantt"),
+        (json.dumps({**SCENARIO, "requests": 5}), (), "two"),
+    ],
+)
+def test_a_bad_scenario_gets_one_line_and_exit_2(
+    run: Any, tmp_path: Path, text: str, flags: tuple[str, ...], says: str
+) -> None:
+    path = tmp_path / "scenario.json"
+    path.write_text(text)
+    ran = run("schedule", str(path), *flags)
+    assert ran.code == 2, ran.out
+    assert says in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
 def test_vllms_spellings_are_taken(run: Any) -> None:
     ours = run(
         "fit", *LLAMA_8B, "--tensor-parallel-size", "2", "--max-num-seqs", "64", "--format", "json"

@@ -1,0 +1,74 @@
+"""Schedules for people: a table of steps, and a text chart: a row for each request, a column for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MAX_COLUMNS = 160  # steps of one block of the chart
+
+
+def table(schedule: Mapping[str, Any]) -> str:
+    """One line a step: when, which rows (tokens after those computed), who was preempted, who finished, free blocks."""
+    lines = [heading(schedule), f"{'start s':>10} {'end s':>10} {'free':>6}  rows"]
+    for start_s, end_s, rows, preempted, finished, free in schedule["steps"]:
+        shown = " ".join(_row(row) for row in rows)
+        notes = [f"preempted {', '.join(preempted)}"] * bool(preempted) + [
+            f"finished {', '.join(finished)}"
+        ] * bool(finished)
+        lines.append(f"{start_s:>10.6g} {end_s:>10.6g} {free:>6}  {'; '.join([shown, *notes])}")
+    return "\n".join(lines)
+
+
+def gantt(schedule: Mapping[str, Any]) -> str:
+    """A row a request, a column a step: `P` prefill, `d` decode, `v` with drafts, `x` preempted, `.` in between.
+
+    Steps are equally wide here, whatever they take.
+    """
+    steps = schedule["steps"]
+    names = list(dict.fromkeys(row[0] for step in steps for row in step[2]))
+    width = max((len(str(name)) for name in names), default=0)
+    lines = [heading(schedule)]
+    for first in range(0, len(steps), MAX_COLUMNS):
+        part = steps[first : first + MAX_COLUMNS]
+        lines.append(
+            f"steps {first} to {first + len(part) - 1}, from {part[0][0]:.6g} s to {part[-1][1]:.6g} s"
+        )
+        lines += [f"{name!s:>{width}} {_bar(name, part, steps, first)}" for name in names]
+    return "\n".join(lines)
+
+
+def heading(schedule: Mapping[str, Any]) -> str:
+    """The scenario's name and how it ended."""
+    scenario = schedule["scenario"]
+    ending = schedule["status"] + (f": {schedule['error']}" if schedule["error"] else "")
+    rejected = f", rejected {', '.join(schedule['rejected'])}" if schedule["rejected"] else ""
+    return f"{scenario.get('name', 'scenario')} ({schedule['engine']}): {ending}{rejected}"
+
+
+def radix_table(program: Mapping[str, Any]) -> str:
+    """One line an operation of a radix-cache program."""
+    lines = [f"{'operation':>10} {'result':>7} {'evictable':>9} {'protected':>9} {'total':>7}"]
+    for op in program["trace"]["ops"]:
+        result = "-" if op["result"] is None else op["result"]
+        lines.append(f"{op['op']:>10} {result:>7} {op['evictable']:>9} {op['protected']:>9} {op['total']:>7}")
+    return "\n".join(lines)
+
+
+def _row(row: Sequence[Any]) -> str:
+    name, tokens, computed, *drafts = row
+    return f"{name}:{tokens}@{computed}" + (f"+{drafts[0]}" if drafts and drafts[0] else "")
+
+
+def _bar(name: str, part: Sequence[Any], steps: Sequence[Any], first: int) -> str:
+    active = [i for i, step in enumerate(steps) if any(row[0] == name for row in step[2])]
+    cells = []
+    for index, step in enumerate(part, start=first):
+        row = next((row for row in step[2] if row[0] == name), None)
+        if row is not None:
+            cells.append("v" if len(row) > 3 and row[3] else "d" if row[1] == 1 and row[2] else "P")
+        elif name in step[3]:
+            cells.append("x")
+        else:
+            cells.append("." if active[0] < index < active[-1] else " ")
+    return "".join(cells).rstrip()
