@@ -249,7 +249,6 @@ FAMILY_ORDER = ("vllm", "trtllm", "sglang")
 
 # An unmeasured kernel takes the constants of the nearest measured one.
 NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
-    "fp16": ("bf16",),
     "mxfp4": ("w4a16",),
     "w4a16": ("mxfp4",),
     "w8a16": ("w4a16",),
@@ -289,6 +288,7 @@ class Lookup:
 
     def kernel(self, operator: str, key: str) -> Any:
         """The coefficients of `operator` (a field of `KernelFamily`) for kernel `key`, or the nearest there are."""
+        key = "bf16" if key == "fp16" else key  # the same kernels at the same rates
         for name in (key, *NEAREST_KERNEL.get(key, ())):
             for family, own in self.families():
                 found = getattr(family, operator).get(name)

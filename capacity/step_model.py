@@ -95,7 +95,7 @@ class StepModel:
         operators = build_operators(setting)
         self._padded = operators.padded
         self._exact = operators.exact
-        self.notes = operators.notes
+        self.notes = operators.notes + crossing_notes(profile, tensor_parallel_size)
         self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
         self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
 
@@ -106,9 +106,8 @@ class StepModel:
 
     @property
     def basis(self) -> Literal["analytic", "calibrated"]:
-        """ "calibrated" where most of this GPU's kernels have their own fit, else "analytic"."""
-        own = self._lookup.own_sources
-        return "calibrated" if own else "analytic"
+        """Whether this GPU's kernels have fits of their own."""
+        return "calibrated" if self._lookup.own_sources else "analytic"
 
     def residuals(self, phase: Literal["prefill", "decode"]) -> Residuals:
         """90 % band of measured over predicted, minus one, for the steps of a phase of this model."""
@@ -227,6 +226,18 @@ def _formats(scheme: QuantizationScheme, profile: HardwareProfile) -> Any:
         return weights
 
     return of
+
+
+def crossing_notes(profile: HardwareProfile, tensor_ranks: int) -> tuple[str, ...]:
+    """What to tell of a tensor-parallel group that has no direct link between all of its GPUs."""
+    link = profile.link_for(tensor_ranks)
+    if tensor_ranks == 1 or link.kind in DIRECT_LINKS:
+        return ()
+    where = "leaves the node" if tensor_ranks > profile.gpus_per_node else "has no direct GPU link"
+    return (
+        f"tensor parallelism over {tensor_ranks} {profile.name} {where}: "
+        f"all-reduce over {link.kind} at {link.bytes_per_s / 1e9:.0f} GB/s",
+    )
 
 
 def interconnect(link: Link) -> Interconnect:

@@ -92,9 +92,10 @@ def test_lookup_prefers_own_engine_then_other_gpu_then_other_engine() -> None:
 def test_an_unmeasured_kernel_takes_the_nearest() -> None:
     source = StepCoefficients(families={"vllm": KernelFamily(gemm={"bf16": gemm(1e-6)})})
     lookup = Lookup((source,), "vllm")
-    assert lookup.kernel("gemm", "fp16").fixed_s == 1e-6
+    assert lookup.kernel("gemm", "fp16").fixed_s == 1e-6  # not assumed: fp16 runs bf16's kernels
     assert lookup.kernel("gemm", "nvfp4") == UNIVERSAL_FAMILY.gemm["nvfp4"]
-    assert lookup.assumed == ["gemm fp16", "gemm nvfp4"]
+    assert lookup.kernel("gemm", "w8a16") == UNIVERSAL_FAMILY.gemm["w8a16"]
+    assert lookup.assumed == ["gemm nvfp4", "gemm w8a16"]
 
 
 def test_without_any_fit_the_universal_set_holds_for_everything() -> None:
