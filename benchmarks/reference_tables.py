@@ -29,6 +29,7 @@ from capacity.calibration import Constants, Measurement, Parameter
 from capacity.coefficients import (
     AllReduceCoefficients,
     AttentionCoefficients,
+    Coefficients,
     CollectiveCoefficients,
     GemmCoefficients,
     MoeCoefficients,
@@ -75,6 +76,22 @@ class Operator:
 def profile_of(gpu: str) -> HardwareProfile:
     """The profile of a GPU as the tables call it."""
     return load_profile(PROFILES[gpu])
+
+
+class _Made:
+    """The coefficient set of the constants asked for last: a fit asks for the same ones row after row."""
+
+    constants: Constants | None = None
+    value: Any = None
+
+
+def made(kind: type[Coefficients], constants: Constants) -> Any:
+    """`constants` as a coefficient set, without validation; what is not fitted has no effect."""
+    if _Made.constants is not constants or not isinstance(_Made.value, kind):
+        neutral = {"compute_fraction": 1.0, "sharpness": 1.0}
+        known = {name: value for name, value in neutral.items() if name in kind.model_fields}
+        _Made.constants, _Made.value = constants, kind.model_construct(**{**known, **constants})
+    return _Made.value
 
 
 def read(measured: Path, name: str) -> pd.DataFrame:
@@ -146,7 +163,7 @@ def predict_gemm(constants: Constants, row: GemmRow) -> float:
         activation_bits=row.activation_bits,
         flops_per_s=row.flops_per_s,
         hbm_bytes_per_s=row.hbm_bytes_per_s,
-        constants=GemmCoefficients.model_construct(**{"quantize_fraction": None, **constants}),
+        constants=made(GemmCoefficients, constants),
     )
 
 
@@ -211,13 +228,6 @@ class AttentionRow(NamedTuple):
 
 def predict_attention(constants: Constants, row: AttentionRow) -> float:
     """Seconds of one layer's attention."""
-    filled = {
-        "compute_fraction": 1.0,
-        "sharpness": 1.0,
-        "occupancy_s": 0.0,
-        "per_doubling_s": 0.0,
-        **constants,
-    }
     return attention_seconds(
         row.flops,
         row.moved_bytes,
@@ -226,7 +236,7 @@ def predict_attention(constants: Constants, row: AttentionRow) -> float:
         sm_count=row.sm_count,
         flops_per_s=row.flops_per_s,
         hbm_bytes_per_s=row.hbm_bytes_per_s,
-        constants=AttentionCoefficients.model_construct(**filled),
+        constants=made(AttentionCoefficients, constants),
     )
 
 
@@ -418,7 +428,7 @@ def predict_experts(constants: Constants, row: ExpertRow) -> float:
         row.routed_bytes,
         flops_per_s=row.flops_per_s,
         hbm_bytes_per_s=row.hbm_bytes_per_s,
-        constants=MoeCoefficients.model_construct(**constants),
+        constants=made(MoeCoefficients, constants),
     )
 
 
@@ -504,7 +514,7 @@ def predict_all_reduce(constants: Constants, row: MessageRow) -> float:
         row.message_bytes,
         row.ranks,
         link_bytes_per_s=row.link_bytes_per_s,
-        constants=AllReduceCoefficients.model_construct(**constants),
+        constants=made(AllReduceCoefficients, constants),
     )
 
 
@@ -556,7 +566,7 @@ def predict_nccl(constants: Constants, row: MessageRow) -> float:
         sent_bytes(row.kind, row.message_bytes, row.ranks),
         row.ranks,
         link_bytes_per_s=row.link_bytes_per_s,
-        constants=CollectiveCoefficients.model_construct(**constants),
+        constants=made(CollectiveCoefficients, constants),
     )
 
 
