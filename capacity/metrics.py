@@ -28,6 +28,7 @@ GOODPUT_METRICS = ("ttft", "tpot", "e2el")
 MISSING = -1  # an instant that never came
 
 EXACT_GAPS = 1 << 20  # distinct gaps kept exactly; beyond, they are counted in bins
+PS_PER_MS = PS_PER_S // 1000
 BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
 
 
@@ -333,9 +334,14 @@ def summarize(
         start_ps = int(requests.arrival_ps.min()) if len(requests) else 0
         duration_s = (int(finish.max()) - start_ps) / PS_PER_S if completed else 0.0
     good = np.ones(completed, dtype=bool)
-    for metric, values in (("ttft", ttft_ms), ("tpot", tpot_ms), ("e2el", e2el_ms)):
+    # in picoseconds, where a latency that equals its limit does so exactly
+    for metric, total_ps, parts in (
+        ("ttft", first - arrival, 1),
+        ("tpot", finish - first, np.maximum(outputs - 1, 0)),
+        ("e2el", finish - arrival, 1),
+    ):
         if goodput_ms and metric in goodput_ms:
-            good &= values <= goodput_ms[metric]
+            good &= total_ps <= goodput_ms[metric] * PS_PER_MS * parts
     input_tokens = int(requests.prompt_tokens[done].sum())
     output_tokens = int(outputs.sum())
 
