@@ -1,0 +1,207 @@
+"""Parallelism: what more GPUs buy, with efficiency, and the cheapest layout that meets a TPOT."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from capacity.closed_form import closed_loop_times
+from capacity.deployment import Pool
+from capacity.errors import CapacityError, InvalidInput
+from capacity.memory import tensor_parallel_sizes
+from capacity.operators import busiest_share, distinct_experts
+from capacity.pricing import Price, cost_estimate
+from capacity.resolve import ResolvedPool, resolve
+
+LARGEST_GROUP = 64
+Axis = Literal["tensor", "pipeline", "expert"]
+
+
+def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
+    """Idle share of a pipeline that is filled and drained once: (p - 1)/(m + p - 1).
+
+    In continuous serving micro-batches follow each other without a drain, so this is an upper bound: what is left
+    is their unevenness. Source: Huang et al., GPipe, arXiv 1811.06965.
+    """
+    if stages < 1 or micro_batches < 1:
+        raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
+    return (stages - 1) / (micro_batches + stages - 1)
+
+
+def all_reduce_bytes_per_token(
+    hidden_size: int, layers: int, ranks: int, *, value_bytes: float = 2.0
+) -> float:
+    """Bytes that each rank sends for one token under tensor parallelism: two all-reduces a layer, 2(n-1)/n each."""
+    if ranks < 1:
+        raise InvalidInput(f"{ranks} ranks: must be at least 1")
+    return 2 * layers * 2 * (ranks - 1) / ranks * hidden_size * value_bytes
+
+
+def expert_imbalance(num_experts: int, experts_per_token: int, tokens: int, ranks: int) -> float:
+    """Load of the busiest expert-parallel rank over the mean, when tokens choose experts at random.
+
+    Real routing is skewed beyond chance, which this leaves out.
+    """
+    if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
+        raise InvalidInput(
+            f"{tokens} tokens on {ranks} ranks, {experts_per_token} of {num_experts} experts: out of range"
+        )
+    pairs = float(tokens * experts_per_token)
+    return busiest_share(pairs, ranks) / (pairs / ranks)
+
+
+def experts_touched(num_experts: int, experts_per_token: int, tokens: int) -> float:
+    """Expected number of different experts whose weights a step of `tokens` tokens reads."""
+    return distinct_experts(num_experts, experts_per_token, tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """One way to divide the model over GPUs, in a closed loop of `concurrency` requests for each engine.
+
+    `efficiency`: output tokens per second and GPU, over those of the smallest layout that fits. `speedup`: TPOT of
+    that layout over this one's. Not fitting or refused: `reason` says why, and all times are None.
+    """
+
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    expert_parallel: bool
+    num_gpus: int
+    concurrency: int
+    max_batch: int
+    ttft_s: float | None
+    tpot_s: float | None
+    output_tokens_per_s_per_gpu: float | None
+    communication_share: float | None  # of a decode step
+    usd_per_million_tokens: float | None
+    efficiency: float | None
+    speedup: float | None
+    reason: str | None
+
+
+def scaling_curve(
+    model: str,
+    pool: Pool,
+    *,
+    input_len: int,
+    output_len: int,
+    concurrency: int,
+    axis: Axis = "tensor",
+    most_gpus: int = 8,
+    price: Price | None = None,
+) -> tuple[Layout, ...]:
+    """Layouts of 1 to `most_gpus` GPUs along one axis; `pool` gives everything else.
+
+    `pipeline`: as many micro-batches as stages are under way, each with its share of the requests; bubbles from
+    uneven micro-batches are left out. `expert`: tensor parallelism of attention, whole experts on each GPU.
+    Raises InvalidInput for lengths or loads that cannot be; a layout that cannot be is a row with its reason.
+    """
+    if min(input_len, concurrency) < 1 or output_len < 2 or not 1 <= most_gpus <= LARGEST_GROUP:
+        raise InvalidInput(
+            f"{input_len} tokens in, {output_len} out, {concurrency} in flight, {most_gpus} GPUs: "
+            f"at least 1, 2, 1 and 1 to {LARGEST_GROUP}"
+        )
+    base = resolve(model, pool)
+    if axis == "expert" and not base.model.is_moe:
+        raise InvalidInput(f"{base.model.name} has no experts to distribute; use --axis tensor or pipeline")
+    if input_len + output_len > base.max_model_len:
+        raise InvalidInput(
+            f"a request of {input_len + output_len} tokens exceeds max_model_len {base.max_model_len}"
+        )
+    if axis == "pipeline":
+        sizes = tuple(s for s in (1, 2, 4, 8, 16, 32, 64) if s <= min(most_gpus, base.model.num_layers))
+    else:
+        sizes = tensor_parallel_sizes(base.model, most_gpus)
+    layouts = [_layout(base, axis, size, input_len, output_len, concurrency, price) for size in sizes]
+    return _with_efficiency(layouts)
+
+
+def _layout(
+    base: ResolvedPool,
+    axis: Axis,
+    size: int,
+    input_len: int,
+    output_len: int,
+    concurrency: int,
+    price: Price | None,
+) -> Layout:
+    changed = {"pipeline_parallel_size" if axis == "pipeline" else "tensor_parallel_size": size}
+    if axis == "expert":
+        changed["enable_expert_parallel"] = True
+    resolved = replace(base, pool=base.pool.model_copy(update=changed))
+    gpus = resolved.pool.num_gpus
+    nothing = Layout(
+        tensor_parallel_size=resolved.pool.tensor_parallel_size,
+        pipeline_parallel_size=resolved.pool.pipeline_parallel_size,
+        expert_parallel=axis == "expert",
+        num_gpus=gpus,
+        concurrency=concurrency,
+        max_batch=0,
+        ttft_s=None,
+        tpot_s=None,
+        output_tokens_per_s_per_gpu=None,
+        communication_share=None,
+        usd_per_million_tokens=None,
+        efficiency=None,
+        speedup=None,
+        reason=None,
+    )
+    try:
+        resolved.memory.require_fit()
+        held = resolved.concurrent_requests(input_len + output_len)
+        served = min(concurrency, held, resolved.max_num_seqs)
+        if served < 1:
+            raise InvalidInput(f"no request of {input_len + output_len} tokens fits the KV cache")
+        streams = min(resolved.pool.pipeline_parallel_size, served)
+        times = closed_loop_times(
+            resolved.step_model,
+            resolved.limits,
+            math.ceil(served / streams),
+            input_len=input_len,
+            output_len=output_len,
+        )
+    except CapacityError as error:
+        return replace(nothing, reason=str(error))
+    decode = resolved.step_model.step_cost(times.decode_shape)
+    communication = sum(op.seconds for op in decode.operators if op.bound == "communication")
+    usd = None
+    if price is not None:
+        usd = cost_estimate(
+            price,
+            num_gpus=gpus,
+            requests_per_s=streams * times.requests_per_s,
+            input_tokens=input_len,
+            output_tokens=output_len,
+            prefill_share=times.prefill_share,
+        ).usd_per_million_tokens
+    return replace(
+        nothing,
+        max_batch=held,
+        ttft_s=times.ttft_s,
+        tpot_s=times.tpot_s,
+        output_tokens_per_s_per_gpu=streams * times.requests_per_s * output_len / gpus,
+        communication_share=communication / decode.seconds,
+        usd_per_million_tokens=usd,
+    )
+
+
+def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
+    first = next((layout for layout in layouts if layout.reason is None), None)
+    if first is None or first.output_tokens_per_s_per_gpu is None or first.tpot_s is None:
+        return tuple(layouts)
+    rate, tpot = first.output_tokens_per_s_per_gpu, first.tpot_s
+    return tuple(
+        layout
+        if layout.output_tokens_per_s_per_gpu is None or layout.tpot_s is None
+        else replace(
+            layout, efficiency=layout.output_tokens_per_s_per_gpu / rate, speedup=tpot / layout.tpot_s
+        )
+        for layout in layouts
+    )
+
+
+def cheapest(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
+    """The layout with the most tokens per GPU-second among those that meet a TPOT; None: none does."""
+    meeting = [x for x in layouts if x.tpot_s is not None and x.tpot_s <= tpot_s]
+    return max(meeting, key=lambda x: x.output_tokens_per_s_per_gpu or 0.0, default=None)

@@ -1,0 +1,113 @@
+"""Parallelism: bubbles and traffic by hand, efficiency in its limits, the cheapest layout that meets a TPOT."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity.deployment import Pool
+from capacity.errors import InvalidInput
+from capacity.pricing import find_price
+from capacity.techniques.scaling import (
+    all_reduce_bytes_per_token,
+    cheapest,
+    expert_imbalance,
+    experts_touched,
+    pipeline_bubble_fraction,
+    scaling_curve,
+)
+
+
+def test_bubbles_by_hand() -> None:
+    """GPipe: 4 stages and 12 micro-batches idle 3/15; one micro-batch leaves 3 of 4 stages idle at a time."""
+    assert pipeline_bubble_fraction(4, 12) == pytest.approx(0.2)
+    assert pipeline_bubble_fraction(4, 1) == 0.75
+    assert pipeline_bubble_fraction(1, 5) == 0
+
+
+def test_all_reduce_traffic_by_hand() -> None:
+    """Llama-70B, 8 ranks: 80 layers x 2 x 2 x 7/8 x 8192 values x 2 B = 4.6 MB a token and rank."""
+    assert all_reduce_bytes_per_token(8192, 80, 8) == 80 * 2 * 2 * 7 / 8 * 8192 * 2
+    assert all_reduce_bytes_per_token(8192, 80, 1) == 0
+
+
+@given(st.integers(1, 10_000), st.sampled_from([1, 2, 8, 64]))
+def test_experts_even_out_with_the_batch(tokens: int, ranks: int) -> None:
+    imbalance = expert_imbalance(256, 8, tokens, ranks)
+    assert 1 <= imbalance <= ranks
+    assert expert_imbalance(256, 8, 64 * tokens, ranks) <= imbalance
+    assert 8 - 1e-9 <= experts_touched(256, 8, tokens) <= 256
+
+
+def test_tensor_parallelism_is_faster_and_less_efficient() -> None:
+    curve = scaling_curve("llama-3.1-8b", Pool(gpu="h100"), input_len=1000, output_len=200, concurrency=32)
+    assert [layout.num_gpus for layout in curve] == [1, 2, 4, 8]
+    assert curve[0].efficiency == curve[0].speedup == 1
+    for fewer, more in pairwise(curve):
+        assert more.speedup > fewer.speedup  # type: ignore[operator]
+        assert more.efficiency < fewer.efficiency  # type: ignore[operator]
+        assert more.communication_share > fewer.communication_share  # type: ignore[operator]
+        assert more.speedup < more.num_gpus  # type: ignore[operator]
+        assert more.max_batch > fewer.max_batch
+
+
+def test_pipelines_raise_throughput_rather_than_speed() -> None:
+    """Every token still passes all layers: TPOT falls only as far as smaller micro-batches are faster."""
+    curve = scaling_curve(
+        "llama-3.1-8b",
+        Pool(gpu="h100"),
+        input_len=500,
+        output_len=200,
+        concurrency=256,
+        axis="pipeline",
+        most_gpus=4,
+    )
+    assert [layout.pipeline_parallel_size for layout in curve] == [1, 2, 4]
+    assert curve[1].efficiency > 0.5  # type: ignore[operator]
+    assert curve[2].speedup < 4  # type: ignore[operator]
+
+
+def test_the_cheapest_layout_that_meets_a_tpot() -> None:
+    price = find_price("h100", override="2.50")
+    curve = scaling_curve(
+        "llama-3.1-8b", Pool(gpu="h100"), input_len=1000, output_len=200, concurrency=32, price=price
+    )
+    loose, tight = cheapest(curve, tpot_s=1.0), cheapest(curve, tpot_s=curve[2].tpot_s or 0.0)
+    assert loose is not None
+    assert tight is not None
+    assert loose.num_gpus == 1
+    assert tight.num_gpus == 4
+    assert loose.usd_per_million_tokens < tight.usd_per_million_tokens  # type: ignore[operator]
+    assert cheapest(curve, tpot_s=1e-6) is None
+
+
+def test_what_does_not_fit_is_a_row_with_its_reason() -> None:
+    curve = scaling_curve(
+        "llama-3.3-70b", Pool(gpu="h100", max_model_len=4096), input_len=1000, output_len=100, concurrency=8
+    )
+    assert curve[0].reason is not None
+    assert "141" in curve[0].reason
+    assert curve[0].tpot_s is None
+    first = next(layout for layout in curve if layout.reason is None)
+    assert first.efficiency == 1
+
+
+def test_bad_questions_are_refused_in_one_line() -> None:
+    pool = Pool(gpu="h100")
+    with pytest.raises(InvalidInput, match="no experts"):
+        scaling_curve("llama-3.1-8b", pool, input_len=10, output_len=10, concurrency=1, axis="expert")
+    for lengths in ((0, 10, 1), (10, 1, 1), (10, 10, 0), (200_000, 10, 1)):
+        with pytest.raises(InvalidInput):
+            scaling_curve(
+                "llama-3.1-8b", pool, input_len=lengths[0], output_len=lengths[1], concurrency=lengths[2]
+            )
+    for stages, batches in ((0, 1), (1, 0)):
+        with pytest.raises(InvalidInput):
+            pipeline_bubble_fraction(stages, batches)
+    with pytest.raises(InvalidInput):
+        all_reduce_bytes_per_token(8192, 80, 0)
+    with pytest.raises(InvalidInput):
+        expert_imbalance(8, 9, 10, 2)
