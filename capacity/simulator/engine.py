@@ -83,8 +83,7 @@ class Engine:
         others_ps = env.peek()
         while self.stalled_by is None:
             if client.due_ps <= now_ps:
-                for request, sent_ps in client.take(now_ps):
-                    self._submit(request, sent_ps)
+                self._receive(client.take(now_ps))
             if jump is not None and (jump.active or self._takes_over(jump)):
                 wake_ps = jump.advance(now_ps, client.due_ps, self._next_sample_ps)
                 if wake_ps < 0:
@@ -102,6 +101,8 @@ class Engine:
                     yield env.timeout(wake_ps - env.now)
                     others_ps = env.peek()
                 self.now_ps = now_ps = wake_ps
+                if client.due_ps < now_ps:  # who came before a step ends stands before whom its end brings
+                    self._receive(client.take(now_ps - 1))
             if self._ending is not None:
                 self._complete(self._settle(self._ending, now_ps), now_ps)
             elif jump is not None and jump.done is not None:
@@ -181,16 +182,16 @@ class Engine:
         for r in finished:
             self.ledger.finished(r, now_ps)
         for r in finished:
-            for request, sent_ps in self.client.completed(r.index, now_ps):
-                self._submit(request, sent_ps)
+            self._receive(self.client.completed(r.index, now_ps))
 
-    def _submit(self, request: int, sent_ps: int) -> None:
-        self.ledger.arrival_ps[request] = sent_ps
-        sequence = self.new_sequence(request, sent_ps)
-        if sequence is None or not self.policy.add(sequence):
-            self.ledger.rejected += 1
-            for follower, at_ps in self.client.completed(request, sent_ps):
-                self._submit(follower, at_ps)
+    def _receive(self, sent: list[tuple[int, int]]) -> None:
+        """Take requests in, each with the instant at which it was sent; those turned away may bring others."""
+        for request, sent_ps in sent:
+            self.ledger.arrival_ps[request] = sent_ps
+            sequence = self.new_sequence(request, sent_ps)
+            if sequence is None or not self.policy.add(sequence):
+                self.ledger.rejected += 1
+                self._receive(self.client.completed(request, sent_ps))
 
     def _sample_until(self, wake_ps: int) -> None:
         policy, used = self.policy, self.pool.num_blocks - self.pool.free_blocks
