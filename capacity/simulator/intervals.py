@@ -1,0 +1,125 @@
+"""How sure a simulated figure is: confidence intervals from one run's batches, and from runs with other seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.errors import InvalidInput
+
+Floats = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.95
+BATCHES = 20  # of one run: enough for a variance, and each long enough to outlast the memory of a queue
+LEAST_PER_BATCH = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A figure, and the interval that holds the true one with `CONFIDENCE`; a bound that data do not give is None."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def percentile_interval(values: npt.NDArray[Any], percent: float) -> Interval | None:
+    """A percentile of `values`, which stand in order of time and may depend on each other; None of no values.
+
+    Batch means of the share of values below the percentile give its standard error, dependence included (with the
+    correction of a first-order autoregression for what outlasts a batch); the interval of shares, on the scale of
+    their log odds, is read back off the values. Nothing is assumed of their distribution.
+    Source: Law, Simulation Modeling and Analysis, ch. 9.
+    """
+    if not len(values):
+        return None
+    value = float(np.percentile(values, percent))
+    if len(values) < BATCHES * LEAST_PER_BATCH:
+        return Interval(value=value, low=None, high=None)
+    share = percent / 100
+    below = np.array([part.mean() for part in np.array_split(values <= value, BATCHES)])
+    # at least what independent values would have: batches that happen to agree prove nothing
+    error = max(_standard_error(below), math.sqrt(share * (1 - share) / len(values)))
+    half = t_quantile(CONFIDENCE, BATCHES - 1) * error / (share * (1 - share))
+    centre = math.log(share / (1 - share))
+
+    def at(log_odds: float) -> float | None:
+        place = 1 / (1 + math.exp(-log_odds)) if log_odds > -500 else 0.0
+        beyond = len(values) * min(place, 1 - place)
+        return float(np.quantile(values, place)) if beyond >= 1 else None
+
+    return Interval(value=value, low=at(centre - half), high=at(centre + half))
+
+
+def mean_interval(values: Floats) -> Interval | None:
+    """The mean of values in order of time, by batch means; None of no values."""
+    if not len(values):
+        return None
+    value = float(values.mean())
+    if len(values) < BATCHES * LEAST_PER_BATCH:
+        return Interval(value=value, low=None, high=None)
+    half = t_quantile(CONFIDENCE, BATCHES - 1) * _standard_error(
+        np.array([part.mean() for part in np.array_split(values, BATCHES)])
+    )
+    return Interval(value=value, low=value - half, high=value + half)
+
+
+def _standard_error(batch_means: Floats) -> float:
+    spread = batch_means - batch_means.mean()
+    squares = float(spread @ spread)
+    if not squares:
+        return 0.0
+    memory = min(max(float(spread[1:] @ spread[:-1]) / squares, 0.0), 0.8)
+    count = len(batch_means)
+    return math.sqrt(squares / (count - 1) / count * (1 + memory) / (1 - memory))
+
+
+def replicated(values: Sequence[float]) -> Interval:
+    """The mean of one figure over independent runs, with Student's interval; one run gives no bounds."""
+    if not values:
+        raise InvalidInput("no runs to take an interval of")
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return Interval(value=mean, low=None, high=None)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    half = t_quantile(CONFIDENCE, len(values) - 1) * math.sqrt(variance / len(values))
+    return Interval(value=mean, low=mean - half, high=mean + half)
+
+
+def paired_difference(first: Iterable[float], second: Iterable[float]) -> Interval:
+    """`second` - `first` over runs that share their random numbers, seed by seed: what differs is the configuration."""
+    pairs = list(zip(first, second, strict=True))
+    return replicated([b - a for a, b in pairs])
+
+
+def t_quantile(confidence: float, degrees: int) -> float:
+    """Half-width, in standard errors, of Student's two-sided interval. Source: Hill, CACM Algorithm 396 (1970)."""
+    n, tails = degrees, 1 - confidence
+    if n == 1:
+        return 1 / math.tan(tails * math.pi / 2)
+    if n == 2:
+        return math.sqrt(2 / (tails * (2 - tails)) - 2)
+    a = 1 / (n - 0.5)
+    b = 48 / (a * a)
+    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
+    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * n
+    y = (d * tails) ** (2 / n)
+    if y > 0.05 + a:
+        x = NormalDist().inv_cdf(tails / 2)
+        y = x * x
+        if n < 5:
+            c += 0.3 * (n - 4.5) * (x + 0.6)
+        c = (((0.05 * d * x - 5) * x - 7) * x - 2) * x + b + c
+        y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x
+        y = math.expm1(a * y * y)
+    else:
+        y = ((1 / (((n + 6) / (n * y) - 0.089 * d - 0.822) * (n + 2) * 3) + 0.5 / (n + 4)) * y - 1) * (
+            n + 1
+        ) / (n + 2) + 1 / y
+    return math.sqrt(n * y)

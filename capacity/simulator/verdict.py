@@ -1,0 +1,408 @@
+"""Whether a run shows a steady state at all: stable, saturated, overloaded, or too short to tell; with the evidence.
+
+Two independent witnesses. *Capacity*: the same requests sent all at once, and the rate at which the deployment works
+off its backlog; offered load is compared with that. *Growth*: the trend of the requests in the system over the run
+itself. Latencies of an overloaded run depend on its length and are no property of the deployment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.metrics import MISSING, PERCENTILES, RequestTable
+from capacity.simulator.intervals import Floats, Interval, percentile_interval, t_quantile
+from capacity.step import PS_PER_S
+from capacity.workload import PromptContent, Workload
+
+Judgement = Literal["stable", "saturated", "overloaded", "too short to tell"]
+Bools = npt.NDArray[np.bool_]
+
+STABLE_LOAD = 0.95  # of capacity: above, queues have a memory longer than most runs
+LEAST_REQUESTS = 100
+LEAST_RESIDENCES = 10  # run length in times that a request stays
+GROWTH = 0.05  # of the arrivals that pile up
+WINDOWS = 10
+PROBE_REQUESTS = (1500, 20_000)
+PROBE_BATCHES = 10  # requests probed, in times what runs at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """The rate at which a backlog of these requests is worked off, and the relative half-width of its interval."""
+
+    requests_per_s: float
+    error_fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a run shows, and why. None: does not apply (no arrivals by the clock) or could not be measured.
+
+    `load_fraction` is offered rate over capacity, over the whole run; `peak_load_fraction` that of the stretch in
+    `peak_s` in which it was above 1 beyond chance. `growth_fraction` is the share of arrivals that pile up in the
+    system. `measured_s` is what warm-up and drain leave, on the run's clock, with `measured_requests` in it.
+    """
+
+    verdict: Judgement
+    reason: str
+    offered_requests_per_s: float | None
+    capacity_requests_per_s: float | None
+    capacity_error_fraction: float | None
+    load_fraction: float | None
+    peak_load_fraction: float | None
+    peak_s: tuple[float, float] | None
+    growth_fraction: float | None
+    measured_s: tuple[float, float]
+    measured_requests: int
+    intervals_ms: Mapping[str, Interval | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values: `verdict`, its `evidence`, and `intervals` of the steady part (null without one)."""
+        names = (
+            "offered_requests_per_s",
+            "capacity_requests_per_s",
+            "capacity_error_fraction",
+            "load_fraction",
+            "peak_load_fraction",
+            "growth_fraction",
+            "measured_requests",
+        )
+        evidence: dict[str, Any] = {name: _finite(getattr(self, name)) for name in names}
+        evidence["peak_s"] = None if self.peak_s is None else list(self.peak_s)
+        evidence["measured_s"] = list(self.measured_s)
+        return {
+            "verdict": self.verdict,
+            "verdict_reason": self.reason,
+            "evidence": evidence,
+            "intervals": {
+                name: None if found is None else {"value": found.value, "low": found.low, "high": found.high}
+                for name, found in self.intervals_ms.items()
+            },
+        }
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else value
+
+
+# capacity
+
+
+def probe_capacity(
+    workload: Workload, run: Callable[[Workload], RequestTable], *, in_flight: float
+) -> Capacity | None:
+    """Send requests like these all at once, and see how fast the backlog goes; None where none ever forms.
+
+    `run` simulates a workload on the deployment without queue limits, `in_flight` is about how many requests run at
+    once there. The rate is that of requests' work, half by prompt and half by output tokens, between the time at
+    which a fifth is done and the one at which the last begins: which requests happen to end in it matters little.
+    """
+    least, most = PROBE_REQUESTS
+    count = int(min(max(PROBE_BATCHES * in_flight, least), most))
+    records = run(_backlog(workload, count))
+    done = records.completed & (records.first_token_ps != MISSING)
+    if not done.any():
+        return None
+    begun, first, finish = (
+        column[done] / PS_PER_S
+        for column in (records.first_scheduled_ps, records.first_token_ps, records.finish_ps)
+    )
+    start_s, end_s = float(np.quantile(finish, 0.2)), float(begun.max())
+    if end_s < 1.1 * start_s:
+        return None
+    prompts, outputs = records.prompt_tokens[done], records.output_tokens[done]
+    edges = np.linspace(start_s, end_s, WINDOWS + 1)
+    work = 0.5 * _progress(begun, first, prompts / prompts.mean(), edges)
+    work += 0.5 * _progress(first, finish, outputs / outputs.mean(), edges)
+    per_window = np.diff(work)
+    rate = float(work[-1] - work[0]) / (end_s - start_s)
+    if not rate:
+        return None
+    error = float(per_window.std(ddof=1)) / math.sqrt(WINDOWS) / float(per_window.mean())
+    return Capacity(requests_per_s=rate, error_fraction=t_quantile(0.95, WINDOWS - 1) * error)
+
+
+def _progress(begin: Floats, end: Floats, weight: Floats, edges: Floats) -> Floats:
+    """Work done by each of `edges`, where each request's `weight` is done evenly from its begin to its end."""
+    length = np.maximum(end - begin, 1e-12)
+    return np.array([float((np.clip((at - begin) / length, 0, 1) * weight).sum()) for at in edges])
+
+
+def _backlog(workload: Workload, count: int) -> Workload:
+    """About `count` of these requests at once: stretches from all over the workload, or all of it several times."""
+    size = len(workload)
+    if size > count:
+        stretches = 8
+        length = count // stretches
+        starts = np.linspace(0, size - length, stretches).astype(np.int64)
+        part = workload.in_open_loop().take(np.unique((starts[:, None] + np.arange(length)).ravel()))
+        return part.all_at_once()
+    copies = -(-count // size)
+    rows = np.tile(np.arange(size), copies)
+    return Workload(
+        arrival_s=np.zeros(size * copies),
+        prompt_tokens=workload.prompt_tokens[rows],
+        output_tokens=workload.output_tokens[rows],
+        priority=None if workload.priority is None else workload.priority[rows],
+        content=None if workload.content is None else _copied(workload.content, rows, copies),
+        session=None if workload.session is None else _spread(workload.session, copies),
+        name=workload.name,
+    )
+
+
+def _copied(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
+    """The content several times: what several prompts share stays shared, what is one request's is new in each copy."""
+    taken = content.take(rows)
+    ids, answers = taken.segment_ids, taken.answer_ids
+    unique, users = np.unique(content.segment_ids, return_counts=True)
+    own = users[np.searchsorted(unique, ids)] == 1
+    copy = np.repeat(np.arange(copies), len(content.segment_ids))
+    step = int(max(ids.max(), answers.max())) + 1
+    return PromptContent(
+        offsets=taken.offsets,
+        segment_ids=np.where(own, ids + step * copy, ids),
+        segment_tokens=taken.segment_tokens,
+        answer_ids=answers + step * np.repeat(np.arange(copies), len(content)),
+    )
+
+
+def _spread(session: npt.NDArray[np.int64], copies: int) -> npt.NDArray[np.int64]:
+    step = int(session.max()) + 1
+    spread: npt.NDArray[np.int64] = (session + step * np.arange(copies)[:, None]).ravel()
+    return spread
+
+
+# verdict
+
+
+def judge(records: RequestTable, workload: Workload, *, capacity: Capacity | None = None) -> Verdict:
+    """The verdict on a run of `workload` that left `records`. Without `capacity` growth alone speaks."""
+    order = np.argsort(records.arrival_ps, kind="stable")
+    arrival = records.arrival_ps[order] / PS_PER_S
+    completed = records.completed[order]
+    finish = np.where(completed, records.finish_ps[order] / PS_PER_S, arrival)
+    latency = (finish - arrival)[completed]
+    span_s = float(arrival[-1] - arrival[0])
+    stay_s = float(np.median(latency)) if len(latency) else 0.0
+    measured = _steady_part(arrival, finish, completed, stay_s)
+    growth = _growth(arrival, finish)
+    clocked = not workload.is_closed_loop
+    offered = len(arrival) / span_s if clocked and span_s else (math.inf if clocked else None)
+    load = offered / capacity.requests_per_s if offered and capacity else None
+    peak = (
+        _peak(arrival, capacity.requests_per_s, float(np.quantile(latency, 0.25)))
+        if clocked and capacity and len(latency)
+        else None
+    )
+    long_enough = len(arrival) >= LEAST_REQUESTS and span_s >= LEAST_RESIDENCES * stay_s
+    verdict, reason = (
+        _of_open_loop(arrival, capacity, load, peak, growth, long_enough, stay_s)
+        if clocked
+        else _of_closed_loop(records, workload, growth, long_enough)
+    )
+    bounds = arrival[measured]
+    return Verdict(
+        verdict=verdict,
+        reason=reason,
+        offered_requests_per_s=offered,
+        capacity_requests_per_s=capacity.requests_per_s if capacity else None,
+        capacity_error_fraction=capacity.error_fraction if capacity else None,
+        load_fraction=load,
+        peak_load_fraction=peak[0] if peak else None,
+        peak_s=(peak[1], peak[2]) if peak else None,
+        growth_fraction=growth,
+        measured_s=(float(bounds[0]), float(bounds[-1])) if len(bounds) else (0.0, 0.0),
+        measured_requests=int(measured.sum()),
+        intervals_ms=_intervals(records, order[measured], steady=verdict == "stable"),
+    )
+
+
+def _of_open_loop(
+    arrival: Floats,
+    capacity: Capacity | None,
+    load: float | None,
+    peak: tuple[float, float, float] | None,
+    growth: float | None,
+    long_enough: bool,
+    stay_s: float,
+) -> tuple[Judgement, str]:
+    span_s = float(arrival[-1] - arrival[0])
+    count = len(arrival)
+    offered = "all requests at once" if not span_s else f"{count / span_s:.3g} requests/s arrive"
+    beside = "" if capacity is None else f", capacity is {capacity.requests_per_s:.3g}/s"
+    if load is not None and capacity is not None:
+        chance = math.hypot(capacity.error_fraction, math.sqrt(_local_variation(arrival) / count))
+        if load > 1 + 2 * chance:
+            return "overloaded", f"{offered}{beside}: the queue grows for as long as this lasts"
+    if peak is not None:
+        factor, start_s, end_s = peak
+        return (
+            "overloaded",
+            f"from {start_s:,.0f} s to {end_s:,.0f} s {factor:.2f} times the capacity arrives",
+        )
+    if growth is not None and growth > GROWTH and long_enough:
+        return "overloaded", f"{offered}{beside}; {growth:.0%} of them pile up"
+    if not long_enough:
+        if load is None and not span_s:
+            return "too short to tell", "all requests at once, and no backlog formed"
+        return (
+            "too short to tell",
+            f"{count} requests over {span_s:.3g} s, each of which stays {stay_s:.3g} s; needed are {LEAST_REQUESTS} "
+            f"requests over {LEAST_RESIDENCES * stay_s:.3g} s",
+        )
+    if load is not None and load > STABLE_LOAD:
+        return (
+            "saturated",
+            f"{offered}{beside}: {load:.0%} of it, where waiting times have no bound to rely on",
+        )
+    if load is None and growth is None:
+        return "too short to tell", f"{offered}, and neither capacity nor growth could be measured"
+    share = "no backlog forms" if load is None else f"{load:.0%} of it"
+    return "stable", f"{offered}{beside}: {share}"
+
+
+def _of_closed_loop(
+    records: RequestTable, workload: Workload, growth: float | None, long_enough: bool
+) -> tuple[Judgement, str]:
+    """The load follows the service, so nothing grows for ever; saturated is what makes requests wait in a queue."""
+    done = records.completed
+    waited = float((records.first_scheduled_ps - records.arrival_ps)[done].sum())
+    stayed = float((records.finish_ps - records.arrival_ps)[done].sum())
+    share = waited / stayed if stayed else 0.0
+    sent = "a closed loop" if workload.concurrency is None else f"a closed loop of {workload.concurrency}"
+    if len(records) < max(LEAST_REQUESTS, 5 * (workload.concurrency or 0)):
+        return "too short to tell", f"{sent}, and only {len(records)} requests"
+    if workload.concurrency is None:
+        if not long_enough:
+            return "too short to tell", f"sessions over less than {LEAST_RESIDENCES} times a request's stay"
+        if growth is not None and growth > GROWTH:
+            return "overloaded", f"sessions begin faster than they end: {growth:.0%} of the requests pile up"
+    if share > 0.1:
+        return "saturated", f"{sent}: {share:.0%} of a request's time is waiting for a place"
+    return "stable", f"{sent}: {share:.0%} of a request's time is waiting"
+
+
+def _steady_part(arrival: Floats, finish: Floats, completed: Bools, stay_s: float) -> Bools:
+    """Requests after the warm-up and before the drain.
+
+    Warm-up ends where the mean latency of the rest is known best (MSER-5: White, 1997), in the first half; requests
+    that arrive within a stay of the last arrival see the load fall, and are left out if half remain.
+    """
+    count = len(arrival)
+    kept = np.ones(count, dtype=bool)
+    batches = count // 5
+    if batches >= 10:
+        means = (finish - arrival)[: batches * 5].reshape(batches, 5).mean(axis=1)
+        kept[: 5 * _least_error(means)] = False
+    drained = kept & (arrival <= arrival[-1] - stay_s)
+    if drained.sum() * 2 >= kept.sum():
+        kept = drained
+    return kept & completed
+
+
+def _least_error(means: Floats) -> int:
+    """How many leading values to leave out, at most half, so that the standard error of the rest's mean is least."""
+    backwards = means[::-1]
+    counts = np.arange(1, len(means) + 1)
+    sums, squares = np.cumsum(backwards), np.cumsum(backwards**2)
+    errors = (squares - sums**2 / counts) / counts**2
+    half = len(means) // 2
+    return int(np.argmin(errors[::-1][: half + 1]))
+
+
+def _growth(arrival: Floats, finish: Floats) -> float | None:
+    """Share of arrivals that pile up: the slope of the requests in the system over the rate, beyond chance; else 0.
+
+    Over the last three quarters of the arrivals, in windows of equal time. None with too few of them.
+    """
+    count = len(arrival)
+    if count < LEAST_REQUESTS or arrival[-1] <= arrival[0]:
+        return None
+    ended = np.searchsorted(np.sort(finish), arrival, side="right")
+    present = np.arange(1, count + 1) - ended
+    start_s = arrival[0] + 0.25 * (arrival[-1] - arrival[0])
+    window = np.clip((arrival - start_s) / (arrival[-1] - start_s) * WINDOWS, -1, WINDOWS - 1)
+    inside = window >= 0
+    place = np.floor(window[inside]).astype(np.int64)
+    members = np.bincount(place, minlength=WINDOWS)
+    if (members == 0).any():
+        return None
+    means = np.bincount(place, weights=present[inside], minlength=WINDOWS) / members
+    at = np.arange(WINDOWS) - (WINDOWS - 1) / 2
+    slope = float(at @ means) / float(at @ at)
+    rest = means - means.mean() - slope * at
+    error = math.sqrt(float(rest @ rest) / (WINDOWS - 2) / float(at @ at))
+    if slope <= t_quantile(0.999, WINDOWS - 2) * error:
+        return 0.0
+    return slope * WINDOWS / float(inside.sum())
+
+
+def _local_variation(arrival: Floats) -> float:
+    """Squared coefficient of variation of the gaps, within short stretches: chance, without the changes of the rate."""
+    gaps = np.diff(arrival)
+    size = 25
+    stretches = len(gaps) // size
+    if not stretches:
+        return 1.0
+    parts = gaps[: stretches * size].reshape(stretches, size)
+    means = parts.mean(axis=1)
+    usual = means > 0
+    if not usual.any():
+        return 1.0
+    return float(np.median(parts[usual].var(axis=1, ddof=1) / means[usual] ** 2))
+
+
+def _peak(arrival: Floats, capacity: float, stay_s: float) -> tuple[float, float, float] | None:
+    """The stretch in which most above capacity arrives: (load, from, to); None: all can be chance, or passes quickly.
+
+    Stretches are halves, quarters, ... down to ten stays of a request; beyond chance is 5 standard errors.
+    """
+    start_s, end_s = float(arrival[0]), float(arrival[-1])
+    variation = max(_local_variation(arrival), 1.0)
+    worst: tuple[float, float, float] | None = None
+    excess = 0.0
+    parts = 2
+    while (end_s - start_s) / parts > LEAST_RESIDENCES * stay_s and parts <= 1024:
+        edges = np.linspace(start_s, end_s, parts + 1)
+        counts = np.diff(np.searchsorted(arrival, edges))
+        length_s = (end_s - start_s) / parts
+        above = counts - capacity * length_s
+        certain = (above > 5 * np.sqrt(variation * np.maximum(counts, 1))) & (above > 0.1 * counts)
+        at = int(np.argmax(np.where(certain, above, -np.inf)))
+        if certain[at] and above[at] > excess:
+            excess = float(above[at])
+            load = float(counts[at]) / (capacity * length_s)
+            worst = (load, float(edges[at]), float(edges[at + 1]))
+        parts *= 2
+    return worst
+
+
+def _intervals(
+    records: RequestTable, rows: npt.NDArray[np.int64], *, steady: bool
+) -> dict[str, Interval | None]:
+    """Of every percentile of the steady part, by the keys of the summary."""
+    names = [f"p{percent}_{metric}_ms" for metric in ("ttft", "tpot", "e2el") for percent in PERCENTILES]
+    if not steady or not len(rows):
+        return dict.fromkeys(names)
+    arrival, first, finish = (
+        column[rows] for column in (records.arrival_ps, records.first_token_ps, records.finish_ps)
+    )
+    outputs = records.output_tokens[rows]
+    several = outputs > 1
+    to_ms = 1e3 / PS_PER_S
+    values: dict[str, npt.NDArray[Any]] = {
+        "ttft": (first - arrival) * to_ms,
+        "tpot": (finish - first)[several] * to_ms / (outputs[several] - 1),
+        "e2el": (finish - arrival) * to_ms,
+    }
+    return {
+        f"p{percent}_{metric}_ms": percentile_interval(column, percent)
+        for metric, column in values.items()
+        for percent in PERCENTILES
+    }
