@@ -10,8 +10,7 @@ The tables are those of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), sampled
   times slower, which no model with grouped queries meets;
 - TensorRT-LLM 1.0 decode attention on A100: a third of its rows are faster than HBM (none is in the sample);
 - absorbed MLA of TensorRT-LLM 1.0 on A100: does not fit any physical form (44 / 110 %);
-- eager all-reduce: it measures the launch;
-- vLLM 0.24's custom all-reduce on B200 from 128 KiB to 512 KiB with 8 ranks: slower than at 1 MiB.
+- eager all-reduce: it measures the launch.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class _Made:
 def made(kind: type[Coefficients], constants: Constants) -> Any:
     """`constants` as a coefficient set, without validation; what is not fitted has no effect."""
     if _Made.constants is not constants or not isinstance(_Made.value, kind):
-        neutral = {"compute_fraction": 1.0, "sharpness": 1.0}
+        neutral = {"compute_fraction": 1.0, "sharpness": 1.0}  # of kernels whose fit has neither
         known = {name: value for name, value in neutral.items() if name in kind.model_fields}
         _Made.constants, _Made.value = constants, kind.model_construct(**{**known, **constants})
     return _Made.value
@@ -526,8 +525,6 @@ def all_reduce(measured: Path) -> Operator:
         engine = ALL_REDUCE_ENGINES.get(r.kernel_source)
         if engine is None or r.num_gpus > 8 or not profile_of(r.gpu).scale_up.kind.startswith("nvlink"):
             continue
-        if r.gpu == "b200" and engine == "vllm" and r.num_gpus == 8 and 2**17 <= r.bytes <= 2**19:
-            continue
         key = (r.gpu, engine, "all_reduce")
         row = MessageRow("all_reduce", float(r.bytes), r.num_gpus, profile_of(r.gpu).scale_up.bytes_per_s)
         group = int(math.log2(r.bytes)) // 2
@@ -540,7 +537,9 @@ def all_reduce(measured: Path) -> Operator:
             _fraction("one_shot_fraction", 0.5),
             _latency("two_shot_fixed_s", 8e-6),
             _fraction("two_shot_fraction", 0.65),
+            Parameter(name="two_shot_gain", start=1.1, low=0.7, high=2.0),
             Parameter(name="per_rank_s", start=1e-7, low=1e-9, high=1e-5),
+            Parameter(name="sharpness", start=1.0, low=0.4, high=3.0),
         ),
         predict=predict_all_reduce,
         tables=tables,

@@ -76,13 +76,19 @@ class MoeCoefficients(Coefficients):
 
 
 class AllReduceCoefficients(Coefficients):
-    """`per_rank·(n-1) + min(one_shot_fixed + S(n-1)/(one_shot·link), two_shot_fixed + 2S(n-1)/n/(two_shot·link))`."""
+    """`per_rank·(n-1) + min(one_shot_fixed + S(n-1)/(one_shot·link), norm(two_shot_fixed, V/(two_shot·link)))`.
+
+    V = 2S(n-1)/n. `two_shot_gain` multiplies the two-shot fraction for each doubling of ranks from 2 to 8, up to 1:
+    switches that reduce on the way (NVLS) help more ranks more. Sharpness below 1 is the slow rise to full rate.
+    """
 
     one_shot_fixed_s: Seconds
     one_shot_fraction: Fraction
     two_shot_fixed_s: Seconds
     two_shot_fraction: Fraction
+    two_shot_gain: Annotated[float, Field(ge=0.5, le=2)] = 1.0
     per_rank_s: Seconds = 0.0
+    sharpness: Annotated[float, Field(ge=0.3, le=16)] = 1.0
 
 
 class CollectiveCoefficients(Coefficients):

@@ -6,12 +6,15 @@ Engines use one-shot kernels (everybody reads everybody's buffer, one latency) f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from capacity.coefficients import AllReduceCoefficients, CollectiveCoefficients
 from capacity.operators import ACTIVATION_BYTES, RowCount, all_tokens, idle, norm
 from capacity.step import Bound, OpCost, StepShape
+
+GAINING_RANKS = 8  # the most that were measured
 
 
 def all_reduce_seconds(
@@ -21,9 +24,12 @@ def all_reduce_seconds(
     if ranks <= 1 or message_bytes <= 0:
         return 0.0
     one_shot = message_bytes * (ranks - 1) / (constants.one_shot_fraction * link_bytes_per_s)
-    two_shot = ring_all_reduce_bytes(message_bytes, ranks) / (constants.two_shot_fraction * link_bytes_per_s)
+    fraction = constants.two_shot_fraction
+    if constants.two_shot_gain != 1.0:
+        fraction = min(1.0, fraction * constants.two_shot_gain ** math.log2(min(ranks, GAINING_RANKS) / 2))
+    two_shot = ring_all_reduce_bytes(message_bytes, ranks) / (fraction * link_bytes_per_s)
     return constants.per_rank_s * (ranks - 1) + min(
-        constants.one_shot_fixed_s + one_shot, constants.two_shot_fixed_s + two_shot
+        constants.one_shot_fixed_s + one_shot, norm(constants.two_shot_fixed_s, two_shot, constants.sharpness)
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.coefficients import UNIVERSAL_FAMILY, UNIVERSAL_NCCL
+from capacity.coefficients import UNIVERSAL_FAMILY, UNIVERSAL_NCCL, AllReduceCoefficients
 from capacity.collectives import (
     AllReduce,
     Interconnect,
@@ -50,6 +50,18 @@ def test_all_reduce_is_above_the_link_and_monotone(message: float, ranks: int) -
     assert all_reduce(message * 1.5, ranks) >= seconds
     assert all_reduce(message, ranks + 1) >= seconds * (1 - 1e-12)
     assert all_reduce(message * (1 + 1e-7), ranks) == pytest.approx(seconds, rel=1e-6)
+
+
+def test_more_ranks_may_gain_from_the_switch_but_never_beat_the_link() -> None:
+    gaining = CONSTANTS.model_copy(update={"two_shot_gain": 1.2, "sharpness": 0.6})
+    plain = CONSTANTS.model_copy(update={"sharpness": 0.6})
+
+    def of(constants: AllReduceCoefficients, ranks: int) -> float:
+        return all_reduce_seconds(1e9, ranks, link_bytes_per_s=LINK, constants=constants)
+
+    assert of(gaining, 2) == of(plain, 2)
+    assert of(gaining, 8) == pytest.approx(of(plain, 8) / 1.44, rel=0.02)
+    assert of(gaining, 72) >= 1e9 / LINK
 
 
 def test_ring_bytes_are_those_of_nccl_tests() -> None:
