@@ -120,7 +120,8 @@ def read_results(path: str | Path) -> list[MeasuredRun]:
     if "total_output_tokens" in first and "duration" in first:
         return [_vllm(path, document) for document in documents]
     raise MalformedFile(
-        path, "is no known benchmark result (vllm bench serve, SGLang, AIPerf, genai-perf, guidellm, inference-perf)"
+        path,
+        "is no known benchmark result (vllm bench serve, SGLang, AIPerf, genai-perf, guidellm, inference-perf)",
     )
 
 
@@ -209,7 +210,10 @@ def _vllm(path: Path, document: Document) -> MeasuredRun:
     latencies = _flat_latencies(document, {metric: metric for metric in METRICS})
     requests, notices = _vllm_requests(document)
     detailed = _detailed_latencies(document)
-    latencies = {**latencies, **{k: v for k, v in detailed.items() if k not in latencies or len(latencies[k]) < len(v)}}
+    latencies = {
+        **latencies,
+        **{k: v for k, v in detailed.items() if k not in latencies or len(latencies[k]) < len(v)},
+    }
     completed = _count(document.get("completed")) or 0
     total = _count(document.get("num_prompts")) or completed
     failed = document.get("failed")
@@ -250,7 +254,9 @@ def _vllm_requests(document: Document) -> tuple[RequestColumns | None, tuple[str
     queued = _lists(document, "input_lens", "queue_times")
     start_s = [float(starts[1][i]) for i in good] if starts else None
     scheduled_s = (
-        [float(starts[1][i]) - float(queued[1][i]) for i in good] if starts is not None and queued is not None else None
+        [float(starts[1][i]) - float(queued[1][i]) for i in good]
+        if starts is not None and queued is not None
+        else None
     )
     order = sorted(range(len(good)), key=lambda i: start_s[i]) if start_s else list(range(len(good)))
     lost = len(outputs) - len(good)
@@ -276,7 +282,9 @@ def _detailed_latencies(document: Document) -> dict[str, dict[str, float]]:
     latencies = document.get("latencies")
     given = isinstance(latencies, list) and len(latencies) == len(ttfts)
     e2e = [float(latencies[i]) if given else float(ttfts[i]) + sum(itls[i]) for i in good]  # type: ignore[index]
-    tpot = [(e - float(ttfts[i])) / (outputs[i] - 1) for e, i in zip(e2e, good, strict=True) if outputs[i] > 1]
+    tpot = [
+        (e - float(ttfts[i])) / (outputs[i] - 1) for e, i in zip(e2e, good, strict=True) if outputs[i] > 1
+    ]
     gaps = [float(gap) for i in good for gap in itls[i]]
     samples = {"ttft": [float(ttfts[i]) for i in good], "tpot": tpot, "itl": gaps, "e2el": e2e}
     return {metric: summarise_ms(values) for metric, values in samples.items() if values}
@@ -403,7 +411,9 @@ def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
         duration_s=duration,
         request_throughput=len(good) / duration if duration else None,
         output_throughput=tokens / duration if duration else None,
-        latencies_ms={m: summarise_ms(seconds(_AIPERF[m])) for m in ("ttft", "tpot", "e2el") if seconds(_AIPERF[m])},
+        latencies_ms={
+            m: summarise_ms(seconds(_AIPERF[m])) for m in ("ttft", "tpot", "e2el") if seconds(_AIPERF[m])
+        },
         requests=RequestColumns(
             prompt_tokens=[int(v or 1) for v in prompts],
             output_tokens=[int(v or 1) for v in outputs],
@@ -481,8 +491,12 @@ def _guidellm_requests(benchmark: Document) -> RequestColumns | None:
         timings = (entry.get("info") or {}).get("timings") or {}
         start = _number(entry.get("request_start_time")) or _number(timings.get("request_start"))
         start = start if start is not None else _number(entry.get("start_time"))
-        prompt = _count(entry.get("prompt_tokens")) or _count((entry.get("input_metrics") or {}).get("text_tokens"))
-        output = _count(entry.get("output_tokens")) or _count((entry.get("output_metrics") or {}).get("text_tokens"))
+        prompt = _count(entry.get("prompt_tokens")) or _count(
+            (entry.get("input_metrics") or {}).get("text_tokens")
+        )
+        output = _count(entry.get("output_tokens")) or _count(
+            (entry.get("output_metrics") or {}).get("text_tokens")
+        )
         if start is None or prompt is None or output is None:
             return None
         rows.append((start, prompt, output))
@@ -586,4 +600,3 @@ def _inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
         mean_prompt_tokens=None,
         mean_output_tokens=None,
     )
-

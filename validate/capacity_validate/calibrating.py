@@ -64,7 +64,9 @@ class Calibration:
         for family, (before, after) in self.errors.items():
             shown.append(f"{family}: error on held-out cases {before:.1%} -> {after:.1%} (median)")
             shown += [
-                f"    {m.name:<20}{m.before:>12.4g} -> {m.after:<12.4g}" for m in self.moved if m.family == family
+                f"    {m.name:<20}{m.before:>12.4g} -> {m.after:<12.4g}"
+                for m in self.moved
+                if m.family == family
             ]
         shown += [f"{family}: not changed: {reason}" for family, reason in self.refused.items()]
         shown.append(f"written: {self.path}; use it with --gpu {self.profile}")
@@ -96,8 +98,13 @@ def calibrate(
     source = f"capacity calibrate, {len(cases)} cases measured on {files[0].environment.get('device')}"
     fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
     if not fits:
-        reasons = "; ".join(f"{_label(r)}: {r.reason}" for r in refused) or "no case that the step model has constants for"
-        raise OutsideValidity(f"nothing can be calibrated from {len(cases)} cases: {reasons}. Run a larger campaign.")
+        reasons = (
+            "; ".join(f"{_label(r)}: {r.reason}" for r in refused)
+            or "no case that the step model has constants for"
+        )
+        raise OutsideValidity(
+            f"nothing can be calibrated from {len(cases)} cases: {reasons}. Run a larger campaign."
+        )
     variant = f"{profile.name.partition('@')[0]}@{name}"
     fitted = calibrated_profile(profile, fits, family=FAMILY, name=variant)
     path = write_profile(fitted, Path(out) if out is not None else user_profiles_directory())
@@ -121,11 +128,15 @@ def _label(entry: FamilyFit | Refused) -> str:
     return f"{entry.target.operator} {entry.target.key}".strip()
 
 
-def base_profile(files: Sequence[Measurements], *, gpu: str | None, directories: tuple[str, ...]) -> HardwareProfile:
+def base_profile(
+    files: Sequence[Measurements], *, gpu: str | None, directories: tuple[str, ...]
+) -> HardwareProfile:
     """The profile that all files were measured on. A CPU's travels inside its file."""
     devices = {m.environment.get("device") for m in files}
     if len(devices) > 1:
-        raise InvalidInput(f"measurements of different devices cannot be combined: {', '.join(map(str, sorted(map(str, devices))))}")
+        raise InvalidInput(
+            f"measurements of different devices cannot be combined: {', '.join(map(str, sorted(map(str, devices))))}"
+        )
     if gpu is not None:
         return load_profile(gpu, directories)
     embedded = next((m for m in files if m.profile_toml is not None), None)
@@ -133,7 +144,9 @@ def base_profile(files: Sequence[Measurements], *, gpu: str | None, directories:
         return parse_profile(str(embedded.profile_toml), origin=embedded.path)
     names = {m.profile for m in files}
     if len(names) > 1:
-        raise InvalidInput(f"the files name different profiles ({', '.join(sorted(names))}); say which with --gpu")
+        raise InvalidInput(
+            f"the files name different profiles ({', '.join(sorted(names))}); say which with --gpu"
+        )
     return load_profile(names.pop(), directories)
 
 
@@ -165,5 +178,7 @@ def write_profile(profile: HardwareProfile, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(dump_profile(profile), encoding="utf-8")
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}; name another folder with --out") from None
+        raise InvalidInput(
+            f"{path} cannot be written: {error.strerror}; name another folder with --out"
+        ) from None
     return path

@@ -28,7 +28,7 @@ class KernelGroup(Spec):
     kernels: Annotated[tuple[str, ...], Field(min_length=1)]
     variants: Annotated[tuple[str, ...], Field(min_length=1)] = ("",)
     shapes: Annotated[tuple[dict[str, Count], ...], Field(min_length=1)] = ({},)
-    grid: dict[str, tuple[Count, ...]] = {}
+    grid: dict[str, tuple[Count, ...]] = Field(default_factory=dict)
     value: Annotated[float, Field(gt=0)] = 1.0
 
     def cases(self) -> list[Case]:

@@ -20,7 +20,7 @@ Status = Literal["ok", "wrong", "unsupported", "out of memory"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One thing to run. `operator` names its form in the step model, `kernel` its constants, `variant` how it is run."""
+    """One thing to run: `operator` names its form in the step model, `kernel` its constants, `variant` how it runs."""
 
     operator: str
     kernel: str
@@ -89,7 +89,10 @@ def from_line(record: Mapping[str, Any]) -> MeasuredCase:
     timing = record.get("timing")
     return MeasuredCase(
         case=make_case(
-            str(record["operator"]), str(record["kernel"]), variant=str(record.get("variant", "")), **record["sizes"]
+            str(record["operator"]),
+            str(record["kernel"]),
+            variant=str(record.get("variant", "")),
+            **record["sizes"],
         ),
         status=record["status"],
         timing=None if timing is None else Timing(**timing),
@@ -163,7 +166,9 @@ def read_measurements(path: Path | str) -> Measurements:
         raise MalformedFile(path, "is empty")
     header = _json_object(path, lines[0], 1)
     if header.get("schema") != SCHEMA:
-        raise MalformedFile(path, f"is not a measurement file: schema is {header.get('schema')!r}, not {SCHEMA!r}")
+        raise MalformedFile(
+            path, f"is not a measurement file: schema is {header.get('schema')!r}, not {SCHEMA!r}"
+        )
     cases: dict[str, MeasuredCase] = {}
     for number, line in enumerate(lines[1:], start=2):
         try:

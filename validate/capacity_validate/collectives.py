@@ -16,14 +16,12 @@ REPETITIONS = 20
 TIMEOUT_S = 120
 
 
-def measure_collectives(torch: Any, *, ranks: int, on_cuda: bool, message_bytes: Sequence[int]) -> list[MeasuredCase]:
+def measure_collectives(*, ranks: int, on_cuda: bool, message_bytes: Sequence[int]) -> list[MeasuredCase]:
     """Every kind at every size among `ranks` processes, checked for the right sum before it is timed."""
     import torch.multiprocessing as processes
 
     with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(  # type: ignore[no-untyped-call]
-            _worker, args=(ranks, on_cuda, tuple(message_bytes), folder), nprocs=ranks, join=True
-        )
+        processes.spawn(_worker, args=(ranks, on_cuda, tuple(message_bytes), folder), nprocs=ranks, join=True)
         records = json.loads((Path(folder) / "times.json").read_text())
     backend = "nccl" if on_cuda else "gloo"
     return [

@@ -1,4 +1,4 @@
-"""`capacity compare`: a real server's benchmark against the simulator, metric by metric, with the likely cause of a gap."""
+"""`capacity compare`: a real server's benchmark against the simulator, metric by metric, with likely causes of gaps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ from capacity_validate.server_log import ServerLog, read_server_log
 GOOD = 0.10
 LARGE = 0.25
 BISECTIONS = 12
-TRAFFIC_FIELDS = ("input_len", "output_len", "request_rate", "concurrency", "random_range_ratio", "burstiness", "seed")
+TRAFFIC_FIELDS = (
+    "input_len",
+    "output_len",
+    "request_rate",
+    "concurrency",
+    "random_range_ratio",
+    "burstiness",
+    "seed",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +99,7 @@ class Comparison:
         """For a terminal: a table for each run, its likely causes, and one sentence at the end."""
         shown = [f"{self.model} on {self.gpu}, {self.engine}; basis: {self.basis}"]
         shown.append(
-            f"KV cache: {self.kv_capacity_tokens:,} tokens ({'server log' if self.kv_capacity_measured else 'estimated'})"
+            f"KV cache: {self.kv_capacity_tokens:,} tokens ({'printed' if self.kv_capacity_measured else 'estimated'})"
         )
         shown += [_row_text(row) for row in self.memory]
         if self.overheads is not None:
@@ -111,13 +119,17 @@ class Comparison:
     def verdict(self) -> str:
         """One sentence."""
         parts = []
-        for name, label in (("mean_ttft_ms", "TTFT"), ("mean_tpot_ms", "TPOT"), ("output_throughput", "throughput")):
+        for name, label in (
+            ("mean_ttft_ms", "TTFT"),
+            ("mean_tpot_ms", "TPOT"),
+            ("output_throughput", "throughput"),
+        ):
             errors = sorted(abs(e) for run in self.runs if (e := run.error(name)) is not None)
             if errors:
                 parts.append(f"{label} within {errors[len(errors) // 2]:.0%}")
         if not parts:
             return "The files hold no metric that the simulator predicts."
-        return f"Over {len(self.runs)} run(s) the prediction is, at the median, {', '.join(parts)} of what was measured."
+        return f"Over {len(self.runs)} run(s), at the median, predicted {', '.join(parts)} of what was measured."
 
 
 def _row_text(row: MetricRow) -> str:
@@ -199,18 +211,26 @@ def _workload(run: MeasuredRun, given: dict[str, Any]) -> tuple[Workload, str]:
     rate = given.get("request_rate", run.request_rate)
     if run.requests is not None and (rate is not None or concurrency is not None):
         return _drawn_arrivals(run, rate, concurrency, given), "lengths as measured, arrivals drawn anew"
-    lacking = [flag for flag, name in (("--input-len", "input_len"), ("--output-len", "output_len")) if name not in given]
+    lacking = [
+        flag
+        for flag, name in (("--input-len", "input_len"), ("--output-len", "output_len"))
+        if name not in given
+    ]
     if run.requests is None and lacking:
         means = [run.mean_prompt_tokens, run.mean_output_tokens]
         hint = "".join(
-            f"; its mean {what} is {mean:.0f} tokens" for what, mean in zip(("prompt", "output"), means, strict=True) if mean
+            f"; its mean {what} is {mean:.0f} tokens"
+            for what, mean in zip(("prompt", "output"), means, strict=True)
+            if mean
         )
         raise InvalidInput(
-            f"{run.path} does not hold the lengths of its requests{hint}: give {' and '.join(lacking)} as the benchmark "
-            "was run (with --random-range-ratio where it had one), or run it with --save-detailed"
+            f"{run.path} does not hold the lengths of its requests{hint}: give {' and '.join(lacking)} as the "
+            "benchmark was run (with --random-range-ratio where it had one), or run it with --save-detailed"
         )
     if rate is None and concurrency is None:
-        raise InvalidInput(f"{run.path} does not say how requests arrived: give --request-rate or --concurrency")
+        raise InvalidInput(
+            f"{run.path} does not say how requests arrived: give --request-rate or --concurrency"
+        )
     fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness, **given}
     fields |= {"num_prompts": run.num_requests}
     if concurrency is not None:
@@ -219,7 +239,9 @@ def _workload(run: MeasuredRun, given: dict[str, Any]) -> tuple[Workload, str]:
     return make_workload(traffic), "lengths and arrivals drawn anew from the benchmark's settings"
 
 
-def _drawn_arrivals(run: MeasuredRun, rate: float | None, concurrency: int | None, given: dict[str, Any]) -> Workload:
+def _drawn_arrivals(
+    run: MeasuredRun, rate: float | None, concurrency: int | None, given: dict[str, Any]
+) -> Workload:
     assert run.requests is not None
     fields = {
         "input_len": 1,
@@ -348,11 +370,16 @@ def _metric_rows(run: MeasuredRun, predicted: dict[str, Any]) -> list[MetricRow]
             if measured is not None:
                 name = f"{statistic}_{metric}_ms"
                 rows.append(MetricRow(name=name, measured=measured, predicted=predicted.get(name)))
-    for name, value in (("request_throughput", run.request_throughput), ("output_throughput", run.output_throughput)):
+    for name, value in (
+        ("request_throughput", run.request_throughput),
+        ("output_throughput", run.output_throughput),
+    ):
         if value is not None:
             rows.append(MetricRow(name=name, measured=value, predicted=predicted.get(name)))
     if run.duration_s is not None:
-        rows.append(MetricRow(name="duration_s", measured=run.duration_s, predicted=predicted.get("duration")))
+        rows.append(
+            MetricRow(name="duration_s", measured=run.duration_s, predicted=predicted.get("duration"))
+        )
     return rows
 
 
@@ -374,8 +401,8 @@ def likely_causes(
         )
     if tpot is not None and tpot > GOOD:
         causes.append(
-            f"decode steps are faster than predicted ({tpot:+.0%}): a newer engine, or another weight or KV format than "
-            "was said here; check --quantization, --kv-cache-dtype and --engine"
+            f"decode steps are faster than predicted ({tpot:+.0%}): a newer engine, or another weight or KV "
+            "format than was said here; check --quantization, --kv-cache-dtype and --engine"
         )
     if ttft is not None and ttft < -LARGE:
         causes.append(_slow_first_token(run, rows, predicted, kv_known=kv_known))
@@ -386,7 +413,9 @@ def likely_causes(
         )
     tail = errors.get("p99_ttft_ms")
     if tail is not None and ttft is not None and abs(ttft) <= LARGE < -tail:
-        causes.append("only the tail is longer than predicted: pauses of the server or client, or preemptions")
+        causes.append(
+            "only the tail is longer than predicted: pauses of the server or client, or preemptions"
+        )
     if not causes and ttft is not None and tpot is not None:
         causes.append("none needed: the gap is within what the model is known to be off by")
     return causes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from typing import Any
 
 from capacity.hardware import HardwareProfile, Link, Provenance
@@ -32,7 +33,9 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
         basis="measured",
     )
     read = Provenance(source=f"operating system, on {facts.name}", date=today, basis="measured")
-    assumed = Provenance(source="no meaning on a CPU; set so that nothing depends on it", date=today, basis="assumed")
+    assumed = Provenance(
+        source="no meaning on a CPU; set so that nothing depends on it", date=today, basis="assumed"
+    )
     link = Link(kind="pcie", bytes_per_s=bandwidth / 4, latency_s=20e-6, domain_gpus=1)
     values: dict[str, Any] = {
         "memory_datasheet_bytes": facts.memory_total_bytes,
@@ -45,11 +48,17 @@ def measure_cpu_profile(torch: Any, facts: DeviceFacts) -> HardwareProfile:
         "system_watts_per_gpu": 1.0,
         "gpus_per_node": 1,
     }
-    provenance = dict.fromkeys(("hbm_bytes_per_s", *(f"dense_flops_per_s.{name}" for name in rates)), measured)
-    provenance |= dict.fromkeys((n for n in values if n.startswith("memory") or n in ("l2_bytes", "sm_count")), read)
+    provenance = dict.fromkeys(
+        ("hbm_bytes_per_s", *(f"dense_flops_per_s.{name}" for name in rates)), measured
+    )
+    provenance |= dict.fromkeys(
+        (n for n in values if n.startswith("memory") or n in ("l2_bytes", "sm_count")), read
+    )
     provenance |= dict.fromkeys(("tdp_watts", "system_watts_per_gpu", "gpus_per_node"), assumed)
     for group in ("scale_up", "pcie", "inter_node"):
-        provenance |= dict.fromkeys((f"{group}.{f}" for f in ("bytes_per_s", "latency_s", "domain_gpus")), assumed)
+        provenance |= dict.fromkeys(
+            (f"{group}.{f}" for f in ("bytes_per_s", "latency_s", "domain_gpus")), assumed
+        )
     return HardwareProfile(
         name="cpu",
         vendor="other",
@@ -90,7 +99,7 @@ def _product_rate(torch: Any, dtype: Any) -> float:
     best = 0.0
     for m, n, k in _MATRICES if dtype is torch.float32 else _MATRICES[:1]:
         a, w = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
-        best = max(best, 2.0 * m * n * k / _best_s(lambda a=a, w=w: torch.nn.functional.linear(a, w)))
+        best = max(best, 2.0 * m * n * k / _best_s(partial(torch.nn.functional.linear, a, w)))
     return _HEADROOM * best
 
 
@@ -99,7 +108,7 @@ def _matrix_vector_rate(torch: Any) -> float:
     best = 0.0
     for n, k in _WEIGHTS:
         a, w = torch.randn(1, k), torch.randn(n, k)
-        best = max(best, 4.0 * n * k / _best_s(lambda a=a, w=w: torch.nn.functional.linear(a, w)))
+        best = max(best, 4.0 * n * k / _best_s(partial(torch.nn.functional.linear, a, w)))
     return _HEADROOM * best
 
 
@@ -109,5 +118,5 @@ def _copy_rate(torch: Any) -> float:
     for count in _COPY_VALUES:
         source = torch.randn(count)
         target = torch.empty_like(source)
-        best = max(best, 8.0 * count / _best_s(lambda s=source, t=target: t.copy_(s)))
+        best = max(best, 8.0 * count / _best_s(partial(target.copy_, source)))
     return _HEADROOM * best

@@ -230,7 +230,10 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
     )
     remarks = busy_remarks(found)
     if nvml is None:
-        remarks = (*remarks, "NVML is not at hand (pip install nvidia-ml-py): clocks, power and tenants are not known")
+        remarks = (
+            *remarks,
+            "NVML is not at hand (pip install nvidia-ml-py): clocks, power and tenants are not known",
+        )
     return _with_remarks(found, remarks)
 
 
@@ -344,7 +347,9 @@ def _words(text: str) -> set[str]:
 def _likeness(facts: DeviceFacts, profile: HardwareProfile) -> float:
     """0 where the family or the memory differ; higher the more words of the name agree."""
     wanted, own = _words(facts.name), _words(profile.name)
-    family = {word for word in own if not word.endswith("gb") and word not in ("sxm", "pcie", "nvl", "rtx", "nvl72")}
+    family = {
+        word for word in own if not word.endswith("gb") and word not in ("sxm", "pcie", "nvl", "rtx", "nvl72")
+    }
     if not family <= wanted:
         return 0.0
     if abs(facts.memory_total_bytes / profile.memory_driver_bytes - 1) > MEMORY_MATCH_FRACTION:

@@ -83,7 +83,12 @@ class Refused:
 
 
 def fit_families(
-    measured: Sequence[MeasuredCase], profile: HardwareProfile, *, source: str, on_gpu: bool, final: bool = False
+    measured: Sequence[MeasuredCase],
+    profile: HardwareProfile,
+    *,
+    source: str,
+    on_gpu: bool,
+    final: bool = False,
 ) -> tuple[list[FamilyFit], list[Refused]]:
     """Every family that the cases speak about. Errors are always of a fit to one half, scored on the other.
 
@@ -116,7 +121,9 @@ def _fit_family(
     bearable = min(len(fitted_rows) // ROWS_PER_CONSTANT, len(_ORDER[target.operator]))
     if bearable < FEWEST_CONSTANTS or not held_out:
         needed = 2 * ROWS_PER_CONSTANT * FEWEST_CONSTANTS
-        return Refused(target=target, rows=len(rows), reason=f"{len(rows)} cases are too few, {needed} are needed")
+        return Refused(
+            target=target, rows=len(rows), reason=f"{len(rows)} cases are too few, {needed} are needed"
+        )
     before = constants_of(rows[0].case, lookup_of(profile), on_gpu=on_gpu)
     names = tuple(n for n in _ORDER[target.operator][:bearable] if on_gpu or n != "per_doubling_s")
     half = _solve(before, names, fitted_rows, profile)
@@ -149,7 +156,7 @@ def _solve(
     before: Any, names: Sequence[str], rows: Sequence[MeasuredCase], profile: HardwareProfile
 ) -> dict[str, Any]:
     """All constants of a family, `names` fitted and the rest as before (attention's joint as a plain sum)."""
-    start = before.model_dump(exclude={"fit"})
+    start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
     parameters = [_parameter(name, start.get(name)) for name in names]
@@ -158,7 +165,7 @@ def _solve(
     ]
 
     def predict(constants: Mapping[str, float], function: Any) -> float:
-        return max(1e-12, function(SimpleNamespace(**{**start, **constants})))
+        return max(1e-12, float(function(SimpleNamespace(**{**start, **constants}))))
 
     found = fit_constants(predict, measurements, parameters)
     return start | {name: float(f"{min(value, _RANGES[name][1]):.4g}") for name, value in found.items()}
@@ -193,7 +200,9 @@ def calibrated_profile(
 
     raw = profile.step_time
     tables: dict[str, Any] = (
-        StepCoefficients.model_validate(raw).model_dump(mode="json", exclude_none=True) if raw is not None else {}
+        StepCoefficients.model_validate(raw).model_dump(mode="json", exclude_none=True)
+        if raw is not None
+        else {}
     )
     tables["gpu"] = name or profile.name
     families = tables.setdefault("families", {})
@@ -204,13 +213,21 @@ def calibrated_profile(
             continue
         takers = [family]
         if fit.target.operator == "gemm":
-            takers += [key for key, value in families.items() if key != family and fit.target.key in value.get("gemm", {})]
+            takers += [
+                key
+                for key, value in families.items()
+                if key != family and fit.target.key in value.get("gemm", {})
+            ]
         for taker in takers:
             families.setdefault(taker, {}).setdefault(fit.target.operator, {})[fit.target.key] = after
-    return profile.model_copy(update={"step_time": StepCoefficients.model_validate(tables), "name": name or profile.name})
+    return profile.model_copy(
+        update={"step_time": StepCoefficients.model_validate(tables), "name": name or profile.name}
+    )
 
 
-def fit_host_time(measured: Sequence[MeasuredCase], steps: StepModel, *, window_tokens: int | None = None) -> HostTime:
+def fit_host_time(
+    measured: Sequence[MeasuredCase], steps: StepModel, *, window_tokens: int | None = None
+) -> HostTime:
     """What the harness's loop adds to a step: a constant and a part for each sequence, neither below zero.
 
     Least relative squares of measured minus the sum of operators; `steps` must have no host time of its own.

@@ -1,4 +1,4 @@
-"""`capacity validate`: measure this device, say how wrong the step model was, calibrate it, and say how wrong it is then."""
+"""`capacity validate`: measure this device, say how wrong the step model was, calibrate it, and say so again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from capacity.hardware import HardwareProfile, dump_profile, parse_profile
 from capacity.model import ModelSpec
 from capacity.schedulers import SchedulerLimits
 from capacity.step import decode_shape, prefill_shape
-from capacity.step_model import HostTime
+from capacity.step_model import HostTime, StepModel
 from capacity_validate.campaigns import (
     Campaign,
     DevicePlan,
@@ -25,7 +25,13 @@ from capacity_validate.campaigns import (
     ordered_cases,
 )
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, read_measurements, split
-from capacity_validate.devices import DeviceFacts, find_device, match_profile, require_torch, throttle_reasons_now
+from capacity_validate.devices import (
+    DeviceFacts,
+    find_device,
+    match_profile,
+    require_torch,
+    throttle_reasons_now,
+)
 from capacity_validate.findings import Finding
 from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families, fit_host_time
 from capacity_validate.predictions import FAMILY, Predictor, calibrates, target_of
@@ -254,7 +260,10 @@ class _Run:
             self.extra_depth = max(1, layers // 2)
         self.model_spec = whole
         self.model = Transformer(
-            cut_layers(whole, layers), device=self.facts.torch_name, num_blocks=blocks_needed(stage), seed=self.seed
+            cut_layers(whole, layers),
+            device=self.facts.torch_name,
+            num_blocks=blocks_needed(stage),
+            seed=self.seed,
         )
         self.model.fill_caches()
         return step_cases(stage, self.model.model)
@@ -317,7 +326,9 @@ class _Run:
         rate = _rate_per_s(stage, steps)
         for repeat in range(stage.repeats):
             if stage.requests / rate > self._time_left_s():
-                self.remarks.append("the budget left no time for a serving run" if not repeat else "fewer serving runs")
+                self.remarks.append(
+                    "the budget left no time for a serving run" if not repeat else "fewer serving runs"
+                )
                 return
             self._say(f"serving run {repeat + 1} of {stage.repeats}")
             self.served.append((rate, self._serve(stage, rate, seed=self.seed + repeat)))
@@ -360,7 +371,9 @@ class _Run:
 
         self._say("speculative decoding")
         shallow = cut_layers(self.model.model, max(1, self.model.model.num_layers // 6))
-        draft = Transformer(shallow, device=self.facts.torch_name, num_blocks=self.model.num_blocks, seed=self.seed)
+        draft = Transformer(
+            shallow, device=self.facts.torch_name, num_blocks=self.model.num_blocks, seed=self.seed
+        )
         fits, _ = self._fits()
         predictor = self._predictor(calibrated_profile(self.profile, fits, family=FAMILY), calibrated=True)
         for k in stage.draft_tokens:
@@ -394,7 +407,7 @@ class _Run:
 
         self._say("collectives")
         for measured in measure_collectives(
-            self.torch, ranks=ranks, on_cuda=self.on_gpu, message_bytes=stage.message_bytes
+            ranks=ranks, on_cuda=self.on_gpu, message_bytes=stage.message_bytes
         ):
             if measured.case.id not in self.log.done:
                 self.log.add(measured)
@@ -408,7 +421,9 @@ class _Run:
         )
 
     def _step_cases(self) -> list[MeasuredCase]:
-        return [m for m in self.log.done.values() if m.case.operator.startswith("model ") and m.status == "ok"]
+        return [
+            m for m in self.log.done.values() if m.case.operator.startswith("model ") and m.status == "ok"
+        ]
 
     def _predictor(self, profile: HardwareProfile, *, calibrated: bool) -> Predictor:
         """With the loop's host time, fitted to one half of the steps, where `calibrated`."""
@@ -430,10 +445,14 @@ class _Run:
         after = self._predictor(calibrated_profile(self.profile, fits, family=FAMILY), calibrated=True)
         rows = self._rows(before, after, fits)
         steps = self._step_cases()
-        host = after.step_model(self.model.model.num_layers).host if steps and self.model is not None else None
+        host = (
+            after.step_model(self.model.model.num_layers).host if steps and self.model is not None else None
+        )
         spreads = sorted(row.spread for row in rows)
         if spreads and spreads[len(spreads) // 2] > NOISY:
-            self.remarks.append(f"noisy: half of the cases scatter by more than {spreads[len(spreads) // 2]:.0%}")
+            self.remarks.append(
+                f"noisy: half of the cases scatter by more than {spreads[len(spreads) // 2]:.0%}"
+            )
         return ValidationReport(
             environment=self.environment(),
             campaign=self.campaign.name,
@@ -541,7 +560,9 @@ class _Run:
             ).id)  # fmt: skip
             if more is None or few.case.operator != "model decode":
                 continue
-            shape = decode_shape(few.case["batch"], few.case["context"], window_tokens=self.model_spec.window_tokens)
+            shape = decode_shape(
+                few.case["batch"], few.case["context"], window_tokens=self.model_spec.window_tokens
+            )
             return {
                 "layers": float(self.model_spec.num_layers),
                 "measured_s": extrapolated_s(
@@ -581,7 +602,7 @@ def _interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:
     return [*mixed, *waiting]
 
 
-def _rate_per_s(stage: ServingStage, steps: Any) -> float:
+def _rate_per_s(stage: ServingStage, steps: StepModel) -> float:
     """`load_fraction` of what a full batch could serve, by the step model."""
     prompt = sum(stage.prompt_tokens) // 2
     output = sum(stage.output_tokens) / 2
@@ -631,4 +652,8 @@ def _constants(fit: FamilyFit) -> dict[str, Any]:
 
 
 def _refusal(entry: Refused) -> dict[str, Any]:
-    return {"family": f"{entry.target.operator} {entry.target.key}".strip(), "rows": entry.rows, "reason": entry.reason}
+    return {
+        "family": f"{entry.target.operator} {entry.target.key}".strip(),
+        "rows": entry.rows,
+        "reason": entry.reason,
+    }

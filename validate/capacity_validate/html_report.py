@@ -32,7 +32,10 @@ def to_html(report: ValidationReport) -> str:
         f'<p class="{mark}">{escape(report.verdict)}</p>',
         _facts(report),
         "<h2>How wrong before, how wrong after</h2>",
-        _table(("class", "cases", "held out", "before: median", "p90", "after: median", "p90"), _class_rows(report)),
+        _table(
+            ("class", "cases", "held out", "before: median", "p90", "after: median", "p90"),
+            _class_rows(report),
+        ),
         _figures(report),
         _section("Whole model and serving", _serving_tables(report)),
         _section("Techniques", _findings(report)),
@@ -85,7 +88,10 @@ def _facts(report: ValidationReport) -> str:
         ("campaign", f"{report.campaign}, {report.seconds:.0f} s, {len(report.cases)} cases timed"),
         ("profile", report.profile),
         ("torch", report.environment["torch"]),
-        ("driver, CUDA", f"{facts['driver_version']}, {facts['cuda_version']}" if facts["driver_version"] else "none"),
+        (
+            "driver, CUDA",
+            f"{facts['driver_version']}, {facts['cuda_version']}" if facts["driver_version"] else "none",
+        ),
         ("memory", f"{facts['memory_total_bytes'] / 2**30:.1f} GiB"),
         ("basis", "measured on this device; held-out cases were not seen by the fit"),
     ]
@@ -103,7 +109,14 @@ def _class_rows(report: ValidationReport) -> list[tuple[object, ...]]:
 
 def _case_rows(report: ValidationReport) -> list[tuple[object, ...]]:
     return [
-        (r.id, r.role, duration(r.measured_s), percent(r.spread), signed(r.error_before), signed(r.error_after))
+        (
+            r.id,
+            r.role,
+            duration(r.measured_s),
+            percent(r.spread),
+            signed(r.error_before),
+            signed(r.error_after),
+        )
         for r in report.cases
     ]
 
@@ -138,11 +151,22 @@ def _serving_tables(report: ValidationReport) -> str:
         )
     return (
         _table(
-            ("serving", "mean TTFT measured / simulated", "mean TPOT measured / simulated", "same schedule", "step error"),
+            (
+                "serving",
+                "mean TTFT measured / simulated",
+                "mean TPOT measured / simulated",
+                "same schedule",
+                "step error",
+            ),
             rows,
         )
         + _table(
-            ("speculative decoding", "accepted length / formula", "speed-up measured / predicted", "greedy tokens equal"),
+            (
+                "speculative decoding",
+                "accepted length / formula",
+                "speed-up measured / predicted",
+                "greedy tokens equal",
+            ),
             speculation,
         )
         + note
@@ -151,7 +175,8 @@ def _serving_tables(report: ValidationReport) -> str:
 
 def _findings(report: ValidationReport) -> str:
     rows = [
-        ("holds" if f.passed else "FAILS", f.name, f"{f.value:.4g}", f"{f.limit:.4g}", f.detail) for f in report.findings
+        ("holds" if f.passed else "FAILS", f.name, f"{f.value:.4g}", f"{f.limit:.4g}", f.detail)
+        for f in report.findings
     ]
     return _table(("", "what", "value", "limit", "detail"), rows)
 
@@ -269,6 +294,8 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         lines.append(f"left out for want of time: {len(report.left_out)} cases")
     lines += [f"note: {remark}" for remark in report.remarks]
     if folder is not None:
-        lines.append(f"written: {folder}/report.html, report.json, {report.profile.partition('@')[0]}@mine.toml")
+        lines.append(
+            f"written: {folder}/report.html, report.json, {report.profile.partition('@')[0]}@mine.toml"
+        )
     lines.append(report.verdict)
     return lines

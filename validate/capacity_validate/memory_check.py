@@ -39,7 +39,9 @@ def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
     """What a prefill of `tokens` needs besides weights and cache: the allocator's peak; on a CPU all it creates."""
     from capacity_validate.kernels.prepared import Bench, peak_bytes
 
-    step = model.inputs([Row(tokens=[1] * tokens, computed=0, blocks=list(range(-(-tokens // model.block_size))))])
+    step = model.inputs(
+        [Row(tokens=[1] * tokens, computed=0, blocks=list(range(-(-tokens // model.block_size))))]
+    )
     model.logits(step)
     bench = Bench(torch, model.device, 0, None, 0.0)
     return peak_bytes(bench, lambda: model.logits(step))

@@ -22,7 +22,8 @@ def step_cases(stage: TransformerStage, model: ModelSpec) -> list[Case]:
     layers = model.num_layers
     prefills = [make_case("model prefill", model.dtype, tokens=n, layers=layers) for n in stage.prefill]
     decodes = [
-        make_case("model decode", model.dtype, batch=p.batch, context=p.context, layers=layers) for p in stage.decode
+        make_case("model decode", model.dtype, batch=p.batch, context=p.context, layers=layers)
+        for p in stage.decode
     ]
     return prefills + decodes
 

@@ -61,7 +61,7 @@ def _gather_decode(
 def _triton_decode(
     query: Any, keys: Any, values: Any, block_table: Any, contexts: Any, max_context: int, window_tokens: int
 ) -> Any:
-    """Split-K flash decoding: each program walks one slice of one sequence and KV head; a second kernel joins slices."""
+    """Split-K flash decoding: a program walks one slice of one sequence and KV head; a second kernel joins slices."""
     import torch
 
     decode, combine = _kernels()
@@ -79,7 +79,9 @@ def _triton_decode(
         GROUP=group, GROUP_PADDED=max(16, _power_of_two(group)), D=d, BLOCK=block_size,
         TILE=64, SPLITS=splits, HEADS=heads, num_warps=4, num_stages=2,
     )  # fmt: skip
-    combine[(batch, heads)](partial, summary, out, D=d, SPLITS=splits, SPLITS_PADDED=_power_of_two(splits), HEADS=heads)
+    combine[(batch, heads)](
+        partial, summary, out, D=d, SPLITS=splits, SPLITS_PADDED=_power_of_two(splits), HEADS=heads
+    )
     return out
 
 
@@ -94,7 +96,7 @@ def _splits(programs: int, max_context: int, index: int | None) -> int:
 
     units = torch.cuda.get_device_properties(index or 0).multi_processor_count
     wanted = max(1, min(2 * units // max(1, programs), max_context // 256, 64))
-    return 1 << (wanted.bit_length() - 1)
+    return 1 << (int(wanted).bit_length() - 1)
 
 
 @lru_cache(maxsize=1)

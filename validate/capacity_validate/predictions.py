@@ -119,7 +119,13 @@ def _item(case: Case) -> float:
 
 
 def _attention(
-    case: Case, profile: HardwareProfile, flops: float, moved: float, rows: float, *, mean_context: float = 0.0
+    case: Case,
+    profile: HardwareProfile,
+    flops: float,
+    moved: float,
+    rows: float,
+    *,
+    mean_context: float = 0.0,
 ) -> Formula:
     peak = profile.dense_flops_per_s["fp32" if case.kernel == "fp32" else "bf16"]
 
@@ -158,9 +164,7 @@ def _latent_decode(case: Case, profile: HardwareProfile) -> Formula:
     batch, heads, context = case["batch"], case["heads"], case["context"]
     latent, rope = case["latent"], case["rope"]
     flops = 2.0 * heads * (2 * latent + rope) * batch * context
-    moved = batch * (
-        context * (latent + rope) * _item(case) + heads * (2 * latent + rope) * ACTIVATION_BYTES
-    )
+    moved = batch * (context * (latent + rope) * _item(case) + heads * (2 * latent + rope) * ACTIVATION_BYTES)
     return _attention(case, profile, flops, moved, batch, mean_context=context)
 
 
@@ -239,7 +243,12 @@ class Predictor:
     """Predicts any case on a profile. `model` and `host` are for steps of a whole transformer."""
 
     def __init__(
-        self, profile: HardwareProfile, *, on_gpu: bool, model: ModelSpec | None = None, host: HostTime | None = None
+        self,
+        profile: HardwareProfile,
+        *,
+        on_gpu: bool,
+        model: ModelSpec | None = None,
+        host: HostTime | None = None,
     ) -> None:
         self.profile = profile
         self.on_gpu = on_gpu

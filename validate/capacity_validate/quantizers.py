@@ -14,7 +14,7 @@ import torch
 from capacity.quantization import find_format
 from capacity_validate.findings import Finding
 
-# Quantiles of a normal distribution, normalised to [-1, 1]. Source: Dettmers et al., QLoRA (arXiv 2305.14314), appendix E.
+# Quantiles of a normal distribution, normalised to [-1, 1]. Source: Dettmers et al., arXiv 2305.14314, appendix E.
 NF4_LEVELS = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
     -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
@@ -216,7 +216,9 @@ def _calibrated_findings(generator: Any) -> list[Finding]:
     """GPTQ and AWQ on a layer whose inputs have a few large channels: both must beat rounding to nearest."""
     weights = torch.randn(128, 256, generator=generator, dtype=torch.float64)
     channels = torch.exp(1.2 * torch.randn(256, generator=generator, dtype=torch.float64))
-    mixing = torch.randn(256, 256, generator=generator, dtype=torch.float64) / 16 + torch.eye(256, dtype=torch.float64)
+    mixing = torch.randn(256, 256, generator=generator, dtype=torch.float64) / 16 + torch.eye(
+        256, dtype=torch.float64
+    )
     inputs = (torch.randn(1024, 256, generator=generator, dtype=torch.float64) @ mixing) * channels
     by_row = absmax(weights, bits=4, block=256).values
     by_group = zero_point(weights, bits=4, block=128).values

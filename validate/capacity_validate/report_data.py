@@ -158,8 +158,12 @@ class ValidationReport:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        rows = [{**asdict(r), "error_before": r.error_before, "error_after": r.error_after} for r in self.cases]
-        serving = [{**asdict(s), "ttft_error": s.ttft_error, "tpot_error": s.tpot_error} for s in self.serving]
+        rows = [
+            {**asdict(r), "error_before": r.error_before, "error_after": r.error_after} for r in self.cases
+        ]
+        serving = [
+            {**asdict(s), "ttft_error": s.ttft_error, "tpot_error": s.tpot_error} for s in self.serving
+        ]
         return {
             "schema": SCHEMA,
             **{name: getattr(self, name) for name in self.__dataclass_fields__},

@@ -120,7 +120,9 @@ class CaseRunner:
             if pooled.error > prepared.tolerance:
                 note = f"off by {pooled.error:.2e} of a float64 reference, allowed {prepared.tolerance:.0e}: not timed"
                 self.log.add(
-                    MeasuredCase(case=case, status="wrong", reference_error=min(pooled.error, 1e30), note=note)
+                    MeasuredCase(
+                        case=case, status="wrong", reference_error=min(pooled.error, 1e30), note=note
+                    )
                 )
                 return False
         if pooled.extra_bytes is None and prepared.extra_bytes is not None:

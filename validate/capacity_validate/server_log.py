@@ -14,15 +14,18 @@ MAX_READ_BYTES = 64 * 2**20
 _GIB = 2**30
 
 _PATTERNS = {  # vLLM 0.6 to 0.33, SGLang
-    "kv_tokens": r"GPU KV cache size: ([\d,]+) tokens|KV Cache is allocated\.[^\n]*#tokens: ([\d,]+)|max_total_num_tokens=([\d,]+)",
+    "kv_tokens": r"GPU KV cache size: ([\d,]+) tokens"
+    r"|KV Cache is allocated\.[^\n]*#tokens: ([\d,]+)|max_total_num_tokens=([\d,]+)",
     "kv_blocks": r"# (?:GPU|cuda) blocks: ([\d,]+)",
     "kv_cache_gib": r"Available KV cache memory: ([\d.]+) ?GiB|reserved for KV Cache is ([\d.]+) ?GiB",
-    "weights_gib": r"Model loading took ([\d.]+) ?GiB|model weights take ([\d.]+) ?GiB|Loading model weights took ([\d.]+) ?G[iB]",
+    "weights_gib": r"Model loading took ([\d.]+) ?GiB|model weights take ([\d.]+) ?GiB"
+    r"|Loading model weights took ([\d.]+) ?G[iB]",
     "graphs_gib": r"Graph capturing finished in [\d.]+ secs?, took ([\d.]+) ?GiB",
     "activations_gib": r"PyTorch activation peak memory takes ([\d.]+) ?GiB",
     "max_num_batched_tokens": r"max_num_batched_tokens ?[=:] ?'?(\d+)|chunked_prefill_size=(\d+)",
     "max_num_seqs": r"max_num_seqs['\"]? ?[=:] ?(\d+)|max_running_requests=(\d+)",
-    "max_model_len": r"max_seq_len ?= ?(\d+)|Using max model len (\d+)|Maximum concurrency for ([\d,]+) tokens per request",
+    "max_model_len": r"max_seq_len ?= ?(\d+)|Using max model len (\d+)"
+    r"|Maximum concurrency for ([\d,]+) tokens per request",
     "block_size": r"['\"]?block_size['\"]? ?[=:] ?(\d+)",
     "tensor_parallel_size": r"tensor_parallel_size ?[=:] ?(\d+)|tp_size=(\d+)",
     "concurrency_limit": r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x",
@@ -51,7 +54,13 @@ class ServerLog:
         """Pool fields that the log settles; KV blocks of `block_tokens` tokens unless it says otherwise."""
         found = {
             name: getattr(self, name)
-            for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size", "tensor_parallel_size")
+            for name in (
+                "max_num_batched_tokens",
+                "max_num_seqs",
+                "max_model_len",
+                "block_size",
+                "tensor_parallel_size",
+            )
             if getattr(self, name) is not None
         }
         blocks = self.kv_blocks
@@ -83,7 +92,9 @@ def read_server_log(path: str | Path) -> ServerLog:
         raise MalformedFile(path, f"cannot be read: {error.strerror}") from None
     found = {name: _first(pattern, text) for name, pattern in _PATTERNS.items()}
     if not any(found.values()):
-        raise MalformedFile(path, "holds none of the lines that vLLM or SGLang print at start-up (KV cache size, ...)")
+        raise MalformedFile(
+            path, "holds none of the lines that vLLM or SGLang print at start-up (KV cache size, ...)"
+        )
     return ServerLog(path=str(path), **_values(found))
 
 

@@ -61,7 +61,12 @@ class ServedRun:
 
 
 def poisson_workload(
-    *, requests: int, rate_per_s: float, prompt_tokens: tuple[int, int], output_tokens: tuple[int, int], seed: int
+    *,
+    requests: int,
+    rate_per_s: float,
+    prompt_tokens: tuple[int, int],
+    output_tokens: tuple[int, int],
+    seed: int,
 ) -> Workload:
     """Exponential gaps from 0 s on, lengths uniform over inclusive ranges."""
     rng = np.random.default_rng(seed)
@@ -181,7 +186,9 @@ def _request(workload: Workload, index: int, pool: BlockPool) -> Request:
 # comparison
 
 
-def simulate(run: ServedRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None) -> SimulationResult:
+def simulate(
+    run: ServedRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None
+) -> SimulationResult:
     """What the simulator says of the same workload, limits and KV blocks."""
     return simulate_engine(
         run.workload,
@@ -225,7 +232,9 @@ def match_schedule(run: ServedRun, *, window_tokens: int | None = None) -> Sched
     simulate(counted, AffineStepTimes(1.0, 0.0), window_tokens=window_tokens, observer=observe)
     for position, real in enumerate(run.steps):
         if position >= len(simulated) or simulated[position] != real.rows:
-            return ScheduleMatch(steps=len(run.steps), equal_steps=position, reason=f"step {position} differs")
+            return ScheduleMatch(
+                steps=len(run.steps), equal_steps=position, reason=f"step {position} differs"
+            )
     return ScheduleMatch(steps=len(run.steps), equal_steps=len(run.steps), reason=None)
 
 

@@ -25,7 +25,12 @@ _MIXERS: dict[str, Mixer] = {
     "tiny-window": Attention(num_heads=8, num_kv_heads=2, head_dim=64, window_tokens=64),
     "tiny-moe": Attention(num_heads=8, num_kv_heads=2, head_dim=64),
     "tiny-mla": LatentAttention(
-        num_heads=8, kv_lora_rank=128, q_lora_rank=None, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64
+        num_heads=8,
+        kv_lora_rank=128,
+        q_lora_rank=None,
+        qk_nope_head_dim=64,
+        qk_rope_head_dim=32,
+        v_head_dim=64,
     ),
 }
 _FEED_FORWARDS: dict[str, FeedForward] = {
@@ -82,7 +87,7 @@ def cut_layers(model: ModelSpec, layers: int) -> ModelSpec:
 
 
 def layers_that_fit(model: ModelSpec, memory_bytes: float) -> int:
-    """How many layers fit with embedding and head, by the checkpoint's bytes per parameter at 16 bit or its own dtype."""
+    """How many layers fit beside embedding and head, at the bytes that the model's dtype takes."""
     item = 4 if model.dtype == "fp32" else 2
     outside = sum(part.params for part in model.parameter_parts() if not part.layers) * item
     inside = (model.total_params * item - outside) / model.num_layers

@@ -38,7 +38,10 @@ def draft_of_agreement(target: Probabilities, agreement: float) -> Probabilities
 
 
 def verify(
-    drafts: list[int], draft_probabilities: list[Probabilities], target_probabilities: list[Probabilities], rng: Any
+    drafts: list[int],
+    draft_probabilities: list[Probabilities],
+    target_probabilities: list[Probabilities],
+    rng: Any,
 ) -> list[int]:
     """Rejection sampling: the accepted drafts, then one token of the target's own. One target row more than drafts."""
     accepted: list[int] = []
@@ -80,7 +83,7 @@ def distribution_findings(
             name=f"speculation k={draft_tokens}: accepted length",
             value=abs(float(np.mean(lengths)) - expected_length),
             limit=5 * error,
-            detail=f"mean {np.mean(lengths):.3f} against {expected_length:.3f} by (1-a^(k+1))/(1-a); limit 5 standard errors",
+            detail=f"mean {np.mean(lengths):.3f}, {expected_length:.3f} by (1-a^(k+1))/(1-a); limit 5 standard errors",
         ),
     ]
 
@@ -102,7 +105,9 @@ class SpeculativeRun:
     draft_tokens: int
     agreement: float
     tokens: int
-    equal_tokens: int  # to the plain greedy run's: all of them, save where rounding decides between two tokens
+    equal_tokens: (
+        int  # to the plain greedy run's: all of them, save where rounding decides between two tokens
+    )
     verifications: int
     plain_s: float
     speculative_s: float
@@ -122,7 +127,13 @@ class SpeculativeRun:
 
 
 def run_models(
-    target: Any, draft: Any, *, agreement: float, draft_tokens: int, output_tokens: int, seed: int = 0,
+    target: Any,
+    draft: Any,
+    *,
+    agreement: float,
+    draft_tokens: int,
+    output_tokens: int,
+    seed: int = 0,
     clock: RunClock | None = None,
 ) -> SpeculativeRun:
     """Generate with a small draft model and a large target, by verification and plainly.
@@ -213,7 +224,11 @@ def _speculative(
 
 
 def predicted_speedup(
-    run: SpeculativeRun, *, target_s: Callable[[StepShape], float], draft_s: Callable[[StepShape], float], context: int
+    run: SpeculativeRun,
+    *,
+    target_s: Callable[[StepShape], float],
+    draft_s: Callable[[StepShape], float],
+    context: int,
 ) -> float:
     """Expected length times a plain step, over k draft steps and one verification."""
     plain = StepShape(decode_sequences=1, decode_context_tokens=context, decode_window_context_tokens=context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -58,7 +59,10 @@ def sliding_window(*, window: int = 64, context: int = 200, seed: int = 0) -> Fi
     out = paged_decode_attention(
         q, keys, values, table, contexts, max_context=context, contexts_cpu=[context], window_tokens=window
     )
-    k, v = (cache[table[0]].flatten(0, 1)[context - window : context].transpose(0, 1)[None] for cache in (keys, values))
+    k, v = (
+        cache[table[0]].flatten(0, 1)[context - window : context].transpose(0, 1)[None]
+        for cache in (keys, values)
+    )
     expected = reference_attention(torch, q.transpose(0, 1)[None], k, v)[0].transpose(0, 1)
     return Finding(
         name="sliding window = masked attention",
@@ -71,7 +75,9 @@ def sliding_window(*, window: int = 64, context: int = 200, seed: int = 0) -> Fi
 def attention_sinks(*, sinks: int = 4, window: int = 32, context: int = 128, seed: int = 0) -> Finding:
     """Keeping the first `sinks` and last `window` tokens equals masking the middle: the softmax renormalises."""
     generator = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(1, 4, n, 32, generator=generator, dtype=torch.float64) for n in (1, context, context))
+    q, k, v = (
+        torch.randn(1, 4, n, 32, generator=generator, dtype=torch.float64) for n in (1, context, context)
+    )
     kept = torch.cat([torch.arange(sinks), torch.arange(context - window, context)])
     short = reference_attention(torch, q, k[:, :, kept], v[:, :, kept])
     scores = q @ k.transpose(-1, -2) * 32**-0.5
@@ -118,6 +124,6 @@ def cached_against_uncached(model: Transformer) -> float:
     whole = model.logits(model.inputs([Row(tokens=tokens, computed=0, blocks=first)]))
     last: Any = None
     stops = [0, TOKENS // 2, TOKENS - 8, *range(TOKENS - 7, TOKENS + 1)]
-    for start, stop in zip(stops, stops[1:], strict=False):
+    for start, stop in pairwise(stops):
         last = model.logits(model.inputs([Row(tokens=tokens[start:stop], computed=start, blocks=second)]))
     return float((whole - last).abs().max() / whole.abs().max())

@@ -2,8 +2,8 @@
 
 On a GPU: CUDA events; short kernels are captured into one graph of many calls, so that launch gaps stay out. On one
 CPU thread: that thread's own CPU time, which a neighbour who takes the core does not lengthen (wall time on a shared
-machine was seen to double for seconds at a time). Inputs rotate over more memory than the cache holds, because in serving other layers run
-between two uses of the same weights.
+machine was seen to double for seconds at a time). Weights and caches rotate over more memory than the cache holds,
+because in serving other layers run between two uses of the same.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def quantile(ordered: Sequence[float], fraction: float) -> float:
 class Stopwatch(Protocol):
     """Times calls that rotate over several sets of inputs."""
 
-    def sample(self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int) -> tuple[list[float], How]:
+    def sample(
+        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int
+    ) -> tuple[list[float], How]:
         """Seconds of single calls, in order."""
         ...
 
@@ -86,7 +88,9 @@ class CpuStopwatch:
         self._how: How = "thread time" if threads == 1 else "wall time"
         self._clock = time.thread_time if threads == 1 else time.perf_counter
 
-    def sample(self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int) -> tuple[list[float], How]:
+    def sample(
+        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int
+    ) -> tuple[list[float], How]:
         clock = self._clock
         for call in calls[:WARM_UP_CALLS]:
             call()
@@ -139,7 +143,9 @@ class CudaStopwatch:
     def synchronize(self) -> None:
         self._torch.cuda.synchronize(self._device)
 
-    def sample(self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int) -> tuple[list[float], How]:
+    def sample(
+        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int
+    ) -> tuple[list[float], How]:
         self._warm_up(calls)
         once = statistics.median(self._events(calls, 5))
         if once < GRAPH_BELOW_S:

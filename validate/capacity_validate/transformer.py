@@ -166,7 +166,7 @@ class Transformer:
     def _ints(self, values: Sequence[Any]) -> Any:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator,unused-ignore]
     def logits(self, step: Inputs) -> Any:
         """Logits of the rows that sample, in the order of the sorted rows."""
         x = functional.embedding(step.tokens, self.embedding)
@@ -312,7 +312,8 @@ class LatentMixer:
         """Keys' and values' halves of kv_b, [heads, width, latent]."""
         spec = self.spec
         by_head = self.kv_b.view(spec.num_heads, -1, spec.kv_lora_rank)
-        return by_head.split((spec.qk_nope_head_dim, spec.v_head_dim), dim=1)
+        keys, values = by_head.split((spec.qk_nope_head_dim, spec.v_head_dim), dim=1)
+        return keys, values
 
     def _decode(self, nope: Any, rope: Any, step: Inputs) -> Any:
         key_half, value_half = self._expansion()
@@ -369,7 +370,9 @@ class ExpertMlp:
             gate_up=owner._random(spec.num_experts, 2 * width, hidden, scale=hidden**-0.5),
             down=owner._random(spec.num_experts, hidden, width, scale=width**-0.5),
         )
-        self.shared = DenseMlp(owner, spec.shared_intermediate_size) if spec.shared_intermediate_size else None
+        self.shared = (
+            DenseMlp(owner, spec.shared_intermediate_size) if spec.shared_intermediate_size else None
+        )
         self.run = grouped_experts if owner.device != "cpu" else looped_experts
 
     @property
@@ -407,7 +410,9 @@ class DecodeGraph:
             prefills=(),
             sampled=torch.arange(batch, **like),
         )
-        self._idle = {name: getattr(self.step, name).clone() for name in ("tokens", "positions", "slots", "contexts")}
+        self._idle = {
+            name: getattr(self.step, name).clone() for name in ("tokens", "positions", "slots", "contexts")
+        }
         stream = torch.cuda.Stream(model.device)
         stream.wait_stream(torch.cuda.current_stream(model.device))
         with torch.cuda.stream(stream):
@@ -438,7 +443,9 @@ class GraphedTransformer:
         self.device, self.num_blocks = model.device, model.num_blocks
         self.inputs = model.inputs
         self._eager = model
-        self._graphs = [DecodeGraph(model, batch=size, max_context=max_context) for size in sorted(sizes, reverse=True)]
+        self._graphs = [
+            DecodeGraph(model, batch=size, max_context=max_context) for size in sorted(sizes, reverse=True)
+        ]
 
     def next_tokens(self, step: Inputs) -> list[int]:
         fitting = [graph for graph in self._graphs if graph.batch >= step.decode_rows]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
@@ -15,7 +16,12 @@ from capacity_validate.kernels.prepared import (
 )
 
 ATTENTION_TOLERANCES = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 4e-3}
-_BACKENDS = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
+_BACKENDS = {
+    "flash": "FLASH_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+    "cudnn": "CUDNN_ATTENTION",
+    "math": "MATH",
+}
 
 
 def prefill_attention(case: Case, bench: Bench) -> Prepared:
@@ -116,7 +122,7 @@ def decode_attention(case: Case, bench: Bench) -> Prepared:
         bench.rotating(copies, batch, kv_heads, context, d, dtype=dtype, part=part) for part in range(2)
     )
     sets = [(q, k, v) for k, v in zip(keys, values, strict=True)]
-    calls = [lambda one=one: sdpa(*one) for one in sets]
+    calls = [partial(sdpa, *one) for one in sets]
 
     def check() -> float:
         reference = reference_attention(bench.torch, *(x[:2] for x in sets[0]))
@@ -126,7 +132,11 @@ def decode_attention(case: Case, bench: Bench) -> Prepared:
 
 
 def _decode_prepared(
-    case: Case, bench: Bench, calls: list[Callable[[], Any]], check: Callable[[], float], cache_bytes: float
+    case: Case,
+    bench: Bench,
+    calls: Sequence[Callable[[], Any]],
+    check: Callable[[], float],
+    cache_bytes: float,
 ) -> Prepared:
     batch, heads, d, item = case["batch"], case["heads"], case["head_dim"], bench.dtype(case.kernel).itemsize
     return Prepared(
@@ -161,14 +171,16 @@ def _paged_decode(case: Case, bench: Bench) -> Prepared:
 
     sets = [(q, k, v, table()) for k, v in zip(keys, values, strict=True)]
     calls = [
-        lambda one=one: paged_decode_attention(*one, contexts, max_context=context, contexts_cpu=[context] * batch)
+        partial(paged_decode_attention, *one, contexts, max_context=context, contexts_cpu=[context] * batch)
         for one in sets
     ]
 
     def check() -> float:
         q, k, v, table = sets[0]
         rows = min(2, batch)
-        k, v = (x[table[:rows].long()].reshape(rows, -1, kv_heads, d)[:, :context].transpose(1, 2) for x in (k, v))
+        k, v = (
+            x[table[:rows].long()].reshape(rows, -1, kv_heads, d)[:, :context].transpose(1, 2) for x in (k, v)
+        )
         reference = reference_attention(torch, q[:rows].unsqueeze(2), k, v).squeeze(2)
         return relative_error(torch, calls[0]()[:rows], reference)
 
@@ -186,7 +198,7 @@ def mla_decode(case: Case, bench: Bench) -> Prepared:
     query = bench.random(batch, heads, latent + rope, dtype=dtype)
     caches = bench.rotating(bench.copies(cache_bytes), batch, context, latent + rope, dtype=dtype)
     sets = [(query, cache) for cache in caches]
-    calls = [lambda one=one: absorbed_decode(torch, *one, latent=latent, scale=scale) for one in sets]
+    calls = [partial(absorbed_decode, torch, *one, latent=latent, scale=scale) for one in sets]
 
     def check() -> float:
         q, cache = (x[:2].detach().double().cpu() for x in sets[0])

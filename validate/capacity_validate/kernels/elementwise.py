@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
@@ -19,7 +20,7 @@ def bandwidth(case: Case, bench: Bench) -> Prepared:
     if case.variant == "copy":
         targets = [torch.empty_like(source) for source in sources]
         calls: list[Callable[[], Any]] = [
-            lambda s=s, t=t: t.copy_(s) for s, t in zip(sources, targets, strict=True)
+            partial(target.copy_, source) for source, target in zip(sources, targets, strict=True)
         ]
         return Prepared(
             calls=calls,
@@ -28,7 +29,7 @@ def bandwidth(case: Case, bench: Bench) -> Prepared:
             flops=0.0,
             bytes=8.0 * count,
         )
-    calls = [lambda s=s: s.sum() for s in sources]
+    calls = [source.sum for source in sources]
 
     def check() -> float:
         scale = float(sources[0].double().abs().sum())
@@ -56,7 +57,7 @@ def _norm(case: Case, bench: Bench) -> Prepared:
     moved = 4 * rows * hidden * dtype.itemsize
     weight = bench.random(hidden, dtype=dtype)
     sets = [[bench.random(rows, hidden, dtype=dtype) for _ in range(2)] for _ in range(2)]
-    calls = [lambda one=one: add_norm(*one, weight, 1e-6) for one in sets]
+    calls = [partial(add_norm, x, residual, weight, 1e-6) for x, residual in sets]
 
     def check() -> float:
         x = sets[0][0].double() + sets[0][1].double()
@@ -81,7 +82,10 @@ def _rope(case: Case, bench: Bench) -> Prepared:
     def inputs() -> tuple[Any, ...]:
         q = bench.random(rows, heads, d, dtype=dtype)
         k, v = (bench.random(rows, kv_heads, d, dtype=dtype) for _ in range(2))
-        caches = [torch.zeros(slots // block, block, kv_heads, d, dtype=dtype, device=bench.device) for _ in range(2)]
+        caches = [
+            torch.zeros(slots // block, block, kv_heads, d, dtype=dtype, device=bench.device)
+            for _ in range(2)
+        ]
         return q, k, v, *caches
 
     sets = [inputs() for _ in range(2)]
@@ -91,7 +95,7 @@ def _rope(case: Case, bench: Bench) -> Prepared:
         write_cache(keys, values, k, v, slot)
         return q
 
-    calls = [lambda one=one: run(*one) for one in sets]
+    calls = [partial(run, *one) for one in sets]
 
     def check() -> float:
         q, k, _, keys, _ = sets[0]
@@ -118,7 +122,7 @@ def _activation(case: Case, bench: Bench) -> Prepared:
     torch, rows, width, dtype = bench.torch, case["rows"], case["intermediate"], bench.dtype(case.kernel)
     moved = 3 * rows * width * dtype.itemsize
     sets = [bench.random(rows, 2 * width, dtype=dtype) for _ in range(2)]
-    calls = [lambda one=one: gated(torch, one) for one in sets]
+    calls = [partial(gated, torch, one) for one in sets]
     return _traffic(
         case,
         calls,
@@ -149,7 +153,7 @@ def _layer(case: Case, bench: Bench) -> Prepared:
 
 
 def _traffic(
-    case: Case, calls: list[Callable[[], Any]], check: Callable[[], float], moved: float, *, flops: float
+    case: Case, calls: Sequence[Callable[[], Any]], check: Callable[[], float], moved: float, *, flops: float
 ) -> Prepared:
     return Prepared(
         calls=calls, check=check, tolerance=TOLERANCES[case.kernel], flops=flops, bytes=float(moved)

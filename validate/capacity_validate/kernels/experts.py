@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
@@ -34,10 +35,7 @@ def moe(case: Case, bench: Bench) -> Prepared:
         return x, shares.to(dtype), chosen
 
     sets = [inputs() for _ in all_weights]
-    calls = [
-        lambda one=one, weights=weights: run(torch, weights, *one)
-        for one, weights in zip(sets, all_weights, strict=True)
-    ]
+    calls = [partial(run, torch, weights, *one) for one, weights in zip(sets, all_weights, strict=True)]
     try:
         calls[0]()
     except (RuntimeError, NotImplementedError, AttributeError) as error:

@@ -119,7 +119,9 @@ def _int8(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
         raise Unsupported("torch._int_mm needs more than 16 rows on a GPU")
 
     def integers(*shape: int) -> Any:
-        return torch.randint(-127, 128, shape, generator=bench.generator, device=bench.device, dtype=torch.int8)
+        return torch.randint(
+            -127, 128, shape, generator=bench.generator, device=bench.device, dtype=torch.int8
+        )
 
     a, w = integers(case["m"], case["k"]), integers(case["n"], case["k"])
 
@@ -142,7 +144,9 @@ def _int4(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
     a = bench.random(case["m"], k, dtype=torch.bfloat16)
     try:
         if bench.on_cuda:
-            packed = torch._convert_weight_to_int4pack((codes[:, ::2] << 4 | codes[:, 1::2]).to(torch.uint8), 8)
+            packed = torch._convert_weight_to_int4pack(
+                (codes[:, ::2] << 4 | codes[:, 1::2]).to(torch.uint8), 8
+            )
             product = torch._weight_int4pack_mm
         else:
             packed = torch._convert_weight_to_int4pack_for_cpu(codes, 1)

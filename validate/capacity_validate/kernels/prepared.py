@@ -23,7 +23,15 @@ _BUILDERS = {
     "launch": "capacity_validate.kernels.elementwise",
     "transfer": "capacity_validate.kernels.transfers",
 }
-TOLERANCES = {"fp32": 1e-5, "tf32": 2e-3, "bf16": 2e-2, "fp16": 4e-3, "fp8": 2e-2, "fp8_rowwise": 2e-2, "int8": 0.0}
+TOLERANCES = {
+    "fp32": 1e-5,
+    "tf32": 2e-3,
+    "bf16": 2e-2,
+    "fp16": 4e-3,
+    "fp8": 2e-2,
+    "fp8_rowwise": 2e-2,
+    "int8": 0.0,
+}
 
 
 CPU_POOL_BYTES = 96 * 2**20  # as much as the weights of the small model, and more than any private cache
@@ -57,7 +65,9 @@ class Bench:
 
     def random(self, *shape: int, dtype: Any, scale: float = 1.0) -> Any:
         """Normal values: zeros would run faster than any real data."""
-        values = self.torch.randn(*shape, generator=self.generator, device=self.device, dtype=self.torch.float32)
+        values = self.torch.randn(
+            *shape, generator=self.generator, device=self.device, dtype=self.torch.float32
+        )
         return (values * scale).to(dtype)
 
     def rotating(self, count: int, *shape: int, dtype: Any, part: int = 0) -> list[Any]:
@@ -114,7 +124,9 @@ def prepare(case: Case, bench: Bench) -> Prepared:
 def relative_error(torch: Any, out: Any, reference: Any) -> float:
     """|out - ref| / |ref| in Frobenius norm; not-a-number counts as infinitely wrong."""
     out, reference = out.detach().double().cpu(), reference.detach().double().cpu()
-    error = float(torch.linalg.vector_norm(out - reference) / torch.linalg.vector_norm(reference).clamp_min(1e-30))
+    error = float(
+        torch.linalg.vector_norm(out - reference) / torch.linalg.vector_norm(reference).clamp_min(1e-30)
+    )
     return error if error == error else float("inf")
 
 
@@ -128,7 +140,7 @@ def materialised_bytes(torch: Any, call: Callable[[], object]) -> float:
     seen: dict[int, int] = {}
 
     class Counter(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
             for tensor in out if isinstance(out, (tuple, list)) else (out,):
                 if isinstance(tensor, torch.Tensor):

@@ -1,6 +1,7 @@
 """Triton kernels of paged decode attention. Imported on GPUs only: Triton comes with torch's CUDA builds."""
 
-# ruff: noqa: N803, N806
+# mypy: disable-error-code="untyped-decorator,no-untyped-def"
+# ruff: noqa: N803
 # Triton reads compile-time constants by their capitals.
 
 import triton
@@ -62,7 +63,13 @@ def paged_decode(
 
 @triton.jit
 def combine_slices(
-    partial, summary, out, D: tl.constexpr, SPLITS: tl.constexpr, SPLITS_PADDED: tl.constexpr, HEADS: tl.constexpr
+    partial,
+    summary,
+    out,
+    D: tl.constexpr,
+    SPLITS: tl.constexpr,
+    SPLITS_PADDED: tl.constexpr,
+    HEADS: tl.constexpr,
 ):
     """Slices joined by their maxima and sums; empty slices weigh nothing."""
     row = tl.program_id(0)

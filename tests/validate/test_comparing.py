@@ -1,0 +1,119 @@
+"""Comparison with a real server: a run made by the simulator itself must come back, and gaps must name their cause."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capacity_validate import compare
+from capacity_validate.comparing import RunComparison
+
+from capacity.deployment import Pool, build
+from capacity.errors import InvalidInput
+from capacity.resolve import resolve
+from capacity.serving import serve
+from capacity.workload import random_requests
+
+MODEL, GPU = "llama-3.1-8b", "h100"
+
+
+def served(path: Path, *, slower: float = 1.0, later_s: float = 0.0, concurrency: int | None = None) -> Path:
+    """A result file of a server that is the simulator: optionally with slower tokens, or later first ones."""
+    workload = random_requests(
+        num_requests=40,
+        input_len=600,
+        output_len=40,
+        range_ratio=0.3,
+        request_rate_per_s=6.0 if concurrency is None else math.inf,
+        concurrency=concurrency,
+        seed=3,
+    )
+    records = serve(resolve(MODEL, build(Pool, {"gpu": GPU})), workload).records
+    rows = [r for r in records if r.ttft_s is not None and r.tpot_s is not None and r.e2e_s is not None]
+    ttfts = [(r.ttft_s or 0.0) + later_s for r in rows]
+    gaps = [[(r.tpot_s or 0.0) * slower] * (r.output_tokens - 1) for r in rows]
+    duration = max(r.finish_s or 0.0 for r in rows) - rows[0].arrival_s
+    document: dict[str, Any] = {
+        "backend": "vllm", "model_id": "meta-llama/Llama-3.1-8B", "num_prompts": len(rows), "completed": len(rows),
+        "failed": 0, "request_rate": 6.0 if concurrency is None else "inf", "burstiness": 1.0,
+        "max_concurrency": concurrency, "duration": duration, "total_input_tokens": sum(r.prompt_tokens for r in rows),
+        "total_output_tokens": sum(r.output_tokens for r in rows), "request_throughput": len(rows) / duration,
+        "output_throughput": sum(r.output_tokens for r in rows) / duration,
+        "input_lens": [r.prompt_tokens for r in rows], "output_lens": [r.output_tokens for r in rows],
+        "start_times": [r.arrival_s for r in rows], "ttfts": ttfts, "itls": gaps,
+    }  # fmt: skip
+    path.write_text(json.dumps(document))
+    return path
+
+
+def only(path: Path, **options: Any) -> RunComparison:
+    (run,) = compare([path], model=MODEL, gpu=GPU, **options).runs
+    return run
+
+
+def test_a_run_of_the_simulator_is_predicted_exactly(tmp_path: Path) -> None:
+    run = only(served(tmp_path / "r.json"))
+    assert run.workload == "replayed request by request"
+    for name in ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "mean_e2el_ms", "output_throughput"):
+        assert run.error(name) == pytest.approx(0.0, abs=1e-6), name
+    assert run.causes == ("none needed: the gap is within what the model is known to be off by",)
+
+
+def test_a_closed_loop_of_the_simulator_is_predicted_exactly(tmp_path: Path) -> None:
+    run = only(served(tmp_path / "r.json", concurrency=8))
+    assert run.error("mean_tpot_ms") == pytest.approx(0.0, abs=1e-6)
+    assert run.error("mean_ttft_ms") == pytest.approx(0.0, abs=1e-6)
+
+
+def test_slow_decode_and_late_first_tokens_are_told_apart(tmp_path: Path) -> None:
+    slow = only(served(tmp_path / "slow.json", slower=1.5))
+    assert any("decode steps take longer" in cause for cause in slow.causes)
+    late = only(served(tmp_path / "late.json", later_s=0.2))
+    assert any("first tokens come 200 ms later" in cause for cause in late.causes)
+    assert not any("decode steps" in cause for cause in late.causes)
+
+
+def test_fitted_overheads_recover_what_was_added(tmp_path: Path) -> None:
+    files = [served(tmp_path / "a.json", later_s=0.2), served(tmp_path / "b.json", later_s=0.2)]
+    answer = compare(files, model=MODEL, gpu=GPU, fit_overheads=True)
+    assert answer.overheads is not None
+    engine = resolve(MODEL, build(Pool, {"gpu": GPU})).engine
+    own_s = engine.request_latency_s + engine.response_latency_s
+    assert answer.overheads.request_s == pytest.approx(0.2 + own_s, rel=0.05)
+    assert answer.overheads.fitted_to == (str(files[0]),)
+    assert abs(answer.runs[1].error("mean_ttft_ms") or 1.0) < 0.02
+
+
+def test_a_server_log_overrides_the_estimate(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("INFO Model loading took 14.99 GiB\nINFO GPU KV cache size: 4,096 tokens\n")
+    answer = compare([served(tmp_path / "r.json")], model=MODEL, gpu=GPU, server_log=log, max_model_len=4080)
+    assert answer.kv_capacity_measured
+    assert answer.kv_capacity_tokens == 4096
+    weights = next(row for row in answer.memory if row.name == "weights_gib")
+    assert weights.error == pytest.approx(0.0, abs=0.01)
+
+
+def test_what_a_file_lacks_is_asked_for_not_assumed(tmp_path: Path) -> None:
+    path = served(tmp_path / "r.json")
+    document = {k: v for k, v in json.loads(path.read_text()).items() if not isinstance(v, list)}
+    path.write_text(json.dumps({**document, "mean_ttft_ms": 50.0, "mean_tpot_ms": 8.0}))
+    with pytest.raises(InvalidInput, match=r"mean prompt is \d+ tokens.*--input-len and --output-len"):
+        only(path)
+    run = only(path, input_len=600, output_len=40, random_range_ratio=0.3)
+    assert run.workload.startswith("lengths and arrivals drawn anew")
+    with pytest.raises(InvalidInput, match="no GPU"):
+        compare([path], model=MODEL)
+    with pytest.raises(InvalidInput, match="no result file"):
+        compare([], gpu=GPU)
+
+
+def test_the_answer_has_a_schema_and_ends_in_a_sentence(tmp_path: Path) -> None:
+    answer = compare([served(tmp_path / "r.json")], model=MODEL, gpu=GPU)
+    document = json.loads(json.dumps(answer.to_dict()))
+    assert document["schema"] == "capacity/comparison/v1"
+    assert document["runs"][0]["metrics"][0]["error"] == pytest.approx(0.0, abs=1e-6)
+    assert answer.lines()[-1].endswith("of what was measured.")

@@ -1,0 +1,202 @@
+"""Device facts: a fake NVML and a fake torch stand for cards that are not here. Nothing may ever change a setting."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import capacity_validate.devices as devices
+import pytest
+from capacity_validate.devices import DeviceFacts, find_device, match_profile
+
+from capacity.errors import InvalidInput
+from capacity.hardware import load_profile, profile_names
+
+GIB = 2**30
+
+
+class FakeNvml(ModuleType):
+    """An H200 on NVLink, in the hands of nobody else, unless told otherwise."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    nvmlClocksThrottleReasonSwPowerCap = 4  # noqa: N815
+
+    def __init__(self, *, mig: int = 0, throttled: int = 0, limit_w: float = 700.0, others: int = 0) -> None:
+        super().__init__("pynvml")
+        self.__dict__.update(mig=mig, throttled=throttled, limit_w=limit_w, others=others)
+
+    def nvmlInit(self) -> None: ...  # noqa: N802
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("nvml"):
+            raise AttributeError(name)
+        answers: dict[str, Any] = {
+            "nvmlDeviceGetCount": 1,
+            "nvmlSystemGetDriverVersion": b"580.95",
+            "nvmlDeviceGetHandleByIndex": "handle",
+            "nvmlDeviceGetPowerUsage": 90_000,
+            "nvmlDeviceGetEnforcedPowerLimit": int(self.limit_w * 1000),
+            "nvmlDeviceGetEccMode": (1, 1),
+            "nvmlDeviceGetMigMode": (self.mig, self.mig),
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=0, memory=0),
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=-1)] * self.others,
+            "nvmlDeviceGetClockInfo": 1500,
+            "nvmlDeviceGetMaxClockInfo": 1980,
+            "nvmlDeviceGetTemperature": 35,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": self.throttled,
+            "nvmlDeviceGetNvLinkState": 1,
+        }
+        if name.startswith("nvmlClocks"):
+            raise AttributeError(name)
+        if name not in answers:
+            raise self.NVMLError(name)
+        return lambda *_: answers[name]
+
+
+FakeNvml.NVMLError.__module__ = "pynvml"
+
+
+def fake_torch(
+    name: str = "NVIDIA H200", *, memory_gib: float = 139.8, free_gib: float = 139.0, sms: int = 132
+) -> Any:
+    properties = SimpleNamespace(
+        name=name,
+        multi_processor_count=sms,
+        major=9,
+        minor=0,
+        L2_cache_size=60 * 2**20,
+        total_memory=memory_gib * GIB,
+    )
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        device_count=lambda: 1,
+        get_device_properties=lambda _: properties,
+        mem_get_info=lambda _: (int(free_gib * GIB), int(memory_gib * GIB)),
+    )
+    return SimpleNamespace(cuda=cuda, __version__="2.13.0", version=SimpleNamespace(cuda="12.9", hip=None))
+
+
+def place(monkeypatch: pytest.MonkeyPatch, *, torch: Any, nvml: Any) -> None:
+    monkeypatch.setattr(devices, "require_torch", lambda: torch)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+
+
+def test_facts_of_an_h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    place(monkeypatch, torch=fake_torch(), nvml=FakeNvml())
+    facts = find_device("cuda:0")
+    assert (facts.name, facts.compute_capability, facts.driver_version) == ("NVIDIA H200", "9.0", "580.95")
+    assert (facts.sm_clock_hz, facts.sm_clock_max_hz, facts.nvlink_links) == (1.5e9, 1.98e9, 18)
+    assert facts.ecc is True
+    assert facts.remarks == ()
+    profile, remarks = match_profile(facts)
+    assert (profile.name, remarks) == ("h200-sxm-141gb", ())
+
+
+def test_mig_is_refused_and_company_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    place(monkeypatch, torch=fake_torch(), nvml=FakeNvml(mig=1))
+    with pytest.raises(InvalidInput, match="MIG"):
+        find_device("cuda")
+    place(monkeypatch, torch=fake_torch(free_gib=60), nvml=FakeNvml(others=2, throttled=4))
+    remarks = find_device("cuda").remarks
+    assert any("2 other processes hold 79.8 GiB" in remark for remark in remarks)
+    assert any("power cap" in remark for remark in remarks)
+
+
+def test_a_capped_or_different_card_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    place(monkeypatch, torch=fake_torch(sms=114), nvml=FakeNvml(limit_w=350))
+    _, remarks = match_profile(find_device("cuda"))
+    assert any("350 W" in remark and "700 W" in remark for remark in remarks)
+    assert any("114 SMs" in remark for remark in remarks)
+    pcie = fake_torch("NVIDIA H100 PCIe", memory_gib=79.6, sms=114)
+    place(monkeypatch, torch=pcie, nvml=FakeNvml(limit_w=350))
+    _, remarks = match_profile(find_device("cuda"), gpu="h100-sxm-80gb")
+    assert any("PCIE card" in remark for remark in remarks)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gib", "expected"),
+    [
+        ("NVIDIA H200", 139.8, "h200-sxm-141gb"),
+        ("NVIDIA H200 NVL", 139.8, "h200-nvl-141gb"),
+        ("NVIDIA H100 80GB HBM3", 79.6, "h100-sxm-80gb"),
+        ("NVIDIA H100 PCIe", 79.6, "h100-pcie-80gb"),
+        ("NVIDIA H100 NVL", 93.6, "h100-nvl-94gb"),
+        ("NVIDIA A100-SXM4-80GB", 79.3, "a100-sxm-80gb"),
+        ("NVIDIA A100-SXM4-40GB", 39.6, "a100-sxm-40gb"),
+        ("NVIDIA A100 80GB PCIe", 79.3, "a100-pcie-80gb"),
+        ("NVIDIA B200", 178.4, "b200-sxm-180gb"),
+        ("NVIDIA L4", 22.5, "l4-24gb"),
+        ("NVIDIA L40S", 44.5, "l40s-48gb"),
+        ("NVIDIA GeForce RTX 4090", 23.6, "rtx-4090-24gb"),
+        ("NVIDIA GeForce RTX 5090", 31.8, "rtx-5090-32gb"),
+    ],
+)
+def test_cards_find_their_profile_by_name(name: str, memory_gib: float, expected: str) -> None:
+    assert expected in profile_names()
+    sms = load_profile(expected).sm_count
+    assert match_profile(card(name, memory_gib, sms))[0].name == expected
+
+
+def card(name: str, memory_gib: float, sms: int = 100) -> DeviceFacts:
+    total = int(memory_gib * GIB)
+    return DeviceFacts(
+        kind="cuda", index=0, name=name, memory_total_bytes=total, memory_free_bytes=total, compute_units=sms,
+        cache_bytes=1,
+    )  # fmt: skip
+
+
+def test_an_unknown_card_is_refused_with_a_way_out() -> None:
+    with pytest.raises(InvalidInput, match=r"no hardware profile for 'NVIDIA X900'.*--gpu"):
+        match_profile(card("NVIDIA X900", 100))
+    with pytest.raises(InvalidInput, match="no hardware profile"):
+        match_profile(card("NVIDIA H200", 18))  # a slice of one
+    profile, remarks = match_profile(card("NVIDIA X900", 100), gpu="h100")
+    assert profile.name == "h100-sxm-80gb"
+    assert remarks
+
+
+def without_gpu(*, cuda: str | None) -> Any:
+    none = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0)
+    return SimpleNamespace(cuda=none, __version__="2.13.0", version=SimpleNamespace(cuda=cuda, hip=None))
+
+
+def test_every_way_of_having_no_gpu_is_one_line_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    place(monkeypatch, torch=without_gpu(cuda=None), nvml=FakeNvml())
+    with pytest.raises(InvalidInput, match=r"CPU build.*--device cpu"):
+        find_device("auto")
+    place(monkeypatch, torch=without_gpu(cuda="12.9"), nvml=None)
+    with pytest.raises(InvalidInput, match=r"no NVIDIA driver.*--device cpu"):
+        find_device("auto")
+    place(monkeypatch, torch=without_gpu(cuda="12.9"), nvml=FakeNvml())
+    with pytest.raises(InvalidInput, match=r"driver 580.95 has 1 GPUs.*cannot use"):
+        find_device("auto")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(InvalidInput, match="CUDA_VISIBLE_DEVICES hides"):
+        find_device("auto")
+    place(monkeypatch, torch=fake_torch(), nvml=FakeNvml())
+    with pytest.raises(InvalidInput, match="there are 1 GPUs"):
+        find_device("cuda:3")
+    with pytest.raises(InvalidInput, match="must be auto, cuda"):
+        find_device("tpu")
+
+
+def test_no_torch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InvalidInput, match=r"torch is not installed.*llm-capacity\[gpu\]"):
+        find_device("cpu")
+
+
+def test_the_harness_has_no_call_that_changes_a_card() -> None:
+    """NVML functions that set, reset or lock anything do not occur in the source."""
+    for path in Path(devices.__file__).parent.rglob("*.py"):
+        found = re.findall(
+            r"nvmlDevice(?:Set|Reset|Clear|Lock)\w*|nvidia-smi", path.read_text(encoding="utf-8")
+        )
+        assert not found, (path.name, found)
