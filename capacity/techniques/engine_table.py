@@ -1,0 +1,204 @@
+"""Engines side by side as the simulator uses them, and two published speed claims held against physics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from capacity.deployment import Pool
+from capacity.engines import EngineSpec, engine_names, find_engine
+from capacity.hardware import load_profile
+from capacity.resolve import resolve
+from capacity.schedulers import POLICIES
+from capacity.step import OpCost, StepCost, decode_shape, prefill_shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRow:
+    """One release: what it does by default on a GPU, and how sure its constants are.
+
+    `simulated`: its scheduling policy is one that the simulator runs. `sourced_fraction` is the share of its
+    constants that are stated by its source or measured or fitted, not assumed.
+    """
+
+    engine: str
+    policy: str
+    simulated: bool
+    paged: bool
+    block_size: int
+    chunked_prefill: bool
+    prefix_caching: bool
+    mixes_prefill_with_decode: bool
+    async_scheduling: bool
+    cuda_graphs: bool
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization: float
+    memory_rule: str
+    host_step_s: float  # of a batch of 1, at 32 layers
+    request_latency_s: float
+    sourced_fraction: float
+    notes: tuple[str, ...]
+
+
+def engine_rows(gpu: str = "h100") -> tuple[EngineRow, ...]:
+    """The newest listed release of every engine, with the limits that it takes on `gpu`. Raises UnknownName."""
+    profile = load_profile(gpu)
+    return tuple(
+        _row(find_engine(name), profile.memory_engine_bytes, profile.architecture) for name in engine_names()
+    )
+
+
+def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRow:
+    limits = engine.default_limits(memory_bytes, architecture)
+    origins = engine.origins.values()
+    return EngineRow(
+        engine=engine.label,
+        policy=engine.scheduler,
+        simulated=engine.scheduler in POLICIES,
+        paged=engine.paged,
+        block_size=engine.block_size,
+        chunked_prefill=engine.chunked_prefill,
+        prefix_caching=engine.prefix_caching,
+        mixes_prefill_with_decode=engine.mixes_prefill_with_decode,
+        async_scheduling=engine.async_scheduling,
+        cuda_graphs=engine.cuda_graphs,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        gpu_memory_utilization=engine.gpu_memory_utilization,
+        memory_rule=engine.memory_rule,
+        host_step_s=engine.host_base_s
+        + 32 * engine.host_per_layer_s
+        + engine.host_per_sequence_s * 32 / engine.host_reference_layers,
+        request_latency_s=engine.request_latency_s,
+        sourced_fraction=sum(origin.basis != "assumed" for origin in origins) / max(1, len(origins)),
+        notes=engine.notes,
+    )
+
+
+# published claims
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A published figure, ours, the bound that physics sets at the GPU's peaks, and what the difference says.
+
+    `unit` is tokens/s (higher is faster; the bound is the most that can be) or ms (the bound is the least).
+    """
+
+    name: str
+    unit: str
+    published: float
+    ours: float | None
+    bound: float | None
+    possible: bool
+    note: str
+
+
+# A published single-stream ladder, Llama-2-7B on one A100 80 GB; as quoted in this project's issue on techniques.
+_LADDER = (
+    ("HF transformers", "hf-transformers", None, 52.0),
+    ("HF transformers + FlashAttention 2", "hf-transformers", None, 78.0),
+    ("vLLM", "vllm", None, 120.0),
+    ("vLLM + AWQ", "vllm", "awq", 165.0),
+    ("TensorRT-LLM", "tensorrt-llm", None, 180.0),
+)
+AGREES_WITHIN = 0.15
+LADDER_CONTEXT = 512  # tokens; the claim does not say: assumed
+
+
+def ladder_claims(gpu: str = "a100") -> tuple[Claim, ...]:
+    """Llama-2-7B, one request: tokens/s as published, ours, and HBM bandwidth over the bytes of a step."""
+    return tuple(_ladder_claim(gpu, *rung) for rung in _LADDER)
+
+
+def _ladder_claim(gpu: str, name: str, engine: str, quantization: str | None, published: float) -> Claim:
+    resolved = resolve("llama-2-7b", Pool(gpu=gpu, engine=engine, quantization=quantization))
+    shape = decode_shape(1, LADDER_CONTEXT)
+    cost = resolved.step_model.step_cost(shape)
+    most = resolved.profile.hbm_bytes_per_s / cost.bytes
+    ours = 1 / cost.seconds
+    share = published / most
+    peak = resolved.profile.hbm_bytes_per_s
+    if share > 1:
+        note = (
+            f"impossible at 16 bit: {published:g} tokens/s read {published * cost.bytes / 1e12:.2f} TB/s of weights "
+            f"and KV, the GPU has {peak / 1e12:.2f}; it must be quantized, or speculate"
+        )
+    elif name.endswith("FlashAttention 2"):
+        attention = _share(cost, lambda op: op.name.startswith("attention decode"))
+        note = (
+            f"attention is {attention:.0%} of a step's GPU time here, so that no faster one gives 1.5 times: "
+            "the gain is something else (a static cache, compiled launches)"
+        )
+    elif abs(published / ours - 1) < AGREES_WITHIN:
+        note = f"agrees within {AGREES_WITHIN:.0%}; {share:.0%} of HBM peak"
+    else:
+        waiting = _share(cost, lambda op: op.bound in ("launch", "host"))
+        note = f"{share:.0%} of HBM peak; ours {ours / most:.0%}, with {waiting:.0%} of the step in launches and host"
+    return Claim(
+        name=name, unit="tokens/s", published=published, ours=ours, bound=most, possible=share <= 1, note=note
+    )
+
+
+def _share(cost: StepCost, counted: Callable[[OpCost], bool]) -> float:
+    """Part of a step in the operators that are counted."""
+    return sum(op.seconds for op in cost.operators if counted(op)) / cost.seconds
+
+
+def breakdown_claims() -> tuple[Claim, ...]:
+    """A published breakdown of Llama-2-70B INT4 on one A100, 512 tokens in and 256 out, part by part."""
+    resolved = resolve("llama-2-70b", Pool(gpu="a100", quantization="awq", max_model_len=1024))
+    profile, steps = resolved.profile, resolved.step_model
+    prefill, decode = steps.step_cost(prefill_shape(1, 512)), steps.step_cost(decode_shape(1, 512 + 128))
+    least_prefill_ms = prefill.flops / profile.dense_flops_per_s["bf16"] * 1e3
+    least_step_ms = decode.bytes / profile.hbm_bytes_per_s * 1e3
+    sampling = sum(op.seconds for op in decode.operators if op.name in ("lm_head", "sampling"))
+    network_ms = (resolved.engine.request_latency_s + resolved.engine.response_latency_s) * 1e3
+    return (
+        _time_claim(
+            "prefill of 512 tokens",
+            150,
+            prefill.seconds * 1e3,
+            least_prefill_ms,
+            f"{prefill.flops / 1e12:.0f} TFLOP in 150 ms are {prefill.flops / 0.15 / 1e12:.0f} TFLOP/s; INT4 weights "
+            f"multiply at 16 bit, {profile.dense_flops_per_s['bf16'] / 1e12:.0f} at most",
+        ),
+        _time_claim(
+            "decode, per token",
+            4,
+            decode.seconds * 1e3,
+            least_step_ms,
+            f"every token reads {decode.bytes / 1e9:.0f} GB: in 4 ms that is {decode.bytes / 0.004 / 1e12:.1f} TB/s, "
+            f"the GPU has {profile.hbm_bytes_per_s / 1e12:.2f}",
+        ),
+        _time_claim(
+            "decode of 256 tokens",
+            1000,
+            255 * decode.seconds * 1e3,
+            255 * least_step_ms,
+            "the same, 255 steps",
+        ),
+        _time_claim(
+            "sampling of 256 tokens",
+            50,
+            256 * sampling * 1e3,
+            None,
+            "LM head and sampling kernels, counted inside the step here",
+        ),
+        _time_claim(
+            "network", 50, network_ms, None, "client to engine and back on one site; a wide area adds its own"
+        ),
+    )
+
+
+def _time_claim(name: str, published_ms: float, ours_ms: float, least_ms: float | None, note: str) -> Claim:
+    return Claim(
+        name=name,
+        unit="ms",
+        published=published_ms,
+        ours=ours_ms,
+        bound=least_ms,
+        possible=least_ms is None or published_ms >= least_ms,
+        note=note,
+    )
