@@ -92,26 +92,35 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operators:
-    """The operators of a step: those that run on CUDA-graph padded rows, and those on the true ones."""
+    """The operators of a step, by what they depend on.
 
-    padded: tuple[Operator, ...]
-    exact: tuple[Operator, ...]
+    `per_token`: the number of rows alone, padded to a CUDA graph's. `per_sample`: the number of sampled rows alone.
+    `per_context`: the contexts too.
+    """
+
+    per_token: tuple[Operator, ...]
+    per_sample: tuple[Operator, ...]
+    per_context: tuple[Operator, ...]
     notes: tuple[str, ...]
 
 
 def build_operators(setting: Setting) -> Operators:
     """All operators of one step of `setting.model`."""
     notes: list[str] = []
-    padded: list[Operator] = []
-    exact: list[Operator] = [*_embedding(setting)]
+    per_token: list[Operator] = [*_embedding(setting)]
+    per_context: list[Operator] = []
     for group in setting.model.layer_groups:
         layers, attention = _mixer(setting, group, notes)
-        padded += layers
-        exact += attention
-        padded += _feed_forward(setting, group, notes)
-    padded += _communication(setting)
-    exact += _head(setting, notes)
-    return Operators(padded=_merged(padded), exact=_merged(exact), notes=tuple(dict.fromkeys(notes)))
+        per_token += layers
+        per_context += attention
+        per_token += _feed_forward(setting, group, notes)
+    per_token += _communication(setting)
+    return Operators(
+        per_token=_merged(per_token),
+        per_sample=_merged(_head(setting, notes)),
+        per_context=_merged(per_context),
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
 def _merged(operators: Iterable[Operator]) -> tuple[Operator, ...]:
@@ -135,7 +144,6 @@ def _added(first: Traffic, second: Traffic) -> Traffic:
         first,
         kernels=first.kernels + second.kernels,
         bytes_per_row=first.bytes_per_row + second.bytes_per_row,
-        bytes_per_sequence=first.bytes_per_sequence + second.bytes_per_sequence,
         flops_per_row=first.flops_per_row + second.flops_per_row,
     )
 

@@ -357,7 +357,7 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """`kernels` memory-bound kernels a step that move `bytes_per_row` for each row, and for each sequence."""
+    """`kernels` memory-bound kernels a step that move `bytes_per_row` for each row."""
 
     name: str
     kernels: float
@@ -365,12 +365,11 @@ class Traffic:
     device: Device
     constants: ElementwiseCoefficients
     rows: RowCount = all_tokens
-    bytes_per_sequence: float = 0.0
     flops_per_row: float = 0.0
 
     def moved(self, shape: StepShape) -> float:
         """Bytes of a step."""
-        return self.bytes_per_row * self.rows(shape) + self.bytes_per_sequence * (shape[0] + shape[7])
+        return self.bytes_per_row * self.rows(shape)
 
     def seconds(self, shape: StepShape) -> float:
         if self.rows(shape) <= 0:

@@ -93,8 +93,9 @@ class StepModel:
             lookup=self._lookup,
         )
         operators = build_operators(setting)
-        self._padded = operators.padded
-        self._exact = operators.exact
+        self._operators = operators
+        self._token_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
+        self._sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
         self.notes = operators.notes + crossing_notes(profile, tensor_parallel_size)
         self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
         self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
@@ -124,11 +125,8 @@ class StepModel:
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
         """GPU time, and the launch and host time that stick out of it."""
         padded_rows = self._graph_rows(shape, rows)
-        padded = shape if padded_rows is None or padded_rows == rows else _padded(shape, padded_rows - rows)
-        gpu = 0.0
-        for operator in self._padded:
-            gpu += operator.seconds(padded)
-        for operator in self._exact:
+        gpu = self._token_seconds(padded_rows or rows) + self._sample_seconds(shape[6] + shape[7] + shape[8])
+        for operator in self._operators.per_context:
             gpu += operator.seconds(shape)
         launch = 0.0
         if padded_rows is None:
@@ -137,6 +135,12 @@ class StepModel:
         if self.host.overlapped:
             host = norm(gpu + launch, host, self.host.overlap_sharpness) - gpu - launch
         return gpu, launch, host
+
+    def _seconds_of_rows(self, rows: int) -> float:
+        return sum(operator.seconds(_rows(rows)) for operator in self._operators.per_token)
+
+    def _seconds_of_samples(self, rows: int) -> float:
+        return sum(operator.seconds(_rows(rows)) for operator in self._operators.per_sample)
 
     def _graph_rows(self, shape: StepShape, rows: int) -> int | None:
         """Rows of the CUDA graph that this step replays; None where it runs eagerly."""
@@ -151,9 +155,10 @@ class StepModel:
         if rows <= 0:
             return StepCost(operators=())
         _, launch, host = self._parts(shape, rows)
-        padded_rows = self._graph_rows(shape, rows)
-        padded = shape if padded_rows is None else _padded(shape, padded_rows - rows)
-        costs = [op.cost(padded) for op in self._padded] + [op.cost(shape) for op in self._exact]
+        tokens = _rows(self._graph_rows(shape, rows) or rows)
+        costs = [operator.cost(tokens) for operator in self._operators.per_token]
+        costs += [operator.cost(shape) for operator in self._operators.per_context]
+        costs += [operator.cost(_rows(shape.sampled_tokens)) for operator in self._operators.per_sample]
         costs.append(_time_only("launch gaps", launch, "launch"))
         costs.append(_time_only("host", host, "host"))
         return StepCost(operators=tuple(cost for cost in costs if cost.seconds > 0))
@@ -203,8 +208,9 @@ def _knot(tokens: int) -> tuple[int, int]:
     return tokens // width * width, width
 
 
-def _padded(shape: StepShape, extra_rows: int) -> StepShape:
-    return shape._replace(draft_tokens=shape.draft_tokens + extra_rows)
+def _rows(rows: int) -> StepShape:
+    """A shape of so many rows, all of them sampled: for operators that see nothing else."""
+    return StepShape(draft_tokens=rows)
 
 
 def _time_only(name: str, seconds: float, bound: Bound) -> OpCost:
