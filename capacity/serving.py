@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from capacity.deployment import Traffic
 from capacity.errors import InvalidInput
 from capacity.resolve import ResolvedPool
 from capacity.schedulers import SchedulerLimits
-from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator import FrontendTimes, SimulationResult, simulate_engine
+from capacity.step import StepTimes
 from capacity.workload import Workload, parse_slos, random_requests, read_trace
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
@@ -79,26 +81,50 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
     )
 
 
+def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
+    """What lies between the client and this engine, as the engine's data say."""
+    engine = resolved.engine
+    return FrontendTimes(
+        request_latency_s=engine.request_latency_s,
+        response_latency_s=engine.response_latency_s,
+        output_token_s=engine.output_token_s,
+        stream_interval=engine.stream_interval,
+    )
+
+
+def policy_options(resolved: ResolvedPool) -> dict[str, Any]:
+    """The engine's own keywords of its scheduling policy."""
+    if resolved.engine.scheduler == "tensorrt-llm" and resolved.engine.batch_wait_steps:
+        return {"batch_wait_steps": resolved.engine.batch_wait_steps}
+    return {}
+
+
 def serve(
     resolved: ResolvedPool,
     workload: Workload,
     *,
     scheduling: str = "continuous",
+    step_times: StepTimes | None = None,
+    frontend: FrontendTimes | None = None,
+    options: Mapping[str, Any] | None = None,
     goodput: Sequence[str] = (),
     sample_interval_s: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SimulationResult:
     """Simulate `workload` on one engine of the pool.
 
+    `step_times`, `frontend` and `options` (of the policy) stand in for what the engine's data say.
     `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises Stalled.
     """
     plan = resolved.memory
     return simulate_engine(
         workload,
-        step_times=resolved.step_model,
+        step_times=step_times or resolved.step_model,
         num_blocks=plan.kv_capacity_blocks - 1,
         block_size=plan.kv_block_tokens,
         policy=policy_name(resolved, scheduling),
+        policy_options=policy_options(resolved) if options is None else options,
+        frontend=frontend or engine_frontend(resolved),
         limits=scheduler_limits(resolved),
         enable_prefix_caching=resolved.prefix_caching,
         window_tokens=resolved.model.window_tokens,

@@ -152,7 +152,8 @@ class EngineSpec(Spec):
         """Batch sizes that CUDA graphs are captured for; a decode batch is padded to the next one.
 
         1, 2, 4, then fine steps, then coarse ones, up to graph_batch_factor x max_num_seqs x (1 + drafts) or the
-        architecture's cap. Above the largest the step runs eagerly. Source: vLLM 0.33 config/vllm.py.
+        architecture's cap. Above the largest the step runs eagerly. Engines whose cap is max_num_seqs itself
+        (SGLang, TensorRT-LLM) capture that size too. Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
         """
         if not self.cuda_graphs:
             return ()
@@ -161,7 +162,10 @@ class EngineSpec(Spec):
         largest = min(int(self.graph_batch_factor * max_num_seqs * (1 + draft_tokens)), cap)
         fine = range(self.graph_fine_step, min(self.graph_coarse_from, largest + 1), self.graph_fine_step)
         coarse = range(self.graph_coarse_from, largest + 1, self.graph_coarse_step)
-        return (*(size for size in (1, 2, 4) if size <= largest), *fine, *coarse)
+        sizes = (*(size for size in (1, 2, 4) if size <= largest), *fine, *coarse)
+        if self.graph_batch_factor == 1 and largest and sizes[-1] != largest:
+            return (*sizes, largest)
+        return sizes
 
 
 def engine_names() -> tuple[str, ...]:

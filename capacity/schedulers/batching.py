@@ -81,7 +81,7 @@ class Batching:
         return sum(pool.blocks_needed(r.table, r.computed + 1) for r in rows)
 
     def start(self, r: Sequence, hit: Any) -> None:
-        """The request runs from here on, behind the cached tokens of `hit`; whoever calls has taken it off the queue."""
+        """The request, off the queue already, runs from here on, behind the cached tokens of `hit`."""
         r.computed = hit[0]
         r.status = Status.RUNNING
         self.running.append(r)

@@ -110,7 +110,8 @@ class Sglang(Batching):
                 break
 
     def _whole_pages(self, tokens: int) -> int:
-        return tokens // self.pool.block_size * self.pool.block_size
+        page: int = self.pool.block_size
+        return tokens // page * page
 
     def _memory_left(self) -> float:
         """Tokens that may still be promised: free ones, less what the running requests are expected to need."""

@@ -106,7 +106,8 @@ class TensorRtLlm(Batching):
             return wanted
         if not self.limits.enable_chunked_prefill:
             return 0
-        return budget // self.pool.block_size * self.pool.block_size
+        block: int = self.pool.block_size
+        return budget // block * block
 
     def _waits(self, step: Step, budget: int, most: int) -> bool:
         """Whether new prompts wait for company: only beside generation rows, and for a number of steps."""

@@ -1,0 +1,442 @@
+"""Replay published served measurements in closed loop, and say how far off TTFT and TPOT are, by group.
+
+    python benchmarks/served_rows.py [--every 5] [--metric formula|simulate] [--only trtllm] [--jobs 1]
+
+The rows are read from the folder of reference data (CAPACITY_SHARED, or ../shared beside the checkout), never from
+the project. `served_launches.toml` says how the servers were started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capacity.closed_form import closed_loop_times
+from capacity.deployment import Pool
+from capacity.errors import CapacityError
+from capacity.resolve import ResolvedPool, resolve
+from capacity.serving import engine_frontend, serve
+from capacity.simulator import FrontendTimes
+from capacity.step_model import StepModel
+from capacity.workload import random_requests
+
+ROOT = Path(__file__).resolve().parents[1]
+GPUS = {"h100_sxm": "h100-sxm-80gb", "h200_sxm": "h200-sxm-141gb", "b200_sxm": "b200-sxm-180gb"}
+ENGINES = {"trtllm": "tensorrt-llm", "vllm": "vllm", "sglang": "sglang"}
+MODELS = {
+    "nvidia/Qwen3-32B-NVFP4": "qwen3-32b",
+    "Qwen/Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
+    "MiniMaxAI/MiniMax-M2.5": "minimax-m2",  # same architecture
+    "zhipuai/GLM-5": "glm-5.2",  # same architecture
+}
+FORMATS = {"fp4": "nvfp4", "fp8": "fp8", "int4": None, "bf16": "bf16", "": "bf16"}
+BLOCK_FP8 = ("deepseek", "qwen3", "minimax", "glm-5")  # checkpoints whose FP8 is 128 x 128
+PROMPTS_PER_CONCURRENCY = 10  # InferenceX's scripts; gap-analysis: inferred
+LEAST_PROMPTS = 320  # small runs are repeated with other seeds up to this many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRow:
+    """One measurement, in the project's names and SI units. `concurrency` is over all data-parallel ranks."""
+
+    campaign: str
+    source: str
+    gpu: str
+    backend: str
+    version: str
+    model: str
+    quantization: str | None
+    dense: bool
+    input_len: int
+    output_len: int
+    length_scale: float
+    concurrency: int
+    tensor_parallel: int
+    data_parallel: int
+    expert_parallel: bool
+    ttft_s: float
+    tpot_s: float
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        return (self.campaign, self.gpu, self.backend, self.model, self.quantization or "checkpoint")
+
+
+def shared_folder() -> Path | None:
+    """The folder of reference data, if it is at hand."""
+    named = os.environ.get("CAPACITY_SHARED")
+    folder = Path(named) if named else ROOT.parent / "shared"
+    return folder if (folder / "reference" / "measured").is_dir() else None
+
+
+def read_rows(folder: Path, *, dense: bool = True, moe: bool = True) -> list[ServedRow]:
+    """Usable rows of the served tables: those with a concurrency, of models and GPUs that are known here."""
+    import pandas as pd
+
+    rows: list[ServedRow] = []
+    for name, wanted in (("silicon_e2e_dense", dense), ("silicon_e2e_moe", moe)):
+        if wanted:
+            table = pd.read_csv(folder / "reference" / "measured" / f"{name}.csv.gz", low_memory=False)
+            rows += [row for record in table.to_dict("records") if (row := _row(record, name))]
+    return rows
+
+
+def _row(record: Mapping[str, Any], source: str) -> ServedRow | None:
+    def number(name: str, default: float) -> float:
+        value = record[name]
+        return default if value is None or math.isnan(value) else float(value)
+
+    def text(name: str) -> str:
+        value = record[name]
+        return value if isinstance(value, str) else ""
+
+    concurrency = number("concurrency", 0)
+    if concurrency < 1 or record["system"] not in GPUS:
+        return None
+    path = record["model_path"]
+    model = _model(MODELS.get(path, path))
+    dense = source.endswith("dense")
+    tensor, data = int(number("tp_size", 1)), int(number("attention_dp_size", 1))
+    if record["backend"] == "vllm" and data > 1 and tensor >= data:
+        tensor //= data  # vLLM's label counts the GPUs of all ranks
+    return ServedRow(
+        campaign=record["campaign"],
+        source=source,
+        gpu=GPUS[record["system"]],
+        backend=record["backend"],
+        version=text("backend_version"),
+        model=model,
+        quantization=_quantization(model, text("precision")),
+        dense=dense,
+        input_len=int(record["isl"]),
+        output_len=int(record["osl"]),
+        length_scale=number("length_scale", 1.0),
+        concurrency=int(concurrency),
+        tensor_parallel=tensor,
+        data_parallel=data,
+        expert_parallel=number("moe_ep_size", 1) > 1,
+        ttft_s=number("silicon_ttft_ms", math.nan) / 1e3,
+        tpot_s=number("silicon_tpot_ms", math.nan) / 1e3,
+    )
+
+
+@lru_cache(maxsize=64)
+def _model(path: str) -> str:
+    from capacity.model import load_model
+
+    return load_model(path).name
+
+
+def _quantization(model: str, precision: str) -> str | None:
+    if model.startswith("gpt-oss"):
+        return None
+    if precision == "fp8" and model.startswith(BLOCK_FP8):
+        return "fp8-block"
+    return FORMATS[precision]
+
+
+# launches
+
+
+@lru_cache(maxsize=1)
+def _launches() -> list[dict[str, Any]]:
+    return tomllib.loads((Path(__file__).parent / "served_launches.toml").read_text())["launch"]
+
+
+def launch_settings(row: ServedRow) -> dict[str, Any]:
+    """What is known of how the server of this row was started."""
+    found: dict[str, Any] = {}
+    for launch in _launches():
+        if _matches(row, launch["match"]):
+            found = {key: value for key, value in launch.items() if key != "match"} | found
+    return found
+
+
+def _matches(row: ServedRow, match: Mapping[str, Any]) -> bool:
+    for key, wanted in match.items():
+        if key == "tensor_parallel_below":
+            holds = row.tensor_parallel < wanted
+        elif key == "data_parallel_above":
+            holds = row.data_parallel > wanted
+        elif key == "version":
+            holds = row.version.startswith(wanted) if wanted else row.version == ""
+        else:
+            holds = getattr(row, key) == wanted
+        if not holds:
+            return False
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A row's server: one engine, or one rank of several with its share of the requests."""
+
+    resolved: ResolvedPool
+    steps: StepModel
+    frontend: FrontendTimes
+    policy_options: dict[str, Any]
+    concurrency: int
+
+
+def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
+    """The server that this row describes. Raises CapacityError where it cannot be (does not fit, unknown format)."""
+    launch = launch_settings(row)
+    concurrency = max(1, row.concurrency // row.data_parallel)
+    model_len = row.input_len + row.output_len + launch.get("model_len_extra", 64)
+    budget = launch.get("max_num_batched_tokens")
+    budget = model_len if budget == "model length" else budget
+    slots = {"concurrency": concurrency, "concurrency - 1": concurrency - 1}.get(
+        launch.get("max_num_seqs"), launch.get("max_num_seqs")
+    )
+    if budget is not None and slots is not None:
+        budget = max(budget, slots)
+    name = engine or launch.get("engine") or _engine_label(row)
+    ranks = row.tensor_parallel * row.data_parallel
+    resolved = resolve(
+        row.model,
+        Pool(
+            gpu=row.gpu,
+            tensor_parallel_size=ranks,
+            enable_expert_parallel=row.expert_parallel,
+            quantization=row.quantization,
+            kv_cache_dtype=launch.get("kv_cache_dtype", "auto"),
+            engine=name,
+            max_model_len=model_len,
+            max_num_seqs=slots,
+            max_num_batched_tokens=budget,
+            enable_prefix_caching=False,
+            async_scheduling=launch.get("async_scheduling"),
+        ),
+    )
+    steps = resolved.step_model
+    if row.data_parallel > 1:
+        steps = StepModel(
+            resolved.model,
+            resolved.profile,
+            engine=resolved.engine,
+            scheme=resolved.scheme,
+            kv_cache_dtype=resolved.kv_cache_dtype,
+            tensor_parallel_size=row.tensor_parallel,
+            data_parallel_size=row.data_parallel,
+            expert_parallel=row.expert_parallel,
+            max_num_seqs=resolved.max_num_seqs,
+        )
+    usual = engine_frontend(resolved)
+    frontend = FrontendTimes(
+        request_latency_s=usual.request_latency_s,
+        response_latency_s=usual.response_latency_s,
+        output_token_s=launch.get("output_token_s", usual.output_token_s),
+        # message boundaries matter only to the queue: neither TTFT nor TPOT sees them otherwise
+        stream_interval=1 if launch.get("output_token_s") == 0 else launch.get("stream_interval", 1),
+    )
+    options = {
+        key: launch[key]
+        for key in ("prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction")
+        if key in launch and row.backend == "trtllm"
+    }
+    return Server(
+        resolved=resolved, steps=steps, frontend=frontend, policy_options=options, concurrency=concurrency
+    )
+
+
+def _engine_label(row: ServedRow) -> str:
+    name = ENGINES[row.backend]
+    listed = row.version and row.version[0].isdigit()
+    return f"{name}@{row.version}" if listed else name
+
+
+# predictions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What is predicted for a row; None: it cannot be (`problem` says why)."""
+
+    row: ServedRow
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    problem: str | None = None
+
+    def error(self, metric: str) -> float:
+        """Predicted over measured, minus one."""
+        predicted = getattr(self, metric)
+        measured = getattr(self.row, metric)
+        return math.nan if predicted is None else predicted / measured - 1
+
+
+def by_formula(row: ServedRow) -> Prediction:
+    """The closed loop's steady state: a check of step times, without queueing."""
+    try:
+        server = server_of(row)
+        times = closed_loop_times(
+            server.steps,
+            server.resolved.limits,
+            server.concurrency,
+            input_len=max(1, round(row.input_len * row.length_scale)),
+            output_len=max(2, round(row.output_len * row.length_scale)),
+        )
+    except CapacityError as error:
+        return Prediction(row=row, problem=str(error))
+    return Prediction(row=row, ttft_s=times.ttft_s, tpot_s=times.tpot_s)
+
+
+def by_simulation(row: ServedRow) -> Prediction:
+    """The row's own run: 10 prompts for each place in the loop, means over all requests."""
+    try:
+        server = server_of(row)
+        num_prompts = PROMPTS_PER_CONCURRENCY * server.concurrency
+        ttft: list[float] = []
+        tpot: list[float] = []
+        for seed in range(max(1, round(LEAST_PROMPTS / num_prompts))):
+            result = serve(
+                server.resolved,
+                _workload(row, num_prompts, server.concurrency, seed),
+                step_times=server.steps,
+                frontend=server.frontend,
+                options=server.policy_options,
+            )
+            if result.status != "complete":
+                return Prediction(row=row, problem=result.reason)
+            summary = result.summary.to_dict()
+            ttft.append(summary["mean_ttft_ms"] / 1e3)
+            tpot.append(summary["mean_tpot_ms"] / 1e3)
+    except CapacityError as error:
+        return Prediction(row=row, problem=str(error))
+    return Prediction(row=row, ttft_s=float(np.mean(ttft)), tpot_s=float(np.mean(tpot)))
+
+
+def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> Any:
+    """Lengths fixed, or (InferenceX) uniform from 0.8 to 1.0 of the label: `length_scale` is their mean."""
+    spread = (1 - row.length_scale) / row.length_scale
+    return random_requests(
+        num_requests=num_prompts,
+        input_len=round(row.input_len * row.length_scale),
+        output_len=round(row.output_len * row.length_scale),
+        request_rate_per_s=math.inf,
+        burstiness=1.0,
+        range_ratio=spread,
+        concurrency=concurrency,
+        seed=seed,
+    )
+
+
+# accuracy by group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAccuracy:
+    """Errors of one group in one metric: medians and 90th percentiles of absolute ones, and the median itself."""
+
+    group: tuple[str, ...]
+    metric: str
+    rows: int
+    median: float
+    p90: float
+    bias: float
+
+
+def accuracy(predictions: Iterable[Prediction], metric: str, key: Any) -> Iterator[GroupAccuracy]:
+    """Errors by `key(row)`."""
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for prediction in predictions:
+        error = prediction.error(metric)
+        if not math.isnan(error):
+            groups.setdefault(key(prediction.row), []).append(error)
+    for group, errors in sorted(groups.items()):
+        absolute = np.abs(errors)
+        yield GroupAccuracy(
+            group=group,
+            metric=metric,
+            rows=len(errors),
+            median=float(np.median(absolute)),
+            p90=float(np.percentile(absolute, 90)),
+            bias=float(np.median(errors)),
+        )
+
+
+def print_table(predictions: list[Prediction]) -> None:
+    """Errors by group and in all, for both metrics."""
+    print(f"{'group':70} {'n':>4} {'TPOT med/p90 (bias) %':>24} {'TTFT med/p90 (bias) %':>24}")
+    for key in (lambda row: row.group, _class_of, lambda row: (row.source,)):
+        tables = [{a.group: a for a in accuracy(predictions, m, key)} for m in ("tpot_s", "ttft_s")]
+        for group in sorted(set(tables[0]) | set(tables[1])):
+            cells = [_cell(table.get(group)) for table in tables]
+            rows = max(table[group].rows for table in tables if group in table)
+            print(f"{' '.join(group):70} {rows:4d} {cells[0]:>24} {cells[1]:>24}")
+        print()
+    problems = [p for p in predictions if p.problem]
+    if problems:
+        print(f"{len(problems)} rows without a prediction, such as: {problems[0].problem}")
+
+
+def _class_of(row: ServedRow) -> tuple[str, ...]:
+    return (row.source, row.campaign, row.backend)
+
+
+def _cell(found: GroupAccuracy | None) -> str:
+    if found is None:
+        return "-"
+    return f"{found.median * 100:5.1f} /{found.p90 * 100:6.1f} ({found.bias * 100:+.0f})"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, default=1, help="take every n-th row")
+    parser.add_argument("--method", choices=("simulate", "formula"), default="simulate")
+    parser.add_argument("--only", default="", help="only rows whose group contains this text")
+    parser.add_argument("--class", dest="model_class", choices=("dense", "moe"), default=None)
+    parser.add_argument("--most-tokens", type=int, default=None, help="leave out runs of more output tokens")
+    parser.add_argument("--save", default=None, help="write the predictions to this CSV file")
+    options = parser.parse_args(arguments)
+    folder = shared_folder()
+    if folder is None:
+        print("no reference data: set CAPACITY_SHARED", file=sys.stderr)
+        return 2
+    rows = read_rows(folder, dense=options.model_class != "moe", moe=options.model_class != "dense")
+    rows = [row for row in rows if options.only in " ".join(row.group)]
+    if options.most_tokens:
+        rows = [
+            r for r in rows if r.concurrency * r.output_len * PROMPTS_PER_CONCURRENCY <= options.most_tokens
+        ]
+    predict = by_simulation if options.method == "simulate" else by_formula
+    begin = time.process_time()
+    predictions = [predict(row) for row in rows[:: options.every]]
+    print_table(predictions)
+    print(f"{len(predictions)} rows in {time.process_time() - begin:.0f} CPU s")
+    if options.save:
+        _save(predictions, Path(options.save))
+    return 0
+
+
+def _save(predictions: list[Prediction], path: Path) -> None:
+    import dataclasses
+
+    import pandas as pd
+
+    pd.DataFrame(
+        [
+            {
+                **dataclasses.asdict(p.row),
+                "predicted_ttft_s": p.ttft_s,
+                "predicted_tpot_s": p.tpot_s,
+                "problem": p.problem,
+            }
+            for p in predictions
+        ]
+    ).to_csv(path, index=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
