@@ -133,6 +133,10 @@ class Batching:
                 step.finished.append(r)
         return step.finished
 
+    def abort(self, r: Sequence) -> None:
+        """Take a request out, its client being gone: its blocks are free, its rows in flight yield nothing."""
+        self._finish(r)
+
     def _finish(self, r: Sequence) -> None:
         if r.status == Status.WAITING:
             self.waiting.remove(r)

@@ -323,6 +323,10 @@ class VllmV1:
             self.pool.cache(r.table, min(r.computed - r.placeholders, r.known))
         return r.known >= r.max_known
 
+    def abort(self, r: Sequence) -> None:
+        """Take a request out, its client being gone: its blocks are free, its rows in flight yield nothing."""
+        self._finish(r)
+
     def _finish(self, r: Sequence) -> None:
         if r.status == Status.WAITING:
             self.waiting.remove(r)

@@ -177,6 +177,20 @@ class JumpV1:
         self.ledger.use_kv(pool.num_blocks - pool.free_blocks, pending.end - now)
         return pending.end
 
+    def quiet_until(self, now: int) -> int:
+        """No request ends before this instant if nobody arrives; `now` where that cannot be told in advance."""
+        pending, size = self.pending, self._size
+        if pending is not None and pending.finishing:
+            return pending.end
+        if not size or self._prefilling or self.policy.waiting:
+            return now
+        first, slope, steps = self._decode_piece()
+        steps = min(steps, self._ends[0][0] - self._clock + 1)
+        if size > self._budget or (steps // self.pool.block_size + 1) * size > self.pool.free_blocks:
+            return now  # a preemption may let the others end sooner
+        start = pending.end if pending is not None else now
+        return start + first * steps + slope * (steps * (steps - 1) // 2)
+
     def _chunks(self, budget: int, free: int) -> list[tuple[Sequence, int]] | None:
         """The next chunk of every unfinished prompt; None if the budget or the pool would decide by list order."""
         policy = self.policy
