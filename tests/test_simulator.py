@@ -17,8 +17,10 @@ from engine_runs import COLUMNS, random_run
 from test_kv_cache import check_block_pool
 
 from capacity.errors import InvalidInput
-from capacity.schedulers import SchedulerLimits, Speculation, Step
+from capacity.schedulers import DrawnSpeculation, SchedulerLimits, Speculation, Step
 from capacity.simulator import Engine, SimulationResult, simulate_engine
+from capacity.simulator.batching import compare_batching, parallel_samples
+from capacity.simulator.timeline import Timeline
 from capacity.step import PS_PER_S, AffineStepTimes, DecodePiece, FunctionStepTimes, StepShape
 from capacity.workload import Workload, random_requests
 
@@ -425,3 +427,70 @@ def test_speculation_emits_one_and_the_accepted() -> None:
         )
         assert result.steps == steps
         assert result.summary.total_output_tokens == 41
+
+
+def test_drawn_acceptance_has_its_mean() -> None:
+    """i.i.d. acceptance a, k drafts: (1 - a^(k+1)) / (1 - a) tokens a step; the draw ignores the rest of the batch."""
+    rate, drafts = 0.7, 4
+    speculation = DrawnSpeculation((rate,) * drafts, lookahead_slots=drafts, seed=3)
+    workload = Workload(arrival_s=np.zeros(20), prompt_tokens=np.full(20, 5), output_tokens=np.full(20, 2000))
+    options: dict[str, Any] = {
+        "step_times": AffineStepTimes(0.01, 0.001),
+        "num_blocks": 4000,
+        "policy": "vllm-v1",
+        "speculation": speculation,
+    }
+    together = simulate_engine(workload, **options)
+    steps = round(together.mean_batch_size * together.steps)
+    expected = (1 - rate ** (drafts + 1)) / (1 - rate)
+    assert (20 * 2000) / steps == pytest.approx(expected, rel=0.02)
+    alone = simulate_engine(workload, **options, limits=SchedulerLimits(max_num_seqs=1))
+    assert round(alone.mean_batch_size * alone.steps) == pytest.approx(steps, abs=25)
+    with pytest.raises(InvalidInput, match="0 to 1"):
+        DrawnSpeculation((1.2,), lookahead_slots=1)
+
+
+def test_timeline_covers_the_run() -> None:
+    workload = random_requests(num_requests=12, input_len=40, output_len=9, request_rate_per_s=20.0)
+    timeline = Timeline()
+    result = simulate_engine(
+        workload, step_times=AffineStepTimes(0.01, 1e-4), num_blocks=30, observer=timeline
+    )
+    trace = json.loads(json.dumps(timeline.chrome_trace(result.records)))
+    steps = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
+    assert len(steps) == result.steps
+    assert sum(e["args"]["prefill_tokens"] for e in steps) >= int(workload.prompt_tokens.sum())
+    lives = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 2]
+    total_s = sum(e["dur"] for e in lives) / 1e6
+    assert total_s == pytest.approx(sum(r.e2e_s for r in result.records if r.e2e_s is not None))
+
+
+def test_paging_wastes_less_than_contiguous_memory() -> None:
+    """The last block of a request is half empty on average: waste under (block - 1) / context; contiguous: most."""
+    workload = random_requests(
+        num_requests=60, input_len=200, output_len=60, request_rate_per_s=30.0, range_ratio=0.5
+    )
+    rows = compare_batching(
+        workload,
+        step_times=AffineStepTimes(0.01, 1e-5),
+        num_blocks=400,
+        limits=SchedulerLimits(max_model_len=1024, max_num_seqs=16),
+    )
+    waste = {row.name: row.kv_waste_fraction for row in rows}
+    contiguous, paged = waste["continuous, contiguous KV"], waste["continuous, paged KV"]
+    assert contiguous is not None
+    assert paged is not None
+    assert paged < 0.08 < 0.6 < contiguous
+    durations = {row.name: row.result.summary.duration for row in rows}
+    assert durations["continuous, paged KV"] < durations["continuous, contiguous KV"]
+    assert durations["continuous, paged KV"] < durations["static, padded"]
+
+
+def test_samples_share_their_prompt() -> None:
+    """Four samples of 65 prompt tokens: four full blocks of 16 are computed once, one token by each of the others."""
+    workload = Workload(arrival_s=np.zeros(1), prompt_tokens=np.array([65]), output_tokens=np.array([4]))
+    result = simulate_engine(
+        parallel_samples(workload, 4), step_times=AffineStepTimes(0.01, 0.001), num_blocks=50, block_size=16
+    )
+    assert result.records.cached_tokens.tolist() == [0, 64, 64, 64]
+    assert result.kv_utilization_peak == (4 + 4) / 50

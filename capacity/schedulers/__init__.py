@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from capacity.errors import UnknownName
 from capacity.schedulers.sequence import (
+    DrawnSpeculation,
     Row,
     SchedulerLimits,
     Sequence,
@@ -28,6 +29,7 @@ from capacity.schedulers.vllm_v1 import VllmV1
 
 __all__ = [
     "POLICIES",
+    "DrawnSpeculation",
     "Policy",
     "Row",
     "SchedulerLimits",

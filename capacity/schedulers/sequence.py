@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from capacity.errors import InvalidInput
+
+MASK_64 = (1 << 64) - 1
+
 
 class Status(IntEnum):
     WAITING = 0
@@ -97,6 +101,42 @@ class Speculation:
         entry = self.accept[sequence.accepted % len(self.accept)]
         sequence.accepted += 1
         return min(entry, drafts)
+
+
+class DrawnSpeculation(Speculation):
+    """Acceptance drawn by position: draft i counts if it and all before it are accepted, each with its own rate.
+
+    The draw depends on the seed, the request and its verification alone, so it is the same whatever else is in the
+    batch. Equal `rates` are the i.i.d. model.
+    """
+
+    def __init__(self, rates: tuple[float, ...], *, lookahead_slots: int, seed: int = 0) -> None:
+        if not rates or not all(0 <= rate <= 1 for rate in rates):
+            raise InvalidInput(f"acceptance rates must be one or more numbers from 0 to 1, not {rates}")
+        super().__init__(len(rates), (), lookahead_slots=lookahead_slots)
+        self.rates = rates
+        self._seed = seed
+
+    def accepted(self, sequence: Sequence, drafts: int) -> int:
+        state = mixed(self._seed, sequence.index, sequence.accepted)
+        sequence.accepted += 1
+        count = 0
+        while count < drafts:
+            state = mixed(state, count, 0)
+            if (state >> 11) * 2.0**-53 >= self.rates[count]:
+                break
+            count += 1
+        return count
+
+
+def mixed(a: int, b: int, c: int) -> int:
+    """64 well-mixed bits of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
+    state = (
+        a * 0x9E3779B97F4A7C15 + b * 0xD1B54A32D192ED03 + c * 0x8CB92BA72F3D8DD7 + 0x2545F4914F6CDD1D
+    ) & MASK_64
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK_64
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & MASK_64
+    return state ^ (state >> 31)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,58 @@
+"""A run as a timeline that chrome://tracing and Perfetto open: steps of the engine, lives of the requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capacity.metrics import RequestTable
+from capacity.schedulers import Step
+from capacity.simulator.engine import Engine
+from capacity.step import PS_PER_S
+
+PS_PER_US = PS_PER_S // 10**6
+ENGINE, REQUESTS = 1, 2  # process numbers in the trace
+
+
+class Timeline:
+    """An observer that keeps every step; pass it as `observer` to `simulate_engine`."""
+
+    def __init__(self) -> None:
+        self._events: list[dict[str, Any]] = []
+
+    def __call__(self, step: Step, engine: Engine) -> None:
+        prefill = sum(row.tokens for row in step.rows if row.computed < row.sequence.prompt_tokens)
+        tokens = sum(row.tokens for row in step.rows)
+        kind = "decode" if not prefill else "prefill" if prefill == tokens else "mixed"
+        used = engine.pool.num_blocks - engine.pool.free_blocks
+        start_us, end_us = step.start / PS_PER_US, step.end / PS_PER_US
+        arguments = {"rows": len(step.rows), "tokens": tokens, "prefill_tokens": prefill}
+        self._events.append(_span(kind, ENGINE, 1, start_us, end_us - start_us, arguments))
+        self._events.append(
+            {"name": "KV blocks", "ph": "C", "pid": ENGINE, "ts": end_us, "args": {"used": used}}
+        )
+        for r in step.preempted:
+            self._events.append(
+                {"name": "preempted", "ph": "i", "s": "t", "pid": REQUESTS, "tid": r.index, "ts": start_us}
+            )
+
+    def chrome_trace(self, records: RequestTable) -> dict[str, Any]:
+        """The trace, ready for `json.dump`: the steps seen, and every request's queueing, prefill and decode."""
+        events = [
+            {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}}
+            for pid, name in ((ENGINE, "engine steps"), (REQUESTS, "requests"))
+        ]
+        for r in records:
+            marks = [r.arrival_s, r.first_scheduled_s, r.first_token_s, r.finish_s]
+            sizes = {
+                "prompt_tokens": r.prompt_tokens,
+                "output_tokens": r.output_tokens,
+                "cached": r.cached_tokens,
+            }
+            for name, begin, end in zip(("queued", "prefill", "decode"), marks, marks[1:]):
+                if begin is not None and end is not None and end > begin:
+                    events.append(_span(name, REQUESTS, r.index, begin * 1e6, (end - begin) * 1e6, sizes))
+        return {"traceEvents": events + self._events, "displayTimeUnit": "ms"}
+
+
+def _span(name: str, pid: int, tid: int, ts: float, dur: float, args: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
