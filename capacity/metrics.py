@@ -30,6 +30,7 @@ MISSING = -1  # an instant that never came
 EXACT_GAPS = 1 << 20  # distinct gaps kept exactly; beyond, they are counted in bins
 PS_PER_MS = PS_PER_S // 1000
 BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
+NUM_BINS = 64 << BIN_BITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +159,10 @@ class GapCounter:
         self.count = 0
         self.total_ps = 0
         self.resolution = 0.0  # relative width of a bin; 0: exact
-        self._values: Ints = np.empty(0, dtype=np.int64)
-        self._counts: Ints = np.empty(0, dtype=np.int64)
         self._series: list[tuple[int, int, int, int]] = []
+        self._chunks: list[tuple[Ints, Ints]] = []  # (gaps, how often), as they came
+        self._raw = self._distinct = 0
+        self._bins: Ints | None = None
 
     def add(self, gap_ps: int, count: int = 1) -> None:
         self.count += count
@@ -186,38 +188,53 @@ class GapCounter:
         rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
         values = np.repeat(first, lengths) + np.repeat(step, lengths) * rank
         counts = np.repeat(weights, lengths)
-        if self.resolution:
-            values = _binned(values)
-        self._merge(values, counts)
-        if not self.resolution and len(self._values) > EXACT_GAPS:
-            self.resolution = 2.0**-BIN_BITS
-            values, counts = _binned(self._values), self._counts
-            self._values = self._counts = np.empty(0, dtype=np.int64)
-            self._merge(values, counts)
+        if self._bins is not None:
+            self._bins += _binned(values, counts)
+            return
+        self._chunks.append((values, counts))
+        self._raw += len(values)
+        if self._raw > 2 * max(self._distinct, EXACT_GAPS // 2):
+            self._compress()
 
-    def _merge(self, values: Ints, counts: Ints) -> None:
-        values = np.concatenate((self._values, values))
-        counts = np.concatenate((self._counts, counts))
+    def _compress(self) -> None:
+        """Count equal gaps together; more than EXACT_GAPS different ones go into bins for good."""
+        values = np.concatenate([chunk[0] for chunk in self._chunks])
+        counts = np.concatenate([chunk[1] for chunk in self._chunks])
         order = np.argsort(values, kind="stable")
         values, counts = values[order], counts[order]
-        first = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1]))) if len(values) else order
-        self._values = values[first]
-        self._counts = np.add.reduceat(counts, first) if len(values) else counts
+        first = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
+        values, counts = values[first], np.add.reduceat(counts, first)
+        self._chunks = [(values, counts)]
+        self._raw = self._distinct = len(values)
+        if len(values) > EXACT_GAPS:
+            self.resolution = 2.0**-BIN_BITS
+            self._bins = _binned(values, counts)
+            self._chunks.clear()
+
+    def _multiset(self) -> tuple[Ints, Ints]:
+        """(gaps in rising order, how often each)."""
+        self._flush()
+        if self._bins is None:
+            self._compress()
+        if self._bins is None:
+            return self._chunks[0]
+        filled = np.flatnonzero(self._bins)
+        return _bin_middles(filled), self._bins[filled]
 
     def distribution_ms(self) -> Distribution | None:
         """Statistics over all gaps, in ms; None without any."""
-        self._flush()
         if not self.count:
             return None
+        values, counts = self._multiset()
         mean_ps = self.total_ps / self.count
-        variance = math.fsum(((self._values - mean_ps) ** 2 * self._counts).tolist()) / self.count
-        ends = np.cumsum(self._counts)
+        variance = math.fsum(((values - mean_ps) ** 2 * counts).tolist()) / self.count
+        ends = np.cumsum(counts)
 
         def percentile_ps(percent: float) -> float:
             rank = (self.count - 1) * percent / 100
             low = int(rank)
-            below = int(self._values[np.searchsorted(ends, low, side="right")])
-            above = int(self._values[np.searchsorted(ends, min(low + 1, self.count - 1), side="right")])
+            below = int(values[np.searchsorted(ends, low, side="right")])
+            above = int(values[np.searchsorted(ends, min(low + 1, self.count - 1), side="right")])
             return below + (above - below) * (rank - low)
 
         scale = 1e3 / PS_PER_S
@@ -225,12 +242,19 @@ class GapCounter:
         return Distribution(mean=mean_ps * scale, std=variance**0.5 * scale, percentiles=percentiles)
 
 
-def _binned(values: Ints) -> Ints:
-    """The middle of each value's bin: the leading BIN_BITS + 1 bits are kept, exact below 2**(BIN_BITS + 1)."""
+def _binned(values: Ints, counts: Ints) -> Ints:
+    """How many gaps fall into each bin: a bin keeps a gap's leading BIN_BITS + 1 bits, so small ones are exact."""
     shift = np.maximum(np.frexp(values.astype(np.float64))[1] - (BIN_BITS + 1), 0).astype(np.int64)
+    index = (shift << BIN_BITS) + (values >> shift)
+    bins: Ints = np.bincount(index, weights=counts, minlength=NUM_BINS).astype(np.int64)
+    return bins
+
+
+def _bin_middles(index: Ints) -> Ints:
+    shift = np.maximum((index >> BIN_BITS) - 1, 0)
     half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
-    binned: Ints = ((values >> shift) << shift) + half
-    return binned
+    middles: Ints = ((index - (shift << BIN_BITS)) << shift) + half
+    return middles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
