@@ -1,13 +1,13 @@
 """Every error that this package raises on purpose, with its numbers as attributes and one line as text.
 
-    CapacityError                      exit code 2
-    ├── InvalidInput                   a value that cannot be: what, value, limit, way out
-    │   ├── UnknownName                no such model, GPU, engine, format: did you mean
-    │   ├── UnsupportedModel           a model architecture that is not known: what is missing
-    │   ├── MalformedFile              a file that cannot be read: path, place, problem
-    │   └── OutsideValidity            a question that no evidence supports: never extrapolated silently
-    ├── DoesNotFit                     exit code 1: the model, or one request, is larger than the memory
-    └── Stalled                        exit code 1: the simulated engine can never make progress again
+CapacityError                      exit code 2
+├── InvalidInput                   a value that cannot be: what, value, limit, way out
+│   ├── UnknownName                no such model, GPU, engine, format: did you mean
+│   ├── UnsupportedModel           a model architecture that is not known: what is missing
+│   ├── MalformedFile              a file that cannot be read: path, place, problem
+│   └── OutsideValidity            a question that no evidence supports: never extrapolated silently
+├── DoesNotFit                     exit code 1: the model, or one request, is larger than the memory
+└── Stalled                        exit code 1: the simulated engine can never make progress again
 """
 
 from __future__ import annotations
