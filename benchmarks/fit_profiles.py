@@ -28,6 +28,7 @@ from capacity.hardware import PROFILES_VARIABLE
 
 MARKER = "# [step_time]: written by benchmarks/fit_profiles.py; edits below this line are lost"
 DATE = "2026-11-21"
+SOURCE = "kernel tables of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), a sample of 500 rows or fewer each"
 DIGITS = 4
 
 # What a GPU without tables of its own takes: the nearest architecture's.
@@ -219,6 +220,8 @@ def documents_for(
         document: dict[str, Any] = {"gpu": path.stem}
         if path.stem in TRANSFERS:
             document["transferred_from"] = TRANSFERS[path.stem]
+        if path.stem in fits:
+            document["source"] = SOURCE
         document.update(fits.get(path.stem, {}))
         if evidence:
             document["residuals"] = residuals(evidence, transferred=path.stem not in fits)

@@ -200,16 +200,14 @@ def gemm(measured: Path, *, quantized: bool) -> Operator:
         predict=predict_gemm,
         tables=tables,
         pools=lambda key: key,
-        held_out_by="matrix shape (N, K)",
+        held_out_by="N, K",
         sources=sources,
     )
 
 
 def _source(table: str, row: Any) -> str:
-    kernel = str(row.kernel_source).rsplit("/", 1)[-1][:60]
-    return (
-        f"aiconfigurator-core 0.12.0 (Apache-2.0) {table} table: {row.engine} {row.engine_version}, {kernel}"
-    )
+    kernel = str(row.kernel_source).rsplit("/", 1)[-1][:40]
+    return f"aiconfigurator-core 0.12.0, {table}: {row.engine} {row.engine_version} {kernel}"
 
 
 # attention
@@ -298,7 +296,7 @@ def decode_attention(measured: Path) -> Operator:
         predict=predict_attention,
         tables=tables,
         pools=lambda key: "blackwell" if "b200" in key[0] else key[0],
-        held_out_by="heads, KV heads and batch",
+        held_out_by="heads, batch",
         sources=sources,
     )
 
@@ -337,7 +335,7 @@ def prefill_attention(measured: Path) -> Operator:
         predict=predict_attention,
         tables=tables,
         pools=lambda key: key,
-        held_out_by="heads and KV heads",
+        held_out_by="heads",
         sources=sources,
     )
 
@@ -382,7 +380,7 @@ def mla(measured: Path, *, decode: bool) -> Operator:
         predict=predict_attention,
         tables=tables,
         pools=lambda key: key,
-        held_out_by="heads and batch",
+        held_out_by="heads, batch",
         sources=sources,
     )
 
@@ -468,7 +466,7 @@ def experts(measured: Path) -> Operator:
         predict=predict_experts,
         tables=tables,
         pools=lambda key: ("hopper", *key[1:]) if key[0] in ("h100", "h200") else key[0],
-        held_out_by="expert shape on one GPU",
+        held_out_by="expert shape",
         sources=sources,
     )
 
@@ -544,7 +542,7 @@ def all_reduce(measured: Path) -> Operator:
         predict=predict_all_reduce,
         tables=tables,
         pools=lambda key: key,
-        held_out_by="message size, factor 4",
+        held_out_by="message size",
         sources=sources,
     )
 
@@ -596,7 +594,7 @@ def nccl(measured: Path) -> Operator:
         predict=predict_nccl,
         tables=tables,
         pools=lambda key: key,
-        held_out_by="message size, factor 4",
+        held_out_by="message size",
         sources=sources,
     )
 

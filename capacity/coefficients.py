@@ -138,6 +138,7 @@ class StepCoefficients(Spec):
     """
 
     gpu: str | None = None
+    source: str | None = None
     transferred_from: str | None = None
     families: dict[str, KernelFamily] = Field(default_factory=dict)
     elementwise: ElementwiseCoefficients | None = None
