@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 
+from capacity.cli_techniques import register as register_techniques
 from capacity.deployment import (
     Cost,
     DeploymentFile,
@@ -301,6 +302,9 @@ def schema(name: Annotated[str, typer.Argument(help="fit, estimate, simulation o
     from capacity import api
 
     _print(json.dumps(api.json_schema(name), indent=2))
+
+
+register_techniques(app, _verb)
 
 
 def _given(spec: Spec) -> dict[str, Any]:

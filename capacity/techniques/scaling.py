@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from capacity.closed_form import closed_loop_times
 from capacity.deployment import Pool
@@ -16,6 +16,7 @@ from capacity.resolve import ResolvedPool, resolve
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert"]
+AXES: tuple[Axis, ...] = get_args(Axis)
 
 
 def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:

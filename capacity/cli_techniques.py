@@ -1,0 +1,269 @@
+"""The techniques' verbs of the command line: parse, ask `capacity.techniques`, print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from capacity.deployment import Cost, Pool, build
+from capacity.errors import InvalidInput
+from capacity.keywords import split
+
+FORMATS = ("table", "json", "csv")
+CONTEXTS = "4K,32K,128K,1M"
+
+Verb = Callable[..., Callable[[Callable[..., None]], None]]
+ModelArgument = Annotated[
+    str, typer.Argument(help="A preset, a Hugging Face id, a config.json, or a folder with one.")
+]
+FormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
+InputOption = Annotated[int, typer.Option("--input-len", "--isl", help="Prompt tokens of a request.")]
+OutputOption = Annotated[int, typer.Option("--output-len", "--osl", help="Output tokens of a request.")]
+ContextsOption = Annotated[str, typer.Option("--contexts", help="Tokens, as 4K,32K,128K,1M.")]
+
+
+def register(app: typer.Typer, verb: Verb) -> None:
+    """Add the verbs to the `capacity` command; `verb` makes flags of a spec's fields."""
+    verb(Pool, Cost)(quantize)
+    verb(Pool)(speculate)
+    verb(Pool, Cost)(scale)
+    verb(Pool)(attention_io)
+    app.command(name="kv")(kv)
+    app.command(name="cache-curve")(cache_curve)
+    app.command(name="engines")(engines)
+
+
+def quantize(
+    *,
+    model: ModelArgument,
+    options: dict[str, Any],
+    input_len: InputOption = 1024,
+    output_len: OutputOption = 256,
+    large_batch: Annotated[int, typer.Option("--large-batch", help="Batch of the second TPOT.")] = 64,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", help="Only this method; may be repeated.")
+    ] = None,
+    format: FormatOption = "table",
+) -> None:
+    """Which way to quantize? Memory, batch, latency, cost and published quality of each, side by side."""
+    from capacity.techniques.answers import quantize_answer
+
+    pool, cost = _specs(options)
+    _show(
+        quantize_answer(
+            model,
+            pool,
+            cost,
+            input_len=input_len,
+            output_len=output_len,
+            large_batch=large_batch,
+            methods=method,
+        ),
+        format,
+    )
+
+
+def speculate(
+    *,
+    model: Annotated[str | None, typer.Argument(help="The target model.", show_default=False)] = None,
+    options: dict[str, Any],
+    method: Annotated[
+        str,
+        typer.Option("--method", help="draft-model, self-draft, ngram, medusa, eagle, eagle2, eagle3, mtp."),
+    ] = "eagle3",
+    draft: Annotated[str | None, typer.Option("--draft", help="The draft model, for draft-model.")] = None,
+    acceptance: Annotated[
+        str | None,
+        typer.Option("--acceptance", help="0.7, by position 0.9,0.7,0.5, or length:2.3; default: published."),
+    ] = None,
+    draft_tokens: Annotated[
+        int | None, typer.Option("--draft-tokens", "-k", help="Drafts of a round; default: the method's.")
+    ] = None,
+    tree: Annotated[
+        bool, typer.Option("--tree/--no-tree", help="Verify the method's tree, or a chain.")
+    ] = True,
+    context: Annotated[int, typer.Option("--context", help="Tokens of context of each request.")] = 1024,
+    batch_sizes: Annotated[str, typer.Option("--batch-sizes", help="As 1,4,16.")] = "1,4,16,64,256",
+    textbook: Annotated[
+        bool, typer.Option("--textbook", help="Only a published textbook table, beside the formulas.")
+    ] = False,
+    format: FormatOption = "table",
+) -> None:
+    """Does speculative decoding pay, with how many drafts, up to which batch?"""
+    from capacity.techniques.answers import speculate_answer, textbook_answer
+
+    if textbook:
+        _show(textbook_answer(), format)
+        return
+    if model is None:
+        raise InvalidInput("no model: name one (`capacity models` lists them), or give --textbook")
+    pool, _ = _specs(options)
+    answer = speculate_answer(
+        model,
+        pool,
+        method=method,
+        draft=draft,
+        acceptance=acceptance,
+        draft_tokens=draft_tokens,
+        tree=tree,
+        context_tokens=context,
+        batches=token_list(batch_sizes, "--batch-sizes"),
+    )
+    _show(answer, format)
+
+
+def scale(
+    *,
+    model: ModelArgument,
+    options: dict[str, Any],
+    input_len: InputOption = 1024,
+    output_len: OutputOption = 256,
+    concurrency: Annotated[int, typer.Option("--concurrency", help="Requests in flight.")] = 32,
+    axis: Annotated[str, typer.Option("--axis", help="tensor, pipeline or expert.")] = "tensor",
+    most_gpus: Annotated[int, typer.Option("--most-gpus", help="Largest group tried.")] = 8,
+    tpot: Annotated[
+        float | None, typer.Option("--tpot", help="Also the cheapest that meets this TPOT, in ms.")
+    ] = None,
+    format: FormatOption = "table",
+) -> None:
+    """What do more GPUs buy? Latency, throughput per GPU and efficiency along one axis of parallelism."""
+    from capacity.techniques.answers import scale_answer
+
+    pool, cost = _specs(options)
+    if tpot is not None and not 0 < tpot < float("inf"):
+        raise InvalidInput(f"--tpot {tpot}: must be above 0 ms")
+    answer = scale_answer(
+        model,
+        pool,
+        cost,
+        input_len=input_len,
+        output_len=output_len,
+        concurrency=concurrency,
+        axis=axis,
+        most_gpus=most_gpus,
+        tpot_s=None if tpot is None else tpot / 1e3,
+    )
+    _show(answer, format)
+
+
+def attention_io(
+    *,
+    model: ModelArgument,
+    options: dict[str, Any],
+    contexts: ContextsOption = "1K,4K,16K,64K",
+    format: FormatOption = "table",
+) -> None:
+    """What does FlashAttention save? HBM traffic and memory of naive and tiled attention, and the measured kernel."""
+    from capacity.techniques.answers import attention_io_answer
+
+    pool, _ = _specs(options)
+    _show(attention_io_answer(model, pool, contexts=token_list(contexts, "--contexts")), format)
+
+
+def kv(
+    models: Annotated[list[str], typer.Argument(help="One or more models.")],
+    gpu: Annotated[
+        list[str] | None, typer.Option("--gpu", help="Also the context that this GPU holds; may be repeated.")
+    ] = None,
+    kv_cache_dtype: Annotated[
+        str, typer.Option("--kv-cache-dtype", help="auto, fp8, int8, int4, ...")
+    ] = "auto",
+    contexts: ContextsOption = CONTEXTS,
+    tensor_parallel_size: Annotated[int, typer.Option("--tensor-parallel-size", "-tp", min=1)] = 1,
+    quantization: Annotated[str | None, typer.Option("--quantization", "-q", help="Weight format.")] = None,
+    engine: Annotated[str, typer.Option("--engine", help="Engine, with an optional version.")] = "vllm",
+    format: FormatOption = "table",
+) -> None:
+    """How large is the KV cache? Per token and per request, by kind of attention, and what each GPU holds."""
+    from capacity.techniques.answers import kv_answer
+
+    answer = kv_answer(
+        models,
+        gpus=gpu or [],
+        kv_cache_dtype=kv_cache_dtype,
+        contexts=token_list(contexts, "--contexts"),
+        tensor_parallel_size=tensor_parallel_size,
+        quantization=quantization,
+        engine=engine,
+    )
+    _show(answer, format)
+
+
+def cache_curve(
+    trace: Annotated[
+        str, typer.Argument(help="A trace with block hashes (Mooncake, Qwen-Bailian); -: stdin.")
+    ],
+    capacity_tokens: Annotated[
+        str, typer.Option("--capacity-tokens", help="Cache sizes, as 64K,1M,16M.")
+    ] = "64K,256K,1M,4M,16M,64M",
+    block_tokens: Annotated[
+        int | None, typer.Option("--block-tokens", help="Tokens of a block; default: the trace's.", min=1)
+    ] = None,
+    as_engine: Annotated[
+        bool, typer.Option("--as-engine", help="As vLLM caches: full blocks only, answers included.")
+    ] = False,
+    replicas: Annotated[
+        int, typer.Option("--replicas", help="Also hit rates by routing over so many.", min=1)
+    ] = 1,
+    num_prompts: Annotated[
+        int | None, typer.Option("--num-prompts", help="Only the first so many.", min=1)
+    ] = None,
+    format: FormatOption = "table",
+) -> None:
+    """Does prefix caching pay? Hit rate at every cache size, by routing, and the bill under providers' caches."""
+    from capacity.techniques.answers import cache_curve_answer
+
+    answer = cache_curve_answer(
+        trace,
+        block_tokens=block_tokens,
+        capacities_tokens=token_list(capacity_tokens, "--capacity-tokens"),
+        as_engine=as_engine,
+        replicas=replicas,
+        limit=num_prompts,
+    )
+    _show(answer, format)
+
+
+def engines(
+    gpu: Annotated[str, typer.Option("--gpu", help="Defaults depend on its memory.")] = "h100",
+    claims: Annotated[
+        bool, typer.Option("--claims", help="Also published speed claims, held against physics.")
+    ] = False,
+    format: FormatOption = "table",
+) -> None:
+    """The serving engines, with the defaults, limits and overheads that the simulator takes."""
+    from capacity.techniques.answers import engines_answer
+
+    _show(engines_answer(gpu, claims=claims), format)
+
+
+def token_list(written: str, flag: str) -> list[int]:
+    """Whole numbers with K (1024) and M (1048576), by commas. Raises InvalidInput."""
+    found = []
+    for item in written.split(","):
+        digits = item.strip().upper()
+        scale = {"K": 1 << 10, "M": 1 << 20}.get(digits[-1:], 1)
+        digits = digits[:-1] if scale > 1 else digits
+        if not (digits.isascii() and digits.isdecimal()) or not 0 < int(digits) * scale <= 1 << 40:
+            raise InvalidInput(f"{flag} {written!r}: give whole numbers above 0 by commas, as 4K,32K,1M")
+        found.append(int(digits) * scale)
+    return found
+
+
+def _specs(options: dict[str, Any]) -> tuple[Pool, Cost]:
+    pool, cost = split(options, Pool, Cost)
+    if "gpu" not in pool:
+        raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
+    return build(Pool, pool, flags=True), build(Cost, cost, flags=True)
+
+
+def _show(answer: Mapping[str, Any], format: str) -> None:
+    from capacity.report_techniques import render_answer
+
+    if format not in FORMATS:
+        raise InvalidInput(f"--format is {format!r}: must be one of {', '.join(FORMATS)}")
+    written = render_answer(answer, format)
+    sys.stdout.write(written if written.endswith("\n") else written + "\n")

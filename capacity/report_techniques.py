@@ -1,0 +1,295 @@
+"""The techniques' answers as tables for people; JSON and CSV are the records themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from capacity.report import GIB, _grid, _text, flattened, to_csv
+
+Cell = Callable[[Mapping[str, Any]], str]
+Columns = Sequence[tuple[str, Cell]]
+PROSE = ("remark", "published quality")
+
+
+def render_answer(answer: Mapping[str, Any], format: str) -> str:
+    """An answer of `capacity.techniques.answers` in `format`: table, json or csv (its rows)."""
+    if format == "json":
+        return json.dumps(answer, indent=2, allow_nan=False)
+    if format == "csv":
+        return to_csv([flattened(row) for row in answer["rows"]])
+    name = str(answer["schema"]).split("/")[1]
+    return _text(TABLES[name](answer))
+
+
+def table(title: str, rows: Sequence[Mapping[str, Any]], columns: Columns) -> Any:
+    """A table of records: the first column and those of prose to the left, numbers to the right."""
+    sides = ("left" if i == 0 or heading in PROSE else "right" for i, (heading, _) in enumerate(columns))
+    grid = _grid(title, *((heading, side) for (heading, _), side in zip(columns, sides, strict=True)))
+    grid.columns[0].no_wrap = True
+    for row in rows:
+        grid.add_row(*(cell(row) for _, cell in columns))
+    return grid
+
+
+def number(key: str, scale: float = 1.0, digits: int = 2) -> Cell:
+    """A number of the record in another unit; "-" where it is None."""
+    return lambda row: "-" if row[key] is None else f"{row[key] * scale:,.{digits}f}"
+
+
+def text(key: str) -> Cell:
+    """Whatever the record says, as text."""
+    return lambda row: str(row[key])
+
+
+def percent(key: str, digits: int = 1) -> Cell:
+    """A fraction as %."""
+    return lambda row: "-" if row[key] is None else f"{row[key]:.{digits}%}"
+
+
+def tokens(count: int | None) -> str:
+    """4096 as 4K, 1048576 as 1M; None: no limit."""
+    if count is None:
+        return "no limit"
+    for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
+        if count >= size and count % size == 0:
+            return f"{count // size}{unit}"
+    return f"{count:,}"
+
+
+def _headline(answer: Mapping[str, Any]) -> str:
+    gpu = answer["gpu"]
+    return (
+        f"[bold]{answer['model']}[/bold] on [bold]{gpu['count']} x {gpu['name']}[/bold], {answer['engine']}"
+    )
+
+
+def _notes(answer: Mapping[str, Any]) -> list[str]:
+    return [f"[yellow]note:[/yellow] {warning}" for warning in answer.get("warnings", ())]
+
+
+def _quantize(answer: Mapping[str, Any]) -> list[Any]:
+    def large(row: Mapping[str, Any]) -> str:
+        return number("tpot_large_s", 1e3)(row)
+
+    columns: list[tuple[str, Cell]] = [
+        ("method", text("method")),
+        ("bits", number("bits_per_weight", 1, 3)),
+        ("weights GB", number("weights_bytes", 1e-9, 2)),
+        ("multiplies in", lambda row: row["compute"] + ("" if row["native"] else " *")),
+        ("max batch", lambda row: f"{row['max_batch']:,}"),
+        ("TTFT ms", number("ttft_s", 1e3, 1)),
+        ("TPOT ms b=1", number("tpot_small_s", 1e3)),
+        (f"b={answer['large_batch']}", large),
+    ]
+    if answer["price"] is not None:
+        columns.append(("$/1M tokens", number("usd_per_million_tokens", 1, 3)))
+    rows = answer["rows"]
+    title = f"{answer['input_len']:,} tokens in, {answer['output_len']:,} out; * dequantized to 16 bit here"
+    quality = table(
+        "Quality, from 16 bit to quantized",
+        [row for row in rows if row["quality"] or row["note"]],
+        [
+            ("method", text("method")),
+            ("published quality", lambda row: "; ".join(row["quality"]) or "none published"),
+            ("remark", text("note")),
+        ],
+    )
+    refused = [f"{row['method']}: {row['reason']}" for row in rows if row["reason"]]
+    return [_headline(answer), table(title, rows, columns), quality, *refused, *_notes(answer)]
+
+
+def _speculate(answer: Mapping[str, Any]) -> list[Any]:
+    source = answer["acceptance_source"]
+    batch = answer["break_even_batch"]
+    rates = ", ".join(f"{rate:.2f}" for rate in answer["acceptance"])
+    memory, ttft = answer["memory"], answer["ttft_s"]
+    lines = [
+        f"{_headline(answer)}: {answer['method']}, {answer['draft_tokens']} draft tokens, "
+        f"{answer['context_tokens']:,} tokens of context",
+        f"acceptance by position {rates} ({source['basis']}: {source['text']})",
+    ]
+    rounds = table(
+        "One round against plain decode steps",
+        answer["rows"],
+        [
+            ("batch", lambda row: f"{row['batch_size']:,}"),
+            ("tokens/round", number("tokens_per_round")),
+            ("draft ms", number("draft_s", 1e3)),
+            ("verify ms", number("verify_s", 1e3)),
+            ("plain ms", number("plain_step_s", 1e3)),
+            ("speed-up", number("speedup")),
+            ("textbook", number("textbook_speedup")),
+            ("best k", text("best_draft_tokens")),
+            ("speed-up", number("best_speedup")),
+        ],
+    )
+    after = [
+        "stops paying at a batch of " + (f"{batch:,}" if batch is not None else "more than 16,384"),
+        f"draft weights {memory['draft_weights_bytes'] / GIB:.2f} GiB; KV capacity "
+        f"{memory['kv_capacity_tokens_before']:,} to {memory['kv_capacity_tokens_after']:,} tokens; "
+        f"TTFT {ttft['plain'] * 1e3:.1f} to {ttft['with_draft'] * 1e3:.1f} ms without queueing",
+    ]
+    return [*lines, rounds, *after, *_notes(answer)]
+
+
+def _textbook(answer: Mapping[str, Any]) -> list[Any]:
+    columns: list[tuple[str, Cell]] = [
+        ("quantity", text("quantity")),
+        ("acceptance", number("acceptance")),
+        ("K", text("draft_tokens")),
+        ("published", number("published")),
+        ("formula", number("formula")),
+        ("remark", lambda row: "agrees" if row["agrees"] else row["explained_by"]),
+    ]
+    return [table("A published table beside (1 - a^(K+1))/(1 - a)", answer["rows"], columns)]
+
+
+def _kv(answer: Mapping[str, Any]) -> list[Any]:
+    def at(context: int) -> Cell:
+        return lambda row: f"{row['request_bytes'][str(context)] / GIB:,.2f}"
+
+    def held(gpu: str) -> Cell:
+        return lambda row: f"{row['gpu_context_tokens'][gpu]:,}" if row["gpu_context_tokens"][gpu] else "none"
+
+    def kind(key: str) -> Cell:
+        return lambda row: f"{row['kinds'][key] / 1024:,.1f}"
+
+    rows = answer["rows"]
+    columns: list[tuple[str, Cell]] = [
+        ("model", text("model")),
+        ("attention", text("attention")),
+        ("KiB/token", number("bytes_per_token", 1 / 1024, 1)),
+        *((f"GiB at {tokens(context)}", at(context)) for context in answer["contexts"]),
+        *((f"{gpu} holds", held(gpu)) for gpu in answer["gpus"]),
+    ]
+    kinds = table(
+        "KiB per token, if attention were of another kind",
+        rows,
+        [
+            ("model", text("model")),
+            ("as it is", kind("actual_bytes_per_token")),
+            ("MHA", kind("mha_bytes_per_token")),
+            ("MQA", kind("mqa_bytes_per_token")),
+            ("MLA (512 + 64)", kind("mla_bytes_per_token")),
+            ("prefill attention overtakes at", number("prefill_crossover_tokens", 1, 0)),
+        ],
+    )
+    return [table("KV cache of one request", rows, columns), kinds]
+
+
+def _cache_curve(answer: Mapping[str, Any]) -> list[Any]:
+    curve = table(
+        f"LRU of blocks of {answer['block_tokens']}",
+        answer["rows"],
+        [
+            ("cache, tokens", lambda row: tokens(row["capacity_tokens"])),
+            ("blocks hit", percent("block_hit_fraction")),
+            ("tokens hit", percent("token_hit_fraction")),
+        ],
+    )
+    headline = f"[bold]{answer['workload']}[/bold]: {answer['requests']:,} requests, one after another"
+    parts: list[Any] = [headline, curve, f"no more to gain beyond {answer['knee_tokens']:,} tokens"]
+    if answer["routing"]:
+        columns = [
+            ("routing", text("routing")),
+            ("tokens hit", percent("token_hit_fraction")),
+            ("busiest replica prefills", percent("largest_share")),
+        ]
+        title = f"{answer['routing'][0]['replicas']} replicas, each with the largest cache above"
+        parts.append(table(title, answer["routing"], columns))
+    plans = table(
+        "Providers' caches: input bill",
+        answer["plans"],
+        [
+            ("plan", text("plan")),
+            ("hit in time", percent("hit_fraction")),
+            ("bill", percent("relative_cost")),
+            ("pays from", percent("break_even_hit_fraction")),
+        ],
+    )
+    return [*parts, plans, *_notes(answer)]
+
+
+def _engines(answer: Mapping[str, Any]) -> list[Any]:
+    def yes(key: str) -> Cell:
+        return lambda row: "yes" if row[key] else "no"
+
+    columns: list[tuple[str, Cell]] = [
+        ("engine", text("engine")),
+        ("policy", lambda row: row["policy"] + ("" if row["simulated"] else " *")),
+        ("paged", yes("paged")),
+        ("chunked", yes("chunked_prefill")),
+        ("cache", yes("prefix_caching")),
+        ("async", yes("async_scheduling")),
+        ("seqs", lambda row: f"{row['max_num_seqs']:,}"),
+        ("tokens", lambda row: f"{row['max_num_batched_tokens']:,}"),
+        ("memory", percent("gpu_memory_utilization", 0)),
+        ("host ms", number("host_step_s", 1e3)),
+        ("sourced", percent("sourced_fraction", 0)),
+    ]
+    parts: list[Any] = [
+        table(f"Engines and their defaults on {answer['gpu']} (* not simulated)", answer["rows"], columns)
+    ]
+    if answer["claims"]:
+        claims: list[tuple[str, Cell]] = [
+            ("claim", text("name")),
+            ("published", lambda row: f"{row['published']:g} {row['unit']}"),
+            ("ours", number("ours", 1, 1)),
+            ("bound", number("bound", 1, 1)),
+            ("possible", yes("possible")),
+            ("remark", text("note")),
+        ]
+        parts.append(table("Published single-stream claims on A100", answer["claims"], claims))
+    return parts
+
+
+def _scale(answer: Mapping[str, Any]) -> list[Any]:
+    columns: list[tuple[str, Cell]] = [
+        ("GPUs", text("num_gpus")),
+        ("max batch", lambda row: f"{row['max_batch']:,}"),
+        ("TTFT ms", number("ttft_s", 1e3, 1)),
+        ("TPOT ms", number("tpot_s", 1e3)),
+        ("speed-up", number("speedup")),
+        ("tokens/s/GPU", number("output_tokens_per_s_per_gpu", 1, 0)),
+        ("efficiency", percent("efficiency", 0)),
+        ("communication", percent("communication_share", 0)),
+        ("$/1M tokens", number("usd_per_million_tokens", 1, 3)),
+    ]
+    rows = answer["rows"]
+    title = f"{answer['axis']} parallelism, {answer['concurrency']} requests in flight"
+    parts: list[Any] = [_headline(answer), table(title, rows, columns)]
+    parts += [f"{row['num_gpus']} GPUs: {row['reason']}" for row in rows if row["reason"]]
+    if answer["tpot_limit_s"] is not None:
+        found = answer["cheapest_num_gpus"]
+        verdict = "no layout" if found is None else f"{found} GPUs"
+        parts.append(f"cheapest with a TPOT of {answer['tpot_limit_s'] * 1e3:g} ms: {verdict}")
+    return [*parts, *_notes(answer)]
+
+
+def _attention_io(answer: Mapping[str, Any]) -> list[Any]:
+    columns: list[tuple[str, Cell]] = [
+        ("tokens", lambda row: tokens(row["tokens"])),
+        ("naive GB", number("naive_bytes", 1e-9, 1)),
+        ("tiled GB", number("tiled_bytes", 1e-9, 1)),
+        ("ratio", number("traffic_ratio", 1, 1)),
+        ("naive scores GiB", number("naive_extra_bytes", 1 / GIB)),
+        ("naive ms", number("naive_seconds", 1e3)),
+        ("tiled ms", number("tiled_seconds", 1e3)),
+        ("kernel ms", number("kernel_seconds", 1e3)),
+    ]
+    title = f"Prefill attention of one prompt, all layers; {answer['on_chip_bytes'] // 1024} KiB on chip"
+    return [_headline(answer), table(title, answer["rows"], columns), *_notes(answer)]
+
+
+TABLES: dict[str, Callable[[Mapping[str, Any]], list[Any]]] = {
+    "quantize": _quantize,
+    "speculate": _speculate,
+    "textbook": _textbook,
+    "kv": _kv,
+    "cache-curve": _cache_curve,
+    "engines": _engines,
+    "scale": _scale,
+    "attention-io": _attention_io,
+}
