@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capacity.api import estimate, explain, fit, gpus, models, simulate
+    from capacity.api import compare_batching, estimate, explain, fit, gpus, models, simulate
     from capacity.errors import CapacityError, DoesNotFit, InvalidInput
     from capacity.results import Attribution, Estimate, Fit, Simulation
 
@@ -21,6 +21,7 @@ __all__ = [
     "Fit",
     "InvalidInput",
     "Simulation",
+    "compare_batching",
     "estimate",
     "explain",
     "fit",
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "capacity.api": ("estimate", "explain", "fit", "gpus", "models", "simulate"),
+    "capacity.api": ("compare_batching", "estimate", "explain", "fit", "gpus", "models", "simulate"),
     "capacity.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
     "capacity.results": ("Attribution", "Estimate", "Fit", "Simulation"),
 }

@@ -11,6 +11,7 @@ from capacity.errors import InvalidInput
 from capacity.resolve import ResolvedPool
 from capacity.schedulers import SchedulerLimits
 from capacity.simulator import FrontendTimes, SimulationResult, simulate_engine
+from capacity.simulator.batching import BatchingRow, compare_batching
 from capacity.step import StepTimes
 from capacity.workload import Workload, parse_slos, random_requests, read_trace
 
@@ -131,6 +132,21 @@ def serve(
         kv_windows=plan.layout.kv_windows,
         goodput_ms=_goodput_ms(goodput),
         sample_interval_s=sample_interval_s,
+    )
+
+
+def batching_rows(resolved: ResolvedPool, workload: Workload) -> tuple[BatchingRow, ...]:
+    """`workload` under static and continuous batching, contiguous and paged KV, prefix cache off and on."""
+    plan = resolved.memory
+    continuous = policy_name(resolved)
+    return compare_batching(
+        workload,
+        step_times=resolved.step_model,
+        num_blocks=plan.kv_capacity_blocks - 1,
+        block_size=plan.kv_block_tokens,
+        limits=scheduler_limits(resolved),
+        continuous=continuous if continuous.startswith("vllm-v1") else "vllm-v1",
+        window_tokens=resolved.model.window_tokens,
     )
 
 
