@@ -129,7 +129,9 @@ class Comparison:
                 parts.append(f"{label} within {errors[len(errors) // 2]:.0%}")
         if not parts:
             return "The files hold no metric that the simulator predicts."
-        return f"Over {len(self.runs)} run(s), at the median, predicted {', '.join(parts)} of what was measured."
+        return (
+            f"Over {len(self.runs)} run(s), at the median, predicted {', '.join(parts)} of what was measured."
+        )
 
 
 def _row_text(row: MetricRow) -> str:

@@ -180,11 +180,11 @@ class _Run:
     def measure(self) -> None:
         """All stages, as far as the budget goes; Ctrl-C ends them and the report is of what there is."""
         try:
-            if self.plan.techniques:
-                self._techniques()
             self._kernels_and_steps()
             if self.outcome is not None and self.outcome.interrupted:
                 raise KeyboardInterrupt
+            if self.plan.techniques:
+                self._techniques()
             if self.model is not None:
                 self._memory()
                 self._serving()

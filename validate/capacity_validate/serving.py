@@ -50,6 +50,8 @@ class ServedRun:
     records: RequestTable
     steps: tuple[ServedStep, ...]
     taken_at_step: tuple[int, ...]  # before which decision each request was taken in
+    tokens: tuple[tuple[int, ...], ...]  # of each request, prompt first
+    preemptions: int
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -103,6 +105,7 @@ def serve(
     finish: list[float | None] = [None] * count
     steps: list[ServedStep] = []
     taken_at_step: list[int] = []
+    preemptions = 0
     clock = clock or RunClock()
     sent = finished = 0
     while finished < count:
@@ -117,6 +120,7 @@ def serve(
             if sent < count:
                 clock.wait_until(float(workload.arrival_s[sent]))
             continue
+        preemptions += len(step.preempted)
         # compute
         ordered = sorted(step.rows, key=lambda row: row.tokens > 1)
         for row in ordered:
@@ -167,6 +171,8 @@ def serve(
         records=records,
         steps=tuple(steps),
         taken_at_step=tuple(taken_at_step),
+        tokens=tuple(map(tuple, tokens)),
+        preemptions=preemptions,
     )
 
 

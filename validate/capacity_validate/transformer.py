@@ -15,7 +15,14 @@ from torch.nn import functional
 
 from capacity.errors import UnsupportedModel
 from capacity.model import ModelSpec
-from capacity.model.spec import Attention, DenseFeedForward, LatentAttention, LayerGroup, MoEFeedForward
+from capacity.model.spec import (
+    Attention,
+    DenseFeedForward,
+    LatentAttention,
+    LayerGroup,
+    LinearAttention,
+    MoEFeedForward,
+)
 from capacity_validate.kernels.attention import absorbed_decode
 from capacity_validate.kernels.experts import ExpertWeights, gated, grouped_experts, looped_experts
 from capacity_validate.layers import add_norm, rope_tables, rotate, write_cache
@@ -57,6 +64,8 @@ class Transformer:
     def __init__(
         self, model: ModelSpec, *, device: str, num_blocks: int, block_size: int = 16, seed: int = 0
     ) -> None:
+        if any(isinstance(group.mixer, LinearAttention) for group in model.layer_groups):
+            raise UnsupportedModel(model.model_type, "the harness has no linear attention yet")
         self.model = model
         self.device = device
         self.dtype = _DTYPES[model.dtype]
@@ -89,10 +98,9 @@ class Transformer:
         mixer: GroupedMixer | LatentMixer
         if isinstance(group.mixer, Attention):
             mixer = GroupedMixer(self, group.mixer, self._rope(group.mixer.head_dim, longest))
-        elif isinstance(group.mixer, LatentAttention):
-            mixer = LatentMixer(self, group.mixer, self._rope(group.mixer.qk_rope_head_dim, longest))
         else:
-            raise UnsupportedModel(self.model.model_type, "the harness has no linear attention yet")
+            assert isinstance(group.mixer, LatentAttention)
+            mixer = LatentMixer(self, group.mixer, self._rope(group.mixer.qk_rope_head_dim, longest))
         feed_forward: DenseMlp | ExpertMlp
         if isinstance(group.feed_forward, DenseFeedForward):
             feed_forward = DenseMlp(self, group.feed_forward.intermediate_size)

@@ -1,0 +1,208 @@
+"""`capacity validate` from end to end on a CPU: what it must show there, what it writes, and how it ends early."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from capacity_validate import calibrate, validate  # noqa: E402
+from capacity_validate.harness import MEASUREMENTS  # noqa: E402
+from capacity_validate.html_report import summary_lines, to_html  # noqa: E402
+from capacity_validate.report_data import ValidationReport  # noqa: E402
+
+from capacity.errors import InvalidInput, OutsideValidity  # noqa: E402
+from capacity.hardware import parse_profile  # noqa: E402
+
+SHORT = """
+name = "short"
+description = "A few cases of each kind."
+budget_s = 40
+
+[cpu]
+passes = 2
+case_s = 0.004
+
+[[cpu.kernels]]
+operator = "gemm"
+kernels = ["fp32"]
+shapes = [{ n = 512, k = 512 }, { n = 1536, k = 512 }]
+grid = { m = [1, 4, 8, 16, 32, 64, 128] }
+
+[[cpu.kernels]]
+operator = "launch"
+kernels = ["fp32"]
+variants = ["eager", "graph"]
+
+[cpu.transformer]
+model = "tiny"
+prefill = [16, 32, 64, 128]
+decode = [
+    { batch = 1, context = 64 }, { batch = 1, context = 256 },
+    { batch = 4, context = 64 }, { batch = 4, context = 128 },
+]
+kv_tokens = 2048
+
+[cpu.serving]
+requests = 6
+load_fraction = 0.5
+prompt_tokens = [16, 64]
+output_tokens = [4, 8]
+max_num_seqs = 4
+max_num_batched_tokens = 128
+
+[cpu.speculation]
+draft_tokens = [2]
+agreements = [0.6]
+output_tokens = 40
+distribution_samples = 1000
+
+[cuda]
+"""
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[ValidationReport, Path]:
+    folder = tmp_path_factory.mktemp("short")
+    campaign = folder / "short.toml"
+    campaign.write_text(SHORT)
+    return validate("cpu", str(campaign), out=folder / "out"), folder / "out"
+
+
+def test_a_short_run_measures_fits_and_judges(short: tuple[ValidationReport, Path]) -> None:
+    report, _ = short
+    assert report.profile == "cpu"
+    assert {row.role for row in report.cases} == {"fitted", "held out", "shown"}
+    assert report.ttft_error is not None
+    assert report.tpot_error is not None
+    assert [f for f in report.findings if not f.passed] == []
+    assert any("launch" in entry["id"] and entry["status"] == "unsupported" for entry in report.not_timed)
+    assert any("not a GPU" in remark for remark in report.remarks)
+
+
+def test_the_serving_run_is_scheduled_alike(short: tuple[ValidationReport, Path]) -> None:
+    (serving,) = short[0].serving
+    assert serving.equal_steps == serving.steps > 5
+
+
+def test_the_report_is_json_with_a_schema_and_html_that_needs_no_network(
+    short: tuple[ValidationReport, Path],
+) -> None:
+    report, folder = short
+    document = json.loads((folder / "report.json").read_text())
+    assert document["schema"] == "capacity/validation/v1"
+    assert document["environment"]["device"]
+    assert document["verdict"] == report.verdict
+    html = to_html(report)
+    assert "<script src=" not in html
+    assert html.count("Plotly.newPlot") == 2
+    assert report.verdict.split(":")[0][:40] in html
+
+
+def test_the_summary_ends_in_one_sentence(short: tuple[ValidationReport, Path]) -> None:
+    lines = summary_lines(short[0], short[1])
+    assert lines[-1].startswith("On this ")
+    assert lines[-1].endswith(".")
+
+
+def test_the_profile_it_writes_is_a_profile(short: tuple[ValidationReport, Path]) -> None:
+    _, folder = short
+    profile = parse_profile((folder / "cpu@mine.toml").read_text())
+    assert profile.name == "cpu@mine"
+    assert profile.vendor == "other"
+    assert profile.provenance["hbm_bytes_per_s"].basis == "measured"
+
+
+def test_a_second_run_continues_the_first(short: tuple[ValidationReport, Path]) -> None:
+    report, folder = short
+    before = (folder / MEASUREMENTS).read_text()
+    again = validate("cpu", str(folder.parent / "short.toml"), out=folder)
+    assert (folder / MEASUREMENTS).read_text() == before
+    assert {row.id for row in again.cases} == {row.id for row in report.cases}
+    assert again.roofs == report.roofs
+
+
+def test_its_measurements_calibrate_by_themselves(
+    short: tuple[ValidationReport, Path], tmp_path: Path
+) -> None:
+    answer = calibrate([short[1] / MEASUREMENTS], name="again", out=tmp_path)
+    assert answer.profile == "cpu@again"
+    assert "gemm fp32" in answer.errors
+
+
+def test_a_budget_of_nothing_ends_with_what_there_is(tmp_path: Path) -> None:
+    report = validate("cpu", "quick", budget_s=1.0, out=tmp_path)
+    assert report.left_out
+    assert report.exit_code in (1, 3)
+    with pytest.raises(OutsideValidity, match="nothing can be calibrated"):
+        calibrate([tmp_path / MEASUREMENTS], out=tmp_path)
+
+
+def test_ctrl_c_leaves_a_report(tmp_path: Path) -> None:
+    def interrupt(done: int, total: int, label: str) -> None:  # noqa: ARG001
+        if done == 5:
+            raise KeyboardInterrupt
+
+    report = validate("cpu", "quick", out=tmp_path, progress=interrupt)
+    assert report.interrupted
+    assert len(report.cases) == 5
+    assert (tmp_path / "report.html").is_file()
+    assert any("interrupted" in remark for remark in report.remarks)
+
+
+def test_no_gpu_is_refused_and_the_cpu_never_stands_in(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    for device in ("auto", "cuda"):
+        with pytest.raises(InvalidInput, match="--device cpu"):
+            validate(device, out=tmp_path)
+
+
+def test_a_tight_tolerance_fails_and_says_by_how_much(short: tuple[ValidationReport, Path]) -> None:
+    report = validate("cpu", str(short[1].parent / "short.toml"), out=short[1], tolerance_ttft=1e-6)
+    assert report.exit_code == 1
+    assert any(failure.startswith("TTFT error") for failure in report.failures)
+    assert "not everything holds" in report.verdict
+
+
+@pytest.mark.slow
+def test_what_the_cpu_must_show(tmp_path: Path) -> None:
+    """Under 90 s; held-out operators within 20 % at the median, TTFT and TPOT of the small transformer within 25 %.
+
+    One thread's CPU time, medians over three passes. A machine may be so busy that caches and clocks are not its
+    own: the best of three runs counts, and a failure says all three.
+    """
+    attempts: list[Any] = []
+    for attempt in range(3):
+        report = validate("cpu", "quick", out=tmp_path / str(attempt))
+        assert report.operator_error is not None
+        ttft, tpot = report.ttft_error or 1.0, report.tpot_error or 1.0
+        attempts.append((report.seconds, report.operator_error[1], ttft, tpot))
+        assert all(f.passed for f in report.findings)
+        if report.seconds < 90 and report.operator_error[1] <= 0.20 and max(ttft, tpot) <= 0.25:
+            assert report.operator_error[1] < report.operator_error[0]
+            assert all(s.equal_steps == s.steps for s in report.serving)
+            return
+    pytest.fail(f"(seconds, operators, TTFT, TPOT) of three runs: {attempts}")
+
+
+@pytest.mark.slow
+def test_collectives_between_two_processes() -> None:
+    """In a process of its own: torch's workers import the main module."""
+    code = (
+        "from capacity_validate.collectives import measure_collectives\n"
+        "if __name__ == '__main__':\n"
+        "    cases = measure_collectives(ranks=2, on_cuda=False, message_bytes=[4096, 65536])\n"
+        "    print(len(cases), {c.status for c in cases}, min(c.seconds for c in cases) > 0)\n"
+    )
+    path = Path(__file__).parent.parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=path, check=False
+    )
+    assert done.stdout.strip() == "6 {'ok'} True", done.stderr

@@ -1,0 +1,243 @@
+"""The transformer, the continuous-batching loop, speculation, quantizers: techniques that must give the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from capacity_validate.memory_check import exact_findings  # noqa: E402
+from capacity_validate.quantizers import (  # noqa: E402
+    absmax,
+    fp8,
+    grouped_int4,
+    nf4,
+    quantizer_findings,
+    zero_point,
+)
+from capacity_validate.serving import match_schedule, poisson_workload, serve, simulate  # noqa: E402
+from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
+from capacity_validate.speculation import (  # noqa: E402
+    acceptance_rate,
+    chi_square_p,
+    distribution_findings,
+    draft_of_agreement,
+    mean_accepted_length,
+    run_models,
+    verify,
+)
+from capacity_validate.techniques import attention_sinks, online_softmax, sliding_window  # noqa: E402
+from capacity_validate.timing import ThreadClock  # noqa: E402
+from capacity_validate.transformer import Row, Transformer, causal_mask  # noqa: E402
+
+from capacity.errors import UnsupportedModel  # noqa: E402
+from capacity.model import load_model  # noqa: E402
+from capacity.schedulers import SchedulerLimits  # noqa: E402
+from capacity.step import AffineStepTimes  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small products on a busy machine are slower with two threads, by far."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module", params=small_model_names())
+def model(request: pytest.FixtureRequest) -> Transformer:
+    return Transformer(small_model(request.param), device="cpu", num_blocks=32)
+
+
+def test_parameters_and_cache_are_the_specs_to_the_byte(model: Transformer) -> None:
+    assert sum(t.numel() for t in model.weight_tensors) == model.model.total_params
+    for finding in exact_findings(model):
+        assert finding.passed, finding
+
+
+def test_one_mixed_step_is_the_sum_of_its_rows(model: Transformer) -> None:
+    """A prefill chunk and two decode rows in one step give each row the logits that it has alone."""
+    generator = torch.Generator().manual_seed(2)
+    prompts = [torch.randint(4096, (n,), generator=generator).tolist() for n in (33, 20, 48)]
+    blocks = [[3, 17, 5, 9], [30, 2, 8], [11, 0, 21, 6]]
+    whole = [
+        model.logits(model.inputs([Row(tokens=p, computed=0, blocks=b)]))
+        for p, b in zip(prompts, blocks, strict=True)
+    ]
+    for p, b, held_back in zip(prompts, blocks, (1, 1, 16), strict=True):
+        model.logits(model.inputs([Row(tokens=p[:-held_back], computed=0, blocks=b)]))
+    mixed = model.logits(
+        model.inputs(
+            [
+                Row(tokens=p[-n:], computed=len(p) - n, blocks=b)
+                for p, b, n in zip(prompts, blocks, (1, 1, 16), strict=True)
+            ]
+        )
+    )
+    for alone, row in zip(whole, mixed, strict=True):
+        assert float((alone[0] - row).abs().max() / alone.abs().max()) < 1e-4
+
+
+def test_a_model_without_a_kernel_is_refused() -> None:
+    spec = load_model("qwen3-next-80b-a3b")
+    with pytest.raises(UnsupportedModel, match="linear attention"):
+        Transformer(spec, device="cpu", num_blocks=1)
+
+
+@given(st.integers(1, 12), st.integers(0, 12), st.one_of(st.none(), st.integers(1, 16)))
+def test_causal_masks_show_the_window_and_no_future(new: int, computed: int, window: int | None) -> None:
+    mask = causal_mask(new, computed, window, "cpu")
+    if mask is None:
+        assert computed == 0
+        return
+    for query in range(new):
+        position = computed + query
+        first = 0 if window is None else max(0, position - window + 1)
+        assert mask[query].nonzero().flatten().tolist() == list(range(first, position + 1))
+
+
+# serving
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Transformer:
+    return Transformer(small_model("tiny"), device="cpu", num_blocks=64)
+
+
+@pytest.mark.parametrize("num_blocks", [64, 18])
+def test_the_simulator_takes_the_very_steps_of_the_real_loop(tiny: Transformer, num_blocks: int) -> None:
+    """Also where the KV cache is too small, so that requests are preempted and start again."""
+    tiny.num_blocks = num_blocks
+    workload = poisson_workload(
+        requests=10, rate_per_s=60.0, prompt_tokens=(20, 80), output_tokens=(4, 30), seed=1
+    )
+    limits = SchedulerLimits(max_num_seqs=6, max_num_batched_tokens=64)
+    run = serve(tiny, workload, limits, clock=ThreadClock())
+    match = match_schedule(run)
+    assert match.complete, match
+    assert match.steps > 10
+    assert run.records.completed.all()
+    assert run.records.output_tokens.tolist() == workload.output_tokens.tolist()
+    simulated = simulate(run, AffineStepTimes(1e-3, 1e-5))
+    assert simulated.summary.completed == 10
+    if num_blocks == 18:
+        assert run.preemptions > 0
+
+
+def test_times_of_a_real_run_are_in_order(tiny: Transformer) -> None:
+    tiny.num_blocks = 64
+    workload = poisson_workload(
+        requests=6, rate_per_s=20.0, prompt_tokens=(20, 40), output_tokens=(2, 6), seed=4
+    )
+    run = serve(
+        tiny, workload, SchedulerLimits(max_num_seqs=4, max_num_batched_tokens=32), clock=ThreadClock()
+    )
+    for record in run.records:
+        assert record.first_scheduled_s is not None
+        assert record.first_token_s is not None
+        assert record.finish_s is not None
+        assert record.arrival_s <= record.first_scheduled_s < record.first_token_s <= record.finish_s
+    assert sum(step.seconds for step in run.steps) == pytest.approx(run.busy_s)
+
+
+def test_scheduled_requests_get_the_tokens_that_they_get_alone(tiny: Transformer) -> None:
+    """Greedy outputs in a batch are those of a batch of one: paging and batching change nothing."""
+    tiny.num_blocks = 64
+    workload = poisson_workload(
+        requests=4, rate_per_s=1e6, prompt_tokens=(20, 40), output_tokens=(6, 6), seed=7
+    )
+    together = serve(
+        tiny, workload, SchedulerLimits(max_num_seqs=4, max_num_batched_tokens=64), clock=ThreadClock()
+    )
+    alone = serve(
+        tiny, workload, SchedulerLimits(max_num_seqs=1, max_num_batched_tokens=64), clock=ThreadClock()
+    )
+    assert len(alone.steps) > len(together.steps)
+    assert together.tokens == alone.tokens
+
+
+# speculation
+
+
+@given(st.floats(0.0, 0.99), st.integers(1, 8))
+def test_accepted_length_is_the_geometric_sum(acceptance: float, k: int) -> None:
+    assert mean_accepted_length(acceptance, k) == pytest.approx(sum(acceptance**i for i in range(k + 1)))
+
+
+def test_certain_acceptance_gives_every_draft_and_one_more() -> None:
+    assert mean_accepted_length(1.0, 4) == 5
+
+
+@pytest.mark.parametrize("agreement", [0.0, 0.6, 1.0])
+def test_rejection_sampling_keeps_the_targets_distribution(agreement: float) -> None:
+    findings = distribution_findings(agreement=agreement, draft_tokens=3, samples=6000, seed=5)
+    assert all(f.passed for f in findings), findings
+
+
+def test_the_chi_square_test_notices_a_sampler_that_skips_the_residual() -> None:
+    """Resampling a rejected token from the target itself, a common slip, is found out."""
+    rng = np.random.default_rng(0)
+    target = np.array([0.7, 0.1, 0.1, 0.1])
+    draft = draft_of_agreement(target, 0.3)
+    counts = np.zeros(4)
+    for _ in range(6000):
+        token = int(rng.choice(4, p=draft))
+        accepted = rng.random() < min(1.0, target[token] / draft[token])
+        counts[token if accepted else int(rng.choice(4, p=target))] += 1
+    assert chi_square_p(counts, target) < 1e-6
+
+
+def test_verification_of_equal_distributions_accepts_all() -> None:
+    rng = np.random.default_rng(0)
+    p = np.array([0.25, 0.25, 0.5])
+    assert acceptance_rate(p, p) == pytest.approx(1.0)
+    out = verify([0, 2, 1], [p] * 3, [p] * 4, rng)
+    assert out[:3] == [0, 2, 1]
+    assert len(out) == 4
+
+
+@pytest.mark.parametrize("agreement", [0.0, 1.0])
+def test_speculation_with_real_models_gives_the_plain_tokens(tiny: Transformer, agreement: float) -> None:
+    tiny.num_blocks = 64
+    draft = Transformer(small_model("tiny-mqa"), device="cpu", num_blocks=64)
+    run = run_models(tiny, draft, agreement=agreement, draft_tokens=3, output_tokens=24, clock=ThreadClock())
+    assert run.equal_tokens == run.tokens
+    assert run.accepted_length == pytest.approx(run.expected_length, abs=1.0 / run.verifications)
+
+
+# numerics
+
+
+def test_every_quantizer_keeps_its_bound_and_its_bytes() -> None:
+    findings = quantizer_findings()
+    assert len(findings) >= 11
+    assert all(f.passed for f in findings), [f for f in findings if not f.passed]
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**31), st.floats(-3, 3), st.floats(0.01, 100))
+def test_quantizers_keep_their_bounds_on_any_matrix(seed: int, shift: float, scale: float) -> None:
+    x = (
+        torch.randn(8, 128, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
+        + shift
+    )
+    for quantized in (absmax(x), absmax(x, bits=4, block=32), zero_point(x), grouped_int4(x), nf4(x), fp8(x)):
+        assert bool(((quantized.values - x).abs() <= quantized.bound * (1 + 1e-6) + 1e-9).all())
+
+
+def test_the_bounds_are_not_slack() -> None:
+    """Half a step is reached: errors come within 10 % of their bounds."""
+    x = torch.randn(64, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for quantized in (absmax(x), zero_point(x), grouped_int4(x), nf4(x)):
+        assert float(((quantized.values - x).abs() / quantized.bound).max()) > 0.9
+
+
+def test_attention_by_other_ways_is_the_same() -> None:
+    for finding in (online_softmax(), sliding_window(), attention_sinks()):
+        assert finding.passed, finding
