@@ -252,6 +252,33 @@ def simulate(
     _show(answer, format)
 
 
+@_verb(Pool, Traffic)
+def compare_batching(
+    *,
+    model: ModelArgument = None,
+    options: dict[str, Any],
+    chart: Annotated[
+        str | None, typer.Option("--chart", help="Also write the comparison as an HTML chart.")
+    ] = None,
+    format: FormatOption = "table",
+    deployment: DeploymentOption = None,
+    write_deployment: WriteOption = None,
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """Static or continuous, contiguous or paged, cache on or off? The same arrivals under each, in one table."""
+    from capacity import api
+
+    request = _request(model, options, deployment, write_deployment)
+    load = {**_given(request.pools[0]), **_given(request.traffic)}
+    answer = api.compare_batching(request.model, **load, profiles=profiles, download=download)
+    if chart:
+        from capacity.charts import batching_chart, write_html
+
+        write_html(batching_chart(answer), chart)
+    _show(answer, format)
+
+
 @app.command()
 def schedule(
     file: Annotated[str, typer.Argument(help="A scenario (JSON), or many (JSON lines), plain or gzipped.")],
