@@ -1,0 +1,1 @@
+"""The planner: what to rent for a model, its traffic and its service levels."""

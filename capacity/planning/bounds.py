@@ -1,0 +1,233 @@
+"""What no schedule can beat: least replicas and least latencies of an engine on a workload, without simulating.
+
+Bounds are taken at the very step times that the simulation will use, so that an error of the step model cannot
+make the two disagree; `SLACK` covers the bounds' own approximations (contexts and prompts at their means). A
+candidate that a bound excludes could not have met the SLO.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.closed_form import prefill_steps
+from capacity.planning.trial import Goal
+from capacity.resolve import ResolvedPool
+from capacity.step import StepShape, decode_shape
+from capacity.workload import Workload
+
+SLACK = 0.10  # of a bound: it must miss by more
+StepSeconds = Callable[[StepShape], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A workload's sums, as bounds need them.
+
+    `computed_input_tokens` is the mean prompt less all that an endless prefix cache could supply.
+    """
+
+    requests: int
+    span_s: float
+    input_tokens: float
+    output_tokens: float
+    decode_context_tokens: float
+    computed_input_tokens: float
+    prompt_tokens: npt.NDArray[np.int64]
+    contexts: npt.NDArray[
+        np.float64
+    ]  # mean context of each request's decode, of those with two output tokens or more
+    open_loop: bool
+    longest_request_tokens: int
+
+    @classmethod
+    def of(cls, workloads: Sequence[Workload]) -> Load:
+        """The sums of one traffic; replications are averaged."""
+        prompts = np.concatenate([w.prompt_tokens for w in workloads])
+        outputs = np.concatenate([w.output_tokens for w in workloads])
+        contexts = prompts + (outputs + 1) / 2
+        tokens = np.maximum(outputs - 1, 0)
+        decoded = max(int(tokens.sum()), 1)
+        first = workloads[0]
+        return cls(
+            requests=len(first),
+            span_s=float(np.mean([w.span_s for w in workloads])),
+            input_tokens=float(prompts.mean()),
+            output_tokens=float(outputs.mean()),
+            decode_context_tokens=float((contexts * tokens).sum() / decoded),
+            computed_input_tokens=min(_unshared_tokens(first), float(prompts.mean())),
+            prompt_tokens=np.sort(prompts),
+            contexts=np.sort(contexts[outputs > 1]),
+            open_loop=not any(w.is_closed_loop for w in workloads) and first.span_s > 0,
+            longest_request_tokens=int((prompts + outputs).max()),
+        )
+
+
+def _unshared_tokens(workload: Workload) -> float:
+    """Mean prompt tokens that even an endless cache must compute once: each text's, answers aside."""
+    content = workload.content
+    if content is None:
+        return float(workload.prompt_tokens.mean())
+    ids, places = np.unique(content.segment_ids, return_inverse=True)
+    longest = np.zeros(len(ids), dtype=np.int64)
+    np.maximum.at(longest, places, content.segment_tokens)
+    own = ~np.isin(ids, content.answer_ids)
+    return max(float(longest[own].sum()) / len(workload), 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What can be said of an engine before simulating it.
+
+    `min_replicas`: fewer cannot carry the load. `reason`: why no number of replicas can meet the SLO, None where
+    one might; `ratio` is the worst latency of an empty engine over its limit. `work_s` is the engine time of one
+    request at the best batch that the limits allow, and `prefill_share` the prompts' part of it.
+    """
+
+    min_replicas: int
+    work_s: float
+    prefill_share: float
+    ratio: float
+    reason: str | None
+
+
+def bound(resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, goal: Goal) -> Bound:
+    """The bounds of one engine on `load`."""
+    ratio, reason = _least_latencies(resolved, step_seconds, load, goal)
+    batches = _Batches(resolved, step_seconds, load)
+    limit_s = min((slo.limit_s for slo in goal.slos if slo.metric == "tpot"), default=math.inf)
+    fast_s, any_s = batches.request_s(limit_s * (1 + SLACK)), batches.request_s(math.inf)
+    replicas = 1
+    if reason is None and load.open_loop:
+        replicas = _least_replicas(load, goal, fast_s, any_s, batches.largest)
+    share = min(batches.prefill_s / fast_s, 1.0) if fast_s else 0.0
+    return Bound(min_replicas=replicas, work_s=fast_s, prefill_share=share, ratio=ratio, reason=reason)
+
+
+def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flight: int) -> int:
+    """Replicas whose time, from the first arrival to the last limit, holds the work that must be done by then.
+
+    Of the requests whose first token is due, all but those still in flight are finished; of these, all but the
+    share that may miss the TPOT limit run in batches small enough for it.
+    """
+    waits = [slo for slo in goal.slos if slo.metric in ("ttft", "e2el")]
+    if not waits:
+        return 1
+    in_time = max(_share(slo.percentile, goal) for slo in waits)
+    wait_s = min(slo.limit_s for slo in waits)
+    paces = [_share(slo.percentile, goal) for slo in goal.slos if slo.metric == "tpot"]
+    slow = 1 - max(paces) if paces else 0.0
+    per_request_s = max(in_time - slow, 0.0) * fast_s + min(slow, in_time) * any_s
+    work_s = load.requests * per_request_s * (1 - SLACK)
+    return max(1, math.ceil(work_s / (load.span_s + wait_s + in_flight * any_s)))
+
+
+def _share(percentile: float | None, goal: Goal) -> float:
+    return goal.goodput_target if percentile is None else percentile / 100
+
+
+class _Batches:
+    """Engine time of one request when decode runs in batches of a size, the prompts' shares among them."""
+
+    def __init__(self, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load) -> None:
+        self._seconds = step_seconds
+        self._load = load
+        self._window = resolved.model.window_tokens
+        tokens = math.ceil(load.input_tokens + load.output_tokens / 2)
+        self.largest = max(1, min(resolved.max_num_seqs, resolved.concurrent_requests(tokens)))
+        self._budget = resolved.max_num_batched_tokens
+        self._decoded = max(load.output_tokens - 1, 0.0)
+        cached = load.computed_input_tokens if resolved.prefix_caching else load.input_tokens
+        self._computed = cached
+        self._prefill_token_s = min(
+            self._prefill_s(tokens) / tokens
+            for tokens in {min(size, self._budget) for size in (512, 2048, 8192, self._budget)}
+        )
+        self.prefill_s = self._computed * self._prefill_token_s  # of one request
+        self._times = [self._time(batch) for batch in self._sizes()]
+
+    def _sizes(self) -> Iterable[int]:
+        sizes = {2**power for power in range(self.largest.bit_length())} | {self.largest}
+        return sorted(sizes | {3 * size // 2 for size in sizes if 1 < size <= self.largest * 2 // 3})
+
+    def request_s(self, gap_s: float) -> float:
+        """Least engine time of a request in batches whose mean step is at most `gap_s`.
+
+        A step of one request stands in where none is fast enough: the latency bound speaks of that.
+        """
+        if not self._decoded:
+            return self.prefill_s
+        allowed = [work for mean_step_s, work in self._times if mean_step_s <= gap_s]
+        return min(allowed, default=self._times[0][1])
+
+    def _time(self, batch: int) -> tuple[float, float]:
+        """(mean time between tokens, engine time per request): prompts mixed in, or steps of their own; the lesser."""
+        if not self._decoded:
+            return 0.0, self.prefill_s
+        alone_s = self._seconds(self._decode(batch))
+        share = batch * self._computed / self._decoded  # prompt tokens due in each decode step
+        apart_s = alone_s + share * self._prefill_token_s
+        mixed_s = apart_s
+        if share >= 1 and share + batch <= self._budget:
+            mixed_s = self._seconds(self._with_prefill(self._decode(batch), int(share)))
+        step_s = min(apart_s, mixed_s)
+        return step_s, step_s * self._decoded / batch
+
+    def _decode(self, batch: int) -> StepShape:
+        return decode_shape(batch, round(self._load.decode_context_tokens), window_tokens=self._window)
+
+    def _prefill_s(self, tokens: int) -> float:
+        return self._seconds(self._with_prefill(StepShape(), tokens))
+
+    def _with_prefill(self, shape: StepShape, tokens: int) -> StepShape:
+        prompt = max(self._load.input_tokens, 1.0)
+        pairs = int(tokens * (min(prompt, self._window or prompt) + 1) / 2)
+        return shape._replace(
+            prefill_sequences=max(1, int(tokens / prompt)),
+            prefill_tokens=tokens,
+            prefill_pairs=pairs,
+            prefill_context_tokens=tokens,
+            prefill_window_pairs=pairs,
+            prefill_window_context_tokens=tokens,
+            prompts_completed=int(tokens / prompt),
+        )
+
+
+def _least_latencies(
+    resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, goal: Goal
+) -> tuple[float, str | None]:
+    """The worst ratio of a latency that an empty engine gives to its limit, and the reason where it exceeds 1."""
+    worst, reason = 0.0, None
+    for slo in goal.slos:
+        share = _share(slo.percentile, goal)
+        least_s = _least_s(slo.metric, share, resolved, step_seconds, load)
+        ratio = least_s / slo.limit_s
+        if ratio > worst:
+            worst = ratio
+            if ratio > 1:
+                reason = f"{slo} cannot be met: an empty engine needs {least_s * 1e3:,.1f} ms"
+    return worst, reason
+
+
+def _least_s(
+    metric: str, share: float, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load
+) -> float:
+    if metric in ("ttft", "e2el"):
+        if resolved.prefix_caching and load.computed_input_tokens < load.input_tokens:
+            return 0.0
+        prompt = int(_below(load.prompt_tokens, share))
+        return sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))
+    if metric == "itl" or not len(load.contexts):
+        return 0.0
+    context = int(_below(load.contexts, share))
+    return step_seconds(decode_shape(1, context, window_tokens=resolved.model.window_tokens))
+
+
+def _below(values: npt.NDArray[Any], share: float) -> float:
+    """The order statistic that the percentile is not below."""
+    return float(values[math.floor((len(values) - 1) * share)])

@@ -1,0 +1,75 @@
+"""The error of the step model as a distribution, so that a verdict can say with which probability it holds.
+
+Measured over predicted step time is taken as log-normal with the profile's 90 % band as its 5 % and 95 % points.
+Prefill and decode are taken to err together: the pessimistic reading, as one slow GPU is slow in both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+from capacity.step import DecodePiece, StepShape
+from capacity.step_model import StepModel
+
+BAND = 0.9
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """What predicted step times are multiplied by."""
+
+    prefill: float = 1.0
+    decode: float = 1.0
+
+
+def factors_at(steps: StepModel, confidence: float | None) -> Factors:
+    """Step times that are not exceeded with probability `confidence`; None: as predicted."""
+    if confidence is None:
+        return Factors()
+    return Factors(
+        prefill=_quantile(steps, "prefill", confidence), decode=_quantile(steps, "decode", confidence)
+    )
+
+
+def _quantile(steps: StepModel, phase: Literal["prefill", "decode"], confidence: float) -> float:
+    residuals = steps.residuals(phase)
+    low, high = math.log1p(residuals.low), math.log1p(residuals.high)
+    standard = NormalDist()
+    spread = (high - low) / (2 * standard.inv_cdf((1 + BAND) / 2))
+    return math.exp((low + high) / 2 + spread * standard.inv_cdf(confidence))
+
+
+class ScaledSteps:
+    """A step model whose times are multiplied: steps with a prefill by one factor, pure decode by another."""
+
+    def __init__(self, steps: StepModel, factors: Factors) -> None:
+        self._steps = steps
+        self._factors = factors
+        self._pieces: dict[DecodePiece, DecodePiece] = {}
+
+    def step_seconds(self, shape: StepShape) -> float:
+        """As the step model's, for bounds."""
+        factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
+        return self._steps.step_seconds(shape) * factor
+
+    def step_ps(self, shape: StepShape) -> int:
+        if shape[7] and not shape[1]:
+            piece = self.decode_piece(shape)
+            return piece.base_ps + piece.context_ps * shape[9] + piece.window_context_ps * shape[10]
+        return max(1, round(self._steps.step_ps(shape) * self._factors.prefill))
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece:
+        piece = self._steps.decode_piece(shape)
+        scaled = self._pieces.get(piece)
+        if scaled is None:
+            factor = self._factors.decode
+            scaled = self._pieces[piece] = piece._replace(
+                base_ps=round(piece.base_ps * factor),
+                context_ps=round(piece.context_ps * factor),
+                window_context_ps=round(piece.window_context_ps * factor),
+            )
+        return scaled

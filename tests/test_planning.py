@@ -1,0 +1,337 @@
+"""The planner against brute force, its bounds against simulation, and what it says when nothing will do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capacity.api_planning import parsed_slos, plan, replications
+from capacity.deployment import Pool, Traffic
+from capacity.errors import DoesNotFit, InvalidInput
+from capacity.model import load_model
+from capacity.planning.arena import Arena, Task
+from capacity.planning.bounds import Load, bound
+from capacity.planning.options import gpu_names, survey
+from capacity.planning.quality import quality_change, quality_table
+from capacity.planning.records import Plan
+from capacity.planning.space import Candidate, Search, pools
+from capacity.planning.step_error import Factors, ScaledSteps, factors_at
+from capacity.planning.trial import Goal, simulate_trial, split
+from capacity.quantization import scheme_for
+from capacity.resolve import resolve
+from capacity.step import decode_shape, prefill_shape
+from capacity.workload import SteadyArrivals, ThinkTime, conversations, random_requests
+from capacity.workload.lengths import FixedLengths
+
+PRICES = "a100=1.6,h100=3.85,h200=4.45,b200=6.79,l40s=1"
+SHORT: dict[str, Any] = {"input_len": 700, "output_len": 60, "num_prompts": 100, "replications": 1}
+
+
+def brute_force(model: str, slo: str, space: dict[str, Any], traffic: dict[str, Any]) -> tuple[float, int]:
+    """The least objective over every engine and number of replicas, all simulated; and how many points there were."""
+    search = Search(**space, replications=traffic["replications"])
+    fields = {name: value for name, value in traffic.items() if name != "replications"}
+    workloads = replications(Traffic(**fields), None, 1.0, search.replications)
+    arena = Arena(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
+    load = Load.of(workloads)
+    names = gpu_names(search, [])
+    found = survey(arena, search, load, gpus=names, tier=None, provider=None, price=PRICES)
+    by_pool = {option.pool: option for option in found.options}
+    best, points = math.inf, 0
+    for gpu in names:
+        for pool in pools(search, gpu, has_experts=arena.model.is_moe):
+            if not arena.resolved(pool).memory.fits:
+                continue
+            for replicas in range(1, search.max_gpus // pool.num_gpus + 1):
+                points += 1
+                task = Task(candidate=Candidate(pool=pool, replicas=replicas), confidence=search.confidence)
+                if arena.run(task).met:
+                    assert pool in by_pool, f"the survey excluded {pool}, which meets the SLO"
+                    option = by_pool[pool]
+                    assert option.least <= replicas <= option.most, f"a bound excluded {replicas} x {pool}"
+                    best = min(best, option.objective(replicas))
+    assert points == found.points
+    return best, points
+
+
+SPACES = {
+    "tensor parallelism and GPUs": (
+        "llama-3.1-8b",
+        "ttft:p90:400ms tpot:p90:16ms",
+        {"gpus": "a100,h100,h200", "tensor_parallel_sizes": (1, 2, 4), "quantizations": (None,),
+         "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "max_gpus": 24},
+        {"request_rate": 60.0},
+    ),
+    "quantization": (
+        "llama-3.1-8b",
+        "ttft:p95:300ms tpot:p95:12ms",
+        {"gpus": "h100", "tensor_parallel_sizes": (1, 2), "max_num_batched_tokens": (None, 1024), "max_gpus": 12},
+        {"request_rate": 50.0},
+    ),
+    "mixture of experts": (
+        "mixtral-8x7b",
+        "ttft:p90:800ms tpot:p90:30ms",
+        {"gpus": "h100,h200", "tensor_parallel_sizes": (2, 4), "quantizations": (None, "fp8"),
+         "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "max_gpus": 32},
+        {"request_rate": 40.0},
+    ),
+    "limits of the engine": (
+        "llama-3.1-8b",
+        "ttft:p95:500ms tpot:p95:20ms",
+        {"gpus": "a100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
+         "max_num_seqs": (None, 16, 64), "max_num_batched_tokens": (None, 512, 1024), "max_gpus": 16},
+        {"request_rate": 40.0},
+    ),
+    "fewest GPUs": (
+        "llama-3.1-8b",
+        "e2el:p90:1500ms",
+        {"gpus": "a100,h100,b200", "tensor_parallel_sizes": (1, 2), "kv_cache_dtypes": ("auto",), "objective": "gpus",
+         "alternatives": False, "max_num_batched_tokens": (None,), "max_gpus": 12},
+        {"request_rate": 60.0},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_brute_force_agrees(name: str) -> None:
+    model, slo, space, rate = SPACES[name]
+    traffic = SHORT | rate
+    best, points = brute_force(model, slo, space, traffic)
+    answer = plan(model, slo=slo, price=PRICES, **space, **traffic)
+    assert answer.best is not None
+    assert math.isfinite(best)
+    assert answer.best.objective == pytest.approx(best)
+    assert answer.proved
+    assert answer.counts.points == points
+    assert answer.counts.simulated <= 0.20 * points, f"{answer.counts.simulated} of {points}"
+    assert answer.best.trial.met
+    assert all(level.met for level in answer.best.trial.levels)
+
+
+def test_bounds_exclude_nothing_that_could_win() -> None:
+    """Random engines, loads and limits: what meets the SLO in simulation is never below its bound."""
+
+    @settings(max_examples=60)
+    @given(
+        gpu=st.sampled_from(("a100", "h100", "l40s", "b200")),
+        tp=st.sampled_from((1, 2, 4)),
+        cache=st.sampled_from(("auto", "fp8")),
+        budget=st.sampled_from((None, 512, 2048)),
+        seqs=st.sampled_from((None, 8, 64)),
+        rate=st.floats(5, 300),
+        lengths=st.tuples(st.integers(1, 3000), st.integers(1, 200)),
+        slo=st.sampled_from(
+            ("ttft:p90:300ms tpot:p80:20ms", "ttft:500 tpot:30", "e2el:p50:2s", "ttft:p99:1s")
+        ),
+        replicas=st.integers(1, 6),
+        confidence=st.sampled_from((None, 0.9)),
+    )
+    def check(gpu, tp, cache, budget, seqs, rate, lengths, slo, replicas, confidence) -> None:  # type: ignore[no-untyped-def]
+        pool = Pool(
+            gpu=gpu,
+            tensor_parallel_size=tp,
+            kv_cache_dtype=cache if gpu != "a100" else "auto",
+            max_num_batched_tokens=budget,
+            max_num_seqs=seqs,
+            max_model_len=8192,
+        )
+        resolved = resolve("llama-3.1-8b", pool)
+        workload = random_requests(
+            num_requests=60,
+            input_len=lengths[0],
+            output_len=lengths[1],
+            request_rate_per_s=rate,
+            range_ratio=0.5,
+        )
+        goal = Goal(slos=parsed_slos(slo), goodput_target=0.9)
+        factors = factors_at(resolved.step_model, confidence)
+        found = bound(
+            resolved, ScaledSteps(resolved.step_model, factors).step_seconds, Load.of([workload]), goal
+        )
+        if found.reason is None and replicas >= found.min_replicas:
+            return  # nothing is excluded
+        assert not simulate_trial(resolved, replicas, [workload], goal, factors=factors).met
+
+    check()
+
+
+def test_scaled_steps_agree_with_their_pieces() -> None:
+    steps = ScaledSteps(
+        resolve("llama-3.1-8b", Pool(gpu="h100")).step_model, Factors(prefill=1.4, decode=1.1)
+    )
+    for batch, context in ((1, 100), (7, 1000), (64, 4096), (200, 777)):
+        shape = decode_shape(batch, context)
+        piece = steps.decode_piece(shape)
+        later = shape._replace(decode_context_tokens=piece.max_context_tokens or shape.decode_context_tokens)
+        for at in (shape, later):
+            value = piece.base_ps + piece.context_ps * at[9] + piece.window_context_ps * at[10]
+            assert steps.step_ps(at) == value
+        assert steps.step_ps(shape) * 1e-12 == pytest.approx(steps.step_seconds(shape), rel=0.01)
+    assert steps.step_seconds(prefill_shape(1, 500)) == pytest.approx(
+        1.4 * resolve("llama-3.1-8b", Pool(gpu="h100")).step_model.step_seconds(prefill_shape(1, 500))
+    )
+
+
+def test_confidence_levels_are_quantiles_of_the_error_band() -> None:
+    steps = resolve("llama-3.1-8b", Pool(gpu="h100")).step_model
+    band = steps.residuals("decode")
+    assert factors_at(steps, 0.95).decode == pytest.approx(1 + band.high)
+    assert factors_at(steps, 0.05).decode == pytest.approx(1 + band.low)
+    assert factors_at(steps, None) == Factors()
+
+
+def test_the_split_gives_every_request_to_one_replica() -> None:
+    whole = random_requests(
+        num_requests=23, input_len=100, output_len=10, request_rate_per_s=5, range_ratio=0.9
+    )
+    parts = list(split(whole, 4))
+    assert sorted(len(part) for part in parts) == [5, 6, 6, 6]
+    merged = np.sort(np.concatenate([part.arrival_s for part in parts]))
+    assert np.array_equal(merged, whole.arrival_s)
+    loop = list(split(whole.in_closed_loop(10), 4))
+    assert [part.concurrency for part in loop] == [3, 3, 2, 2]
+    with pytest.raises(InvalidInput, match="11 replicas are more than the 10"):
+        list(split(whole.in_closed_loop(10), 11))
+
+
+def test_sessions_stay_together() -> None:
+    talks = conversations(
+        num_sessions=9,
+        arrivals=SteadyArrivals(2.0),
+        turns=FixedLengths(3),
+        user_tokens=FixedLengths(20),
+        output=FixedLengths(10),
+        think_time=ThinkTime(1.0),
+        seed=1,
+    )
+    homes: dict[int, set[int]] = {}
+    for number, part in enumerate(split(talks, 4)):
+        assert part.session is not None
+        for session in part.session.tolist():
+            homes.setdefault(session, set()).add(number)
+    assert len(homes) == 9
+    assert all(len(places) == 1 for places in homes.values())
+
+
+def test_giving_up_and_sampling_change_no_verdict() -> None:
+    resolved = resolve("llama-3.1-8b", Pool(gpu="a100"))
+    workload = random_requests(
+        num_requests=2400, input_len=300, output_len=20, request_rate_per_s=120, seed=3
+    )
+    for slo in ("ttft:p95:100ms", "ttft:p95:2s tpot:p95:60ms", "tpot:p50:10ms ttft:p99:60s"):
+        goal = Goal(slos=parsed_slos(slo))
+        for replicas in (1, 2, 4):
+            full = simulate_trial(resolved, replicas, [workload], goal, give_up=False)
+            assert full.seen == "all"
+            assert simulate_trial(resolved, replicas, [workload], goal).met == full.met
+            sample = simulate_trial(resolved, replicas, [workload], goal, sample=True)
+            assert sample.met == full.met
+            if full.met and replicas > 1:
+                assert sample.seen == "sample"
+                assert sample.output_tokens_per_s == pytest.approx(full.output_tokens_per_s, rel=0.05)
+
+
+# what it says
+
+
+def quick(**changes: Any) -> Plan:
+    options: dict[str, Any] = {
+        "gpus": "h100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
+        "max_num_batched_tokens": (None,), "request_rate": 20.0, "objective": "gpus",
+        "slo": "ttft:p95:500ms tpot:p95:30ms",
+    }  # fmt: skip
+    model = changes.pop("model", "llama-3.1-8b")
+    return plan(model, **(SHORT | options | changes))
+
+
+def test_an_infeasible_slo_says_which_part_and_by_how_much() -> None:
+    answer = quick(slo="ttft:p95:1ms tpot:p95:30ms")
+    assert not answer.ranked
+    (miss,) = answer.misses
+    assert miss.slo == "ttft:p95:1ms"
+    assert miss.factor > 2
+    assert "h100" in miss.candidate
+    simulated = quick(slo="ttft:p95:30ms tpot:p95:30ms", input_len=300, request_rate=100.0, max_gpus=1)
+    if not simulated.ranked:
+        assert all(miss.factor > 1 for miss in simulated.misses)
+        assert any("ttft" in miss.slo or miss.slo == "capacity" for miss in simulated.misses)
+
+
+def test_a_limit_on_gpus_is_named_as_such() -> None:
+    answer = quick(request_rate=3000.0, max_gpus=1, tensor_parallel_sizes=(1,), num_prompts=3000)
+    assert not answer.ranked
+    assert answer.misses[0].slo == "capacity" or answer.misses[0].slo.startswith("ttft")
+    assert set(answer.reasons) <= {"limit", "slo"}
+
+
+def test_what_does_not_fit_is_never_the_slos_fault() -> None:
+    with pytest.raises(DoesNotFit, match="does not fit") as refused:
+        quick(model="llama-3.1-405b", gpus="l40s", slo="ttft:p95:1ms")
+    assert "slo" not in str(refused.value).lower()
+    assert "weights" in str(refused.value)
+
+
+def test_refusals_name_the_way_out() -> None:
+    with pytest.raises(InvalidInput, match="--price-tier on-demand"):
+        quick(objective="cost")
+    with pytest.raises(InvalidInput, match="--slo ttft:p95:2s"):
+        quick(slo="tpot:p95:30ms")
+    with pytest.raises(InvalidInput, match="no service level"):
+        quick(slo=())
+    with pytest.raises(InvalidInput, match="gpus is"):
+        quick(gpus=())
+    with pytest.raises(InvalidInput, match="--budget needs a price"):
+        quick(budget=10.0)
+
+
+def test_quality_is_a_constraint_with_sources() -> None:
+    table = quality_table()
+    assert all(
+        row.source and 0 <= row.typical_loss_fraction <= row.worst_loss_fraction < 0.1
+        for row in table.values()
+    )  # type: ignore[operator]
+    model = load_model("llama-3.1-8b")
+    both = quality_change(scheme_for(model, "fp8"), model.checkpoint, "fp8")
+    assert both.worst_loss_fraction == pytest.approx(
+        table["fp8"].worst_loss_fraction + table["kv-fp8"].worst_loss_fraction  # type: ignore[operator]
+    )
+    assert quality_change(model.checkpoint, model.checkpoint, "auto").worst_loss_fraction == 0
+    unknown = quality_change(scheme_for(model, "nf4"), model.checkpoint, "auto")
+    assert unknown.worst_loss_fraction is None
+    assert not unknown.within(0.5)
+    answer = quick(
+        quantizations=(None, "fp8", "int4"), kv_cache_dtypes=("auto", "fp8"), max_quality_loss=0.01
+    )
+    assert {ranked.candidate.pool.quantization for ranked in answer.ranked} <= {None, "fp8"}
+    assert all(r.kind == "quality" for r in answer.rejected if "fp8" in r.pool.kv_cache_dtype)
+
+
+def test_the_answer_is_the_same_twice_and_with_more_workers() -> None:
+    first, second = quick(), quick()
+    same = ("ranked", "rejected", "counts", "speed_front", "cost_front")
+    assert all(getattr(first, name) == getattr(second, name) for name in same)
+
+
+def test_whole_instances_are_billed() -> None:
+    answer = plan(
+        "llama-3.1-8b", slo="ttft:p95:500ms", gpus="h100", price_tier="on-demand", price_provider="AWS",
+        request_rate=5.0, tensor_parallel_sizes=(1,), quantizations=(None,), kv_cache_dtypes=("auto",),
+        max_num_batched_tokens=(None,), **SHORT,
+    )  # fmt: skip
+    assert answer.best is not None
+    assert answer.best.billed_gpus == 8
+    assert answer.best.objective == pytest.approx(8 * 6.88)
+    assert answer.best.cost is not None
+    assert answer.best.cost.usd_per_hour == pytest.approx(8 * 6.88)
+
+
+def test_latency_objective_spends_the_budget() -> None:
+    answer = quick(objective="latency", max_gpus=4)
+    assert answer.best is not None
+    assert answer.best.num_gpus == 4
+    assert answer.best.objective == pytest.approx(answer.best.trial.ratio)
