@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from capacity.deployment import Cost, Pool, build
+from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.errors import InvalidInput
 from capacity.keywords import split
+from capacity.spec import Spec
 
 FORMATS = ("table", "json", "csv")
 CONTEXTS = "4K,32K,128K,1M"
+ARRIVALS = tuple(name for name in Traffic.model_fields if name not in ("batch_size", "scheduling"))
 
 Verb = Callable[..., Callable[[Callable[..., None]], None]]
 ModelArgument = Annotated[
@@ -31,6 +33,7 @@ def register(app: typer.Typer, verb: Verb) -> None:
     verb(Pool)(speculate)
     verb(Pool, Cost)(scale)
     verb(Pool)(attention_io)
+    verb(Pool, Traffic, traffic_fields=ARRIVALS)(compare_batching)
     app.command(name="kv")(kv)
     app.command(name="cache-curve")(cache_curve)
     app.command(name="engines")(engines)
@@ -163,6 +166,35 @@ def attention_io(
     _show(attention_io_answer(model, pool, contexts=token_list(contexts, "--contexts")), format)
 
 
+def compare_batching(
+    *,
+    model: ModelArgument,
+    options: dict[str, Any],
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", help="Most requests in a batch; default: max_num_seqs.")
+    ] = None,
+    batching_window: Annotated[
+        float, typer.Option("--batching-window", help="Seconds that a static batch waits for members.")
+    ] = 0.1,
+    format: FormatOption = "table",
+) -> None:
+    """What does continuous batching gain here? Static and continuous, contiguous and paged KV, on the same arrivals."""
+    from capacity.techniques.answers import compare_batching_answer
+
+    arrivals, rest = split_off(options, Traffic)
+    pool, _ = _specs(rest)
+    if not 0 <= batching_window < float("inf"):
+        raise InvalidInput(f"--batching-window {batching_window}: must be at least 0 s")
+    answer = compare_batching_answer(
+        model,
+        pool,
+        build(Traffic, arrivals, flags=True),
+        batch_size=batch_size,
+        batching_window_s=batching_window,
+    )
+    _show(answer, format)
+
+
 def kv(
     models: Annotated[list[str], typer.Argument(help="One or more models.")],
     gpu: Annotated[
@@ -251,6 +283,12 @@ def token_list(written: str, flag: str) -> list[int]:
             raise InvalidInput(f"{flag} {written!r}: give whole numbers above 0 by commas, as 4K,32K,1M")
         found.append(int(digits) * scale)
     return found
+
+
+def split_off(options: dict[str, Any], spec: type[Spec]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that `spec` declares, and the others."""
+    own = {name: value for name, value in options.items() if name in spec.model_fields}
+    return own, {name: value for name, value in options.items() if name not in own}
 
 
 def _specs(options: dict[str, Any]) -> tuple[Pool, Cost]:

@@ -283,6 +283,26 @@ def _attention_io(answer: Mapping[str, Any]) -> list[Any]:
     return [_headline(answer), table(title, answer["rows"], columns), *_notes(answer)]
 
 
+def _compare_batching(answer: Mapping[str, Any]) -> list[Any]:
+    columns: list[tuple[str, Cell]] = [
+        ("batching", text("name")),
+        ("tokens/s", number("output_tokens_per_s", 1, 0)),
+        ("gain", number("gain")),
+        ("TTFT ms", number("mean_ttft_s", 1e3, 0)),
+        ("p99", number("p99_ttft_s", 1e3, 0)),
+        ("TPOT ms", number("mean_tpot_s", 1e3)),
+        ("mean batch", number("mean_batch_size", 1, 1)),
+        ("KV waste", percent("kv_waste_fraction")),
+    ]
+    closed_form = (
+        f"by the lengths alone: a static batch of {answer['batch_size']:,} wastes {answer['slot_waste_fraction']:.0%} "
+        f"of its decode slots and {answer['padding_waste_fraction']:.0%} of its prefill on padding; continuous "
+        f"batching gains at most {answer['gain_bound']:.2f} times"
+    )
+    headline = f"{_headline(answer)}, {answer['workload']}, {answer['requests']:,} requests"
+    return [headline, table("The same arrivals", answer["rows"], columns), closed_form, *_notes(answer)]
+
+
 TABLES: dict[str, Callable[[Mapping[str, Any]], list[Any]]] = {
     "quantize": _quantize,
     "speculate": _speculate,
@@ -292,4 +312,5 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], list[Any]]] = {
     "engines": _engines,
     "scale": _scale,
     "attention-io": _attention_io,
+    "compare-batching": _compare_batching,
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from capacity.deployment import Cost, Pool
+from capacity.deployment import Cost, Pool, Traffic
 from capacity.errors import InvalidInput
 from capacity.pricing import Price, find_price
 from capacity.resolve import ResolvedPool, resolve
@@ -323,4 +323,29 @@ def attention_io_answer(model: str, pool: Pool, *, contexts: Sequence[int]) -> d
         **_pool_facts(resolved),
         "on_chip_bytes": shared_memory_bytes(resolved.profile),
         "rows": [{**asdict(row), "traffic_ratio": row.traffic_ratio} for row in rows],
+    }
+
+
+def compare_batching_answer(
+    model: str, pool: Pool, traffic: Traffic, *, batch_size: int | None, batching_window_s: float
+) -> dict[str, Any]:
+    """The same arrivals under every way of batching, beside what the spread of lengths alone allows."""
+    from capacity.serving import make_workload
+    from capacity.techniques.batching import batching_comparison
+
+    resolved = resolve(model, pool)
+    workload = make_workload(traffic)
+    compared = batching_comparison(
+        resolved, workload, batch_size=batch_size, batching_window_s=batching_window_s
+    )
+    return {
+        "schema": "capacity/compare-batching/v1",
+        **_pool_facts(resolved),
+        "workload": workload.name,
+        "requests": len(workload),
+        "batch_size": compared.batch_size,
+        "slot_waste_fraction": compared.slot_waste_fraction,
+        "padding_waste_fraction": compared.padding_waste_fraction,
+        "gain_bound": compared.gain_bound,
+        "rows": [asdict(option) for option in compared.options],
     }
