@@ -33,7 +33,7 @@ def register(app: typer.Typer, verb: Verb) -> None:
     verb(Pool)(speculate)
     verb(Pool, Cost)(scale)
     verb(Pool)(attention_io)
-    verb(Pool, Traffic, traffic_fields=ARRIVALS)(compare_batching)
+    verb(Pool, Traffic, traffic_fields=ARRIVALS)(batching)
     app.command(name="kv")(kv)
     app.command(name="cache-curve")(cache_curve)
     app.command(name="engines")(engines)
@@ -166,7 +166,7 @@ def attention_io(
     _show(attention_io_answer(model, pool, contexts=token_list(contexts, "--contexts")), format)
 
 
-def compare_batching(
+def batching(
     *,
     model: ModelArgument,
     options: dict[str, Any],
@@ -178,14 +178,14 @@ def compare_batching(
     ] = 0.1,
     format: FormatOption = "table",
 ) -> None:
-    """What does continuous batching gain here? Static and continuous, contiguous and paged KV, on the same arrivals."""
-    from capacity.techniques.answers import compare_batching_answer
+    """What does continuous batching gain, by the spread of lengths in closed form, and on these arrivals?"""
+    from capacity.techniques.answers import batching_answer
 
     arrivals, rest = split_off(options, Traffic)
     pool, _ = _specs(rest)
     if not 0 <= batching_window < float("inf"):
         raise InvalidInput(f"--batching-window {batching_window}: must be at least 0 s")
-    answer = compare_batching_answer(
+    answer = batching_answer(
         model,
         pool,
         build(Traffic, arrivals, flags=True),

@@ -283,7 +283,7 @@ def _attention_io(answer: Mapping[str, Any]) -> list[Any]:
     return [_headline(answer), table(title, answer["rows"], columns), *_notes(answer)]
 
 
-def _compare_batching(answer: Mapping[str, Any]) -> list[Any]:
+def _batching(answer: Mapping[str, Any]) -> list[Any]:
     columns: list[tuple[str, Cell]] = [
         ("batching", text("name")),
         ("tokens/s", number("output_tokens_per_s", 1, 0)),
@@ -312,5 +312,5 @@ TABLES: dict[str, Callable[[Mapping[str, Any]], list[Any]]] = {
     "engines": _engines,
     "scale": _scale,
     "attention-io": _attention_io,
-    "compare-batching": _compare_batching,
+    "batching": _batching,
 }

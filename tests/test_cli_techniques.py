@@ -18,6 +18,7 @@ from capacity.cli_techniques import token_list
 from capacity.errors import InvalidInput
 
 H100 = ("--gpu", "h100")
+ARRIVALS = ("--isl", "200", "--osl", "50", "--random-range-ratio", "0.8", "--num-prompts", "60")
 QUESTIONS: dict[str, list[str]] = {
     "quantize": ["quantize", "llama-3.1-8b", *H100, "--price", "2.50"],
     "speculate": ["speculate", "llama-3.1-8b", *H100, "--method", "eagle", "--batch-sizes", "1,64"],
@@ -26,8 +27,16 @@ QUESTIONS: dict[str, list[str]] = {
     "engines": ["engines", "--claims"],
     "scale": ["scale", "llama-3.1-8b", *H100, "--tpot", "10"],
     "attention-io": ["attention-io", "llama-3.1-8b", *H100],
-    "compare-batching": ["compare-batching", "llama-3.1-8b", *H100, "--max-model-len", "4096", "--isl", "200"]
-    + ["--osl", "50", "--random-range-ratio", "0.8", "--num-prompts", "60", "--batch-size", "8"],
+    "batching": [
+        "batching",
+        "llama-3.1-8b",
+        *H100,
+        "--max-model-len",
+        "4096",
+        *ARRIVALS,
+        "--batch-size",
+        "8",
+    ],
 }
 
 
@@ -127,9 +136,9 @@ def test_mooncakes_published_hit_rate_from_the_command_line(
         (["engines", "--gpu", "h999"], "h999"),
         (["scale", "llama-3.1-8b", *H100, "--axis", "diagonal"], "diagonal"),
         (["scale", "llama-3.1-8b", *H100, "--tpot", "-1"], "--tpot"),
-        (["compare-batching", "llama-3.1-8b", *H100], "no traffic"),
+        (["batching", "llama-3.1-8b", *H100], "no traffic"),
         (
-            ["compare-batching", "llama-3.1-8b", *H100, "--isl", "9", "--osl", "9", "--batch-size", "0"],
+            ["batching", "llama-3.1-8b", *H100, "--isl", "9", "--osl", "9", "--batch-size", "0"],
             "batch",
         ),
         (["attention-io", "deepseek-v3", "--gpu", "b200", "-tp", "8"], "mla"),

@@ -326,7 +326,7 @@ def attention_io_answer(model: str, pool: Pool, *, contexts: Sequence[int]) -> d
     }
 
 
-def compare_batching_answer(
+def batching_answer(
     model: str, pool: Pool, traffic: Traffic, *, batch_size: int | None, batching_window_s: float
 ) -> dict[str, Any]:
     """The same arrivals under every way of batching, beside what the spread of lengths alone allows."""
@@ -339,7 +339,7 @@ def compare_batching_answer(
         resolved, workload, batch_size=batch_size, batching_window_s=batching_window_s
     )
     return {
-        "schema": "capacity/compare-batching/v1",
+        "schema": "capacity/batching/v1",
         **_pool_facts(resolved),
         "workload": workload.name,
         "requests": len(workload),
