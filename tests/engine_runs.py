@@ -99,9 +99,11 @@ def random_run(seed: int) -> tuple[Workload, dict[str, Any]]:
         rng.choice([0.001, 0.0]),
         per_context_token_s=rng.choice([0, 0, 1e-5, 1.234e-6]),
     )
+    windows = rng.choice([(None,), (None,), (None,), (8,), (None, 8), (5, None)])
     return workload, {
+        "kv_windows": windows,
         "step_times": affine if rng.random() < 0.6 else KneedStepTimes(rng.choice([7, 50, 300])),
-        "num_blocks": needed + rng.choice([0, 0, 1, 2, 5, 20, 200]),
+        "num_blocks": (needed + 1) * len(windows) + rng.choice([0, 0, 1, 2, 5, 20, 200]),
         "block_size": block_size,
         "limits": limits,
         "enable_prefix_caching": rng.random() < 0.75,

@@ -17,6 +17,8 @@ from math import sqrt
 from operator import mul
 from typing import Any
 
+from capacity.kv_cache.block_pool import BlockPool
+from capacity.kv_cache.run_pool import RunPool
 from capacity.schedulers import Row, Sequence, Status, Step
 from capacity.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.client import NEVER
@@ -58,6 +60,88 @@ class Pending:
         self.end = start + duration
 
 
+class BlockBuckets:
+    """Which members of a decode group have something to do in a `BlockPool`, by the place of their context in a block.
+
+    A member takes a block at one such place, completes one at another, leaves one behind its window at a third; at
+    all others its blocks stay as they are. In its first two steps it is always visited: the chunk that it comes from
+    may still be in flight. `place` is the member's computed tokens modulo the block size, before the step.
+    """
+
+    def __init__(self, pool: BlockPool, *, asynchronous: bool) -> None:
+        self._pool = pool
+        self._lag = (
+            1 if asynchronous else 0
+        )  # computed tokens that are still in flight when a step is decided
+        size = pool.block_size
+        full = 0 if asynchronous else -1  # a block is full when its last token is known
+        places = {0, full % size} | {(w - 1 + self._lag) % size for w in pool.windows if w is not None}
+        self._places = sorted(places)
+        self.clear()
+
+    def clear(self) -> None:
+        self._members: list[dict[int, Sequence]] = [{} for _ in range(self._pool.block_size)]
+        self._fresh: list[tuple[int, Sequence]] = []  # (clock of the first step, member)
+
+    def add(self, r: Sequence, clock: int) -> None:
+        self._members[-r.offset % self._pool.block_size][r.ticket] = r
+        self._fresh.append((clock, r))
+
+    def remove(self, r: Sequence) -> None:
+        del self._members[-r.offset % self._pool.block_size][r.ticket]
+
+    def due(self, clock: int) -> list[Sequence]:
+        """Members to visit before the step at `clock`, in the order of the running list."""
+        size, members = self._pool.block_size, self._members
+        found: dict[int, Sequence] = {}
+        for place in self._places:
+            found.update(members[(clock - place) % size])
+        if self._fresh:
+            self._fresh = [(first, r) for first, r in self._fresh if clock - first <= 1]
+            found.update(
+                (r.ticket, r) for _, r in self._fresh if members[-r.offset % size].get(r.ticket) is r
+            )
+        return [found[ticket] for ticket in sorted(found)]
+
+    def steps_until_due(self, clock: int) -> int:
+        """Steps from `clock` on until another visit."""
+        if self._fresh:
+            return 1
+        size, members = self._pool.block_size, self._members
+        for steps in range(1, size):
+            if any(members[(clock + steps - place) % size] for place in self._places):
+                return steps
+        return size
+
+    def blocks_needed(self, due: list[Sequence], clock: int) -> int:
+        needed = self._pool.blocks_needed
+        return sum(needed(r.table, r.offset + clock + 1) for r in due)
+
+    def allocate(
+        self, due: list[Sequence], chunks: list[tuple[Sequence, int]], clock: int, pending: Pending | None
+    ) -> None:
+        """What the policy does for each running request, in list order: leave the window, grow, cache."""
+        pool = self._pool
+        in_flight = {row.sequence.ticket: row.tokens for row in pending.rows} if pending is not None else {}
+        visits = [(r.ticket, r, 1) for r in due]
+        if chunks:
+            visits = sorted(
+                visits + [(r.ticket, r, tokens) for r, tokens in chunks], key=lambda visit: visit[0]
+            )
+        chunked = {r.ticket for r, _ in chunks}
+        for ticket, r, tokens in visits:
+            if ticket in chunked:
+                computed, known = r.computed, r.known
+                processed = computed - in_flight.get(ticket, 0)
+            else:
+                computed = r.offset + clock
+                known = computed + 1 - self._lag
+                processed = computed - (in_flight.get(ticket, 1) if pending is not None else 0)
+            pool.leave_window(r.table, processed)
+            pool.grow(r.table, computed + tokens)
+            pool.cache(r.table, min(computed + tokens, known))
+
+
 class JumpV1:
     """The regular state of a `VllmV1` engine, and the leaps that it takes.
 
@@ -80,6 +164,9 @@ class JumpV1:
         self.window_tokens = window_tokens
         self._asynchronous = policy.asynchronous
         self._budget = policy.limits.max_num_batched_tokens
+        self._buckets: BlockBuckets | None = None
+        if isinstance(policy.pool, BlockPool):
+            self._buckets = BlockBuckets(policy.pool, asynchronous=policy.asynchronous)
         self.active = False
         self.pending: Pending | None = None
         self.done: Pending | None = None
@@ -93,7 +180,7 @@ class JumpV1:
         """Whether the policy has a regular state at all: V1 without drafts, pipeline stages and prefill cadence."""
         return (
             isinstance(policy, VllmV1)
-            and hasattr(pool, "take")
+            and isinstance(pool, BlockPool | RunPool)
             and policy.speculation is None
             and policy.limits.pipeline_stages == 1
             and policy.limits.prefill_schedule_interval == 1
@@ -111,6 +198,8 @@ class JumpV1:
         self._growing_contexts = 0  # sum of their next contexts
         self._saturated_contexts = 0
         self._prefilling: list[Sequence] = []
+        if self._buckets is not None:
+            self._buckets.clear()
         self._pieces: dict[int, tuple[int, int, int, int]] = {}  # by size: from, to, base, per context token
 
     # the group
@@ -122,8 +211,11 @@ class JumpV1:
         self._size += 1
         self._contexts += computed + 1
         block_size: int = self.pool.block_size
-        self._phases[-offset % block_size] += 1
-        self._phases[-offset % block_size + block_size] += 1
+        if self._buckets is not None:
+            self._buckets.add(r, clock)
+        else:
+            self._phases[-offset % block_size] += 1
+            self._phases[-offset % block_size + block_size] += 1
         heapq.heappush(self._ends, (r.max_known - 2 - offset, r.ticket, r))
         if self.window_tokens is not None:
             full_at = self.window_tokens - 1 - offset
@@ -142,25 +234,36 @@ class JumpV1:
         From `next_arrival` on a schedule may differ; a leap ends with the step that spans `next_sample` (NEVER:
         there is none).
         """
-        policy, pool = self.policy, self.pool
+        policy, pool, buckets = self.policy, self.pool, self._buckets
         size = self._size
-        new_blocks = self._phases[self._clock % pool.block_size] if size else 0
+        due: list[Sequence] = []
+        if buckets is not None:
+            due = buckets.due(self._clock)
+            new_blocks = buckets.blocks_needed(due, self._clock)
+        else:
+            new_blocks = self._phases[self._clock % pool.block_size] if size else 0
         waiting = policy.waiting
         rows: list[Row] = []
         budget = self._budget - size
         if budget < 0 or new_blocks > pool.free_blocks:
             return IRREGULAR
+        chunks: list[tuple[Sequence, int]] = []
         if self._prefilling:
-            chunks = self._chunks(budget, pool.free_blocks - new_blocks)
-            if chunks is None:
+            found = self._chunks(budget, pool.free_blocks - new_blocks)
+            if found is None:
                 return IRREGULAR
+            chunks = found
+            for r, tokens in chunks:
+                rows.append(Row(r, tokens, r.computed, 0, r.computed + tokens >= r.known, r.epoch))
+                budget -= tokens
+        if buckets is not None:
+            buckets.allocate(due, chunks, self._clock, self.pending)
+        else:
             for r, tokens in chunks:
                 pool.grow(r.table, r.computed + tokens)
                 pool.cache(r.table, min(r.computed + tokens, r.known))
-                rows.append(Row(r, tokens, r.computed, 0, r.computed + tokens >= r.known, r.epoch))
-                budget -= tokens
-        if new_blocks:
-            pool.take(new_blocks)
+            if new_blocks:
+                pool.take(new_blocks)
         if waiting:
             if budget > 0 and len(policy.running) < policy.max_active:
                 policy.admit_waiting(rows, budget)
@@ -279,7 +382,9 @@ class JumpV1:
                 steps = 1
             elif next_event < NEVER:
                 steps = _steps_until(next_event - now, first, slope, steps)
-            if steps > 1:
+            if steps > 1 and self._buckets is not None:
+                steps = min(steps, self._buckets.steps_until_due(clock))
+            elif steps > 1:
                 lead = pending.end - now if pending is not None else 0
                 steps = self._take_blocks(steps, lead, first, slope)
         finishing = self._group_step(steps)
@@ -289,6 +394,9 @@ class JumpV1:
             return self._launch([], size, finishing, now, first)
         total = first * steps + slope * (steps * (steps - 1) // 2)
         ledger.busy_ps += total
+        if self._buckets is not None:  # no block changes hands between its events
+            until = total if pending is None else pending.end - now + total - first - slope * (steps - 1)
+            ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, until)
         if pending is None:
             ledger.gaps.add_series(first, slope, steps, size)
             end = now + total
@@ -383,8 +491,11 @@ class JumpV1:
         self._size -= 1
         self._contexts -= offset + clock + 1
         block_size: int = self.pool.block_size
-        self._phases[-offset % block_size] -= 1
-        self._phases[-offset % block_size + block_size] -= 1
+        if self._buckets is not None:
+            self._buckets.remove(r)
+        else:
+            self._phases[-offset % block_size] -= 1
+            self._phases[-offset % block_size + block_size] -= 1
         if window is not None:
             full_at = window - 1 - offset
             if full_at <= clock:
@@ -484,7 +595,8 @@ class JumpV1:
         for r in step.finishing:
             r.known = r.max_known
             tokens = r.max_known - 1
-            r.table.held = -(-tokens // pool.block_size)
+            if self._buckets is None:
+                r.table.held = -(-tokens // pool.block_size)
             pool.cache(r.table, tokens)
             pool.release(r.table)
             del running[r.ticket]
@@ -507,8 +619,9 @@ class JumpV1:
             if r.ticket in grouped or (ends and row is None):
                 r.computed = r.max_known - 1 if ends else r.offset + clock
                 r.known = r.computed if pending else r.computed + 1
-                r.table.held = -(-r.computed // pool.block_size)
-                pool.cache(r.table, r.computed - (1 if pending else 0))
+                if self._buckets is None:
+                    r.table.held = -(-r.computed // pool.block_size)
+                    pool.cache(r.table, r.computed - (1 if pending else 0))
                 if row is None:
                     r.last_token = self.last_end
                     if step is not None:
