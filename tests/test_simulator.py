@@ -494,3 +494,17 @@ def test_samples_share_their_prompt() -> None:
     )
     assert result.records.cached_tokens.tolist() == [0, 64, 64, 64]
     assert result.kv_utilization_peak == (4 + 4) / 50
+
+
+def test_an_interrupted_run_shows_what_was_done() -> None:
+    workload = random_requests(num_requests=50, input_len=20, output_len=10, request_rate_per_s=5.0)
+
+    def interrupt(step: Step, engine: Engine) -> None:  # noqa: ARG001
+        if step.end > 4 * PS_PER_S:
+            raise KeyboardInterrupt
+
+    result = simulate_engine(workload, step_times=AffineStepTimes(0.01, 1e-4), num_blocks=30, observer=interrupt)
+    assert result.status == "interrupted"
+    assert result.reason is not None
+    assert "4.0" in result.reason
+    assert 10 < result.summary.completed < 30
