@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,10 @@ class Ledger:
         self.hit_tokens = 0
         self.queried_tokens = 0
         self.samples: list[Sample] = []
+        self.completed = 0
+        self.report: Callable[[int], None] | None = None  # told how many have completed,
+        self.report_at = 0  # when they are this many; 0: never
+        self.report_every = 0
 
     def scheduled(self, step: Step, now_ps: int) -> None:
         """A step was decided, row by row."""
@@ -91,6 +96,10 @@ class Ledger:
         if r.known == r.prompt_tokens:  # given up by the scheduler, without a token
             self.rejected += 1
             return
+        self.completed += 1
+        if self.completed == self.report_at and self.report is not None:
+            self.report_at += self.report_every
+            self.report(self.completed)
         self.finish_ps[r.index] = now_ps
         self.output_tokens[r.index] = r.known - r.prompt_tokens
 

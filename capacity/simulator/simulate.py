@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -82,6 +82,7 @@ def simulate_engine(
     sample_interval_s: float | None = None,
     mode: Literal["jump", "step"] = "jump",
     observer: StepObserver | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> SimulationResult:
     """Simulate `workload` on one engine.
 
@@ -93,7 +94,7 @@ def simulate_engine(
     `policy_options` are further keywords of the policy; `frontend` says what lies between client and engine (none:
     nothing), and records are then on the client's clock, save for the instant of first scheduling.
     `mode` "step" takes one step at a time, block by block: the reference that "jump" equals bit for bit.
-    Raises InvalidInput.
+    `progress(completed, total)` is called some two hundred times. Raises InvalidInput.
     """
     limits = limits or SchedulerLimits()
     if num_blocks < 1 or block_size < 1:
@@ -120,6 +121,10 @@ def simulate_engine(
     scheduler = make_policy(policy, limits, pool, **options)
     streams = frontend is not None and frontend.streams
     ledger = StreamingLedger(workload, frontend) if frontend is not None and streams else Ledger(workload)
+    if progress is not None:
+        total = len(workload)
+        ledger.report = lambda completed: progress(completed, total)
+        ledger.report_at = ledger.report_every = max(1, total // 200)
     client: Arrivals = client_of(workload)
     if frontend is not None and frontend.delays:
         client = Frontend(client_of(workload), ledger, frontend)
