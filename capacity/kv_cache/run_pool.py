@@ -20,16 +20,15 @@ RunHit = tuple[
 class Run:
     """Blocks `start` to `stop` of the span `key`. `right` leads a holder on to the rest, if the run was split."""
 
-    __slots__ = ("after", "before", "key", "references", "right", "start", "stop")
+    right: Run | None = None
+    before: Run | None = None  # neighbours in the free queue; None: not in it
+    after: Run | None = None
 
     def __init__(self, key: Hashable, start: int, stop: int, references: int) -> None:
         self.key = key
         self.start = start
         self.stop = stop
         self.references = references
-        self.right: Run | None = None
-        self.before: Run | None = None  # neighbours in the free queue; None: not in it
-        self.after: Run | None = None
 
 
 class RunTable:
@@ -70,6 +69,8 @@ class RunPool:
         found: list[tuple[Run, int, int]] = []
         position = start = 0
         content, spans = table.content, self._spans
+        if not content.keys and content.private not in spans:
+            return 0, found
         for key, stop in zip(content.keys, content.stops):
             if position >= limit:
                 break
@@ -138,7 +139,7 @@ class RunPool:
 
     def grow(self, table: RunTable, tokens: int, hit: RunHit | None = None) -> None:
         """Take the blocks of `hit` and then new ones, so that `tokens` tokens have a place. They must be free."""
-        if hit is not None:
+        if hit is not None and hit[1]:
             for run, start, stop in hit[1]:
                 part = self._part(run, start, stop)
                 if part.references == 0:
@@ -151,14 +152,15 @@ class RunPool:
         new = -(-tokens // self.block_size) - table.held
         if new > 0:
             table.held += new
-            self.take(new)
+            self.free_blocks -= new
+            if self._evictable > self.free_blocks:
+                self._evict(self._evictable - self.free_blocks)
 
     def take(self, blocks: int) -> None:
         """Take free blocks, those without content first, then the least recently freed."""
         self.free_blocks -= blocks
-        evict = self._evictable - self.free_blocks
-        if evict > 0:
-            self._evict(evict)
+        if self._evictable > self.free_blocks:
+            self._evict(self._evictable - self.free_blocks)
 
     def _evict(self, blocks: int) -> None:
         self._evictable -= blocks
@@ -190,6 +192,9 @@ class RunPool:
             return
         table.cached = full
         content = table.content
+        if not content.keys:
+            self._register(table, content.private, at, full)
+            return
         start = 0
         for key, stop in zip(content.keys, content.stops):
             if at < stop:

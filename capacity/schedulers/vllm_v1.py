@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from capacity.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
+RUNNING = Status.RUNNING
+
 
 class WaitingQueue(Protocol):
     """Who waits, in the order in which they are tried."""
@@ -236,10 +238,12 @@ class VllmV1:
                 break
             waiting.pop()
             running.append(r)
-            r.status = Status.RUNNING
+            r.status = RUNNING
             r.computed = computed
             budget -= tokens
-            rows.append(self._row(r, tokens, computed, computed))
+            drafts = tokens + computed - r.known
+            yields = drafts >= 0
+            rows.append(Row(r, tokens, computed, drafts if yields else 0, yields, r.epoch, computed))
 
     def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
         """A request that needs one token is padded to a verification row while no prefill runs beside it."""
@@ -262,11 +266,9 @@ class VllmV1:
         pool.cache(r.table, min(end, r.known))
         return True
 
-    def _row(self, r: Sequence, tokens: int, computed: int, cached: int = 0) -> Row:
+    def _row(self, r: Sequence, tokens: int, computed: int) -> Row:
         drafts = tokens + computed - r.known - r.placeholders
-        return Row(
-            r, tokens, computed, drafts if drafts > 0 else 0, computed + tokens >= r.known, r.epoch, cached
-        )
+        return Row(r, tokens, computed, drafts if drafts > 0 else 0, computed + tokens >= r.known, r.epoch)
 
     def _commit(self, step: Step) -> None:
         """Count the scheduled tokens as computed, at once: the step's output corrects it."""
