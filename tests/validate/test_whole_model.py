@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from capacity_validate import validate  # noqa: E402
 from capacity_validate.memory_check import exact_findings  # noqa: E402
 from capacity_validate.quantizers import (  # noqa: E402
     absmax,
@@ -31,9 +36,14 @@ from capacity_validate.speculation import (  # noqa: E402
     run_models,
     verify,
 )
-from capacity_validate.techniques import attention_sinks, online_softmax, sliding_window  # noqa: E402
+from capacity_validate.techniques import (  # noqa: E402
+    attention_sinks,
+    cached_against_uncached,
+    online_softmax,
+    sliding_window,
+)
 from capacity_validate.timing import ThreadClock  # noqa: E402
-from capacity_validate.transformer import Row, Transformer, causal_mask  # noqa: E402
+from capacity_validate.transformer import GraphedTransformer, Row, Transformer, causal_mask  # noqa: E402
 
 from capacity.errors import UnsupportedModel  # noqa: E402
 from capacity.model import load_model  # noqa: E402
@@ -241,3 +251,102 @@ def test_the_bounds_are_not_slack() -> None:
 def test_attention_by_other_ways_is_the_same() -> None:
     for finding in (online_softmax(), sliding_window(), attention_sinks()):
         assert finding.passed, finding
+
+
+# graphs, with a stand-in for torch.cuda
+
+
+@pytest.fixture
+def graphed(tiny: Transformer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GraphedTransformer]:
+    """Capture runs the step at once, replay runs it again: static inputs and padding are what is tested."""
+    nothing = contextlib.nullcontext
+
+    class Stream:
+        def __init__(self, *_: object) -> None: ...
+        def wait_stream(self, _: object) -> None: ...
+
+    for name, fake in (
+        ("Stream", Stream),
+        ("current_stream", Stream),
+        ("stream", lambda _: nothing()),
+        ("graph", lambda _: nothing()),
+        ("CUDAGraph", lambda: SimpleNamespace()),
+    ):
+        monkeypatch.setattr(torch.cuda, name, fake)
+    tiny.num_blocks = 63  # the last block is nobody's: padding rows write there
+    model = GraphedTransformer(tiny, sizes=(2, 4), max_context=128)
+    for graph in model._graphs:
+        graph.graph.replay = lambda g=graph: g.chosen.copy_(tiny.logits(g.step).argmax(dim=-1))
+    yield model
+    tiny.num_blocks = 64
+
+
+def test_graphs_padded_to_their_size_give_the_eager_tokens(
+    tiny: Transformer, graphed: GraphedTransformer
+) -> None:
+    generator = torch.Generator().manual_seed(9)
+    rows = []
+    for index, context in enumerate((30, 90, 17)):
+        tokens = torch.randint(4096, (context,), generator=generator).tolist()
+        blocks = list(range(index * 8, index * 8 + 8))
+        tiny.logits(tiny.inputs([Row(tokens=tokens[:-1], computed=0, blocks=blocks)]))
+        rows.append(Row(tokens=tokens[-1:], computed=context - 1, blocks=blocks))
+    before = [cache[:24].clone() for cache in tiny.cache_tensors]
+    expected = tiny.next_tokens(tiny.inputs(rows))
+    for _ in range(2):
+        assert graphed.next_tokens(graphed.inputs(rows)) == expected
+    assert graphed.next_tokens(graphed.inputs(rows[:1])) == expected[:1]
+    for cache, was in zip(tiny.cache_tensors, before, strict=True):
+        changed = (cache[:24] != was).flatten(2).any(dim=-1)
+        assert int(changed.sum()) <= len(rows)  # the rows' own slots, and nothing that padding wrote
+
+
+def test_padded_latent_decode_is_the_gathered_one() -> None:
+    """What a graph holds on a GPU, tables padded to one length, against sequence by sequence."""
+    model = Transformer(small_model("tiny-mla"), device="cpu", num_blocks=32)
+    model.fill_caches()
+    rows = [
+        Row(tokens=[5], computed=c - 1, blocks=list(range(i * 8, i * 8 + 8)))
+        for i, c in enumerate((3, 100, 40))
+    ]
+    step = model.inputs(rows)
+    mixer = model.layers[0].mixer
+    spec = mixer.spec
+    nope = torch.randn(3, spec.num_heads, spec.qk_nope_head_dim, generator=torch.Generator().manual_seed(1))
+    rope = torch.randn(3, spec.num_heads, spec.qk_rope_head_dim, generator=torch.Generator().manual_seed(2))
+    key_half, value_half = mixer._expansion()
+    query = torch.cat([torch.einsum("bhn,hnl->bhl", nope, key_half), rope], dim=-1)
+    padded = torch.einsum("bhl,hvl->bhv", mixer._padded_decode(query, step), value_half)
+    assert torch.allclose(padded, mixer._decode(nope, rope, step), atol=1e-4)
+
+
+def test_biased_and_normalised_attention_has_the_specs_parameters() -> None:
+    """Qwen's variants: a bias on QKV, or a norm over each head."""
+    base = small_model("tiny")
+    for changes in ({"qkv_bias": True}, {"qk_norm": "per_head"}):
+        group = base.layer_groups[0]
+        spec = replace(base, layer_groups=(replace(group, mixer=replace(group.mixer, **changes)),))
+        model = Transformer(spec, device="cpu", num_blocks=16)
+        assert sum(t.numel() for t in model.weight_tensors) == spec.total_params
+        assert cached_against_uncached(model) < 1e-4
+    gated_mixer = replace(base.layer_groups[0].mixer, output_gate=True)
+    gated_spec = replace(base, layer_groups=(replace(base.layer_groups[0], mixer=gated_mixer),))
+    with pytest.raises(UnsupportedModel, match="gate"):
+        Transformer(gated_spec, device="cpu", num_blocks=1)
+
+
+def test_models_cut_to_fit_are_extrapolated_from_two_depths(tmp_path: Path) -> None:
+    campaign = tmp_path / "cut.toml"
+    campaign.write_text(
+        'name = "cut"\ndescription = "x"\nbudget_s = 30\n[cuda]\n[cpu]\npasses = 2\n'
+        "techniques = false\nmemory = false\n"
+        '[cpu.transformer]\nmodel = "tiny"\nmax_layers = 4\nprefill = [16, 64]\n'
+        "decode = [{ batch = 1, context = 64 }, { batch = 2, context = 64 }]\n"
+    )
+    report = validate("cpu", str(campaign), out=tmp_path / "out")
+    assert report.extrapolation is not None
+    assert report.extrapolation["layers"] == 6
+    four = next(r.measured_s for r in report.cases if "batch=2" in r.id and "layers=4" in r.id)
+    two = next(r.measured_s for r in report.cases if "batch=2" in r.id and "layers=2" in r.id)
+    assert report.extrapolation["measured_s"] == pytest.approx(four + (four - two))
+    assert any("cut to 4 of 6 layers" in remark for remark in report.remarks)

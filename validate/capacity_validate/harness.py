@@ -52,6 +52,7 @@ TOLERANCE_TPOT = 0.15
 TOLERANCE_TPOT_CPU = 0.25  # a shared machine's noise
 KERNEL_SHARE = 0.6  # of the budget; the rest is for serving, speculation and memory
 MEMORY_SHARE = 0.6  # of what is free, for the model's weights
+CACHE_SHARE = 0.25  # of what is free, for its KV cache
 DEFAULT_OUT = "capacity-validation"
 MEASUREMENTS = "measurements.jsonl"
 NOISY = 0.5
@@ -245,7 +246,7 @@ class _Run:
         stage = self.plan.transformer
         if stage is None:
             return []
-        from capacity_validate.model_cases import blocks_needed, step_cases
+        from capacity_validate.model_cases import blocks_for, step_cases
         from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
         from capacity_validate.transformer import Transformer
 
@@ -259,12 +260,9 @@ class _Run:
             self.remarks.append(f"{whole.name} was cut to {layers} of {whole.num_layers} layers")
             self.extra_depth = max(1, layers // 2)
         self.model_spec = whole
-        self.model = Transformer(
-            cut_layers(whole, layers),
-            device=self.facts.torch_name,
-            num_blocks=blocks_needed(stage),
-            seed=self.seed,
-        )
+        spec = cut_layers(whole, layers)
+        blocks = blocks_for(stage, spec, CACHE_SHARE * self.facts.memory_free_bytes)
+        self.model = Transformer(spec, device=self.facts.torch_name, num_blocks=blocks, seed=self.seed)
         self.model.fill_caches()
         return step_cases(stage, self.model.model)
 
@@ -312,9 +310,7 @@ class _Run:
             self.memory["activation_peak_bytes"] = peak_activation_bytes(self.torch, self.model, tokens)
             self.memory["activation_model_bytes"] = predicted_activation_bytes(self.model, tokens)
         if self.on_gpu:
-            self.memory |= gpu_memory(
-                self.torch, self.facts.torch_name, free_before_bytes=self.facts.memory_free_bytes
-            )
+            self.memory |= gpu_memory(self.torch, self.facts.torch_name)
 
     def _serving(self) -> None:
         stage = self.plan.serving

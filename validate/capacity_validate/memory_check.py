@@ -52,13 +52,13 @@ def predicted_activation_bytes(model: Transformer, tokens: int) -> float:
     return activation_bytes(model.model, find_engine("vllm"), max_num_seqs=1, max_num_batched_tokens=tokens)
 
 
-def gpu_memory(torch: Any, device: str, *, free_before_bytes: int) -> dict[str, float]:
-    """Where a GPU's memory went: torch's allocator, and what the driver counts besides (context, libraries)."""
+def gpu_memory(torch: Any, device: str) -> dict[str, float]:
+    """Where a GPU's memory went: torch's allocator, and what the driver counts besides (context, libraries, others)."""
     free, total = torch.cuda.mem_get_info(device)
     reserved = torch.cuda.memory_reserved(device)
     return {
         "total_bytes": float(total),
         "reserved_bytes": float(reserved),
         "allocated_bytes": float(torch.cuda.memory_allocated(device)),
-        "nontorch_bytes": float(max(0, free_before_bytes - free - reserved)),
+        "nontorch_bytes": float(max(0, total - free - reserved)),
     }

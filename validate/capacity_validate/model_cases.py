@@ -12,6 +12,7 @@ import torch
 from capacity.model import ModelSpec
 from capacity_validate.campaigns import TransformerStage
 from capacity_validate.cases import Case, make_case
+from capacity_validate.kernels import Unsupported
 from capacity_validate.transformer import DecodeGraph, Row, Transformer
 
 BLOCK = 16
@@ -26,6 +27,12 @@ def step_cases(stage: TransformerStage, model: ModelSpec) -> list[Case]:
         for p in stage.decode
     ]
     return prefills + decodes
+
+
+def blocks_for(stage: TransformerStage, model: ModelSpec, memory_bytes: float) -> int:
+    """KV blocks that a stage's points need, or as many as `memory_bytes` hold."""
+    block_bytes = BLOCK * sum(group.bytes_per_token for group in model.kv_cache_groups())
+    return max(1, min(blocks_needed(stage), int(memory_bytes / block_bytes)))
 
 
 def blocks_needed(stage: TransformerStage) -> int:
@@ -59,5 +66,10 @@ class StepRunner:
     def _blocks(self, sequences: int, tokens: int) -> list[list[int]]:
         """Scattered blocks, as a pool that has served for a while hands out."""
         each = math.ceil(tokens / BLOCK)
+        if sequences * each > self.model.num_blocks:
+            held = self.model.num_blocks * BLOCK
+            raise Unsupported(
+                f"{sequences} contexts of {tokens} tokens exceed the cache of {held} that memory allows"
+            )
         order = torch.randperm(self.model.num_blocks, generator=self.generator).tolist()
         return [order[i * each : (i + 1) * each] for i in range(sequences)]

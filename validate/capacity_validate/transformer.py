@@ -66,6 +66,8 @@ class Transformer:
     ) -> None:
         if any(isinstance(group.mixer, LinearAttention) for group in model.layer_groups):
             raise UnsupportedModel(model.model_type, "the harness has no linear attention yet")
+        if model.norms_per_layer != 2:
+            raise UnsupportedModel(model.model_type, "the harness has layers of two norms only")
         self.model = model
         self.device = device
         self.dtype = _DTYPES[model.dtype]
@@ -205,24 +207,36 @@ class GroupedMixer:
     """Multi-head, grouped-query or multi-query attention over a paged cache, with or without a sliding window."""
 
     def __init__(self, owner: Transformer, spec: Attention, tables: tuple[Any, Any]) -> None:
+        if spec.output_gate or spec.sinks or spec.chunked or spec.output_bias or spec.qk_norm == "full":
+            raise UnsupportedModel(
+                owner.model.model_type, "the harness has no such attention yet (gate, sinks, chunks)"
+            )
         self.spec, self.tables = spec, tables
         hidden, d = owner.model.hidden_size, spec.head_dim
         width, kv_width = spec.num_heads * d, spec.num_kv_heads * d
         self.widths = (width, kv_width, kv_width)
         self.qkv = owner._random(sum(self.widths), hidden, scale=hidden**-0.5)
+        self.bias = owner._random(sum(self.widths), scale=0.1) if spec.qkv_bias else None
+        self.qk_norms = (owner._ones(d), owner._ones(d)) if spec.qk_norm == "per_head" else None
         self.output = owner._random(hidden, width, scale=width**-0.5)
         shape = (owner.allocated_blocks, owner.block_size, spec.num_kv_heads, d)
         self.caches = [torch.zeros(shape, device=owner.device, dtype=owner.dtype) for _ in range(2)]
 
     @property
     def weights(self) -> list[Any]:
-        return [self.qkv, self.output]
+        bias = [] if self.bias is None else [self.bias]
+        return [self.qkv, self.output, *bias, *(self.qk_norms or ())]
 
     def __call__(self, x: Any, step: Inputs) -> Any:
         spec, d = self.spec, self.spec.head_dim
-        q, k, v = functional.linear(x, self.qkv).split(self.widths, dim=-1)
-        q = rotate(q.view(-1, spec.num_heads, d), step.positions, self.tables)
-        k = rotate(k.view(-1, spec.num_kv_heads, d), step.positions, self.tables)
+        q, k, v = functional.linear(x, self.qkv, self.bias).split(self.widths, dim=-1)
+        q, k = q.view(-1, spec.num_heads, d), k.view(-1, spec.num_kv_heads, d)
+        if self.qk_norms is not None:
+            q, k = (
+                functional.rms_norm(part, (d,), weight, EPSILON)
+                for part, weight in zip((q, k), self.qk_norms, strict=True)
+            )
+        q, k = rotate(q, step.positions, self.tables), rotate(k, step.positions, self.tables)
         keys, values = self.caches
         write_cache(keys, values, k, v.view(-1, spec.num_kv_heads, d), step.slots)
         parts = []
@@ -327,6 +341,8 @@ class LatentMixer:
         key_half, value_half = self._expansion()
         absorbed = torch.einsum("bhn,hnl->bhl", nope, key_half)
         query = torch.cat([absorbed, rope], dim=-1)
+        if query.is_cuda:
+            return torch.einsum("bhl,hvl->bhv", self._padded_decode(query, step), value_half)
         out = []
         contexts = step.contexts_cpu or tuple(step.contexts.tolist())
         for row, context in enumerate(contexts):
@@ -337,6 +353,14 @@ class LatentMixer:
                 )
             )
         return torch.einsum("bhl,hvl->bhv", torch.cat(out), value_half)
+
+    def _padded_decode(self, query: Any, step: Inputs) -> Any:
+        """All rows at once over tables padded to one length: no look at the host, so that a graph can hold it."""
+        entries = self.caches[0][step.tables].flatten(1, 3)
+        scores = torch.bmm(query, entries.transpose(1, 2)).float() * self.scale
+        beyond = torch.arange(entries.shape[1], device=query.device)[None, :] >= step.contexts[:, None]
+        weights = torch.softmax(scores.masked_fill(beyond[:, None], float("-inf")), dim=-1)
+        return torch.bmm(weights.to(entries.dtype), entries[..., : self.spec.kv_lora_rank])
 
     def _prefill(self, nope: Any, rope: Any, computed: int, blocks: Any) -> Any:
         key_half, value_half = self._expansion()
@@ -371,6 +395,8 @@ class ExpertMlp:
     """Routed experts with softmax over the chosen, and a dense shared expert where the model has one."""
 
     def __init__(self, owner: Transformer, spec: MoEFeedForward) -> None:
+        if spec.expert_bias or spec.router_bias or spec.shared_gate:
+            raise UnsupportedModel(owner.model.model_type, "the harness has no biased or gated experts yet")
         hidden, width = owner.model.hidden_size, spec.expert_intermediate_size
         self.spec = spec
         self.router = owner._random(spec.num_experts, hidden, scale=hidden**-0.5)

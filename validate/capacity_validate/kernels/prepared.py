@@ -65,10 +65,8 @@ class Bench:
 
     def random(self, *shape: int, dtype: Any, scale: float = 1.0) -> Any:
         """Normal values: zeros would run faster than any real data."""
-        values = self.torch.randn(
-            *shape, generator=self.generator, device=self.device, dtype=self.torch.float32
-        )
-        return (values * scale).to(dtype)
+        values = self.torch.empty(*shape, device=self.device, dtype=dtype)
+        return values.normal_(0.0, scale, generator=self.generator)
 
     def rotating(self, count: int, *shape: int, dtype: Any, part: int = 0) -> list[Any]:
         """`count` random tensors to rotate over. On a CPU fp32 ones are windows of one pool: filling takes too long."""

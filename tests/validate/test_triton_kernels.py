@@ -1,0 +1,75 @@
+"""Our Triton kernels without a GPU: their arithmetic in Triton's interpreter, and that they compile for Hopper."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+_ARITHMETIC = """
+import torch
+import capacity_validate.paged as paged
+from capacity_validate.kernels.attention import reference_attention
+
+worst = 0.0
+for splits in (1, 4):
+    paged._splits = lambda *_: splits
+    for heads, kv_heads, d, window in ((8, 2, 64, 0), (4, 4, 32, 0), (8, 1, 64, 37), (28, 4, 128, 0)):
+        generator = torch.Generator().manual_seed(1)
+        keys, values = (torch.randn(32, 16, kv_heads, d, generator=generator) for _ in range(2))
+        contexts = [1, 17, 100]
+        table = torch.randperm(32, generator=generator)[:21].view(3, 7)
+        query = torch.randn(3, heads, d, generator=generator)
+        out = paged._triton_decode(query, keys, values, table, torch.tensor(contexts), 100, window)
+        for row, context in enumerate(contexts):
+            first = max(0, context - window) if window else 0
+            k, v = (c[table[row]].flatten(0, 1)[first:context].transpose(0, 1)[None] for c in (keys, values))
+            expected = reference_attention(torch, query[row][None, :, None], k, v)[0, :, 0]
+            worst = max(worst, float((out[row].double() - expected).norm() / expected.norm()))
+print(worst)
+"""
+
+_COMPILATION = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from capacity_validate.kernels import triton_paged
+
+sizes = dict(GROUP=4, GROUP_PADDED=16, D=128, BLOCK=16, TILE=64, SPLITS=4, HEADS=32)
+kinds = dict(query="*bf16", keys="*bf16", values="*bf16", block_table="*i64", contexts="*i64", scale="fp32")
+kinds |= dict(partial="*fp32", summary="*fp32")
+names = triton_paged.paged_decode.arg_names
+signature = {n: "constexpr" if n in sizes else kinds.get(n, "i32") for n in names}
+source = ASTSource(triton_paged.paged_decode, signature, {(names.index(n),): v for n, v in sizes.items()})
+kernel = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 2})
+print(kernel.asm["ptx"].count("mma"), kernel.metadata.shared)
+"""
+
+
+def run(code: str, *, interpret: bool) -> list[float]:
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "TRITON_INTERPRET": "1" if interpret else "0"},
+    )
+    assert done.returncode == 0, done.stderr
+    return [float(word) for word in done.stdout.split()]
+
+
+def test_paged_decode_is_attention_in_the_interpreter() -> None:
+    (worst,) = run(_ARITHMETIC, interpret=True)
+    assert worst < 1e-5
+
+
+def test_paged_decode_compiles_for_hopper_with_matrix_instructions() -> None:
+    matrix_instructions, shared_bytes = run(_COMPILATION, interpret=False)
+    assert matrix_instructions > 0
+    assert shared_bytes < 48 * 1024
