@@ -28,6 +28,7 @@ from capacity.errors import CapacityError
 from capacity.resolve import ResolvedPool, resolve
 from capacity.serving import engine_frontend, serve
 from capacity.simulator import FrontendTimes
+from capacity.step import PS_PER_S
 from capacity.step_model import StepModel
 from capacity.workload import random_requests
 
@@ -43,6 +44,8 @@ MODELS = {
 FORMATS = {"fp4": "nvfp4", "fp8": "fp8", "int4": None, "bf16": "bf16", "": "bf16"}
 BLOCK_FP8 = ("deepseek", "qwen3", "minimax", "glm-5")  # checkpoints whose FP8 is 128 x 128
 PROMPTS_PER_CONCURRENCY = 10  # InferenceX's scripts; gap-analysis: inferred
+LONG_RUN_TOKENS = 100_000  # concurrency x output: beyond, so many rounds stand for ten
+LONG_RUN_ROUNDS = 4
 LEAST_PROMPTS = 320  # small runs are repeated with other seeds up to this many
 
 
@@ -242,7 +245,7 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
     )
     options = {
         key: launch[key]
-        for key in ("prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction")
+        for key in ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction")
         if key in launch and row.backend == "trtllm"
     }
     return Server(
@@ -295,7 +298,10 @@ def by_simulation(row: ServedRow) -> Prediction:
     """The row's own run: 10 prompts for each place in the loop, means over all requests."""
     try:
         server = server_of(row)
-        num_prompts = PROMPTS_PER_CONCURRENCY * server.concurrency
+        rounds = PROMPTS_PER_CONCURRENCY
+        if server.concurrency * row.output_len > LONG_RUN_TOKENS:
+            rounds = LONG_RUN_ROUNDS
+        num_prompts = rounds * server.concurrency
         ttft: list[float] = []
         tpot: list[float] = []
         for seed in range(max(1, round(LEAST_PROMPTS / num_prompts))):
@@ -308,12 +314,21 @@ def by_simulation(row: ServedRow) -> Prediction:
             )
             if result.status != "complete":
                 return Prediction(row=row, problem=result.reason)
-            summary = result.summary.to_dict()
-            ttft.append(summary["mean_ttft_ms"] / 1e3)
-            tpot.append(summary["mean_tpot_ms"] / 1e3)
+            means = _means(result.records, server.concurrency, rounds)
+            ttft.append(means[0])
+            tpot.append(means[1])
     except CapacityError as error:
         return Prediction(row=row, problem=str(error))
     return Prediction(row=row, ttft_s=float(np.mean(ttft)), tpot_s=float(np.mean(tpot)))
+
+
+def _means(records: Any, concurrency: int, rounds: int) -> tuple[float, float]:
+    """TTFT and TPOT over the whole run; of a shortened one, its middle stands for the rounds that are missing."""
+    ttft = (records.first_token_ps - records.arrival_ps) / PS_PER_S
+    tpot = (records.finish_ps - records.first_token_ps) / PS_PER_S / np.maximum(records.output_tokens - 1, 1)
+    weights = np.ones(len(ttft))
+    weights[concurrency:-concurrency] = (PROMPTS_PER_CONCURRENCY - 2) / (rounds - 2)
+    return float(np.average(ttft, weights=weights)), float(np.average(tpot, weights=weights))
 
 
 def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> Any:

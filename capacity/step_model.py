@@ -128,12 +128,12 @@ class StepModel:
         gpu = self._token_seconds(padded_rows or rows) + self._sample_seconds(shape[6] + shape[7] + shape[8])
         for operator in self._operators.per_context:
             gpu += operator.seconds(shape)
-        launch = 0.0
-        if padded_rows is None:
-            launch = norm(gpu, self.host.eager_s, self.host.overlap_sharpness) - gpu
+        eager = 0.0 if padded_rows is not None else self.host.eager_s
+        sharpness = self.host.overlap_sharpness
+        launch = norm(gpu, eager, sharpness) - gpu if eager else 0.0
         host = self.host.step_s + self.host.per_sequence_s * (shape[0] + shape[7])
-        if self.host.overlapped:
-            host = norm(gpu + launch, host, self.host.overlap_sharpness) - gpu - launch
+        if self.host.overlapped:  # one CPU launches and prepares: its times add up, and hide together
+            host = norm(gpu, eager + host, sharpness) - gpu - launch
         return gpu, launch, host
 
     def _seconds_of_rows(self, rows: int) -> float:
