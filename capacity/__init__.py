@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from capacity.api import compare_batching, estimate, explain, fit, gpus, models, simulate
+    from capacity.api_planning import plan
     from capacity.errors import CapacityError, DoesNotFit, InvalidInput
+    from capacity.planning.records import Plan
     from capacity.results import Attribution, Estimate, Fit, Simulation
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "Estimate",
     "Fit",
     "InvalidInput",
+    "Plan",
     "Simulation",
     "compare_batching",
     "estimate",
@@ -27,12 +30,15 @@ __all__ = [
     "fit",
     "gpus",
     "models",
+    "plan",
     "simulate",
 ]
 
 _HOMES = {
     "capacity.api": ("compare_batching", "estimate", "explain", "fit", "gpus", "models", "simulate"),
+    "capacity.api_planning": ("plan",),
     "capacity.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
+    "capacity.planning.records": ("Plan",),
     "capacity.results": ("Attribution", "Estimate", "Fit", "Simulation"),
 }
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 
+from capacity.cli_planning import register as register_planning
 from capacity.cli_techniques import register as register_techniques
 from capacity.deployment import (
     Cost,
@@ -332,6 +333,7 @@ def schema(name: Annotated[str, typer.Argument(help="fit, estimate, simulation o
 
 
 register_techniques(app, _verb)
+register_planning(app, _verb)
 
 
 def _given(spec: Spec) -> dict[str, Any]:

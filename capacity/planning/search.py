@@ -226,8 +226,10 @@ def _ranked(state: _Search) -> tuple[Ranked, ...]:
     shown = sorted((leaders + rest)[: max(TOP, len(leaders))], key=_order)
     closer = shown[:CLOSER] if not state.late else shown[:1]
     tasks = []
-    for option, replicas, _, _ in closer:
+    for option, replicas, trial, _ in closer:
         candidate = option.at(replicas)
+        if _wants_intervals(trial):
+            tasks.append(Task(candidate=candidate, confidence=state.search.confidence, intervals=True))
         tasks.append(Task(candidate=candidate, confidence=None, sample=True, give_up=False))
         tasks += [
             Task(candidate=candidate, confidence=level, sample=True)
@@ -239,11 +241,16 @@ def _ranked(state: _Search) -> tuple[Ranked, ...]:
     for number, (option, replicas, trial, is_best) in enumerate(shown):
         predicted, confidence = None, state.search.confidence
         if number < len(closer):
+            trial = next(trials) if _wants_intervals(trial) else trial
             predicted = next(trials)
             held = [level for level in LEVELS if level > confidence if next(trials).met]
             confidence = _highest(held, confidence)
         answers.append(_answer(state, option, replicas, trial, predicted, confidence, is_best=is_best))
     return tuple(answers)
+
+
+def _wants_intervals(trial: Trial) -> bool:
+    return trial.seen == "all" and all(level.low_s is None for level in trial.levels)
 
 
 def _highest(held: Sequence[float], required: float) -> float:

@@ -81,7 +81,9 @@ class Search(Spec):
         0.9, "Probability, by the error of the step model, with which the SLO must hold; 0.5: as predicted.",
         ge=0.5, lt=1,
     )  # fmt: skip
-    alternatives: bool = _axis(True, "Find the best of every GPU and weight format, not only the best of all.")
+    alternatives: bool = _axis(
+        True, "Find the best of every GPU and weight format, not only the best of all."
+    )
     replications: int = _axis(
         3, "Runs with seeds of their own, where the traffic is generated.", ge=1, le=100
     )

@@ -1,0 +1,114 @@
+"""The planner's verbs on the command line: answers, files, exit codes, and one line for what cannot be."""
+
+from __future__ import annotations
+
+import html
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capacity.cli import main
+
+PLAN = (
+    "plan", "llama-3.1-8b", "--gpus", "h100", "--tensor-parallel-sizes", "1", "--quantizations", "default",
+    "--kv-cache-dtypes", "auto", "--max-num-batched-tokens", "default", "--workers", "1",
+    "--input-len", "300", "--output-len", "30", "--num-prompts", "100", "--replications", "1",
+)  # fmt: skip
+SLO = ("--slo", "ttft:p95:500ms", "tpot:p95:40ms")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the command in this process: exit code, stdout, stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["capacity", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+def test_plan_prints_the_answer_and_writes_files_to_act_on(run: Any, tmp_path: Path) -> None:
+    code, out, _ = run(
+        *PLAN,
+        *SLO,
+        "--request-rate",
+        "10",
+        "--price",
+        "h100=2.5",
+        "--format",
+        "json",
+        "--output",
+        str(tmp_path),
+    )
+    assert code == 0
+    answer = json.loads(out)
+    assert answer["schema"] == "capacity/plan/v1"
+    best = answer["ranked"][0]
+    assert best["cost"]["usd_per_hour"] == 2.5 * best["billed_gpus"]
+    assert best["cost"]["usd_per_month"] == pytest.approx(best["cost"]["usd_per_hour"] * 730)
+    assert all(level["low_s"] <= level["value_s"] <= level["high_s"] for level in best["trial"]["levels"])
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"report.html", "launch-vllm.sh", "kubernetes.yaml", "benchmark.sh", "plan.json"} <= names
+    page = (tmp_path / "report.html").read_text()
+    assert "http" not in page.split("<h2>Assumptions")[0]  # nothing is loaded from elsewhere
+    assert "<svg" in page
+    assert html.escape(best["label"]) in page
+
+
+def test_a_table_for_people(run: Any) -> None:
+    code, out, _ = run(*PLAN, *SLO, "--request-rate", "10", "--objective", "gpus")
+    assert code == 0
+    assert "Deployments that meet the SLO" in out
+    assert "simulated" in out
+    assert "not searched" in out
+
+
+def test_an_unmet_slo_is_exit_code_1(run: Any) -> None:
+    code, out, _ = run(*PLAN, "--slo", "ttft:p95:1ms", "--request-rate", "10", "--objective", "gpus")
+    assert code == 1
+    assert "Nothing in the space meets the SLO" in out
+    assert "ttft:p95:1ms" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((*SLO, "--request-rate", "10"), "--price-tier"),
+        (("--request-rate", "10", "--objective", "gpus"), "--slo"),
+        ((*SLO, "--request-rate", "10", "--objective", "beauty"), "objective"),
+        ((*SLO, "--request-rate", "10", "--objective", "gpus", "--max-gpus", "0"), "max_gpus"),
+        ((*SLO, "--request-rate", "10", "--objective", "gpus", "--workers", "0"), "workers"),
+        (("--slo", "ttft:p95", "--request-rate", "10", "--objective", "gpus"), "ttft:p95"),
+    ],
+)
+def test_bad_input_is_one_line(run: Any, arguments: tuple[str, ...], problem: str) -> None:
+    code, out, err = run(*PLAN, *arguments)
+    assert code == 2
+    assert out == ""
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+def test_what_does_not_fit_is_exit_code_1_in_one_line(run: Any) -> None:
+    code, _, err = run(
+        *PLAN,
+        *SLO,
+        "--request-rate",
+        "10",
+        "--objective",
+        "gpus",
+        "--max-model-len",
+        "131072",
+        "--gpus",
+        "l4",
+    )
+    assert code == 1
+    assert err.startswith("DoesNotFit")
+    assert "SLO" not in err
