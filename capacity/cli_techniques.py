@@ -34,6 +34,7 @@ def register(app: typer.Typer, verb: Verb) -> None:
     verb(Pool, Cost)(scale)
     verb(Pool)(attention_io)
     verb(Pool, Traffic, traffic_fields=ARRIVALS)(batching)
+    verb(Pool)(charts)
     app.command(name="kv")(kv)
     app.command(name="cache-curve")(cache_curve)
     app.command(name="engines")(engines)
@@ -193,6 +194,21 @@ def batching(
         batching_window_s=batching_window,
     )
     _show(answer, format)
+
+
+def charts(
+    *,
+    model: ModelArgument,
+    options: dict[str, Any],
+    output: Annotated[str, typer.Option("--output", "-o", help="Folder for the SVG files.")] = "charts",
+) -> None:
+    """The handbook's charts for your model and GPU, as SVG files."""
+    from capacity.resolve import resolve
+    from capacity.techniques.charts import write_charts
+
+    pool, _ = _specs(options)
+    for path in write_charts(resolve(model, pool), output):
+        sys.stdout.write(f"{path}\n")
 
 
 def kv(

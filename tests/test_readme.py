@@ -1,6 +1,6 @@
-"""The README runs: every marked block is executed, and the output that it shows is the output that comes.
+"""README and handbook run: every marked block is executed, and the output shown is the output that comes.
 
-`UPDATE_README=1 python -m pytest tests/test_readme.py` writes the present output into the README.
+`UPDATE_README=1 python -m pytest tests/test_readme.py` writes the present output into them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ BLOCK = re.compile(
     r"<!-- (?P<kind>run|output) -->\n```(?P<language>\w+)\n(?P<code>.*?)```\n(?:```text\n(?P<shown>.*?)```\n)?",
     re.S,
 )
-BLOCKS = list(BLOCK.finditer(README.read_text(encoding="utf-8")))
+PAGES = (README, *sorted((README.parent / "docs").glob("*.md")))
+BLOCKS = [(page, block) for page in PAGES for block in BLOCK.finditer(page.read_text(encoding="utf-8"))]
 
 
 def run(language: str, code: str, folder: Path) -> str:
@@ -35,27 +36,33 @@ def run(language: str, code: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block["code"].strip().splitlines()[0][:60])
-def test_a_block_does_what_the_readme_says(block: re.Match[str], tmp_path: Path) -> None:
+def label(value: Path | re.Match[str]) -> str:
+    """A block by its page and its first line."""
+    return value.name if isinstance(value, Path) else value["code"].strip().splitlines()[0][:60]
+
+
+@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=label)
+def test_a_block_does_what_the_page_says(page: Path, block: re.Match[str], tmp_path: Path) -> None:
     printed = run(block["language"], block["code"], tmp_path)
     if block["kind"] == "run":
         return
     if os.environ.get("UPDATE_README"):
-        text = README.read_text(encoding="utf-8")
+        text = page.read_text(encoding="utf-8")
         shown = f"{block['code']}```\n```text\n"
         before, _, rest = text.partition(shown)
-        README.write_text(before + shown + printed + rest[rest.index("```\n") :], encoding="utf-8")
+        page.write_text(before + shown + printed + rest[rest.index("```\n") :], encoding="utf-8")
         return
     assert printed == block["shown"]
 
 
-def test_every_code_block_is_marked() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_code_block_is_marked(page: Path) -> None:
     """A block that no test and no CI step runs would rot."""
-    text = README.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     fences = len(re.findall(r"^```(?:sh|python)$", text, re.M))
     commands = len(re.findall(r"^<!-- command: [\w-]+ -->\n```sh$", text, re.M))
-    assert fences == len(BLOCKS) + commands
-    assert commands == 2
+    assert fences == len([block for where, block in BLOCKS if where == page]) + commands
+    assert commands == (2 if page == README else 0)
 
 
 def test_the_install_commands_are_what_ci_runs() -> None:

@@ -10,6 +10,7 @@ from capacity.closed_form import closed_loop_times
 from capacity.deployment import Pool
 from capacity.errors import CapacityError, InvalidInput
 from capacity.memory import tensor_parallel_sizes
+from capacity.model import ModelSpec
 from capacity.operators import busiest_share, distinct_experts
 from capacity.pricing import Price, cost_estimate
 from capacity.resolve import ResolvedPool, resolve
@@ -82,7 +83,7 @@ class Layout:
 
 
 def scaling_curve(
-    model: str,
+    model: str | ModelSpec,
     pool: Pool,
     *,
     input_len: int,
