@@ -40,6 +40,7 @@ from capacity.results import (
 from capacity.step import StepCost
 
 if TYPE_CHECKING:
+    from capacity.simulator import StepObserver
     from capacity.simulator.batching import BatchingRow
     from capacity.workload import Workload
 
@@ -468,6 +469,8 @@ def simulate(
     *,
     goodput: Sequence[str] | None = None,
     workload: Workload | None = None,
+    sample_interval_s: float | None = None,
+    observer: StepObserver | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -476,7 +479,9 @@ def simulate(
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
 
     `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms);
-    `progress(done, total)` is called as requests complete. Raises DoesNotFit, Stalled, or InvalidInput and its kinds.
+    `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
+    them), which then are taken one at a time; `progress(done, total)` is called as requests complete.
+    An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises DoesNotFit, Stalled, or InvalidInput and its kinds.
     """
     from capacity.serving import make_workload, serve  # SimPy and numpy: not for `fit` and `estimate`
 
@@ -485,7 +490,15 @@ def simulate(
     resolved.memory.require_fit()
     traffic: Traffic = build(Traffic, traffic_fields)
     requests = workload if workload is not None else make_workload(traffic)
-    run = serve(resolved, requests, scheduling=traffic.scheduling, goodput=goodput or (), progress=progress)
+    run = serve(
+        resolved,
+        requests,
+        scheduling=traffic.scheduling,
+        goodput=goodput or (),
+        sample_interval_s=sample_interval_s,
+        observer=observer,
+        progress=progress,
+    )
     return Simulation(
         model=_model_summary(resolved),
         gpu=GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus),

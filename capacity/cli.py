@@ -230,6 +230,20 @@ def simulate(
     goodput: Annotated[
         list[str] | None, typer.Option("--goodput", help="SLOs per request in ms: ttft:500 tpot:50.")
     ] = None,
+    records: Annotated[
+        str | None, typer.Option("--records", help="Write every request to this CSV file.")
+    ] = None,
+    series: Annotated[
+        str | None, typer.Option("--series", help="Write batch, queue and KV use over time to this CSV file.")
+    ] = None,
+    sample_interval: Annotated[
+        float | None,
+        typer.Option("--sample-interval", help="Seconds between samples of --series; default 1.", min=1e-6),
+    ] = None,
+    timeline: Annotated[
+        str | None,
+        typer.Option("--timeline", help="Write every step as a Chrome trace (Perfetto) to this file."),
+    ] = None,
     format: FormatOption = "table",
     deployment: DeploymentOption = None,
     write_deployment: WriteOption = None,
@@ -238,19 +252,32 @@ def simulate(
 ) -> None:
     """What would users see? Replays a trace or generated arrivals through the engine's scheduler, step by step."""
     from capacity import api
+    from capacity.simulator import exports
+    from capacity.simulator.timeline import Timeline
 
     request = _request(model, options, deployment, write_deployment)
+    observer = Timeline() if timeline else None
     with _progress() as progress:
         answer = api.simulate(
             request.model,
             **_given(request.pools[0]),
             **_given(request.traffic),
             goodput=goodput,
+            sample_interval_s=(sample_interval or 1.0) if series else None,
+            observer=observer,
             profiles=profiles,
             download=download,
             progress=progress,
         )
+    if records:
+        exports.write_records(answer.run, records)
+    if series:
+        exports.write_series(answer.run, series)
+    if observer and timeline:
+        exports.write_timeline(observer, answer.run, timeline)
     _show(answer, format)
+    if answer.run.status != "complete":
+        _fail(f"{answer.run.status}: {answer.run.reason}", 1 if answer.run.status == "stalled" else 130)
 
 
 @_verb(Pool, Traffic)

@@ -314,7 +314,8 @@ def _simulation_tables(answer: Simulation) -> list[RenderableType]:
         rows.insert(4, ("goodput", f"{values['request_goodput']:,.2f}", "requests/s that meet the SLO"))
     gpus = f"{answer.gpu.count} x {answer.gpu.name}"
     headline = f"[bold]{answer.model.name}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}"
-    return [headline, _facts("Served", rows), latency, *_warnings(answer.warnings)]
+    ended = [] if values["status"] == "complete" else [f"[red]{values['status']}:[/red] {values['reason']}"]
+    return [headline, *ended, _facts("Served", rows), latency, *_warnings(answer.warnings)]
 
 
 def _warnings(warnings: Sequence[str]) -> list[RenderableType]:

@@ -10,13 +10,12 @@ from capacity.deployment import Traffic
 from capacity.errors import InvalidInput
 from capacity.resolve import ResolvedPool
 from capacity.schedulers import SchedulerLimits
-from capacity.simulator import FrontendTimes, SimulationResult, simulate_engine
+from capacity.simulator import FrontendTimes, SimulationResult, StepObserver, simulate_engine
 from capacity.simulator.batching import BatchingRow, compare_batching
 from capacity.step import StepTimes
 from capacity.workload import Workload, parse_slos, random_requests, read_trace
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
-SAMPLES_PER_RUN = 500
 
 
 def make_workload(traffic: Traffic) -> Workload:
@@ -110,6 +109,7 @@ def serve(
     options: Mapping[str, Any] | None = None,
     goodput: Sequence[str] = (),
     sample_interval_s: float | None = None,
+    observer: StepObserver | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SimulationResult:
     """Simulate `workload` on one engine of the pool.
@@ -132,6 +132,8 @@ def serve(
         kv_windows=plan.layout.kv_windows,
         goodput_ms=_goodput_ms(goodput),
         sample_interval_s=sample_interval_s,
+        observer=observer,
+        progress=progress,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -449,7 +450,16 @@ def test_the_hash_seed_changes_nothing() -> None:
 def test_compare_batching_replays_the_same_arrivals(run: Any, tmp_path: Path) -> None:
     """Same requests, four ways; paged KV wastes less than a block a request, contiguous most of what it reserves."""
     chart = tmp_path / "chart.html"
-    load = (*LLAMA_8B, "--max-model-len", "2048", *LENGTHS, "--random-range-ratio", "0.5", "--request-rate", "20")
+    load = (
+        *LLAMA_8B,
+        "--max-model-len",
+        "2048",
+        *LENGTHS,
+        "--random-range-ratio",
+        "0.5",
+        "--request-rate",
+        "20",
+    )
     ran = run("compare-batching", *load, "--num-prompts", "80", "--chart", str(chart), "--format", "json")
     assert ran.code == 0, ran.err
     jsonschema.validate(ran.json, json_schema("compare-batching"))
@@ -476,3 +486,24 @@ def test_explain_adds_up_and_points_the_right_way(run: Any) -> None:
     assert by_name["HBM bandwidth"]["tpot"] < by_name["compute rate"]["tpot"]
     assert by_name["requests at a time"]["cost_per_token"] < 0
     assert "What would help" in run(*command).out
+
+
+def test_a_run_leaves_its_requests_its_series_and_its_steps_as_files(run: Any, tmp_path: Path) -> None:
+    paths = {name: tmp_path / f"{name}.out" for name in ("records", "series", "timeline")}
+    flags = [part for name, path in paths.items() for part in (f"--{name}", str(path))]
+    load = (*LLAMA_8B, *LENGTHS, "--request-rate", "10", "--num-prompts", "20", "--format", "json")
+    answer = run("simulate", *load, *flags).json
+    plain = run("simulate", *load).json
+    assert answer == plain  # looking on changes nothing
+    header, *rows = paths["records"].read_text().splitlines()
+    assert len(rows) == 20
+    ttft = [float(r["first_token_s"]) - float(r["arrival_s"]) for r in csv.DictReader([header, *rows])]
+    assert sum(ttft) / 20 * 1e3 == pytest.approx(answer["mean_ttft_ms"])
+    samples = list(csv.DictReader(paths["series"].read_text().splitlines()))
+    assert len(samples) >= int(answer["duration"])
+    events = json.loads(paths["timeline"].read_text())["traceEvents"]
+    assert sum(event["name"] in ("prefill", "decode", "mixed") and event["pid"] == 1 for event in events) >= 1
+    for name in paths:
+        ran = run("simulate", *load, f"--{name}", "/nonexistent/file")
+        assert ran.code == 2
+        assert "cannot write" in ran.err
