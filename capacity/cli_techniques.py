@@ -256,6 +256,11 @@ def cache_curve(
     replicas: Annotated[
         int, typer.Option("--replicas", help="Also hit rates by routing over so many.", min=1)
     ] = 1,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Also what this model saves, with --gpu.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that serves --model.")] = None,
+    tensor_parallel_size: Annotated[int, typer.Option("--tensor-parallel-size", "-tp", min=1)] = 1,
     num_prompts: Annotated[
         int | None, typer.Option("--num-prompts", help="Only the first so many.", min=1)
     ] = None,
@@ -264,6 +269,12 @@ def cache_curve(
     """Does prefix caching pay? Hit rate at every cache size, by routing, and the bill under providers' caches."""
     from capacity.techniques.answers import cache_curve_answer
 
+    if (model is None) != (gpu is None):
+        raise InvalidInput("--model and --gpu belong together: give both or neither")
+    served_by = None
+    if model is not None:
+        pool = {"gpu": gpu, "tensor_parallel_size": tensor_parallel_size}
+        served_by = (model, build(Pool, pool, flags=True))
     answer = cache_curve_answer(
         trace,
         block_tokens=block_tokens,
@@ -271,6 +282,7 @@ def cache_curve(
         as_engine=as_engine,
         replicas=replicas,
         limit=num_prompts,
+        served_by=served_by,
     )
     _show(answer, format)
 

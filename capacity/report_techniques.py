@@ -199,6 +199,12 @@ def _cache_curve(answer: Mapping[str, Any]) -> list[Any]:
         ]
         title = f"{answer['routing'][0]['replicas']} replicas, each with the largest cache above"
         parts.append(table(title, answer["routing"], columns))
+    if saved := answer["savings"]:
+        parts.append(
+            f"a KV cache of {saved['capacity_tokens']:,} tokens hits {saved['token_hit_fraction']:.1%}: prefill "
+            f"of a request {saved['mean_prefill_s'] * 1e3:,.0f} to {saved['mean_prefill_cached_s'] * 1e3:,.0f} ms on average, "
+            f"{saved['saved_fraction']:.1%} of prefill time and its cost saved"
+        )
     plans = table(
         "Providers' caches: input bill",
         answer["plans"],

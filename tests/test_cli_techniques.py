@@ -102,6 +102,9 @@ def test_a_cache_curve_of_three_requests_by_hand(
     assert answer["knee_tokens"] == 5 * 512
     assert {row["routing"] for row in answer["routing"]} == {"round-robin", "least-tokens", "prefix"}
     assert run(["cache-curve", trace], monkeypatch, capsys)[0] == 0
+    code, text = run(["cache-curve", trace, "--model", "llama-3.1-8b", *H100], monkeypatch, capsys)
+    assert code == 0
+    assert "of prefill time" in text
 
 
 def test_mooncakes_published_hit_rate_from_the_command_line(
@@ -133,6 +136,7 @@ def test_mooncakes_published_hit_rate_from_the_command_line(
         (["kv", "llama-3.1-8b", "--contexts", "-4"], "--contexts"),
         (["kv", "llama-3.1-8b", "--kv-cache-dtype", "fp7"], "fp7"),
         (["cache-curve", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["cache-curve", "nowhere.jsonl", "--model", "llama-3.1-8b"], "--gpu"),
         (["engines", "--gpu", "h999"], "h999"),
         (["scale", "llama-3.1-8b", *H100, "--axis", "diagonal"], "diagonal"),
         (["scale", "llama-3.1-8b", *H100, "--tpot", "-1"], "--tpot"),

@@ -12,13 +12,15 @@ from conftest import SHARED
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capacity.deployment import Pool
 from capacity.errors import InvalidInput, UnknownName
 from capacity.kv_cache.block_pool import BlockPool
 from capacity.kv_cache.content import Content
 from capacity.kv_cache.run_pool import RunPool
+from capacity.resolve import resolve
 from capacity.simulator import simulate_engine
-from capacity.step import AffineStepTimes
-from capacity.techniques.prefix_cache import ReuseCurve, reuse_curve, routed_reuse
+from capacity.step import AffineStepTimes, prefill_shape
+from capacity.techniques.prefix_cache import ReuseCurve, prefill_savings, reuse_curve, routed_reuse
 from capacity.techniques.prompt_prices import (
     break_even_hit_fraction,
     break_even_reuses,
@@ -207,6 +209,26 @@ def test_bad_questions_are_refused_in_one_line() -> None:
         reuse_curve(workload, 0)
     with pytest.raises(InvalidInput, match="time to live"):
         reuse_curve(workload, BLOCK).token_hit_fraction_within(float("nan"))
+
+
+def test_what_hits_save_is_less_than_what_they_are() -> None:
+    """Two equal prompts of 8,193 tokens: the second computes one token. Attention and weights are still read."""
+    pool = resolve("llama-3.1-8b", Pool(gpu="h100"))
+    content = PromptContent.from_segments([[(1, 8193)], [(1, 8193)]])
+    workload = Workload(
+        arrival_s=[0.0, 1.0], prompt_tokens=[8193, 8193], output_tokens=[1, 1], content=content
+    )
+    savings = prefill_savings(pool, reuse_curve(workload, 16, as_engine=True))
+    assert savings.capacity_tokens == pool.memory.kv_capacity_tokens
+    assert savings.token_hit_fraction == pytest.approx(8192 / 16386)
+    assert 0.4 < savings.saved_fraction < savings.token_hit_fraction
+    steps = pool.step_model
+    by_hand = steps.step_seconds(prefill_shape(1, 8193)) + steps.step_seconds(
+        prefill_shape(1, 1, cached_tokens=8192)
+    )
+    assert savings.mean_prefill_cached_s == pytest.approx(by_hand / 2)
+    nothing = prefill_savings(pool, reuse_curve(workload, 16, as_engine=True), 0)
+    assert nothing.saved_fraction == 0
 
 
 # prices

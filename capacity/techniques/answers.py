@@ -194,9 +194,10 @@ def cache_curve_answer(
     as_engine: bool = False,
     replicas: int = 1,
     limit: int | None = None,
+    served_by: tuple[str, Pool] | None = None,
 ) -> dict[str, Any]:
-    """Hit rates by capacity, by routing over replicas, and the bill under each provider's plan."""
-    from capacity.techniques.prefix_cache import ROUTINGS, reuse_curve, routed_reuse
+    """Hit rates by capacity, by routing over replicas, what a pool saves, and the bill under each provider's plan."""
+    from capacity.techniques.prefix_cache import ROUTINGS, prefill_savings, reuse_curve, routed_reuse
     from capacity.techniques.prompt_prices import prompt_cache_bill, prompt_cache_plans
     from capacity.workload import read_trace
 
@@ -240,6 +241,7 @@ def cache_curve_answer(
         "knee_tokens": curve.knee_blocks * size,
         "rows": rows,
         "routing": routed,
+        "savings": None if served_by is None else asdict(prefill_savings(resolve(*served_by), curve)),
         "plans": [asdict(prompt_cache_bill(curve, plan)) for plan in prompt_cache_plans().values()],
         "warnings": list(workload.notices),
     }

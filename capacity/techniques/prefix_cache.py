@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from capacity.errors import InvalidInput, UnknownName
+from capacity.resolve import ResolvedPool
+from capacity.step import prefill_shape
 from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 
@@ -164,6 +166,50 @@ def _stack_depths(ids: IntArray, begins: IntArray) -> tuple[IntArray, IntArray]:
 def _place_in_request_order(previous: IntArray, begins: IntArray) -> IntArray:
     """The access before, as any access of the same request (they share its time); -1 stays."""
     return np.where(previous >= 0, begins[np.maximum(previous, 0)], -1)
+
+
+# what it saves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillSavings:
+    """Prefill of a trace with a cache and without, on one engine, queueing left out."""
+
+    capacity_tokens: int
+    token_hit_fraction: float
+    mean_prefill_s: float  # of a request
+    mean_prefill_cached_s: float
+    saved_fraction: float  # of prefill GPU time, and so of what input tokens cost
+
+
+def prefill_savings(
+    resolved: ResolvedPool, curve: ReuseCurve, capacity_blocks: int | None = None
+) -> PrefillSavings:
+    """What hits save through the step model; `capacity_blocks` None: what the pool's own KV cache holds.
+
+    Each prompt in one step, its cached tokens read as context and not computed. Less is saved than tokens hit:
+    attention still reads the prefix, and short remainders are bound by weights and launches.
+    """
+    if capacity_blocks is None:
+        capacity_blocks = resolved.memory.require_fit().kv_capacity_tokens // curve.block_tokens
+    hit = np.minimum(curve.hit_tokens(capacity_blocks), curve.prompt_tokens - 1)
+    window = resolved.model.window_tokens
+    pairs = np.stack([curve.prompt_tokens, hit], axis=1)
+    distinct, counts = np.unique(pairs, axis=0, return_counts=True)
+    plain = cached = 0.0
+    for (tokens, found), count in zip(distinct.tolist(), counts.tolist(), strict=True):
+        whole = prefill_shape(1, tokens, window_tokens=window)
+        rest = prefill_shape(1, tokens - found, cached_tokens=found, window_tokens=window)
+        plain += count * resolved.step_model.step_seconds(whole)
+        cached += count * resolved.step_model.step_seconds(rest)
+    requests = len(curve.prompt_tokens)
+    return PrefillSavings(
+        capacity_tokens=capacity_blocks * curve.block_tokens,
+        token_hit_fraction=curve.token_hit_fraction(capacity_blocks),
+        mean_prefill_s=plain / requests,
+        mean_prefill_cached_s=cached / requests,
+        saved_fraction=1 - cached / plain,
+    )
 
 
 # replicas
