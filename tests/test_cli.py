@@ -480,9 +480,9 @@ def test_explain_adds_up_and_points_the_right_way(run: Any) -> None:
     assert sum(answer["prefill"].values()) == pytest.approx(1)
     assert sum(answer["decode"].values()) == pytest.approx(1)
     by_name = {response["resource"]: response for response in answer["responses"]}
-    for resource in ("HBM bandwidth", "compute rate", "link bandwidth", "host time"):
-        assert by_name[resource]["tpot"] <= 0
-        assert by_name[resource]["ttft"] <= 0
+    for name in ("HBM bandwidth", "compute rate", "link bandwidth", "host time"):
+        assert by_name[name]["tpot"] <= 0
+        assert by_name[name]["ttft"] <= 0
     assert by_name["HBM bandwidth"]["tpot"] < by_name["compute rate"]["tpot"]
     assert by_name["requests at a time"]["cost_per_token"] < 0
     assert "What would help" in run(*command).out
