@@ -28,7 +28,7 @@ def test_random_runs_are_equal(first: int) -> None:
 
 @pytest.mark.slow
 def test_thousands_of_random_runs_are_equal() -> None:
-    unequal = {seed: found for seed in range(1000, 4000) if (found := stepped_and_jumped(*random_run(seed)))}
+    unequal = {seed: found for seed in range(1000, 3000) if (found := stepped_and_jumped(*random_run(seed)))}
     assert unequal == {}
 
 

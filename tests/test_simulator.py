@@ -503,8 +503,20 @@ def test_an_interrupted_run_shows_what_was_done() -> None:
         if step.end > 4 * PS_PER_S:
             raise KeyboardInterrupt
 
-    result = simulate_engine(workload, step_times=AffineStepTimes(0.01, 1e-4), num_blocks=30, observer=interrupt)
+    result = simulate_engine(
+        workload, step_times=AffineStepTimes(0.01, 1e-4), num_blocks=30, observer=interrupt
+    )
     assert result.status == "interrupted"
     assert result.reason is not None
     assert "4.0" in result.reason
     assert 10 < result.summary.completed < 30
+
+
+@pytest.mark.slow
+def test_memory_stays_bounded() -> None:
+    """100,000 requests in a process of its own: live requests and columns, no per-token state."""
+    benchmark = Path(__file__).parent.parent / "benchmarks" / "simulation_speed.py"
+    command = [sys.executable, str(benchmark), "--alone", "100000"]
+    environment = os.environ | {"PYTHONPATH": str(benchmark.parent.parent)}
+    answer = subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
+    assert json.loads(answer)["peak_mb"] < 200

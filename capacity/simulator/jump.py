@@ -368,12 +368,19 @@ class JumpV1:
     def _leap(self, now: int, next_event: int) -> int:
         """As many decode steps of the group alone as nothing interferes with."""
         size, clock, pending, ledger = self._size, self._clock, self.pending, self.ledger
-        first, slope, steps = self._decode_piece()
+        known = self._pieces.get(size)
+        contexts = self._contexts
+        if known is not None and known[0] <= contexts <= known[1]:
+            _, most, base, per_context = known
+            first, slope = base + per_context * contexts, per_context * size
+            steps = (most - contexts) // size + 1 if most != NEVER else NEVER
+        else:
+            first, slope, steps = self._decode_piece()
+        until_end = self._ends[0][0] - clock + 1
+        if until_end < steps:
+            steps = until_end
         if steps > 1:
-            until_end = self._ends[0][0] - clock + 1
-            if until_end < steps:
-                steps = until_end
-            if steps > 1 and pending is not None:  # it leads up to the second schedule of the leap
+            if pending is not None:  # it leads up to the second schedule of the leap
                 if pending.finishing or next_event <= pending.end:
                     steps = 1
                 elif next_event < NEVER:
@@ -382,14 +389,20 @@ class JumpV1:
                 steps = 1
             elif next_event < NEVER:
                 steps = _steps_until(next_event - now, first, slope, steps)
-            if steps > 1 and self._buckets is not None:
-                steps = min(steps, self._buckets.steps_until_due(clock))
-            elif steps > 1:
-                lead = pending.end - now if pending is not None else 0
-                steps = self._take_blocks(steps, lead, first, slope)
-        finishing = self._group_step(steps)
+            if steps > 1:
+                if self._buckets is not None:
+                    steps = min(steps, self._buckets.steps_until_due(clock))
+                else:
+                    lead = pending.end - now if pending is not None else 0
+                    steps = self._take_blocks(steps, lead, first, slope)
         ledger.steps += steps
         ledger.rows += steps * size
+        if steps == until_end or self._growing:
+            finishing = self._group_step(steps)
+        else:
+            self._clock = clock + steps
+            self._contexts = contexts + size * steps
+            finishing = []
         if steps == 1:
             return self._launch([], size, finishing, now, first)
         total = first * steps + slope * (steps * (steps - 1) // 2)
