@@ -81,6 +81,7 @@ class Trial:
     input_tokens_per_s: float
     requests_per_s: float
     tokens_per_s_per_user: float | None
+    mean_e2e_s: float
     mean_batch_size: float
     kv_utilization_peak: float
     preemptions: int
@@ -236,6 +237,7 @@ def _trial(
         input_tokens_per_s=rate(run.summary.total_input_tokens for run in runs),
         requests_per_s=rate(run.summary.completed for run in runs),
         tokens_per_s_per_user=float(1 / np.median(tpot)) if len(tpot) else None,
+        mean_e2e_s=float(latencies_s(tables, "e2el").mean()),
         mean_batch_size=sum(run.mean_batch_size * run.steps for run in runs)
         / max(sum(r.steps for r in runs), 1),
         kv_utilization_peak=max(run.kv_utilization_peak for run in runs),

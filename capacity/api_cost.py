@@ -1,0 +1,125 @@
+"""`cost` as a function: the bill of one deployment at the load that it serves and at full load."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capacity.billing import Bill, Billing, Rates, make_bill
+from capacity.closed_form import closed_loop_times
+from capacity.deployment import Cost, Pool, Traffic, build
+from capacity.errors import InvalidInput
+from capacity.keywords import documented, split
+from capacity.pricing import find_price
+from capacity.resolve import ResolvedPool, resolve
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
+    from capacity.workload import Workload
+
+TOO_MUCH = 1.02  # served over offered time, above which a queue was left to grow
+
+
+@documented(Pool, Traffic, Cost, Billing)
+def cost(
+    model: str | Path | ModelSpec,
+    *,
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Bill:
+    """The bill of `replicas` engines. With a `request_rate` or a trace, the served load is simulated; without, only
+    the full load is costed (`input_len` and `output_len` are needed then).
+
+    Raises DoesNotFit; InvalidInput without a price (`price_tier`, or `price`).
+    """
+    pool_fields, traffic_fields, cost_fields, billing_fields = split(options, Pool, Traffic, Cost, Billing)
+    pool: Pool = build(Pool, pool_fields)
+    traffic: Traffic = build(Traffic, traffic_fields)
+    asked: Cost = build(Cost, cost_fields)
+    billing: Billing = build(Billing, billing_fields)
+    resolved = resolve(model, pool, profiles=profiles, download=download)
+    resolved.memory.require_fit()
+    price = find_price(
+        resolved.profile.name, tier=asked.price_tier, provider=asked.price_provider, override=asked.price
+    )
+    if price is None:
+        raise InvalidInput(
+            "no price: give --price-tier on-demand (reserved, spot, owned), or --price 2.50 for $ per GPU-hour"
+        )
+    served, lengths, warnings = _served(resolved, traffic, workload, billing.replicas)
+    full = _full(resolved, lengths, billing.replicas)
+    if served is not None:
+        served = Rates(
+            requests_per_s=served.requests_per_s,
+            input_tokens=served.input_tokens,
+            output_tokens=served.output_tokens,
+            prefill_share=full.prefill_share,
+        )
+    gpus = f"{billing.replicas} x {pool.num_gpus} {resolved.profile.name}"
+    name = f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
+    return make_bill(
+        price,
+        billing,
+        deployment=name,
+        gpus_per_replica=pool.num_gpus,
+        watts_per_gpu=resolved.profile.system_watts_per_gpu,
+        full=full,
+        served=served,
+        warnings=(*resolved.notes, *warnings),
+    )
+
+
+def _served(
+    resolved: ResolvedPool, traffic: Traffic, workload: Workload | None, replicas: int
+) -> tuple[Rates | None, tuple[float, float], tuple[str, ...]]:
+    """The load that a simulation serves, the mean lengths, and what to say of it."""
+    if workload is None and traffic.trace is None and traffic.request_rate is None:
+        if traffic.input_len is None or traffic.output_len is None:
+            raise InvalidInput(
+                "no load: give --input-len and --output-len, with a --request-rate, or a --trace"
+            )
+        return None, (traffic.input_len, traffic.output_len), ()
+    from capacity.planning.trial import Goal, simulate_trial
+    from capacity.serving import make_workload
+
+    requests = make_workload(traffic) if workload is None else workload
+    lengths = float(requests.prompt_tokens.mean()), float(requests.output_tokens.mean())
+    trial = simulate_trial(resolved, replicas, [requests], Goal(slos=()))
+    if not trial.requests_per_s:
+        raise InvalidInput("no request was served: nothing to divide the bill by")
+    warnings = []
+    offered = requests.request_rate_per_s
+    if not math.isinf(offered) and trial.requests_per_s * TOO_MUCH < offered and requests.span_s > 0:
+        warnings.append(
+            f"{offered:,.2f} requests/s were offered, {trial.requests_per_s:,.2f} served, draining the queue included"
+        )
+    rates = Rates(
+        requests_per_s=trial.requests_per_s,
+        input_tokens=lengths[0],
+        output_tokens=lengths[1],
+        prefill_share=0.0,
+    )
+    return rates, lengths, tuple(warnings)
+
+
+def _full(resolved: ResolvedPool, lengths: tuple[float, float], replicas: int) -> Rates:
+    """As many requests in flight as the limits and the KV cache hold, for ever."""
+    input_len, output_len = max(round(lengths[0]), 1), max(round(lengths[1]), 1)
+    held = resolved.concurrent_requests(input_len + output_len)
+    concurrency = min(held, resolved.max_num_seqs)
+    if concurrency < 1:
+        raise InvalidInput(
+            f"one request of {input_len + output_len:,} tokens exceeds the KV cache; {resolved.more_memory}"
+        )
+    times = closed_loop_times(
+        resolved.step_model, resolved.limits, concurrency, input_len=input_len, output_len=output_len
+    )
+    return Rates(
+        requests_per_s=times.requests_per_s * replicas,
+        input_tokens=lengths[0],
+        output_tokens=lengths[1],
+        prefill_share=min(max(times.prefill_share, 0.0), 1.0),
+    )
