@@ -283,9 +283,11 @@ class JumpV1:
     def quiet_until(self, now: int) -> int:
         """No request ends before this instant if nobody arrives; `now` where that cannot be told in advance."""
         pending, size = self.pending, self._size
+        if self.policy.waiting:
+            return now
         if pending is not None and pending.finishing:
             return pending.end
-        if not size or self._prefilling or self.policy.waiting:
+        if not size or self._prefilling:
             return now
         first, slope, steps = self._decode_piece()
         steps = min(steps, self._ends[0][0] - self._clock + 1)
