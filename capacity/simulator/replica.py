@@ -1,0 +1,213 @@
+"""One engine of several: it runs only as far as it must, because what comes next to it is for others to say.
+
+An engine that stands alone knows when its next request comes. One behind a router does not, so its decisions wait:
+`key` says when it has to be asked next, and until then nothing that others can see happens to it. Settling a step
+comes before arrivals at the same instant, deciding the next one after them, as in an engine that stands alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+import simpy
+
+from capacity.schedulers import Sequence
+from capacity.simulator.client import NEVER
+from capacity.simulator.engine import Engine
+
+# keys order what happens at one instant: 4·time + one of these
+SETTLE, ARRIVE, DECIDE = 0, 1, 2
+NEVER_KEY = 4 * NEVER
+
+Action = Callable[[int], None]
+
+
+class Owner(Protocol):
+    """Who is told what became of a request."""
+
+    def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None: ...
+    def refused(self, replica: Replica, request: int, now_ps: int) -> None: ...
+
+
+class _Door:
+    """The engine loop's view of its arrivals: none of its business here."""
+
+    due_ps = NEVER
+    reacts = True
+
+    def take(self, now_ps: int) -> list[tuple[int, int]]:  # noqa: ARG002
+        return []
+
+    def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:  # noqa: ARG002
+        return []
+
+    def waiting_by(self, instant_ps: int) -> int:  # noqa: ARG002
+        return 0
+
+
+class Replica(Engine):
+    """An engine with a mailbox. `deliver` a request, or an action, at its instant; `proceed` when its key is least."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        *,
+        number: int,
+        owner: Owner,
+        queue_limit: int | None = None,
+        **engine: Any,
+    ) -> None:
+        super().__init__(env, client=_Door(), **engine)
+        self.number = number
+        self.owner = owner
+        self.key = NEVER_KEY
+        self.alive = True
+        self.draining = False
+        self.sequences: dict[int, Sequence] = {}  # requests inside
+        self._queue_limit = queue_limit
+        self._mail: deque[tuple[int, int, Action | None]] = deque()  # (instant, request, action)
+        self._new = 0  # requests in the mail
+        self._wake_ps: int | None = None  # end of the step that runs and has to be settled
+
+    def run(self) -> Generator[simpy.Event, None, None]:
+        """Not a process of its own: the cluster drives it."""
+        raise NotImplementedError
+
+    @property
+    def requests(self) -> list[int]:
+        """Everyone inside or in the mail, in order of arrival."""
+        return [*self.sequences, *(request for _, request, action in self._mail if action is None)]
+
+    # from outside
+
+    def deliver(self, at_ps: int, request: int, action: Action | None = None) -> None:
+        """A request, or an action, reaches the engine at `at_ps`: it is taken up when the next step is decided."""
+        if action is None:
+            if self._queue_limit is not None and self.policy.num_waiting + self._new >= self._queue_limit:
+                self.owner.refused(self, request, at_ps)
+                return
+            self._new += 1
+        self._mail.append((at_ps, request, action))
+        if self._wake_ps is not None:
+            return
+        now_ps = self.now_ps
+        if at_ps <= now_ps:
+            self.key = 4 * now_ps + DECIDE
+        elif (
+            self.key < NEVER_KEY and self.key & 3 == SETTLE
+        ):  # decode steps run: up to the first that ends by then
+            self._decide(at_ps, at_ps)
+        else:
+            self.now_ps = at_ps
+            self.key = 4 * at_ps + DECIDE
+
+    def proceed(self, horizon_ps: int, action_ps: int) -> None:
+        """Do what is due at `key`. Nobody will deliver a request before `horizon_ps`, or an action before
+        `action_ps`, but in answer to this."""
+        if self._wake_ps is not None:
+            self._settle_step()
+            return
+        if self.key & 3 == DECIDE:
+            self.now_ps = max(self.now_ps, self.key >> 2)
+        self._decide(horizon_ps, action_ps)
+
+    def stop(self) -> None:
+        """Nothing more happens here."""
+        self.alive = False
+        self.key = NEVER_KEY
+
+    # the loop
+
+    def _decide(self, horizon_ps: int, action_ps: int) -> None:
+        now_ps, mail, jump = self.now_ps, self._mail, self.jump
+        while mail and mail[0][0] <= now_ps:
+            _, request, action = mail.popleft()
+            if action is None:
+                self._new -= 1
+                self._admit(request, now_ps)
+            else:
+                action(now_ps)
+        if mail:
+            horizon_ps = min(horizon_ps, mail[0][0])
+        while True:
+            if jump is not None and (jump.active or self._takes_over(jump)):
+                wake_ps = jump.advance(now_ps, horizon_ps, action_ps)
+                if wake_ps < 0:
+                    wake_ps = NEVER if wake_ps == -1 else self._spell_out(jump, now_ps)
+                if jump.done is not None:
+                    if jump.done.finishing:
+                        self._runs_until(wake_ps)
+                        return
+                    jump.settle()
+                    break
+            else:
+                wake_ps = self._step(now_ps)
+                if self._ending is not None:
+                    self._runs_until(wake_ps)
+                    return
+            if wake_ps > now_ps or self.stalled_by is not None:
+                break
+        if self.stalled_by is not None:
+            self.key = NEVER_KEY
+        elif wake_ps == NEVER:
+            self.key = NEVER_KEY if not mail else 4 * max(now_ps, mail[0][0]) + DECIDE
+        elif jump is not None and jump.active:
+            self.now_ps = wake_ps
+            self._rest()
+        else:
+            self.key = 4 * wake_ps + DECIDE  # the policy waits for the clock
+
+    def _runs_until(self, wake_ps: int) -> None:
+        self._wake_ps = wake_ps
+        self.key = 4 * wake_ps + SETTLE
+
+    def _settle_step(self) -> None:
+        now_ps, jump = self._wake_ps, self.jump
+        assert now_ps is not None
+        self._wake_ps = None
+        self.now_ps = now_ps
+        if self._ending is not None:
+            finished = self._settle(self._ending, now_ps)
+        else:
+            assert jump is not None
+            finished = jump.settle()
+        for r in finished:
+            del self.sequences[r.index]
+        self._rest()
+        for r in finished:
+            self.owner.finished(self, r, now_ps)
+
+    def _rest(self) -> None:
+        """Between two steps: when must the next be decided?"""
+        now_ps, jump = self.now_ps, self.jump
+        quiet_ps = now_ps
+        if not self._mail:
+            if jump is not None and jump.active:
+                quiet_ps = jump.quiet_until(now_ps)
+                if quiet_ps > now_ps:
+                    self.key = 4 * quiet_ps + SETTLE
+                    return
+            if not self.policy.unfinished and not self._in_flight and (jump is None or jump.pending is None):
+                self.key = NEVER_KEY
+                return
+        self.key = 4 * now_ps + DECIDE
+
+    # requests
+
+    def _admit(self, request: int, now_ps: int) -> None:
+        sequence = self.new_sequence(request, self.ledger.arrival_ps[request])
+        if sequence is None or not self.policy.add(sequence):
+            self.owner.refused(self, request, now_ps)
+        else:
+            self.sequences[request] = sequence
+
+    def cancel(self, request: int, now_ps: int) -> None:
+        """Abort a request that is inside; nothing, if it is not."""
+        sequence = self.sequences.pop(request, None)
+        if sequence is None:
+            return
+        if self.jump is not None and self.jump.active:
+            self._spell_out(self.jump, now_ps)
+        self.policy.abort(sequence)  # type: ignore[attr-defined]
