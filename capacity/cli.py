@@ -205,7 +205,10 @@ def estimate(
 @_verb(Pool, Traffic, traffic_fields=("input_len", "output_len", "batch_size", "concurrency"))
 def explain(
     *,
-    model: ModelArgument = None,
+    subject: Annotated[str | None, typer.Argument(help="A model; or a term, such as ttft, ridge, acceptance.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="With a term: the model whose numbers to put in.", show_default=False)
+    ] = None,
     options: dict[str, Any],
     format: FormatOption = "table",
     deployment: DeploymentOption = None,
@@ -213,10 +216,20 @@ def explain(
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
 ) -> None:
-    """Where does the time go, and what would help? Shares by bound, and what +10 % of each resource does."""
+    """Where does the time go, and what would help? Shares by bound, and what +10 % of each does. Or: what is TTFT?"""
     from capacity import api
+    from capacity.cli_techniques import explain_term
+    from capacity.glossary import is_term
 
-    request = _request(model, options, deployment, write_deployment)
+    if subject is not None and is_term(subject):
+        request_of = None
+        if model is not None or deployment is not None:
+            request_of = _request(model, options, deployment, write_deployment)
+        explain_term(subject, request_of, format)
+        return
+    if model is not None:
+        raise InvalidInput(f"{subject!r} is no term, so {model!r} has no place: name one model")
+    request = _request(subject, options, deployment, write_deployment)
     traffic = {name: value for name, value in _given(request.traffic).items() if name in api.ESTIMATE_TRAFFIC}
     pool = _given(request.pools[0])
     _show(api.explain(request.model, **pool, **traffic, profiles=profiles, download=download), format)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from capacity.deployment import Cost, Pool, Traffic, build
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build
 from capacity.errors import InvalidInput
 from capacity.keywords import split
 from capacity.spec import Spec
@@ -298,6 +298,34 @@ def engines(
     from capacity.techniques.answers import engines_answer
 
     _show(engines_answer(gpu, claims=claims), format)
+
+
+def explain_term(term: str, request: DeploymentFile | None, format: str) -> None:
+    """Print what a term means, with the numbers of a deployment where one is given."""
+    from capacity.api import ESTIMATE_TRAFFIC, estimate
+    from capacity.glossary import Situation, define
+    from capacity.resolve import resolve
+
+    situation = None
+    if request is not None:
+        pool = request.pools[0]
+        given = {
+            **{name: getattr(pool, name) for name in pool.model_fields_set},
+            **{name: getattr(request.cost, name) for name in request.cost.model_fields_set},
+            **{name: getattr(request.traffic, name) for name in ESTIMATE_TRAFFIC},
+        }
+        found = estimate(request.model, **{name: value for name, value in given.items() if value is not None})
+        situation = Situation(pool=resolve(request.model, pool), estimate=found)
+    definition = define(term, situation)
+    if format == "table":
+        sys.stdout.write(f"{definition.term}: {definition.definition}\n")
+        if definition.yours is not None:
+            sys.stdout.write(f"Yours: {definition.yours}\n")
+        return
+    _show(
+        {**definition.to_dict(), "rows": [definition.to_dict()]} if format == "csv" else definition.to_dict(),
+        format,
+    )
 
 
 def token_list(written: str, flag: str) -> list[int]:

@@ -202,8 +202,8 @@ def _cache_curve(answer: Mapping[str, Any]) -> list[Any]:
     if saved := answer["savings"]:
         parts.append(
             f"a KV cache of {saved['capacity_tokens']:,} tokens hits {saved['token_hit_fraction']:.1%}: prefill "
-            f"of a request {saved['mean_prefill_s'] * 1e3:,.0f} to {saved['mean_prefill_cached_s'] * 1e3:,.0f} ms on average, "
-            f"{saved['saved_fraction']:.1%} of prefill time and its cost saved"
+            f"of a request {saved['mean_prefill_s'] * 1e3:,.0f} to {saved['mean_prefill_cached_s'] * 1e3:,.0f} ms on "
+            f"average, {saved['saved_fraction']:.1%} of prefill time and its cost saved"
         )
     plans = table(
         "Providers' caches: input bill",
