@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from capacity.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
 RUNNING = Status.RUNNING
+new_tuple = tuple.__new__  # a NamedTuple's own constructor, without its detour
 
 
 class WaitingQueue(Protocol):
@@ -243,7 +244,8 @@ class VllmV1:
             budget -= tokens
             drafts = tokens + computed - r.known
             yields = drafts >= 0
-            rows.append(Row(r, tokens, computed, drafts if yields else 0, yields, r.epoch, computed))
+            row = (r, tokens, computed, drafts if yields else 0, yields, r.epoch, computed)
+            rows.append(new_tuple(Row, row))
 
     def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
         """A request that needs one token is padded to a verification row while no prefill runs beside it."""

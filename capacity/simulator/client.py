@@ -21,6 +21,7 @@ class Arrivals(Protocol):
     """Where an engine's requests come from, as the engine sees it."""
 
     due_ps: int
+    reacts: bool  # whether a completion can bring another request
 
     def take(self, now_ps: int) -> list[tuple[int, int]]: ...
     def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]: ...
@@ -32,6 +33,8 @@ class Client:
 
     `due_ps` is when the next request will be sent, as far as is known now; NEVER if none is.
     """
+
+    reacts = True
 
     def __init__(self, workload: Workload) -> None:
         self._arrival_ps = array("q", np.rint(workload.arrival_s * PS_PER_S).astype(np.int64).tobytes())
@@ -109,14 +112,18 @@ class Client:
 class OpenLoopClient(Client):
     """Every request at its arrival, whatever else happens: the same, without what only closed loops need."""
 
+    reacts = False
+
     def take(self, now_ps: int) -> list[tuple[int, int]]:
         first, times = self._next, self._timed_ps
-        after = first
+        after = first + 1 if self.due_ps <= now_ps else first
         count = len(times)
         while after < count and times[after] <= now_ps:
             after += 1
         self._next = after
         self.due_ps = times[after] if after < count else NEVER
+        if after == first + 1:
+            return [(first, times[first])]
         return [(request, times[request]) for request in range(first, after)]
 
     def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:  # noqa: ARG002

@@ -181,6 +181,8 @@ class Engine:
     def _complete(self, finished: Items[Sequence], now_ps: int) -> None:
         for r in finished:
             self.ledger.finished(r, now_ps)
+        if not self.client.reacts:
+            return
         for r in finished:
             self._receive(self.client.completed(r.index, now_ps))
 

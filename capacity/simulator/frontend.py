@@ -66,6 +66,8 @@ class Frontend:
     by the ledger's clock, `response_latency_s` later.
     """
 
+    reacts = True
+
     def __init__(self, client: Client, ledger: Ledger, times: FrontendTimes) -> None:
         self._client = client
         self._ledger = ledger

@@ -705,14 +705,14 @@ def _steps_until(wait: int, first: int, slope: int, most: int) -> int:
     """The least number of steps (of first, first + slope, ... ps) that last `wait` ps or more, but at most `most`."""
     if wait <= first:
         return 1
-    if first * most + slope * (most * (most - 1) // 2) < wait:
-        return most
     if not slope:
-        return -(-wait // first)
+        return min(-(-wait // first), most)
     linear = first - slope / 2
-    steps = max(1, int((sqrt(linear * linear + 2 * slope * wait) - linear) / slope))
+    steps = int((sqrt(linear * linear + 2.0 * slope * wait) - linear) / slope)  # wrong by one at most
+    if steps > most:
+        return most
     while first * steps + slope * (steps * (steps - 1) // 2) < wait:
         steps += 1
     while steps > 1 and first * (steps - 1) + slope * ((steps - 1) * (steps - 2) // 2) >= wait:
         steps -= 1
-    return steps
+    return steps if steps < most else most
