@@ -87,6 +87,16 @@ def test_fitted_overheads_recover_what_was_added(tmp_path: Path) -> None:
     assert abs(answer.runs[1].error("mean_ttft_ms") or 1.0) < 0.02
 
 
+def test_a_fitted_time_per_step_brings_slow_decode_home(tmp_path: Path) -> None:
+    """Tokens that take half as long again are 1.5 times the step: the constant found is half a step."""
+    files = [served(tmp_path / "a.json", slower=1.5), served(tmp_path / "b.json", slower=1.5)]
+    answer = compare(files, model=MODEL, gpu=GPU, fit_overheads=True)
+    assert answer.overheads is not None
+    step_s = next(r.measured for r in answer.runs[0].metrics if r.name == "mean_tpot_ms") / 1.5e3
+    assert 0.2 * step_s < answer.overheads.step_s < 0.6 * step_s
+    assert abs(answer.runs[1].error("mean_tpot_ms") or 1.0) < 0.02
+
+
 def test_a_server_log_overrides_the_estimate(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("INFO Model loading took 14.99 GiB\nINFO GPU KV cache size: 4,096 tokens\n")

@@ -42,7 +42,7 @@ from capacity_validate.techniques import (  # noqa: E402
     online_softmax,
     sliding_window,
 )
-from capacity_validate.timing import ThreadClock  # noqa: E402
+from capacity_validate.timing import RunClock, ThreadClock  # noqa: E402
 from capacity_validate.transformer import GraphedTransformer, Row, Transformer, causal_mask  # noqa: E402
 
 from capacity.errors import UnsupportedModel  # noqa: E402
@@ -120,6 +120,20 @@ def tiny() -> Transformer:
     return Transformer(small_model("tiny"), device="cpu", num_blocks=64)
 
 
+class CountingClock(RunClock):
+    """5 ms pass with every look at it: which arrivals fall into which step does not hang on the machine."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def now_s(self) -> float:
+        self._now_s += 5e-3
+        return self._now_s
+
+    def wait_until(self, instant_s: float) -> None:
+        self._now_s = max(self._now_s, instant_s)
+
+
 @pytest.mark.parametrize("num_blocks", [64, 18])
 def test_the_simulator_takes_the_very_steps_of_the_real_loop(tiny: Transformer, num_blocks: int) -> None:
     """Also where the KV cache is too small, so that requests are preempted and start again."""
@@ -128,7 +142,7 @@ def test_the_simulator_takes_the_very_steps_of_the_real_loop(tiny: Transformer, 
         requests=10, rate_per_s=60.0, prompt_tokens=(20, 80), output_tokens=(4, 30), seed=1
     )
     limits = SchedulerLimits(max_num_seqs=6, max_num_batched_tokens=64)
-    run = serve(tiny, workload, limits, clock=ThreadClock())
+    run = serve(tiny, workload, limits, clock=CountingClock())
     match = match_schedule(run)
     assert match.complete, match
     assert match.steps > 10
@@ -239,6 +253,16 @@ def test_quantizers_keep_their_bounds_on_any_matrix(seed: int, shift: float, sca
     )
     for quantized in (absmax(x), absmax(x, bits=4, block=32), zero_point(x), grouped_int4(x), nf4(x), fp8(x)):
         assert bool(((quantized.values - x).abs() <= quantized.bound * (1 + 1e-6) + 1e-9).all())
+
+
+def test_steps_are_as_wide_as_the_formats_say() -> None:
+    """Δ = 2 max|x| / 254 for INT8 absmax, range / 255 with a zero point, range / 15 at 4 bit."""
+    x = torch.linspace(-3.0, 5.0, 256, dtype=torch.float64)[None, :]
+    assert float(absmax(x).bound.max()) == pytest.approx(5.0 / 127 / 2)
+    assert float(zero_point(x).bound.min()) == pytest.approx(8.0 / 255 / 2)
+    assert float(grouped_int4(x, group=256).bound.min()) == pytest.approx(
+        8.0 / 15 / 2, rel=1e-3
+    )  # FP16 scale
 
 
 def test_the_bounds_are_not_slack() -> None:

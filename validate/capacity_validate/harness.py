@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,7 @@ class _Run:
     remarks: list[str] = field(default_factory=list)
     interrupted: bool = False
     extra_depth: int | None = None
+    _fitted: dict[tuple[int, bool], tuple[list[FamilyFit], list[Refused]]] = field(default_factory=dict)
 
     @property
     def plan(self) -> DevicePlan:
@@ -320,14 +322,15 @@ class _Run:
         calibrated = self._predictor(calibrated_profile(self.profile, fits, family=FAMILY), calibrated=True)
         steps = calibrated.step_model(self.model.model.num_layers)
         rate = _rate_per_s(stage, steps)
+        expected_s = stage.requests / rate
         for repeat in range(stage.repeats):
-            if stage.requests / rate > self._time_left_s():
-                self.remarks.append(
-                    "the budget left no time for a serving run" if not repeat else "fewer serving runs"
-                )
+            if expected_s > self._time_left_s():
+                self.remarks.append(f"the budget left time for {repeat} of {stage.repeats} serving runs")
                 return
+            began = time.monotonic()
             self._say(f"serving run {repeat + 1} of {stage.repeats}")
             self.served.append((rate, self._serve(stage, rate, seed=self.seed + repeat)))
+            expected_s = time.monotonic() - began
 
     def _serve(self, stage: ServingStage, rate: float, *, seed: int) -> Any:
         from capacity_validate.serving import poisson_workload, serve
@@ -372,23 +375,33 @@ class _Run:
         )
         fits, _ = self._fits()
         predictor = self._predictor(calibrated_profile(self.profile, fits, family=FAMILY), calibrated=True)
-        for k in stage.draft_tokens:
-            for agreement in stage.agreements:
-                self.findings += distribution_findings(
-                    agreement=agreement, draft_tokens=k, samples=stage.distribution_samples, seed=self.seed
-                )
-                run = run_models(
-                    self.model, draft, agreement=agreement, draft_tokens=k, output_tokens=stage.output_tokens,
-                    clock=self._clock(),
-                )  # fmt: skip
-                predicted = predicted_speedup(
-                    run,
-                    target_s=predictor.step_model(self.model.model.num_layers).step_seconds,
-                    draft_s=predictor.step_model(shallow.num_layers).step_seconds,
-                    context=stage.output_tokens // 2,
-                )
-                self.findings.append(_length_finding(run))
-                self.speculation.append(_speculation_row(run, predicted))
+        points = list(product(stage.draft_tokens, stage.agreements))
+        last_s = 0.0
+        for number, (k, agreement) in enumerate(points):
+            if last_s > self._time_left_s():
+                self.remarks.append(f"the budget left time for {number} of {len(points)} speculative runs")
+                return
+            began = time.monotonic()
+            self.findings += distribution_findings(
+                agreement=agreement, draft_tokens=k, samples=stage.distribution_samples, seed=self.seed
+            )
+            run = run_models(
+                self.model,
+                draft,
+                agreement=agreement,
+                draft_tokens=k,
+                output_tokens=stage.output_tokens,
+                clock=self._clock(),
+            )
+            predicted = predicted_speedup(
+                run,
+                target_s=predictor.step_model(self.model.model.num_layers).step_seconds,
+                draft_s=predictor.step_model(shallow.num_layers).step_seconds,
+                context=stage.output_tokens // 2,
+            )
+            self.findings.append(_length_finding(run))
+            self.speculation.append(_speculation_row(run, predicted))
+            last_s = time.monotonic() - began
 
     def _collectives(self) -> None:
         """Between processes of their own; left out where a GPU is alone, or the budget is spent."""
@@ -411,10 +424,15 @@ class _Run:
     # judge
 
     def _fits(self, *, final: bool = False) -> tuple[list[FamilyFit], list[Refused]]:
-        source = f"capacity validate, campaign {self.campaign.name}, on {self.facts.name}"
-        return fit_families(
-            list(self.log.done.values()), self.profile, source=source, on_gpu=self.on_gpu, final=final
-        )
+        """Of what has been measured by now; kept until more has been."""
+        key = (len(self.log.done), final)
+        if key not in self._fitted:
+            source = f"capacity validate, campaign {self.campaign.name}, on {self.facts.name}"
+            cases = list(self.log.done.values())
+            self._fitted[key] = fit_families(
+                cases, self.profile, source=source, on_gpu=self.on_gpu, final=final
+            )
+        return self._fitted[key]
 
     def _step_cases(self) -> list[MeasuredCase]:
         return [

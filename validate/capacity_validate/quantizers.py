@@ -21,6 +21,8 @@ NF4_LEVELS = (
     0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
 
+CALIBRATED_GAIN = 0.9
+
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
@@ -231,8 +233,8 @@ def _calibrated_findings(generator: Any) -> list[Finding]:
         Finding(
             name=f"{name}: output error",
             value=after,
-            limit=before,
-            detail=f"relative, on calibration inputs; rounding to nearest has {before:.2%}",
+            limit=CALIBRATED_GAIN * before,
+            detail=f"relative, on calibration inputs; rounding to nearest has {before:.2%}, a tenth must go",
         )
         for name, before, after in zip(("GPTQ INT4", "AWQ INT4"), rounded, calibrated, strict=True)
     ]
