@@ -11,6 +11,7 @@ from capacity.closed_form import closed_loop_times
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.errors import InvalidInput
 from capacity.keywords import documented, split
+from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.pricing import find_price
 from capacity.resolve import ResolvedPool, resolve
 
@@ -50,7 +51,7 @@ def cost(
             "no price: give --price-tier on-demand (reserved, spot, owned), or --price 2.50 for $ per GPU-hour"
         )
     served, lengths, warnings = _served(resolved, traffic, workload, billing.replicas)
-    full = _full(resolved, lengths, billing.replicas)
+    full = full_load(resolved, lengths, billing.replicas)
     if served is not None:
         served = Rates(
             requests_per_s=served.requests_per_s,
@@ -105,7 +106,9 @@ def _served(
     return rates, lengths, tuple(warnings)
 
 
-def _full(resolved: ResolvedPool, lengths: tuple[float, float], replicas: int) -> Rates:
+def full_load(
+    resolved: ResolvedPool, lengths: tuple[float, float], replicas: int, *, factors: Factors | None = None
+) -> Rates:
     """As many requests in flight as the limits and the KV cache hold, for ever."""
     input_len, output_len = max(round(lengths[0]), 1), max(round(lengths[1]), 1)
     held = resolved.concurrent_requests(input_len + output_len)
@@ -114,9 +117,8 @@ def _full(resolved: ResolvedPool, lengths: tuple[float, float], replicas: int) -
         raise InvalidInput(
             f"one request of {input_len + output_len:,} tokens exceeds the KV cache; {resolved.more_memory}"
         )
-    times = closed_loop_times(
-        resolved.step_model, resolved.limits, concurrency, input_len=input_len, output_len=output_len
-    )
+    steps = resolved.step_model if factors is None else ScaledSteps(resolved.step_model, factors)
+    times = closed_loop_times(steps, resolved.limits, concurrency, input_len=input_len, output_len=output_len)
     return Rates(
         requests_per_s=times.requests_per_s * replicas,
         input_tokens=lengths[0],

@@ -7,11 +7,11 @@ Prefill and decode are taken to err together: the pessimistic reading, as one sl
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
-from capacity.step import DecodePiece, StepShape
+from capacity.step import DecodePiece, StepCost, StepShape
 from capacity.step_model import StepModel
 
 BAND = 0.9
@@ -55,6 +55,12 @@ class ScaledSteps:
         """As the step model's, for bounds."""
         factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
         return self._steps.step_seconds(shape) * factor
+
+    def step_cost(self, shape: StepShape) -> StepCost:
+        """The step model's table, every operator stretched alike."""
+        factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
+        operators = self._steps.step_cost(shape).operators
+        return StepCost(operators=tuple(replace(op, seconds=op.seconds * factor) for op in operators))
 
     def step_ps(self, shape: StepShape) -> int:
         if shape[7] and not shape[1]:

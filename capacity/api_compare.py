@@ -1,0 +1,125 @@
+"""`diff`, `tornado` and `advise` as functions: one deployment against another, against its inputs, against advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, read_deployment
+from capacity.errors import InvalidInput
+from capacity.keywords import documented, split
+from capacity.pricing import Price, find_price
+from capacity.resolve import resolve
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
+    from capacity.planning.advice import AdviceList
+    from capacity.planning.paired import Diff, Side
+    from capacity.planning.sensitivity import Tornado
+    from capacity.workload import Workload
+
+Deployment = str | Path | DeploymentFile | Mapping[str, Any]
+
+
+def diff(
+    first: Deployment,
+    second: Deployment,
+    *,
+    replicas: tuple[int, int] = (1, 1),
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+) -> Diff:
+    """Two deployments on the same arrivals, request by request, with confidence.
+
+    A deployment is a file (`--write-deployment` makes one), a DeploymentFile, or its fields. The traffic is the
+    first one's, unless `workload` is given. Raises DoesNotFit and InvalidInput.
+    """
+    from capacity.planning.paired import compare_pair
+    from capacity.serving import make_workload
+
+    left, right = _deployment(first), _deployment(second)
+    if workload is None and right.traffic not in (left.traffic, Traffic()):
+        raise InvalidInput(
+            "the two deployments have different traffic: a comparison needs the same; leave out one"
+        )
+    requests = workload if workload is not None else make_workload(left.traffic)
+    sides = [
+        _side(deployment, count, profiles=profiles, download=download)
+        for deployment, count in zip((left, right), replicas, strict=True)
+    ]
+    return compare_pair(sides[0], sides[1], requests)
+
+
+def _deployment(given: Deployment) -> DeploymentFile:
+    if isinstance(given, DeploymentFile):
+        found = given
+    elif isinstance(given, Mapping):
+        found = build(DeploymentFile, {"schema": "capacity/deployment/v1", **given})
+    else:
+        found = read_deployment(given)
+    if len(found.pools) > 1:
+        raise InvalidInput(f"a deployment of {len(found.pools)} pools cannot be compared yet: one pool each")
+    return found
+
+
+def _side(deployment: DeploymentFile, replicas: int, *, profiles: str | Path | None, download: bool) -> Side:
+    from capacity.planning.paired import Side
+
+    if replicas < 1:
+        raise InvalidInput(f"replicas must be at least 1, not {replicas}")
+    resolved = resolve(deployment.model, deployment.pools[0], profiles=profiles, download=download)
+    return Side(resolved=resolved, replicas=replicas, price=_price(resolved.profile.name, deployment.cost))
+
+
+def _price(gpu: str, cost: Cost) -> Price | None:
+    return find_price(gpu, tier=cost.price_tier, provider=cost.price_provider, override=cost.price)
+
+
+@documented(Pool, Traffic, Cost)
+def tornado(
+    model: str | Path | ModelSpec,
+    *,
+    replicas: int = 1,
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Tornado:
+    """Cost and p95 when each input is wrong by ±20 %: lengths, rate, hits, price, step times. Raises DoesNotFit."""
+    from capacity.planning.sensitivity import tornado_of
+    from capacity.serving import make_workload
+
+    pool, traffic, cost = _specs(options)
+    resolved = resolve(model, pool, profiles=profiles, download=download)
+    requests = workload if workload is not None else make_workload(traffic)
+    price = _price(resolved.profile.name, cost)
+    return tornado_of(resolved, requests, replicas=replicas, price=price)
+
+
+@documented(Pool, Traffic, Cost)
+def advise(
+    model: str | Path | ModelSpec,
+    *,
+    replicas: int = 1,
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> AdviceList:
+    """The optimisation checklist, each line simulated for this deployment on these requests. Raises DoesNotFit."""
+    from capacity.model import ModelSpec, load_model
+    from capacity.planning.advice import advise_on
+    from capacity.serving import make_workload
+
+    pool, traffic, cost = _specs(options)
+    spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
+    requests = workload if workload is not None else make_workload(traffic)
+    folder = None if profiles is None else str(profiles)
+    return advise_on(spec, pool, requests, replicas=replicas, price=_price(pool.gpu, cost), profiles=folder)
+
+
+def _specs(options: dict[str, Any]) -> tuple[Pool, Traffic, Cost]:
+    pool, traffic, cost = split(options, Pool, Traffic, Cost)
+    return build(Pool, pool), build(Traffic, traffic), build(Cost, cost)

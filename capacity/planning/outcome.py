@@ -1,0 +1,133 @@
+"""What one deployment does with given requests, in the few figures that variants of it are compared by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.billing import Billing, billed_gpus, load_cost
+from capacity.planning.bills import full_load
+from capacity.planning.step_error import Factors, ScaledSteps
+from capacity.planning.trial import split
+from capacity.pricing import Price, usd_per_hour
+from capacity.resolve import ResolvedPool
+from capacity.serving import serve
+from capacity.step import PS_PER_S
+from capacity.workload import Workload
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """p95 latencies of the completed requests, and $ per 1M output tokens: as served, and at full load.
+
+    None where there is no value: no request of two tokens, no price.
+    """
+
+    ttft_p95_s: float
+    tpot_p95_s: float | None
+    e2e_p95_s: float
+    requests_per_s: float
+    failed: int
+    usd_per_hour: float | None
+    usd_per_million_served: float | None
+    usd_per_million_full: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """Seconds of every request, in order of arrival; NaN where there is none."""
+
+    ttft_s: Floats
+    tpot_s: Floats
+    e2e_s: Floats
+    duration_s: float
+
+
+def measure(
+    resolved: ResolvedPool, workload: Workload, *, replicas: int = 1, factors: Factors | None = None
+) -> Latencies:
+    """Simulate `workload` on `replicas` engines. Raises DoesNotFit."""
+    resolved.memory.require_fit()
+    steps = ScaledSteps(resolved.step_model, factors or Factors())
+    columns = {name: np.full(len(workload), np.nan) for name in ("ttft", "tpot", "e2e")}
+    last_s = first_s = float(workload.arrival_s[0])
+    for place, part in enumerate(split(workload, replicas)):
+        table = serve(resolved, part, step_times=steps).records
+        rows = _rows(workload, replicas, place)
+        done = table.completed
+        several = done & (table.output_tokens > 1)
+        columns["ttft"][rows[done]] = ((table.first_token_ps - table.arrival_ps) / PS_PER_S)[done]
+        columns["e2e"][rows[done]] = ((table.finish_ps - table.arrival_ps) / PS_PER_S)[done]
+        gaps = (table.finish_ps - table.first_token_ps)[several] / PS_PER_S
+        columns["tpot"][rows[several]] = gaps / (table.output_tokens[several] - 1)
+        last_s = max(last_s, float(table.finish_ps.max()) / PS_PER_S)
+    return Latencies(
+        ttft_s=columns["ttft"], tpot_s=columns["tpot"], e2e_s=columns["e2e"], duration_s=last_s - first_s
+    )
+
+
+def _rows(workload: Workload, replicas: int, replica: int) -> npt.NDArray[np.int64]:
+    """Which requests `split` gives to a replica."""
+    if replicas == 1 or workload.session is None:
+        return np.arange(replica, len(workload), replicas)
+    _, first, inverse = np.unique(workload.session, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+    return np.flatnonzero(rank[inverse] % replicas == replica)
+
+
+def outcome(
+    resolved: ResolvedPool,
+    workload: Workload,
+    *,
+    replicas: int = 1,
+    price: Price | None = None,
+    factors: Factors | None = None,
+    latencies: Latencies | None = None,
+) -> Outcome:
+    """The figures of one deployment; `latencies` spares the simulation where it was run already."""
+    seen = latencies or measure(resolved, workload, replicas=replicas, factors=factors)
+    done = int(np.isfinite(seen.e2e_s).sum())
+    hourly = (
+        None if price is None else usd_per_hour(price, billed_gpus(price, resolved.pool.num_gpus * replicas))
+    )
+    rate = done / seen.duration_s if seen.duration_s else 0.0
+    lengths = float(workload.prompt_tokens.mean()), float(workload.output_tokens.mean())
+    served = full = None
+    if hourly is not None and rate:
+        load = full_load(resolved, lengths, replicas, factors=factors)
+        full = load_cost(hourly, 1.0, load, Billing()).usd_per_million_output_tokens
+        served = full * load.requests_per_s / rate
+    return Outcome(
+        ttft_p95_s=_p95(seen.ttft_s) or 0.0,
+        tpot_p95_s=_p95(seen.tpot_s),
+        e2e_p95_s=_p95(seen.e2e_s) or 0.0,
+        requests_per_s=rate,
+        failed=len(workload) - done,
+        usd_per_hour=hourly,
+        usd_per_million_served=served,
+        usd_per_million_full=full,
+    )
+
+
+def _p95(values: Floats) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(np.percentile(known, 95)) if len(known) else None
+
+
+def change(before: float | None, after: float | None) -> float | None:
+    """after / before - 1; None where either is missing."""
+    return None if before is None or after is None or not before else after / before - 1
+
+
+def block_indices(count: int, blocks: int, draws: int, seed: int) -> Sequence[npt.NDArray[np.int64]]:
+    """Resamples of `count` requests in blocks of consecutive ones, so that bursts stay whole."""
+    parts = [part for part in np.array_split(np.arange(count), blocks) if len(part)]
+    rng = np.random.default_rng(seed)
+    chosen = rng.integers(0, len(parts), size=(draws, len(parts)))
+    return [np.concatenate([parts[i] for i in draw]) for draw in chosen]
