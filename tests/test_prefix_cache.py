@@ -194,6 +194,13 @@ def test_prefix_routing_keeps_what_round_robin_loses() -> None:
     assert by_turn < by_prefix
 
 
+def test_a_prompt_of_whole_blocks_computes_its_last_one_again() -> None:
+    """vLLM leaves at least one token to compute: of 64 cached tokens in blocks of 16 it takes 48; as scored, all."""
+    workload = workload_of([[(1, 64)], [(1, 64)]])
+    assert reuse_curve(workload, 16, as_engine=True).hit_tokens().tolist() == [0, 48]
+    assert reuse_curve(workload, 16).hit_tokens().tolist() == [0, 64]
+
+
 def test_bad_questions_are_refused_in_one_line() -> None:
     silent = Workload(arrival_s=[0.0], prompt_tokens=[5], output_tokens=[1])
     with pytest.raises(InvalidInput, match="does not say what its prompts share"):
