@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.attribution import responses, shares
 from capacity.closed_form import PhaseTimes, batch_times, closed_loop_times, main_bound
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build
+from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build
 from capacity.errors import DoesNotFit, InvalidInput, UnknownName
 from capacity.hardware import load_profile, profile_names
 from capacity.keywords import documented, split
@@ -463,11 +463,13 @@ def _energy(resolved: ResolvedPool, output_tokens_per_s: float) -> Energy:
 # simulate
 
 
-@documented(Pool, Traffic)
+@documented(Pool, Traffic, Service)
 def simulate(
     model: str | Path | ModelSpec,
     *,
     goodput: Sequence[str] | None = None,
+    slo: Sequence[str] | None = None,
+    other_pools: Sequence[Pool] = (),
     workload: Workload | None = None,
     sample_interval_s: float | None = None,
     observer: StepObserver | None = None,
@@ -478,20 +480,32 @@ def simulate(
 ) -> Simulation:
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
 
-    `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms);
+    `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms),
+    `slo` those that the run is held against ("ttft:p95:500ms"); `other_pools` stand behind the router as well;
     `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
     them), which then are taken one at a time; `progress(done, total)` is called as requests complete.
     An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises DoesNotFit, Stalled, or InvalidInput and its kinds.
     """
-    from capacity.serving import make_workload, serve  # SimPy and numpy: not for `fit` and `estimate`
+    from capacity.service import run_service, verdict_on  # SimPy and numpy: not for `fit` and `estimate`
+    from capacity.serving import make_workload
+    from capacity.simulator.levels import hold
+    from capacity.workload import parse_slos
 
-    pool_fields, traffic_fields = split(options, Pool, Traffic)
-    resolved = resolve(model, build(Pool, pool_fields), profiles=profiles, download=download)
-    resolved.memory.require_fit()
+    pool_fields, traffic_fields, service_fields = split(options, Pool, Traffic, Service)
+    pools = [
+        resolve(model, pool, profiles=profiles, download=download)
+        for pool in (build(Pool, pool_fields), *other_pools)
+    ]
+    resolved = pools[0]
+    for pool in pools:
+        pool.memory.require_fit()
     traffic: Traffic = build(Traffic, traffic_fields)
+    service: Service = build(Service, service_fields)
+    levels = parse_slos(slo or ())
     requests = workload if workload is not None else make_workload(traffic)
-    run = serve(
-        resolved,
+    run = run_service(
+        pools,
+        service,
         requests,
         scheduling=traffic.scheduling,
         goodput=goodput or (),
@@ -509,5 +523,7 @@ def simulate(
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         workload=requests.name,
         run=run,
+        verdict=verdict_on(run, pools, service, requests, scheduling=traffic.scheduling),
+        slos=hold(levels, run.records, run.summary),
         warnings=(*resolved.notes, *resolved.memory.warnings, *requests.notices, *resolved.step_model.notes),
     )

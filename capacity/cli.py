@@ -21,6 +21,7 @@ from capacity.deployment import (
     Cost,
     DeploymentFile,
     Pool,
+    Service,
     Traffic,
     build,
     check_deployment,
@@ -85,7 +86,8 @@ def _verb(
             _option(name, field, panel=spec.__name__)
             for spec in specs
             for name, field in spec.model_fields.items()
-            if spec is not Traffic or traffic_fields is None or name in traffic_fields
+            if (spec is not Traffic or traffic_fields is None or name in traffic_fields)
+            and (spec is not Pool or Service in specs or name != "replicas")
         ]
         names = [p.name for p in generated]
 
@@ -123,7 +125,7 @@ def _request(
     if deployment:
         check_deployment(fields, deployment)
     pools = [dict(pool) for pool in fields.get("pools", [{}])]
-    pool, traffic, cost = split(options, Pool, Traffic, Cost)
+    pool, traffic, service, cost = split(options, Pool, Traffic, Service, Cost)
     if pool and len(pools) > 1:
         raise InvalidInput(
             f"{deployment} has {len(pools)} pools: change them there, not by --{_dashed(next(iter(pool)))}"
@@ -142,6 +144,7 @@ def _request(
             "model": name,
             "pools": [build(Pool, pool, flags=True) for pool in pools],
             "traffic": build(Traffic, fields.get("traffic", {}) | traffic, flags=True),
+            "service": build(Service, fields.get("service", {}) | service, flags=True),
             "cost": build(Cost, fields.get("cost", {}) | cost, flags=True),
         },
     )
@@ -235,13 +238,17 @@ def explain(
     _show(api.explain(request.model, **pool, **traffic, profiles=profiles, download=download), format)
 
 
-@_verb(Pool, Traffic)
+@_verb(Pool, Traffic, Service)
 def simulate(
     *,
     model: ModelArgument = None,
     options: dict[str, Any],
     goodput: Annotated[
         list[str] | None, typer.Option("--goodput", help="SLOs per request in ms: ttft:500 tpot:50.")
+    ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
     ] = None,
     records: Annotated[
         str | None, typer.Option("--records", help="Write every request to this CSV file.")
@@ -275,7 +282,10 @@ def simulate(
             request.model,
             **_given(request.pools[0]),
             **_given(request.traffic),
+            **_given(request.service),
+            other_pools=request.pools[1:],
             goodput=goodput,
+            slo=slo,
             sample_interval_s=(sample_interval or 1.0) if series else None,
             observer=observer,
             profiles=profiles,
@@ -289,6 +299,8 @@ def simulate(
     if observer and timeline:
         exports.write_timeline(observer, answer.run, timeline)
     _show(answer, format)
+    if not all(level.met for level in answer.slos):
+        raise typer.Exit(1)
     if answer.run.status != "complete":
         _fail(f"{answer.run.status}: {answer.run.reason}", 1 if answer.run.status == "stalled" else 130)
 

@@ -71,6 +71,8 @@ class Pool(Spec):
         None, "KV blocks, as the engine's log prints them, in place of the computed number.", ge=1
     )
 
+    replicas: int = _flag(1, "Equal engines of this pool, behind the router.", ge=1, le=4096)
+
     @property
     def num_gpus(self) -> int:
         """GPUs of one engine of this pool."""
@@ -105,6 +107,24 @@ class Traffic(Spec):
     seed: int = _flag(0, "Seed of everything random.", ge=0, le=2**63 - 1)
 
 
+class Service(Spec):
+    """What stands before the engines: the router, and the patience of everyone involved."""
+
+    router: str = _flag(
+        "round-robin",
+        "Which replica a request goes to: round-robin, least-outstanding, least-kv, prefix-aware, session-sticky.",
+    )
+    max_queued_requests: int | None = _flag(
+        None, "An engine turns a request away where that many wait.", ge=1, le=1 << 40
+    )
+    max_outstanding_requests: int | None = _flag(
+        None, "The router keeps requests back while every engine has that many.", ge=1, le=1 << 40
+    )
+    request_timeout_s: float | None = _flag(
+        None, "A client gives up that many seconds after it has sent.", "--request-timeout", gt=0
+    )
+
+
 class Cost(Spec):
     """What a GPU-hour costs. No default: without a tier or a price there is no cost."""
 
@@ -122,6 +142,7 @@ class DeploymentFile(Spec):
     model: str
     pools: tuple[Pool, ...] = Field(min_length=1)
     traffic: Traffic = Traffic()
+    service: Service = Service()
     cost: Cost = Cost()
 
 
@@ -168,7 +189,7 @@ def to_toml(deployment: DeploymentFile) -> str:
     lines = [f"schema = {_toml(FILE_SCHEMA)}", f"model = {_toml(deployment.model)}"]
     for pool in deployment.pools:
         lines += ["", "[[pools]]", *_assignments(pool)]
-    for name in ("traffic", "cost"):
+    for name in ("traffic", "service", "cost"):
         if assignments := _assignments(getattr(deployment, name)):
             lines += ["", f"[{name}]", *assignments]
     return "\n".join(lines) + "\n"
@@ -222,7 +243,7 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
 
 
 def _field_names(spec: type[Spec], where: list[int | str]) -> list[str]:
-    nested: dict[str, type[Spec]] = {"pools": Pool, "traffic": Traffic, "cost": Cost}
+    nested: dict[str, type[Spec]] = {"pools": Pool, "traffic": Traffic, "service": Service, "cost": Cost}
     for part in where:
         if isinstance(part, str) and part in nested and spec is DeploymentFile:
             spec = nested[part]

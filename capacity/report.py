@@ -315,7 +315,51 @@ def _simulation_tables(answer: Simulation) -> list[RenderableType]:
     gpus = f"{answer.gpu.count} x {answer.gpu.name}"
     headline = f"[bold]{answer.model.name}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}"
     ended = [] if values["status"] == "complete" else [f"[red]{values['status']}:[/red] {values['reason']}"]
-    return [headline, *ended, _facts("Served", rows), latency, *_warnings(answer.warnings)]
+    if values.get("replicas"):
+        rows += _replica_rows(values)
+    tables: list[RenderableType] = [headline, *ended, *_verdict(answer), _facts("Served", rows), latency]
+    return [*tables, *_level_table(answer), *_warnings(answer.warnings)]
+
+
+def _verdict(answer: Simulation) -> list[RenderableType]:
+    if answer.verdict is None:
+        return []
+    colour = {"stable": "green", "overloaded": "red"}.get(answer.verdict.verdict, "yellow")
+    return [f"[{colour}]{answer.verdict.verdict}[/{colour}]: {answer.verdict.reason}"]
+
+
+def _replica_rows(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    shares = [replica["requests"] for replica in values["replicas"]]
+    rows = [("replicas", str(len(shares)), f"{values['router']}; {min(shares):,} to {max(shares):,} requests each")]
+    for name in ("rejected", "timed_out", "restarted"):
+        if values[name]:
+            rows.append((name.replace("_", " "), f"{values[name]:,}", "requests"))
+    return rows
+
+
+def _level_table(answer: Simulation) -> list[RenderableType]:
+    """The steady part's percentiles with their intervals, and the service levels."""
+    found: list[RenderableType] = []
+    if answer.verdict is not None and answer.verdict.verdict == "stable":
+        names = ("p50", "p90", "p95", "p99")
+        table = _grid("Steady part, ms (95 % interval)", ("", "left"), *((name, "right") for name in names))
+        for label, key in (("TTFT", "ttft"), ("TPOT", "tpot"), ("E2E", "e2el")):
+            intervals = [answer.verdict.intervals_ms.get(f"{name}_{key}_ms") for name in names]
+            table.add_row(label, *("-" if i is None else _range(i.low, i.high) for i in intervals))
+        found.append(table)
+    if answer.slos:
+        table = _grid("Service levels", ("", "left"), ("value, ms", "right"), ("attained", "right"), ("", "left"))
+        for level in answer.slos:
+            value = "-" if level.value_ms is None else f"{level.value_ms:,.1f}"
+            share = "-" if level.attained_fraction is None else f"{level.attained_fraction:.2%}"
+            table.add_row(level.slo, value, share, "[green]met[/green]" if level.met else "[red]unmet[/red]")
+        found.append(table)
+    return found
+
+
+def _range(low: float | None, high: float | None) -> str:
+    ends = ("?" if low is None else f"{low:,.1f}", "?" if high is None else f"{high:,.1f}")
+    return " to ".join(ends)
 
 
 def _warnings(warnings: Sequence[str]) -> list[RenderableType]:

@@ -11,6 +11,8 @@ from capacity.step import Bound
 
 if TYPE_CHECKING:
     from capacity.simulator import SimulationResult
+    from capacity.simulator.levels import SloLevel
+    from capacity.simulator.verdict import Verdict
 
 
 Basis = Literal["analytic", "calibrated"]
@@ -223,6 +225,8 @@ class Simulation:
     workload: str
     run: SimulationResult
     warnings: tuple[str, ...]
+    verdict: Verdict | None = None
+    slos: tuple[SloLevel, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain JSON values, `schema` first."""
@@ -236,7 +240,15 @@ class Simulation:
             "max_num_batched_tokens": self.max_num_batched_tokens,
             "workload": self.workload,
         }
-        return {"schema": self.SCHEMA, **described, **self.run.to_dict(), "warnings": list(self.warnings)}
+        judged: dict[str, Any] = dict.fromkeys(("verdict", "verdict_reason", "evidence", "intervals"))
+        return {
+            "schema": self.SCHEMA,
+            **described,
+            **self.run.to_dict(),
+            **(judged if self.verdict is None else self.verdict.to_dict()),
+            "slos": [asdict(level) for level in self.slos],
+            "warnings": list(self.warnings),
+        }
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -257,7 +269,9 @@ class Simulation:
             **dict.fromkeys(("kv_utilization_mean", "kv_utilization_peak"), number),
             **dict.fromkeys(("request_goodput", "prefix_cache_hit_fraction"), nullable),
             **{f"{s}_{m}_ms": nullable for m in ("ttft", "tpot", "itl", "e2el") for s in statistics},
-            "reason": {"type": ["string", "null"]},
+            **{key: {"type": ["string", "null"]} for key in ("reason", "verdict", "verdict_reason")},
+            **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
+            "slos": {"type": "array", "items": {"type": "object"}},
             "warnings": {"type": "array", "items": text},
         }
         return {"type": "object", "properties": properties, "required": list(properties)}

@@ -130,7 +130,7 @@ def serve(
         enable_prefix_caching=resolved.prefix_caching,
         window_tokens=resolved.model.window_tokens,
         kv_windows=plan.layout.kv_windows,
-        goodput_ms=_goodput_ms(goodput),
+        goodput_ms=goodput_ms(goodput),
         sample_interval_s=sample_interval_s,
         observer=observer,
         progress=progress,
@@ -152,7 +152,8 @@ def batching_rows(resolved: ResolvedPool, workload: Workload) -> tuple[BatchingR
     )
 
 
-def _goodput_ms(texts: Sequence[str]) -> dict[str, float] | None:
+def goodput_ms(texts: Sequence[str]) -> dict[str, float] | None:
+    """Limits per request from the words of `--goodput`, in ms by metric; None without any. Raises InvalidInput."""
     slos = parse_slos(texts)
     for slo in slos:
         if slo.percentile is not None:

@@ -30,6 +30,7 @@ GROWTH = 0.05  # of the arrivals that pile up
 WINDOWS = 10
 PROBE_REQUESTS = (1500, 20_000)
 PROBE_BATCHES = 10  # requests probed, in times what runs at once
+PROBE_COPIES = 4  # but no more than so many times the run itself, or what runs at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,13 @@ def probe_capacity(
     which a fifth is done and the one at which the last begins: which requests happen to end in it matters little.
     """
     least, most = PROBE_REQUESTS
-    count = int(min(max(PROBE_BATCHES * in_flight, least), most))
+    count = int(
+        min(
+            max(PROBE_BATCHES * in_flight, least),
+            most,
+            max(PROBE_COPIES * max(len(workload), in_flight), least),
+        )
+    )
     records = run(_backlog(workload, count))
     done = records.completed & (records.first_token_ps != MISSING)
     if not done.any():

@@ -1,0 +1,95 @@
+"""A whole deployment put to work: replicas of its pools behind a router, and the verdict on what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from capacity.deployment import Service
+from capacity.errors import InvalidInput
+from capacity.metrics import RequestTable
+from capacity.resolve import ResolvedPool
+from capacity.serving import engine_frontend, goodput_ms, policy_name, policy_options, scheduler_limits, serve
+from capacity.simulator import SimulationResult
+from capacity.simulator.cluster import EngineSetup, simulate_cluster
+from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge, probe_capacity
+from capacity.workload import Workload
+
+
+def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
+    """One replica of a pool."""
+    plan = resolved.memory
+    return EngineSetup(
+        step_times=resolved.step_model,
+        num_blocks=plan.kv_capacity_blocks - 1,
+        block_size=plan.kv_block_tokens,
+        policy=policy_name(resolved, scheduling),
+        policy_options=policy_options(resolved),
+        limits=scheduler_limits(resolved),
+        enable_prefix_caching=resolved.prefix_caching,
+        kv_windows=plan.layout.kv_windows,
+        window_tokens=resolved.model.window_tokens,
+        label=f"{resolved.pool.num_gpus} x {resolved.profile.name}",
+    )
+
+
+def run_service(
+    pools: Sequence[ResolvedPool],
+    service: Service,
+    workload: Workload,
+    *,
+    scheduling: str = "continuous",
+    goodput: Sequence[str] = (),
+    **single: Any,
+) -> SimulationResult:
+    """Simulate `workload` on the deployment; `single` are keywords of `serve`, for one engine alone.
+
+    Raises InvalidInput, and Stalled.
+    """
+    if len(pools) == 1 and pools[0].pool.replicas == 1 and service == Service():
+        return serve(pools[0], workload, scheduling=scheduling, goodput=goodput, **single)
+    asked = [name for name in ("observer", "sample_interval_s") if single.get(name) is not None]
+    if asked:
+        what = {"observer": "a timeline", "sample_interval_s": "a time series"}[asked[0]]
+        raise InvalidInput(f"{what} is of one engine alone: leave out --replicas, --router and the like")
+    setups = [engine_setup(pool, scheduling) for pool in pools for _ in range(pool.pool.replicas)]
+    return simulate_cluster(
+        workload,
+        setups,
+        router=service.router,
+        frontend=engine_frontend(pools[0]),
+        queue_limit=service.max_queued_requests,
+        outstanding_limit=service.max_outstanding_requests,
+        timeout_s=service.request_timeout_s,
+        goodput_ms=goodput_ms(goodput),
+    )
+
+
+def verdict_on(
+    run: SimulationResult,
+    pools: Sequence[ResolvedPool],
+    service: Service,
+    workload: Workload,
+    *,
+    scheduling: str = "continuous",
+) -> Verdict | None:
+    """Whether `run` shows a steady state; None for a run that did not end by itself."""
+    if run.status != "complete":
+        return None
+    capacity = None
+    if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
+        patient = Service(router=service.router)
+
+        def probe(backlog: Workload) -> RequestTable:
+            return run_service(pools, patient, backlog, scheduling=scheduling).records
+
+        capacity = probe_capacity(workload, probe, in_flight=_in_flight(pools, workload))
+    return judge(run.records, workload, capacity=capacity)
+
+
+def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:
+    """About how many of these requests run at once."""
+    tokens = float((workload.prompt_tokens + workload.output_tokens).mean())
+    return sum(
+        pool.pool.replicas * min(pool.max_num_seqs, pool.memory.kv_capacity_tokens / tokens) for pool in pools
+    )
