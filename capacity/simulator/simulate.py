@@ -155,6 +155,9 @@ def simulate_engine(
         status, reason = "interrupted", f"interrupted at {engine.now_ps / PS_PER_S:.3f} s of simulated time"
     if engine.stalled_by is not None:
         status, reason = "stalled", engine.stalled_by
+    elif status == "complete":  # facts about our own code, cheap enough to check always
+        assert pool.free_blocks == num_blocks, "KV blocks leaked"
+        assert ledger.completed + ledger.rejected == len(workload), "requests were lost"
     if isinstance(client, Frontend):
         client.to_client_clock()
     records = ledger.table(workload)
