@@ -307,26 +307,3 @@ def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return trace
-
-
-def gantt(schedule: Mapping[str, Any]) -> str:
-    """The schedule as text: a line per request, a column per step; digits count prefill tokens, D is a decode.
-
-    `P` a prefill of ten tokens or more, `x` preempted there, `.` waiting or running without a share.
-    """
-    steps = schedule["steps"]
-    names = [row["id"] for row in schedule["scenario"]["requests"]]
-    width = max((len(str(name)) for name in names), default=0)
-    lines = []
-    for name in names:
-        cells = []
-        for step in steps:
-            row = next((row for row in step[2] if row[0] == name), None)
-            if row is None:
-                cells.append("x" if name in step[3] else ".")
-            elif row[1] == 1:
-                cells.append("D")
-            else:
-                cells.append(str(row[1]) if row[1] < 10 else "P")
-        lines.append(f"{name!s:<{width}} {''.join(cells)}")
-    return "\n".join(lines)

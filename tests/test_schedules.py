@@ -11,7 +11,7 @@ import pytest
 from conftest import SHARED
 
 from capacity.errors import InvalidInput, UnknownName
-from capacity.scenarios import gantt, read_scenarios, schedule_scenario
+from capacity.scenarios import read_scenarios, schedule_scenario
 
 NAMED = Path(__file__).parent / "data" / "oracle"
 TIME_TOLERANCE_S = 1e-9  # the reference adds up seconds in binary floating point, we in whole picoseconds
@@ -178,11 +178,6 @@ def test_asynchronous_pipeline_keeps_order_and_ends() -> None:
             assert answer["status"] == "ok"
             assert ends == sorted(ends)
             assert sorted(name for step in answer["steps"] for name in step[4]) == ["a", "b", "c"]
-
-
-def test_gantt_has_a_line_for_each_request() -> None:
-    text = gantt(schedule_scenario(scenario()))
-    assert text.splitlines() == ["a PDD", "b 6D."]
 
 
 def test_scenario_files(tmp_path: Path) -> None:

@@ -173,6 +173,7 @@ class JumpV1:
         self._places = range(1, self.pool.block_size + 1)
         self._squares = [place * place for place in self._places]
         self.last_end = -1
+        self._pieces: dict[int, tuple[int, int, int, int]] = {}  # by size: from, to, base, per context token
         self._clear()
 
     @staticmethod
@@ -200,7 +201,6 @@ class JumpV1:
         self._prefilling: list[Sequence] = []
         if self._buckets is not None:
             self._buckets.clear()
-        self._pieces: dict[int, tuple[int, int, int, int]] = {}  # by size: from, to, base, per context token
 
     # the group
 
