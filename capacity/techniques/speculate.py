@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from capacity.errors import InvalidInput
-from capacity.schedulers import Sequence
-from capacity.schedulers import Speculation as DraftedBatch
+from capacity.schedulers.sequence import DrawnSpeculation
 from capacity.serving import policy_name, scheduler_limits
 from capacity.simulator import SimulationResult, simulate_engine
 from capacity.speculative import Speculation
 from capacity.step import DecodePiece, StepShape, picoseconds
-from capacity.workload import Workload, random_stream
+from capacity.workload import Workload
 
-RECORDED_ROUNDS = 4093  # of acceptance; a prime, so that requests do not fall into step
-STRIDE = 1009  # rounds between the places where two neighbouring requests begin
+POLICIES_WITH_DRAFTS = ("vllm-v1", "vllm-v1-async")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,24 +49,6 @@ class DraftedSteps:
         return None
 
 
-class RecordedAcceptance(DraftedBatch):
-    """Accepted drafts from one recorded list, in which every request begins at another place."""
-
-    def accepted(self, sequence: Sequence, drafts: int) -> int:
-        entry = self.accept[(sequence.accepted + STRIDE * sequence.index) % len(self.accept)]
-        sequence.accepted += 1
-        return min(entry, drafts)
-
-
-def recorded_acceptance(rates: tuple[float, ...], rounds: int, *, seed: int) -> tuple[int, ...]:
-    """Accepted drafts of `rounds` verifications, drawn by position: drafts count until the first that is refused."""
-    if not rates:
-        raise InvalidInput("no drafts: give at least one draft token")
-    rng = random_stream(seed, "acceptance")
-    accepted = rng.random((rounds, len(rates))) < np.asarray(rates)
-    return tuple(np.cumprod(accepted, axis=1).sum(axis=1).tolist())
-
-
 def simulate_speculation(
     speculation: Speculation, workload: Workload, *, draft_tokens: int | None = None, seed: int = 0
 ) -> SpeculatedRun:
@@ -79,9 +57,16 @@ def simulate_speculation(
     A tree is scheduled as the chain of its depth, and its further rows are left out here. Raises InvalidInput.
     """
     k = speculation.speculator.draft_tokens if draft_tokens is None else draft_tokens
+    if k < 1:
+        raise InvalidInput(f"{k} draft tokens: a simulation with drafts needs at least 1")
     rates = speculation.speculator.rates(k)
-    accepted = recorded_acceptance(rates, RECORDED_ROUNDS, seed=seed)
     target = speculation.target
+    policy = policy_name(target)
+    if policy not in POLICIES_WITH_DRAFTS:
+        raise InvalidInput(
+            f"drafts are scheduled under {' and '.join(POLICIES_WITH_DRAFTS)}; {target.engine.label} is {policy}: "
+            "use --engine vllm"
+        )
     memory = speculation.memory()
     shrunk = memory.kv_capacity_tokens_after / memory.kv_capacity_tokens_before
 
@@ -92,10 +77,12 @@ def simulate_speculation(
             step_times=DraftedSteps(speculation, k) if drafted else target.step_model,
             num_blocks=int(blocks * shrunk) if drafted else blocks,
             block_size=target.memory.kv_block_tokens,
-            policy=policy_name(target),
+            policy=policy,
             limits=scheduler_limits(target),
             enable_prefix_caching=target.prefix_caching,
-            speculation=RecordedAcceptance(k, accepted, lookahead_slots=k) if drafted else None,
+            window_tokens=target.model.window_tokens,
+            kv_windows=target.memory.layout.kv_windows,
+            speculation=DrawnSpeculation(rates, lookahead_slots=k, seed=seed) if drafted else None,
         )
 
     return SpeculatedRun(draft_tokens=k, plain=run(False), speculated=run(True))
