@@ -509,6 +509,7 @@ def simulate(
         requests,
         scheduling=traffic.scheduling,
         goodput=goodput or (),
+        seed=traffic.seed,
         sample_interval_s=sample_interval_s,
         observer=observer,
         progress=progress,

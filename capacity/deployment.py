@@ -123,6 +123,25 @@ class Service(Spec):
     request_timeout_s: float | None = _flag(
         None, "A client gives up that many seconds after it has sent.", "--request-timeout", gt=0
     )
+    mean_time_between_failures_s: float | None = _flag(
+        None, "A replica is lost after so many seconds, on average (spot interruption).", "--mtbf", gt=0
+    )
+    recovery_s: float | None = _flag(
+        None, "Seconds until a new replica is in place of a lost one.", "--recovery", ge=0
+    )
+    autoscale_max_replicas: int | None = _flag(
+        None, "Scale from --replicas up to so many.", "--max-replicas", ge=1, le=4096
+    )
+    autoscale_target_requests: float | None = _flag(
+        None, "Requests outstanding per replica that the autoscaler aims at.", "--target-requests", gt=0
+    )
+    replica_startup_s: float | None = _flag(
+        None, "Seconds until a replica that is started takes requests.", "--startup", ge=0
+    )
+    autoscale_interval_s: float = _flag(15.0, "Seconds between the autoscaler's decisions.", gt=0)
+    scale_down_delay_s: float = _flag(
+        300.0, "Seconds in which fewer replicas must suffice before one goes.", ge=0
+    )
 
 
 class Cost(Spec):

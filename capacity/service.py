@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from capacity.deployment import Service
@@ -12,6 +13,7 @@ from capacity.resolve import ResolvedPool
 from capacity.serving import engine_frontend, goodput_ms, policy_name, policy_options, scheduler_limits, serve
 from capacity.simulator import SimulationResult
 from capacity.simulator.cluster import EngineSetup, simulate_cluster
+from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge, probe_capacity
 from capacity.workload import Workload
 
@@ -40,6 +42,8 @@ def run_service(
     *,
     scheduling: str = "continuous",
     goodput: Sequence[str] = (),
+    seed: int = 0,
+    sample_interval_s: float | None = None,
     **single: Any,
 ) -> SimulationResult:
     """Simulate `workload` on the deployment; `single` are keywords of `serve`, for one engine alone.
@@ -47,11 +51,16 @@ def run_service(
     Raises InvalidInput, and Stalled.
     """
     if len(pools) == 1 and pools[0].pool.replicas == 1 and service == Service():
-        return serve(pools[0], workload, scheduling=scheduling, goodput=goodput, **single)
-    asked = [name for name in ("observer", "sample_interval_s") if single.get(name) is not None]
-    if asked:
-        what = {"observer": "a timeline", "sample_interval_s": "a time series"}[asked[0]]
-        raise InvalidInput(f"{what} is of one engine alone: leave out --replicas, --router and the like")
+        return serve(
+            pools[0],
+            workload,
+            scheduling=scheduling,
+            goodput=goodput,
+            sample_interval_s=sample_interval_s,
+            **single,
+        )
+    if single.get("observer") is not None:
+        raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
     setups = [engine_setup(pool, scheduling) for pool in pools for _ in range(pool.pool.replicas)]
     return simulate_cluster(
         workload,
@@ -61,7 +70,40 @@ def run_service(
         queue_limit=service.max_queued_requests,
         outstanding_limit=service.max_outstanding_requests,
         timeout_s=service.request_timeout_s,
+        failures=_failures(service, seed),
+        scaling=_scaling(service),
+        sample_interval_s=sample_interval_s,
         goodput_ms=goodput_ms(goodput),
+    )
+
+
+def _failures(service: Service, seed: int) -> Failures | None:
+    if service.mean_time_between_failures_s is None:
+        return None
+    if service.recovery_s is None:
+        raise InvalidInput(
+            "--mean-time-between-failures-s needs --recovery-s: how long until a replica is replaced?"
+        )
+    return Failures(
+        mean_time_between_failures_s=service.mean_time_between_failures_s,
+        recovery_s=service.recovery_s,
+        seed=seed,
+    )
+
+
+def _scaling(service: Service) -> Autoscaling | None:
+    if service.autoscale_max_replicas is None:
+        return None
+    if service.autoscale_target_requests is None or service.replica_startup_s is None:
+        raise InvalidInput(
+            "--autoscale-max-replicas needs --autoscale-target-requests and --replica-startup-s"
+        )
+    return Autoscaling(
+        max_replicas=service.autoscale_max_replicas,
+        target_requests=service.autoscale_target_requests,
+        startup_s=service.replica_startup_s,
+        interval_s=service.autoscale_interval_s,
+        scale_down_delay_s=service.scale_down_delay_s,
     )
 
 
@@ -77,6 +119,10 @@ def verdict_on(
     if run.status != "complete":
         return None
     capacity = None
+    largest = max(service.autoscale_max_replicas or 1, 1)
+    if len(pools) == 1 and largest > pools[0].pool.replicas:
+        pool = pools[0]
+        pools = [replace(pool, pool=pool.pool.model_copy(update={"replicas": largest}))]
     if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
         patient = Service(router=service.router)
 

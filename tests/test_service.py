@@ -146,7 +146,9 @@ def test_an_unmet_level_is_exit_code_one(slo: str, code: int) -> None:
 def test_bad_services_are_refused() -> None:
     with pytest.raises(UnknownName, match="round-robin"):
         api.simulate(MODEL, **LOAD, request_rate=10, router="roundrobin", replicas=2)
-    with pytest.raises(InvalidInput, match="time series"):
-        api.simulate(MODEL, **LOAD, request_rate=10, replicas=2, sample_interval_s=1.0)
+    with pytest.raises(InvalidInput, match="recovery"):
+        api.simulate(MODEL, **LOAD, request_rate=10, mean_time_between_failures_s=10)
+    with pytest.raises(InvalidInput, match="startup"):
+        api.simulate(MODEL, **LOAD, request_rate=10, autoscale_max_replicas=4)
     with pytest.raises(InvalidInput, match="request_timeout_s"):
         api.simulate(MODEL, **LOAD, request_rate=10, request_timeout_s=0)

@@ -26,6 +26,7 @@ from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import MISSING, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, make_policy
 from capacity.simulator.client import NEVER, Arrivals, client_of
+from capacity.simulator.fleet import Autoscaling, Failures, autoscaling, failing, watching
 from capacity.simulator.frontend import Frontend, FrontendTimes, StreamingLedger
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.replica import ARRIVE, NEVER_KEY, Replica
@@ -101,6 +102,7 @@ class ClusterResult(SimulationResult):
     timed_out: int
     restarted: int
     replica_s: float
+    load: tuple[LoadSample, ...] = ()  # over time, where samples were asked for
 
     def to_dict(self) -> dict[str, Any]:
         shared = SimulationResult.to_dict(self)
@@ -117,6 +119,15 @@ class ClusterResult(SimulationResult):
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSample:
+    """The deployment at one instant: replicas that take requests or still answer some, and requests in all."""
+
+    time_s: float
+    replicas: int
+    outstanding: int
+
+
 @dataclass(slots=True)
 class _Life:
     """A replica, and what it did so far."""
@@ -128,6 +139,7 @@ class _Life:
     requests: int = 0
     until_ps: int | None = None
     ended: str | None = None
+    open: bool = False  # it takes requests
 
 
 class Cluster:
@@ -142,6 +154,7 @@ class Cluster:
         queue_limit: int | None = None,
         outstanding_limit: int | None = None,
         timeout_s: float | None = None,
+        failures: Failures | None = None,
         mode: Literal["jump", "step"] = "jump",
     ) -> None:
         self.workload = workload
@@ -161,6 +174,8 @@ class Cluster:
         self.restarted = 0
         self.rejected = 0
         self.now_ps = 0
+        self.load: list[LoadSample] = []
+        self._failures = failures
         self._mode: Literal["jump", "step"] = mode
         self._queue_limit = queue_limit
         self._outstanding_limit = outstanding_limit
@@ -215,7 +230,10 @@ class Cluster:
 
     def open(self, number: int, now_ps: int) -> None:
         """The replica takes requests, those held first."""
+        self.lives[number].open = True
         self.router.joined(number)
+        if self._failures is not None:
+            self.env.process(failing(self, number, self._failures))
         self._release(now_ps)
 
     def _release(self, now_ps: int) -> None:
@@ -234,7 +252,34 @@ class Cluster:
         if not self.router.requests[number]:
             self._retire(number, now_ps)
 
+    @property
+    def serving(self) -> int:
+        """Replicas that take requests."""
+        return sum(life.open for life in self.lives)
+
+    @property
+    def starting(self) -> int:
+        """Replicas that will take requests."""
+        return sum(life.replica.alive and not life.open and not life.replica.draining for life in self.lives)
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._home) + len(self._held)
+
+    def least_loaded(self, count: int) -> list[int]:
+        """`count` of the replicas that take requests, those with the fewest first, of equals the youngest."""
+        ranked = sorted((self.router.requests[n], -n) for n, life in enumerate(self.lives) if life.open)
+        return [-negative for _, negative in ranked[:count]]
+
+    def sample(self, now_ps: int) -> None:
+        replicas = sum(life.open or (life.replica.draining and life.replica.alive) for life in self.lives)
+        self.load.append(
+            LoadSample(time_s=now_ps / PS_PER_S, replicas=replicas, outstanding=self.outstanding)
+        )
+
     def _close(self, number: int) -> None:
+        self.lives[number].open = False
         if number in self._paused:
             self._paused.remove(number)
             self.router.resume(number)
@@ -493,6 +538,7 @@ class Cluster:
             replicas=tuple(self._summary(life) for life in self.lives),
             timed_out=self.timed_out,
             restarted=self.restarted,
+            load=tuple(self.load),
             replica_s=sum(max(0, _end(life, end_ps) - life.from_ps) for life in self.lives) / PS_PER_S,
         )
 
@@ -545,6 +591,9 @@ def simulate_cluster(
     queue_limit: int | None = None,
     outstanding_limit: int | None = None,
     timeout_s: float | None = None,
+    failures: Failures | None = None,
+    scaling: Autoscaling | None = None,
+    sample_interval_s: float | None = None,
     goodput_ms: Mapping[str, float] | None = None,
     mode: Literal["jump", "step"] = "jump",
 ) -> ClusterResult:
@@ -552,7 +601,8 @@ def simulate_cluster(
 
     `queue_limit`: a replica turns away whoever finds that many waiting. `outstanding_limit`: the router keeps
     requests back, in order, while every replica has that many. `timeout_s`: a client gives up that long
-    after it has sent, and the request is cancelled. Raises InvalidInput and UnknownName.
+    after it has sent, and the request is cancelled. `scaling` adds replicas like the first of `setups`.
+    `sample_interval_s` asks for samples of the load. Raises InvalidInput and UnknownName.
     """
     if not setups:
         raise InvalidInput("a deployment needs at least 1 replica")
@@ -565,10 +615,19 @@ def simulate_cluster(
         queue_limit=queue_limit,
         outstanding_limit=outstanding_limit,
         timeout_s=timeout_s,
+        failures=failures,
         mode=mode,
     )
     for setup in setups:
         cluster.add(setup)
+    if scaling is not None:
+        if scaling.max_replicas < len(setups):
+            raise InvalidInput(
+                f"{len(setups)} replicas at first are more than the {scaling.max_replicas} at most"
+            )
+        cluster.env.process(autoscaling(cluster, setups[0], scaling))
+    if sample_interval_s is not None:
+        cluster.env.process(watching(cluster, sample_interval_s))
     done = cluster.env.process(cluster.run())
     interrupted = None
     try:
