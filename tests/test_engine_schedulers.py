@@ -280,9 +280,11 @@ def test_tgi_joins_when_enough_wait_or_after_so_many_decode_steps() -> None:
     assert len(bench.run()) == 10
     bench.add(4, 40)
     assert [len(bench.run()) for _ in range(5)] == [10, 10, 10, 10, 1]
+    bench.add(4, 40)
+    assert [len(bench.run()) for _ in range(5)] == [11, 11, 11, 11, 1]
     for _ in range(3):
         bench.add(4, 40)
-    assert bench.run() == [(11, 4), (12, 4), (13, 4)]
+    assert bench.run() == [(12, 4), (13, 4), (14, 4)]
 
 
 # any of them

@@ -95,7 +95,6 @@ class Sglang(Batching):
             tokens = extend
             if chunking and extend > chunk_left:
                 tokens = self._whole_pages(chunk_left)
-                reserved = 0
                 if tokens <= 0:
                     break
             if self.pool.blocks_needed(r.table, hit[0] + tokens, hit) > self.pool.free_blocks:
