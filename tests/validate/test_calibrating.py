@@ -13,7 +13,15 @@ import pytest
 from capacity_validate import calibrate
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case
 from capacity_validate.fitting import fit_families, fit_host_time
-from capacity_validate.predictions import FAMILY, Predictor, calibrates, formula, lookup_of, target_of
+from capacity_validate.predictions import (
+    FAMILY,
+    Predictor,
+    calibrates,
+    constants_of,
+    formula,
+    lookup_of,
+    target_of,
+)
 from capacity_validate.small_models import (
     cut_layers,
     extrapolated_s,
@@ -271,3 +279,56 @@ def test_layers_are_cut_to_the_memory() -> None:
 
 def test_two_depths_extrapolate_to_all_layers() -> None:
     assert extrapolated_s(few=4, few_s=1.4, more=8, more_s=1.8, layers=80) == pytest.approx(9.0)
+
+
+# the formulas of the cases are those of a step
+
+
+def one_layer_steps(name: str) -> dict[str, float]:
+    """Operators of a decode step of 8 sequences at 300 tokens, and of a prefill of 200, in one layer."""
+    steps = Predictor(H200, on_gpu=True, model=cut_layers(small_model(name), 1)).step_model()
+    costs = (steps.step_cost(decode_shape(8, 300)), steps.step_cost(prefill_shape(1, 200)))
+    return {
+        f"{op.name}, {phase}": op.seconds
+        for cost, phase in zip(costs, "dp", strict=True)
+        for op in cost.operators
+    }
+
+
+def predicted(operator: str, *, variant: str = "", kernel: str = "fp32", **sizes: int) -> float:
+    case = make_case(operator, kernel, variant=variant, **sizes)
+    constants, function = constants_of(case, lookup_of(H200), on_gpu=True), formula(case, H200)
+    assert function is not None
+    return function(constants)
+
+
+def test_attention_of_a_case_is_that_of_a_step() -> None:
+    step = one_layer_steps("tiny")
+    decode = predicted("decode_attention", batch=8, context=300, heads=8, kv_heads=2, head_dim=64)
+    assert decode == pytest.approx(step["attention decode, d"], rel=1e-6)
+    prefill = predicted("prefill_attention", batch=1, tokens=200, heads=8, kv_heads=2, head_dim=64)
+    assert prefill == pytest.approx(step["attention prefill, p"], rel=1e-6)
+
+
+def test_latent_attention_of_a_case_is_that_of_a_step() -> None:
+    step = one_layer_steps("tiny-mla")
+    case = predicted("mla_decode", batch=8, context=300, heads=8, latent=128, rope=32)
+    assert case == pytest.approx(step["attention decode, d"], rel=1e-6)
+
+
+def test_a_product_of_a_case_is_that_of_a_step() -> None:
+    step = one_layer_steps("tiny")
+    assert predicted("gemm", kernel="tf32", m=200, n=768, k=512) == pytest.approx(step["qkv, p"], rel=1e-6)
+
+
+def test_experts_of_a_case_are_those_of_a_step() -> None:
+    step = one_layer_steps("tiny-moe")
+    case = predicted("moe", tokens=8, experts=8, top_k=2, hidden=512, intermediate=512)
+    assert case == pytest.approx(step["experts, d"], rel=0.02)
+
+
+def test_a_layers_elementwise_case_is_that_of_a_step() -> None:
+    step = one_layer_steps("tiny")
+    sizes = {"rows": 8, "hidden": 512, "heads": 8, "kv_heads": 2, "head_dim": 64, "intermediate": 1536}
+    case = predicted("elementwise", variant="layer", **sizes)
+    assert case == pytest.approx(step["norms, rope, activation, d"], rel=1e-6)

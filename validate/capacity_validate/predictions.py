@@ -127,7 +127,8 @@ def _attention(
     *,
     mean_context: float = 0.0,
 ) -> Formula:
-    peak = profile.dense_flops_per_s["fp32" if case.kernel == "fp32" else "bf16"]
+    rates = profile.dense_flops_per_s
+    peak = rates.get("tf32", rates["fp32"]) if case.kernel == "fp32" else rates["bf16"]  # as a step's attention
 
     def seconds(constants: Any) -> float:
         return attention_seconds(
