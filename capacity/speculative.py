@@ -30,13 +30,14 @@ from capacity.model.spec import (
 from capacity.quantization import scheme_for, weight_bytes
 from capacity.resolve import ResolvedPool
 from capacity.spec import Spec
-from capacity.step import decode_shape
+from capacity.step import DecodePiece, StepShape, decode_shape, picoseconds
 from capacity.step_model import StepModel
 
 TABLE = Path(__file__).with_name("speculators.toml")
 LARGEST_BATCH = 1 << 14
 LONGEST_DRAFT = 64
 VOCABULARY_SLACK = 0.01  # sizes of one tokenizer differ by padding: 151,936 and 152,064 in Qwen2.5
+ROUNDING_TOKENS = 1e-6  # so that a draft without memory leaves the capacity as it is
 LOOKUP_S = (
     50e-6  # n-gram search on the CPU for one round: assumed, 2026-11-21; prompts of a few thousand tokens
 )
@@ -430,7 +431,7 @@ class Speculation:
             draft_weights_bytes=weights,
             draft_kv_bytes_per_token=kv,
             kv_capacity_tokens_before=plan.kv_capacity_tokens,
-            kv_capacity_tokens_after=int(left / (per_token + kv / ranks)),
+            kv_capacity_tokens_after=math.floor(left / (per_token + kv / ranks) + ROUNDING_TOKENS),
         )
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
@@ -440,6 +441,26 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftedSteps:
+    """Step times of a target that drafts: every step with drafts also pays for drafting them."""
+
+    def __init__(self, speculation: Speculation, draft_tokens: int) -> None:
+        self._steps = speculation.target.step_model
+        self._speculation = speculation
+        self._draft_tokens = draft_tokens
+
+    def step_ps(self, shape: StepShape) -> int:
+        step = self._steps.step_ps(shape)
+        if not shape.draft_tokens:
+            return step
+        context = max(1, shape.decode_context_tokens // shape.decode_sequences)
+        drafted = self._speculation.round(shape.decode_sequences, context, self._draft_tokens)
+        return step + picoseconds(drafted.draft_s)
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
+        return None
+
+
 class _Drafter:
     """Cost of drafting: seconds(batch, context, drafts, tokens of the last round), prefill, weights, KV."""
 

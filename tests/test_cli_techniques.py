@@ -127,6 +127,7 @@ def test_mooncakes_published_hit_rate_from_the_command_line(
         (["quantize", "llama-3.1-8b", *H100, "--method", "awq"], "awq"),
         (["quantize", "llama-3.1-8b", *H100, "--input-len", "0"], "must be at least"),
         (["quantize", "llama-3.1-8b", *H100, "--format", "xml"], "--format"),
+        (["quantize", "qwen2.5-7b", *H100, "-tp", "8"], "28 attention heads"),
         (["speculate", *H100], "no model"),
         (["speculate", "llama-3.1-8b", *H100, "--method", "eagle7"], "eagle7"),
         (["speculate", "llama-3.1-8b", *H100, "--acceptance", "2"], "acceptance"),

@@ -269,6 +269,20 @@ def test_a_draft_takes_its_weights_and_kv_from_the_cache() -> None:
     assert memory.kv_capacity_tokens_after == pytest.approx(by_hand, rel=1e-3)
 
 
+def test_a_lookup_takes_no_memory() -> None:
+    for model in ("gpt-oss-20b", "llama-2-7b"):
+        memory = Speculation(pool(model, "h100"), find_speculator("ngram")).memory()
+        assert memory.kv_capacity_tokens_after == memory.kv_capacity_tokens_before
+
+
+def test_verifying_drafts_touches_more_experts() -> None:
+    """gpt-oss-120b at batch 1: ten drafts read several times the experts of one token; a dense model's weights once."""
+    sparse = Speculation(pool("gpt-oss-120b", "h200"), find_speculator("ngram")).round(1, 1000, 10)
+    dense = Speculation(pool("llama-3.1-8b", "h200"), find_speculator("ngram")).round(1, 1000, 10)
+    assert sparse.verify_cost > 1.8
+    assert dense.verify_cost < 1.1
+
+
 def test_an_eagle_layer_is_one_layer_and_a_projection() -> None:
     """EAGLE for Llama-2-7B is published as 0.24B: one layer of 202 M, and 2h x h = 34 M to join its inputs."""
     target = pool("llama-2-7b", "h100")

@@ -156,6 +156,7 @@ def quantization_options(
         raise InvalidInput(
             f"a request of {input_len + output_len} tokens exceeds max_model_len {resolved.max_model_len}"
         )
+    _ = resolved.memory  # raises for parallelism that cannot be, whatever the format
     chosen = (
         [find_method(name) for name in methods] if methods is not None else quantization_methods().values()
     )

@@ -8,8 +8,7 @@ from capacity.errors import InvalidInput
 from capacity.schedulers.sequence import DrawnSpeculation
 from capacity.serving import policy_name, scheduler_limits
 from capacity.simulator import SimulationResult, simulate_engine
-from capacity.speculative import Speculation
-from capacity.step import DecodePiece, StepShape, picoseconds
+from capacity.speculative import DraftedSteps, Speculation
 from capacity.workload import Workload
 
 POLICIES_WITH_DRAFTS = ("vllm-v1", "vllm-v1-async")
@@ -27,26 +26,6 @@ class SpeculatedRun:
     def throughput_gain(self) -> float:
         """Output tokens per second with drafts, over those without."""
         return self.speculated.summary.output_throughput / self.plain.summary.output_throughput
-
-
-class DraftedSteps:
-    """Step times of a target that drafts: every step with drafts also pays for drafting them."""
-
-    def __init__(self, speculation: Speculation, draft_tokens: int) -> None:
-        self._steps = speculation.target.step_model
-        self._speculation = speculation
-        self._draft_tokens = draft_tokens
-
-    def step_ps(self, shape: StepShape) -> int:
-        step = self._steps.step_ps(shape)
-        if not shape.draft_tokens:
-            return step
-        context = max(1, shape.decode_context_tokens // shape.decode_sequences)
-        drafted = self._speculation.round(shape.decode_sequences, context, self._draft_tokens)
-        return step + picoseconds(drafted.draft_s)
-
-    def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
-        return None
 
 
 def simulate_speculation(
