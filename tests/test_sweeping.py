@@ -245,21 +245,25 @@ def test_common_random_numbers_across_points() -> None:
     assert answers[0]["median_ttft_ms"] != answers[1]["median_ttft_ms"]
 
 
-def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies(spec: Path, tmp_path: Path) -> None:
+def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    sweep(spec, tmp_path / "one.db")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    many = make(vary={"batch_size": tuple(range(1, 251))})
+    with open_store(tmp_path / "one.db") as store:
+        run_sweep(many, store)
+    with distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster:
         victim = next(iter(cluster.workers.values()))
-        killed = []
+        killed_after: list[int] = []
 
         def progress(done: int, total: int) -> None:
-            if not killed and done < total:
-                killed.append(True)
+            del total
+            if not killed_after:
+                killed_after.append(done)
                 os.kill(victim.pid, signal.SIGKILL)
 
         with open_store(tmp_path / "dask.db") as store:
-            executors = dask_executors(cluster.scheduler_address)
-            swept = run_sweep(read_sweep(spec), store, executors=executors, progress=progress)
-    assert swept.points == 18
-    assert killed
+            swept = run_sweep(
+                many, store, executors=dask_executors(cluster.scheduler_address), progress=progress
+            )
+    assert (swept.done, swept.failed) == (250, 0)
+    assert killed_after == [1]
     assert _dump(tmp_path / "dask.db") == _dump(tmp_path / "one.db")
