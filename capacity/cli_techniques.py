@@ -75,14 +75,13 @@ def speculate(
     model: Annotated[str | None, typer.Argument(help="The target model.", show_default=False)] = None,
     options: dict[str, Any],
     method: Annotated[
-        str,
-        typer.Option("--method", help="draft-model, self-draft, ngram, medusa, eagle, eagle2, eagle3, mtp."),
-    ] = "eagle3",
-    draft: Annotated[str | None, typer.Option("--draft", help="The draft model, for draft-model.")] = None,
-    acceptance: Annotated[
         str | None,
-        typer.Option("--acceptance", help="0.7, by position 0.9,0.7,0.5, or length:2.3; default: published."),
+        typer.Option(
+            "--method",
+            help="draft-model, self-draft, ngram, medusa, eagle, eagle2, eagle3, mtp; default: eagle3.",
+        ),
     ] = None,
+    draft: Annotated[str | None, typer.Option("--draft", help="The draft model, for draft-model.")] = None,
     draft_tokens: Annotated[
         int | None, typer.Option("--draft-tokens", "-k", help="Drafts of a round; default: the method's.")
     ] = None,
@@ -108,10 +107,10 @@ def speculate(
     answer = speculate_answer(
         model,
         pool,
-        method=method,
+        method=method or pool.speculator or "eagle3",
         draft=draft,
-        acceptance=acceptance,
-        draft_tokens=draft_tokens,
+        acceptance=pool.acceptance,
+        draft_tokens=pool.num_speculative_tokens if draft_tokens is None else draft_tokens,
         tree=tree,
         context_tokens=context,
         batches=token_list(batch_sizes, "--batch-sizes"),
