@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from capacity.attribution import responses, shares
 from capacity.closed_form import PhaseTimes, batch_times, closed_loop_times, main_bound
@@ -60,7 +60,7 @@ def fit(
     Raises InvalidInput (and its kinds) for a name, value or combination that cannot be.
     """
     (pool,) = split(options, Pool)
-    resolved = resolve(model, build(Pool, pool), profiles=profiles, download=download)
+    resolved = _without_drafts(resolve(model, build(Pool, pool), profiles=profiles, download=download))
     return Fit(**_fit_fields(resolved))
 
 
@@ -78,7 +78,7 @@ def estimate(
     """
     pool_fields, traffic_fields, cost_fields = split(options, Pool, Traffic, Cost)
     traffic: Traffic = build(Traffic, _of_estimate(traffic_fields))
-    resolved = resolve(model, build(Pool, pool_fields), profiles=profiles, download=download)
+    resolved = _without_drafts(resolve(model, build(Pool, pool_fields), profiles=profiles, download=download))
     return _estimate(resolved, traffic, build(Cost, cost_fields))
 
 
@@ -148,7 +148,7 @@ def explain(
     """
     pool_fields, traffic_fields = split(options, Pool, Traffic)
     traffic: Traffic = build(Traffic, _of_estimate(traffic_fields))
-    resolved = resolve(model, build(Pool, pool_fields), profiles=profiles, download=download)
+    resolved = _without_drafts(resolve(model, build(Pool, pool_fields), profiles=profiles, download=download))
     input_len, output_len = _lengths(resolved, traffic)
     resolved.memory.require_fit()
     _served(resolved, traffic, input_len + output_len)
@@ -236,6 +236,15 @@ def _schema_of(kind: type) -> dict[str, Any]:
         described["properties"] = {"schema": {"const": kind.SCHEMA}, **described["properties"]}
         described["required"] = ["schema", *described["required"]]
     return described
+
+
+def _without_drafts(resolved: ResolvedPool) -> ResolvedPool:
+    """The pool as it is, unless it drafts, which these formulas leave out. Raises InvalidInput."""
+    if resolved.pool.speculator is not None:
+        raise InvalidInput(
+            "--speculator is for `simulate`; `capacity speculate` gives its formulas and memory"
+        )
+    return resolved
 
 
 # fit
@@ -398,7 +407,7 @@ def _with_interval(value: float, low: float | None, high: float | None) -> Quant
     )
 
 
-def _band(resolved: ResolvedPool, regime: str) -> tuple[float | None, float | None]:
+def _band(resolved: ResolvedPool, regime: Literal["prefill", "decode"]) -> tuple[float | None, float | None]:
     """The 90 % band of measured over predicted, minus one, of one regime."""
     residuals = resolved.step_model.residuals(regime)
     return (residuals.low, residuals.high)

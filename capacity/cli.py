@@ -82,6 +82,7 @@ def _verb(
         own = [
             p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "options"
         ]
+        declared = {parameter.name for parameter in own}
         generated = [
             _option(name, field, panel=spec.__name__)
             for spec in specs
@@ -208,7 +209,9 @@ def estimate(
 @_verb(Pool, Traffic, traffic_fields=("input_len", "output_len", "batch_size", "concurrency"))
 def explain(
     *,
-    subject: Annotated[str | None, typer.Argument(help="A model; or a term, such as ttft, ridge, acceptance.")] = None,
+    subject: Annotated[
+        str | None, typer.Argument(help="A model; or a term, such as ttft, ridge, acceptance.")
+    ] = None,
     model: Annotated[
         str | None, typer.Argument(help="With a term: the model whose numbers to put in.", show_default=False)
     ] = None,

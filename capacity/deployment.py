@@ -67,6 +67,22 @@ class Pool(Spec):
     )
     scheduling_policy: Literal["fcfs", "priority"] = _flag("fcfs", "Order of waiting requests.")
     watermark: float = _flag(0.0, "Share of KV blocks kept free when admitting.", ge=0, lt=1)
+    scheduler_reserve_full_isl: bool | None = _flag(None, "Admit a request only if its whole prompt fits.")
+    prefill_schedule_interval: int = _flag(
+        1, "Steps from one prefill step to the next, at least.", ge=1, le=1 << 20
+    )
+    kv_layout: Literal["paged", "contiguous"] = _flag(
+        "paged", "KV in blocks as needed, or max_model_len reserved for every request (as before paging)."
+    )
+    speculator: str | None = _flag(
+        None, "Way to draft (eagle3, ngram, mtp, ...; see `speculate`); default: none."
+    )
+    num_speculative_tokens: int | None = _flag(
+        None, "Drafts of a request in a step; default: the speculator's.", ge=1, le=64
+    )
+    acceptance: str | None = _flag(
+        None, "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published."
+    )
     num_gpu_blocks_override: int | None = _flag(
         None, "KV blocks, as the engine's log prints them, in place of the computed number.", ge=1
     )
@@ -103,6 +119,9 @@ class Traffic(Spec):
     )
     scheduling: Literal["continuous", "static"] = _flag(
         "continuous", "Batching: continuous, or static (padded)."
+    )
+    num_samples: int = _flag(
+        1, "Answers to every prompt, which share its KV (n of the API).", "--n", ge=1, le=1024
     )
     seed: int = _flag(0, "Seed of everything random.", ge=0, le=2**63 - 1)
 

@@ -6,16 +6,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from capacity import speculative
 from capacity.deployment import Traffic
 from capacity.errors import InvalidInput
 from capacity.resolve import ResolvedPool
 from capacity.schedulers import SchedulerLimits
+from capacity.schedulers.sequence import DrawnSpeculation
 from capacity.simulator import FrontendTimes, SimulationResult, StepObserver, simulate_engine
-from capacity.simulator.batching import BatchingRow, compare_batching
+from capacity.simulator.batching import BatchingRow, compare_batching, parallel_samples
+from capacity.speculative import DraftedSteps, find_speculator
 from capacity.step import StepTimes
 from capacity.workload import Workload, parse_slos, random_requests, read_trace
 
 DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
+POLICIES_WITH_DRAFTS = ("vllm-v1", "vllm-v1-async")
 
 
 def make_workload(traffic: Traffic) -> Workload:
@@ -27,6 +31,11 @@ def make_workload(traffic: Traffic) -> Workload:
         raise InvalidInput(
             "--batch-size is for `estimate`; to send N at once use --num-prompts N --request-rate inf"
         )
+    workload = _one_answer_each(traffic)
+    return workload if traffic.num_samples == 1 else parallel_samples(workload, traffic.num_samples)
+
+
+def _one_answer_each(traffic: Traffic) -> Workload:
     if traffic.trace is not None:
         return _traced(traffic, traffic.trace)
     if traffic.input_len is None or traffic.output_len is None:
@@ -76,7 +85,12 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         enable_chunked_prefill=resolved.chunked_prefill,
         long_prefill_token_threshold=pool.long_prefill_token_threshold,
         watermark=pool.watermark,
-        reserve_full_isl=resolved.engine.reserve_full_isl,
+        reserve_full_isl=(
+            resolved.engine.reserve_full_isl
+            if pool.scheduler_reserve_full_isl is None
+            else pool.scheduler_reserve_full_isl
+        ),
+        prefill_schedule_interval=pool.prefill_schedule_interval,
         pipeline_stages=pool.pipeline_parallel_size,
     )
 
@@ -99,6 +113,69 @@ def policy_options(resolved: ResolvedPool) -> dict[str, Any]:
     return {}
 
 
+def engine_settings(resolved: ResolvedPool, scheduling: str = "continuous") -> dict[str, Any]:
+    """The keywords of `simulate_engine` that one engine of the pool needs: times, KV blocks, policy, limits, drafts.
+
+    Raises InvalidInput where the policy cannot do what the pool asks of it.
+    """
+    plan, pool = resolved.memory, resolved.pool
+    settings: dict[str, Any] = {
+        "step_times": resolved.step_model,
+        "num_blocks": plan.kv_capacity_blocks - 1,
+        "block_size": plan.kv_block_tokens,
+        "policy": policy_name(resolved, scheduling),
+        "policy_options": policy_options(resolved),
+        "limits": scheduler_limits(resolved),
+        "enable_prefix_caching": resolved.prefix_caching,
+        "window_tokens": resolved.model.window_tokens,
+        "kv_windows": plan.layout.kv_windows,
+    }
+    if pool.kv_layout == "contiguous":
+        settings |= {"kv_contiguous_tokens": resolved.max_model_len, "enable_prefix_caching": False}
+    if pool.speculator is not None:
+        settings |= _drafting(resolved, settings)
+    elif pool.num_speculative_tokens is not None or pool.acceptance is not None:
+        raise InvalidInput("drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...)")
+    return settings
+
+
+def _drafting(resolved: ResolvedPool, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What drafting changes: every step with drafts pays for them, and the draft's weights and KV take blocks."""
+    pool = resolved.pool
+    if settings["policy"] not in POLICIES_WITH_DRAFTS:
+        raise InvalidInput(
+            f"drafts are scheduled under {' and '.join(POLICIES_WITH_DRAFTS)}; {resolved.engine.label} is "
+            f"{settings['policy']}: use --engine vllm, or leave out --speculator"
+        )
+    speculator = find_speculator(pool.speculator or "")
+    if pool.acceptance is not None:
+        speculator = speculator.accepting(pool.acceptance)
+    return drafted_settings(
+        speculative.Speculation(resolved, speculator), pool.num_speculative_tokens, settings
+    )
+
+
+def drafted_settings(
+    speculation: speculative.Speculation,
+    draft_tokens: int | None,
+    settings: Mapping[str, Any],
+    *,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The keywords of `simulate_engine` that change with drafts. A tree is scheduled as the chain of its depth."""
+    k = speculation.speculator.draft_tokens if draft_tokens is None else draft_tokens
+    if k < 1:
+        raise InvalidInput(f"{k} draft tokens: a simulation with drafts needs at least 1")
+    memory = speculation.memory()
+    return {
+        "step_times": DraftedSteps(speculation, k),
+        "num_blocks": settings["num_blocks"]
+        * memory.kv_capacity_tokens_after
+        // memory.kv_capacity_tokens_before,
+        "speculation": DrawnSpeculation(speculation.speculator.rates(k), lookahead_slots=k, seed=seed),
+    }
+
+
 def serve(
     resolved: ResolvedPool,
     workload: Workload,
@@ -117,19 +194,15 @@ def serve(
     `step_times`, `frontend` and `options` (of the policy) stand in for what the engine's data say.
     `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises Stalled.
     """
-    plan = resolved.memory
+    settings = engine_settings(resolved, scheduling)
+    if step_times is not None:
+        settings["step_times"] = step_times
+    if options is not None:
+        settings["policy_options"] = options
     return simulate_engine(
         workload,
-        step_times=step_times or resolved.step_model,
-        num_blocks=plan.kv_capacity_blocks - 1,
-        block_size=plan.kv_block_tokens,
-        policy=policy_name(resolved, scheduling),
-        policy_options=policy_options(resolved) if options is None else options,
+        **settings,
         frontend=frontend or engine_frontend(resolved),
-        limits=scheduler_limits(resolved),
-        enable_prefix_caching=resolved.prefix_caching,
-        window_tokens=resolved.model.window_tokens,
-        kv_windows=plan.layout.kv_windows,
         goodput_ms=goodput_ms(goodput),
         sample_interval_s=sample_interval_s,
         observer=observer,

@@ -440,7 +440,6 @@ class Speculation:
         return target, target + self._drafter.prefill_s(input_len)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DraftedSteps:
     """Step times of a target that drafts: every step with drafts also pays for drafting them."""
 
@@ -461,6 +460,7 @@ class DraftedSteps:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Drafter:
     """Cost of drafting: seconds(batch, context, drafts, tokens of the last round), prefill, weights, KV."""
 
