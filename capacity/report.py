@@ -358,6 +358,8 @@ def _level_table(answer: Simulation) -> list[RenderableType]:
 
 
 def _range(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return "too few to tell"
     ends = ("?" if low is None else f"{low:,.1f}", "?" if high is None else f"{high:,.1f}")
     return " to ".join(ends)
 
