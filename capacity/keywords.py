@@ -55,6 +55,7 @@ def documented(*specs: type[Spec]) -> Callable[[Function], Function]:
                 annotation=field.annotation,
             )
             for name, field in fields_of(*specs).items()
+            if name not in signature.parameters
         ]
         function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
         return function
