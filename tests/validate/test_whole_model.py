@@ -319,6 +319,7 @@ def test_graphs_padded_to_their_size_give_the_eager_tokens(
     expected = tiny.next_tokens(tiny.inputs(rows))
     for _ in range(2):
         assert graphed.next_tokens(graphed.inputs(rows)) == expected
+    assert graphed.next_tokens(graphed.inputs(rows[:2])) == expected[:2]
     for cache in tiny.cache_tensors:
         cache[8:24] = 0.0  # the other two rows are gone, and their blocks are somebody else's now
     assert graphed.next_tokens(graphed.inputs(rows[:1])) == expected[:1]

@@ -128,7 +128,8 @@ def _attention(
     mean_context: float = 0.0,
 ) -> Formula:
     rates = profile.dense_flops_per_s
-    peak = rates.get("tf32", rates["fp32"]) if case.kernel == "fp32" else rates["bf16"]  # as a step's attention
+    # as a step's attention: fp32 at TF32's rate where there is one
+    peak = rates.get("tf32", rates["fp32"]) if case.kernel == "fp32" else rates["bf16"]
 
     def seconds(constants: Any) -> float:
         return attention_seconds(
