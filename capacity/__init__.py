@@ -10,21 +10,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from capacity.api import compare_batching, estimate, explain, fit, gpus, models, simulate
+    from capacity.api_compare import advise, diff, tornado
+    from capacity.api_curve import curve
     from capacity.api_planning import plan
+    from capacity.api_sweep import sweep
+    from capacity.billing import Bill
     from capacity.errors import CapacityError, DoesNotFit, InvalidInput
+    from capacity.planning.bills import cost
+    from capacity.planning.curves import Curve
+    from capacity.planning.paired import Diff
     from capacity.planning.records import Plan
     from capacity.results import Attribution, Estimate, Fit, Simulation
 
 __all__ = [
     "Attribution",
+    "Bill",
     "CapacityError",
+    "Curve",
+    "Diff",
     "DoesNotFit",
     "Estimate",
     "Fit",
     "InvalidInput",
     "Plan",
     "Simulation",
+    "advise",
     "compare_batching",
+    "cost",
+    "curve",
+    "diff",
     "estimate",
     "explain",
     "fit",
@@ -32,12 +46,21 @@ __all__ = [
     "models",
     "plan",
     "simulate",
+    "sweep",
+    "tornado",
 ]
 
 _HOMES = {
     "capacity.api": ("compare_batching", "estimate", "explain", "fit", "gpus", "models", "simulate"),
+    "capacity.api_compare": ("advise", "diff", "tornado"),
+    "capacity.api_curve": ("curve",),
     "capacity.api_planning": ("plan",),
+    "capacity.api_sweep": ("sweep",),
+    "capacity.billing": ("Bill",),
     "capacity.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
+    "capacity.planning.bills": ("cost",),
+    "capacity.planning.curves": ("Curve",),
+    "capacity.planning.paired": ("Diff",),
     "capacity.planning.records": ("Plan",),
     "capacity.results": ("Attribution", "Estimate", "Fit", "Simulation"),
 }

@@ -26,7 +26,6 @@ def diff(
     first: Deployment,
     second: Deployment,
     *,
-    replicas: tuple[int, int] = (1, 1),
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -45,10 +44,7 @@ def diff(
             "the two deployments have different traffic: a comparison needs the same; leave out one"
         )
     requests = workload if workload is not None else make_workload(left.traffic)
-    sides = [
-        _side(deployment, count, profiles=profiles, download=download)
-        for deployment, count in zip((left, right), replicas, strict=True)
-    ]
+    sides = [_side(deployment, profiles=profiles, download=download) for deployment in (left, right)]
     return compare_pair(sides[0], sides[1], requests)
 
 
@@ -64,13 +60,14 @@ def _deployment(given: Deployment) -> DeploymentFile:
     return found
 
 
-def _side(deployment: DeploymentFile, replicas: int, *, profiles: str | Path | None, download: bool) -> Side:
+def _side(deployment: DeploymentFile, *, profiles: str | Path | None, download: bool) -> Side:
     from capacity.planning.paired import Side
 
-    if replicas < 1:
-        raise InvalidInput(f"replicas must be at least 1, not {replicas}")
-    resolved = resolve(deployment.model, deployment.pools[0], profiles=profiles, download=download)
-    return Side(resolved=resolved, replicas=replicas, price=_price(resolved.profile.name, deployment.cost))
+    pool = deployment.pools[0]
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
+    return Side(
+        resolved=resolved, replicas=pool.replicas, price=_price(resolved.profile.name, deployment.cost)
+    )
 
 
 def _price(gpu: str, cost: Cost) -> Price | None:
@@ -81,7 +78,6 @@ def _price(gpu: str, cost: Cost) -> Price | None:
 def tornado(
     model: str | Path | ModelSpec,
     *,
-    replicas: int = 1,
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -95,14 +91,13 @@ def tornado(
     resolved = resolve(model, pool, profiles=profiles, download=download)
     requests = workload if workload is not None else make_workload(traffic)
     price = _price(resolved.profile.name, cost)
-    return tornado_of(resolved, requests, replicas=replicas, price=price)
+    return tornado_of(resolved, requests, replicas=pool.replicas, price=price)
 
 
 @documented(Pool, Traffic, Cost)
 def advise(
     model: str | Path | ModelSpec,
     *,
-    replicas: int = 1,
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -117,7 +112,8 @@ def advise(
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     requests = workload if workload is not None else make_workload(traffic)
     folder = None if profiles is None else str(profiles)
-    return advise_on(spec, pool, requests, replicas=replicas, price=_price(pool.gpu, cost), profiles=folder)
+    price = _price(pool.gpu, cost)
+    return advise_on(spec, pool, requests, replicas=pool.replicas, price=price, profiles=folder)
 
 
 def _specs(options: dict[str, Any]) -> tuple[Pool, Traffic, Cost]:

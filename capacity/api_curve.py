@@ -23,7 +23,6 @@ def curve(
     *,
     slo: Sequence[str] | str = (),
     goodput_target: float = 0.99,
-    replicas: int = 1,
     confidence: float = 0.9,
     rates: Sequence[float] | None = None,
     requests_per_user_hour: float | None = None,
@@ -47,15 +46,14 @@ def curve(
     from capacity.workload import parse_slos
 
     pool_fields, traffic_fields, cost_fields = split(options, Pool, Traffic, Cost)
-    if not 0.5 <= confidence < 1 or replicas < 1:
-        raise InvalidInput(
-            f"confidence must be from 0.5 to below 1 and replicas at least 1, not {confidence} and {replicas}"
-        )
+    if not 0.5 <= confidence < 1:
+        raise InvalidInput(f"confidence must be from 0.5 to below 1, not {confidence}")
     if rates is not None and not (rates and all(0 < rate < float("inf") for rate in rates)):
         raise InvalidInput("rates must be finite numbers above 0, at least one")
     if requests_per_user_hour is not None and not requests_per_user_hour > 0:
         raise InvalidInput(f"requests_per_user_hour must be above 0, not {requests_per_user_hour}")
-    resolved = resolve(model, build(Pool, pool_fields), profiles=profiles, download=download)
+    pool: Pool = build(Pool, pool_fields)
+    resolved = resolve(model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
     if workload is None and traffic_fields.get("trace") is None:
         traffic_fields = {"request_rate": 1.0, **traffic_fields}
@@ -68,7 +66,7 @@ def curve(
         resolved,
         [requests],
         Goal(slos=parse_slos(slo), goodput_target=goodput_target),
-        replicas=replicas,
+        replicas=pool.replicas,
         confidence=confidence,
         rates=rates,
         requests_per_user_hour=requests_per_user_hour,

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from capacity.deployment import Cost, Traffic
+from capacity.billing import Billing
+from capacity.deployment import Cost, Pool, Traffic
 from capacity.errors import InvalidInput
 from capacity.planning.space import Search
 
@@ -30,13 +31,29 @@ SloOption = Annotated[
     typer.Option("--slo", help="Service levels: ttft:p95:500ms tpot:p99:50ms, ttft:500 (each)."),
 ]
 FactorOption = Annotated[float, typer.Option("--rate-factor", help="Arrivals so many times as fast.")]
+OptionalModel = Annotated[
+    str | None,
+    typer.Argument(
+        help="A preset, a Hugging Face id, a config.json, or a folder with one.", show_default=False
+    ),
+]
+ReplicasOption = Annotated[int, typer.Option("--replicas", help="Engines of this kind, fed round robin.")]
+VllmOption = Annotated[
+    str | None, typer.Option("--from-vllm", help="Take model and engine from a pasted 'vllm serve ...'.")
+]
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
 
 
 def register(app: typer.Typer, verb: Verb) -> None:
     """Add the verbs to the `capacity` command; `verb` makes flags of a spec's fields."""
-    del app
     verb(Search, Traffic, Cost, traffic_fields=ARRIVALS)(plan)
+    verb(Pool, Traffic, Cost, Billing, traffic_fields=ARRIVALS)(cost)
+    verb(Pool, Traffic, Cost, traffic_fields=ARRIVALS)(curve)
+    verb(Pool, Traffic, Cost, traffic_fields=ARRIVALS)(tornado)
+    verb(Pool, Traffic, Cost, traffic_fields=ARRIVALS)(advise)
+    app.command(name="diff")(diff)
+    app.command(name="sweep")(sweep)
+    app.command(name="from-vllm")(from_vllm)
 
 
 def plan(
@@ -83,6 +100,189 @@ def plan(
         raise typer.Exit(1)
 
 
+def _asked(model: str | None, options: dict[str, Any], pasted: str | None) -> tuple[str, dict[str, Any]]:
+    """Model and options, those of a pasted `vllm serve` underneath; what it says beyond us is said on stderr."""
+    fields: dict[str, Any] = {}
+    if pasted is not None:
+        from capacity.vllm_command import read_vllm_command
+
+        command = read_vllm_command(pasted)
+        model, fields = model or command.model, command.fields
+        if command.ignored:
+            print(f"ignored: {', '.join(command.ignored)}", file=sys.stderr)
+    if model is None:
+        raise InvalidInput(
+            "no model: name one (`capacity models` lists them), or give --from-vllm 'vllm serve ...'"
+        )
+    if "gpu" not in options:
+        raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
+    return model, {**fields, **options}
+
+
+def cost(
+    *,
+    model: OptionalModel = None,
+    options: dict[str, Any],
+    from_vllm: VllmOption = None,
+    format: FormatOption = "table",
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline."""
+    from capacity import report_planning
+    from capacity.planning import bills
+
+    check_format(format)
+    name, fields = _asked(model, options, from_vllm)
+    show(report_planning.render(bills.cost(name, profiles=profiles, download=download, **fields), format))
+
+
+def curve(
+    *,
+    model: OptionalModel = None,
+    options: dict[str, Any],
+    slo: SloOption = None,
+    replicas: ReplicasOption = 1,
+    confidence: Annotated[float, typer.Option("--confidence", help="By the error of the step model.")] = 0.9,
+    rates: Annotated[str | None, typer.Option("--rates", help="Requests/s to look at: 1,2,5,10.")] = None,
+    requests_per_user_hour: Annotated[
+        float | None, typer.Option("--requests-per-user-hour", help="To count users.")
+    ] = None,
+    peak_rate: Annotated[
+        float | None, typer.Option("--peak-rate", help="Requests/s at noon: asks for replicas by the hour.")
+    ] = None,
+    peak_to_mean: Annotated[float, typer.Option("--peak-to-mean", help="Of that day's rates.")] = 1.6,
+    hourly_rates: Annotated[
+        str | None, typer.Option("--hourly-rates", help="24 rates in place of a peak.")
+    ] = None,
+    output: Annotated[str | None, typer.Option("--output", help="An HTML file with the chart.")] = None,
+    from_vllm: VllmOption = None,
+    format: FormatOption = "table",
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """How much can it take? Latency against load, the knee, the highest rate in the SLO, users, replicas by hour."""
+    from capacity import api_curve, report_planning
+
+    check_format(format)
+    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm)
+    answer = api_curve.curve(
+        name,
+        slo=slo or (),
+        confidence=confidence,
+        rates=numbers("--rates", rates),
+        requests_per_user_hour=requests_per_user_hour,
+        peak_rate=peak_rate,
+        peak_to_mean=peak_to_mean,
+        hourly_rates=numbers("--hourly-rates", hourly_rates),
+        profiles=profiles,
+        download=download,
+        **fields,
+    )
+    show(report_planning.render(answer, format))
+    if output is not None:
+        from capacity.plan_html import curve_html
+
+        write(output, curve_html(answer))
+
+
+def tornado(
+    *,
+    model: OptionalModel = None,
+    options: dict[str, Any],
+    replicas: ReplicasOption = 1,
+    from_vllm: VllmOption = None,
+    format: FormatOption = "table",
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """What does the answer hang on? Cost and p95 when each input is wrong by 20 %."""
+    from capacity import api_compare, report_planning
+
+    check_format(format)
+    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm)
+    answer = api_compare.tornado(name, profiles=profiles, download=download, **fields)
+    show(report_planning.render(answer, format))
+
+
+def advise(
+    *,
+    model: OptionalModel = None,
+    options: dict[str, Any],
+    replicas: ReplicasOption = 1,
+    from_vllm: VllmOption = None,
+    format: FormatOption = "table",
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """What would help here? The optimisation checklist, each line simulated for this deployment."""
+    from capacity import api_compare, report_planning
+
+    check_format(format)
+    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm)
+    answer = api_compare.advise(name, profiles=profiles, download=download, **fields)
+    show(report_planning.render(answer, format))
+
+
+def diff(
+    first: Annotated[str, typer.Argument(help="A deployment file (--write-deployment makes one).")],
+    second: Annotated[str, typer.Argument(help="Another; the traffic is the first one's.")],
+    format: FormatOption = "table",
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """What is the difference? Two deployments on the same arrivals, request by request, with confidence."""
+    from capacity import api_compare, report_planning
+
+    check_format(format)
+    answer = api_compare.diff(first, second, profiles=profiles, download=download)
+    show(report_planning.render(answer, format))
+
+
+def sweep(
+    spec: Annotated[str, typer.Argument(help="A sweep file (TOML).")],
+    store: Annotated[
+        str, typer.Option("--store", help="The SQLite file that keeps every point.")
+    ] = "sweep.sqlite",
+    workers: WorkersOption = 2,
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", help="A Dask scheduler, tcp://host:port, in place of local workers."),
+    ] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed points again.")] = False,
+    export: Annotated[
+        str | None, typer.Option("--export", help="Also write the rows: FILE.csv, .parquet or .html.")
+    ] = None,
+) -> None:
+    """Many points: a grid, zipped or random axes, over processes or a cluster, resumed where it was stopped."""
+    from capacity.api_sweep import sweep as run
+
+    swept = run(
+        spec, store, workers=workers, scheduler=scheduler, retry_failed=retry_failed, export_to=export
+    )
+    told = f"{swept.done:,} done, {swept.failed:,} failed, {swept.skipped:,} were there"
+    show(f"{swept.points:,} points: {told}; in {store}")
+
+
+def from_vllm(
+    command: Annotated[str, typer.Argument(help="A pasted 'vllm serve ...', in quotes.")],
+    gpu: Annotated[str, typer.Option("--gpu", help="The GPU that it runs on.")],
+    output: Annotated[str | None, typer.Option("--output", help="Write the deployment file here.")] = None,
+) -> None:
+    """Read a pasted `vllm serve ...` as a deployment file, which every verb takes by --deployment."""
+    from capacity.deployment import DeploymentFile, to_toml
+    from capacity.vllm_command import read_vllm_command
+
+    read = read_vllm_command(command)
+    deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
+    if read.ignored:
+        print(f"ignored: {', '.join(read.ignored)}", file=sys.stderr)
+    if output is None:
+        show(to_toml(deployment))
+    else:
+        write(output, to_toml(deployment))
+
+
 def _said() -> Callable[[Any], None]:
     """A callback that says on stderr when the answer improves."""
     last: list[Any] = [None]
@@ -107,3 +307,21 @@ def check_format(format: str) -> None:
 def show(text: str) -> None:
     """Print with one newline at the end."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def numbers(flag: str, text: str | None) -> list[float] | None:
+    """A list of numbers as `1,2,5`; InvalidInput for anything else."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"{flag} is {text!r}: give numbers, as 1,2,5") from None
+
+
+def write(path: str, text: str) -> None:
+    """Write a file; one line where it cannot be."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.report_planning import level_text, quality_text
 
 if TYPE_CHECKING:
+    from capacity.planning.curves import Curve
     from capacity.planning.records import Plan, Point
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")  # Okabe and Ito, 2008
@@ -52,6 +53,43 @@ def plan_html(plan: Plan, files: Sequence[tuple[str, str]] = ()) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(plan.model)} plan</title><style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def curve_html(curve: Curve) -> str:
+    """Latency against load with the line of each service level, in one file."""
+    charts = []
+    for place, slo in enumerate(curve.slos):
+        level = curve.points[0].levels[place]
+        if level.value_s is None:
+            continue
+        values = [
+            (slo, f"{p.request_rate_per_s:,.3g}/s", p.request_rate_per_s, p.levels[place].value_s)
+            for p in curve.points
+        ]
+        shown = [
+            (group, label, x, min(y, 4 * level.limit_s)) for group, label, x, y in values if y is not None
+        ]
+        charts.append(
+            scatter(shown, title=f"{slo} against load", axes=("requests/s", "seconds"), line_y=level.limit_s)
+        )
+    speed = [("output tokens/s", "", p.request_rate_per_s, p.output_tokens_per_s) for p in curve.points]
+    charts.append(
+        scatter(speed, title="Throughput against load", axes=("requests/s offered", "output tokens/s"))
+    )
+    found = curve.highest
+    highest = (
+        ""
+        if found is None
+        else f"<p>Highest rate within the SLO: {found.predicted:,.3g} requests/s as predicted, "
+        f"{found.at_confidence:,.3g} with {found.confidence:.0%} confidence.</p>"
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Load</title><style>{STYLE}</style></head><body><h1>{escape(curve.deployment)}</h1>"
+        f"<p>{escape(curve.workload)}; values above four times a limit are drawn there.</p>{highest}"
+        f"{''.join(charts)}{_list(curve.warnings)}</body></html>\n"
     )
 
 

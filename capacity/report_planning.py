@@ -11,7 +11,12 @@ from capacity.report import _facts, _grid, _text, flattened, to_csv
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from capacity.billing import Bill, LoadCost
+    from capacity.planning.advice import Advice, AdviceList
+    from capacity.planning.curves import Curve
+    from capacity.planning.paired import Diff
     from capacity.planning.records import Plan, Point, Ranked
+    from capacity.planning.sensitivity import Tornado
     from capacity.planning.trial import Level, Trial
 
 SHOWN_REJECTIONS = 6
@@ -188,4 +193,236 @@ def _rejected_table(plan: Plan) -> Any:
     return table
 
 
-TABLES: dict[str, Any] = {"plan": plan_tables}
+# cost
+
+
+def bill_tables(bill: Bill) -> list[RenderableType]:
+    """The bill, what it makes of a token at the served and at the full load, and whatever else was asked."""
+    whole = (
+        ""
+        if bill.billed_gpus == bill.num_gpus
+        else f"{bill.billed_gpus} in whole instances, {bill.num_gpus} used"
+    )
+    facts = [
+        ("price", f"${bill.usd_per_gpu_hour:,.4g} per GPU-hour", f"{bill.tier}: {bill.source}"),
+        ("GPUs", f"{bill.billed_gpus:,}", whole),
+        ("hour", f"${bill.usd_per_hour:,.2f}", ""),
+        ("month", f"${bill.usd_per_month:,.2f}", "730 h"),
+        ("power", f"{bill.watts / 1e3:,.2f} kW", "all in, at full use"),
+    ]
+    if bill.utilization is not None:
+        facts.append(("utilization", f"{bill.utilization:.1%}", "served over full load"))
+    parts: list[RenderableType] = [
+        f"[bold]{bill.deployment}[/bold]",
+        _facts("Bill", facts),
+        _load_table(bill),
+    ]
+    if found := bill.break_even:
+        reach = "within reach" if found.possible else "more than this deployment can serve"
+        rows = [
+            (
+                "the API, at this load",
+                f"${found.api_usd_per_month:,.2f} a month",
+                f"${found.api_usd_per_request:.6f} a request",
+            ),
+            ("these GPUs", f"${found.own_usd_per_month:,.2f} a month", "busy or idle"),
+            (
+                "break-even",
+                f"{found.requests_per_month:,.0f} requests a month",
+                f"{found.requests_per_s:,.3f} a second: {reach}",
+            ),
+        ]
+        parts.append(_facts("Against the API", rows))
+    if spot := bill.spot:
+        rows = [
+            ("useful time", f"{spot.useful_fraction:.1%}", "the rest is restarts"),
+            ("useful hour", f"${spot.usd_per_useful_hour:,.2f}", ""),
+            (
+                "same capacity",
+                f"{spot.replicas_for_same_capacity} replicas",
+                f"${spot.usd_per_hour_for_same_capacity:,.2f} an hour",
+            ),
+        ]
+        parts.append(_facts("On capacity that can be taken away", rows))
+    if job := bill.job:
+        rows = [
+            ("documents", f"{job.documents:,}", f"in {job.deadline_hours:g} h"),
+            ("replicas", f"{job.replicas:,}", f"{job.gpus} GPUs, {job.billed_gpus} billed"),
+            ("time", f"{job.hours:,.2f} h", f"{job.gpu_hours:,.2f} GPU-hours"),
+            ("bill", f"${job.usd:,.2f}", f"${job.usd_per_document:.6f} a document"),
+        ]
+        parts.append(_facts("Batch job at full load", rows))
+    return [*parts, f"rule: {bill.rule}", *(f"[yellow]note:[/yellow] {warning}" for warning in bill.warnings)]
+
+
+LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
+    ("requests/s", "requests_per_s", ",.3f"),
+    ("output tokens/s", "output_tokens_per_s", ",.0f"),
+    ("$ per request", "usd_per_request", ".6f"),
+    ("$ per 1M input tokens", "usd_per_million_input_tokens", ",.4f"),
+    ("$ per 1M output tokens", "usd_per_million_output_tokens", ",.4f"),
+    ("$ per 1M tokens, in and out", "usd_per_million_tokens", ",.4f"),
+    ("users", "users", ",.0f"),
+    ("$ per user-month", "usd_per_user_month", ",.4f"),
+    ("J per output token", "joules_per_output_token", ",.3f"),
+    ("kWh per 1M tokens", "kwh_per_million_tokens", ",.4f"),
+    ("output tokens/s per MW", "output_tokens_per_s_per_megawatt", ",.0f"),
+    ("g CO2 per 1M tokens", "co2_g_per_million_tokens", ",.1f"),
+)
+
+
+def _load_table(bill: Bill) -> Any:
+    loads: list[LoadCost] = [load for load in (bill.served, bill.full) if load is not None]
+    heads = ("as served", "at full load") if bill.served is not None else ("at full load",)
+    table = _grid("What it makes of a token", ("", "left"), *((head, "right") for head in heads))
+    for title, name, form in LOAD_ROWS:
+        values = [getattr(load, name) for load in loads]
+        if any(value is not None for value in values):
+            table.add_row(title, *("-" if value is None else format(value, form) for value in values))
+    return table
+
+
+# curve
+
+
+def curve_tables(curve: Curve) -> list[RenderableType]:
+    """Latency against rate, the knee, the highest rate, users and the day."""
+    slos = [level.slo for level in curve.points[0].levels]
+    table = _grid(
+        "Load, at step times as predicted",
+        ("requests/s", "right"), ("served", "right"), ("out tok/s", "right"), ("mean E2E, s", "right"),
+        ("tok/s/user", "right"), ("batch", "right"), *((slo, "right") for slo in slos),
+    )  # fmt: skip
+    for point in curve.points:
+        speed = point.tokens_per_s_per_user
+        knee = " knee" if point.request_rate_per_s == curve.knee_per_s else ""
+        table.add_row(
+            f"{point.request_rate_per_s:,.3g}{knee}",
+            f"{point.requests_per_s:,.3g}",
+            f"{point.output_tokens_per_s:,.0f}",
+            f"{point.mean_e2e_s:,.2f}",
+            "-" if speed is None else f"{speed:,.1f}",
+            f"{point.mean_batch_size:,.1f}",
+            *(f"{level_text(level)}{'' if level.met else ' x'}" for level in point.levels),
+        )
+    parts: list[RenderableType] = [f"[bold]{curve.deployment}[/bold], {curve.workload}", table]
+    if highest := curve.highest:
+        band = f"{highest.low:,.3g} to {highest.high:,.3g} over the 90 % band of the step model's error"
+        rows = [
+            ("as predicted", f"{highest.predicted:,.3g} requests/s", band),
+            (f"with {highest.confidence:.0%} confidence", f"{highest.at_confidence:,.3g} requests/s", ""),
+        ]
+        if curve.users is not None:
+            rows.append(
+                ("users", f"{curve.users:,.0f}", f"of {curve.requests_per_user_hour:g} requests an hour each")
+            )
+        parts.append(_facts("Highest rate within the SLO", rows))
+    if day := curve.day:
+        hours = _grid(
+            "Replicas by the hour", ("hour", "right"), ("requests/s", "right"), ("replicas", "right")
+        )
+        for hour in day.hours:
+            hours.add_row(f"{hour.hour}", f"{hour.request_rate_per_s:,.2f}", f"{hour.replicas}")
+        parts.append(hours)
+        money = (
+            ""
+            if day.fixed_usd_per_month is None
+            else (f"; ${day.autoscaled_usd_per_month:,.0f} against ${day.fixed_usd_per_month:,.0f} a month")
+        )
+        parts.append(
+            f"{day.autoscaled_replica_hours} replica-hours autoscaled, {day.fixed_replica_hours} fixed{money}"
+        )
+    return [*parts, *(f"[yellow]note:[/yellow] {warning}" for warning in curve.warnings)]
+
+
+# comparisons
+
+
+def diff_tables(diff: Diff) -> list[RenderableType]:
+    """What differs in the settings, in the latencies, in the bill."""
+    table = _grid(
+        f"Second less first, over {diff.requests:,} requests (95 % interval of the mean)",
+        ("", "left"), ("mean", "right"), ("interval", "right"), ("second sooner for", "right"),
+        ("p50", "right"), ("p95", "right"), ("p99", "right"),
+    )  # fmt: skip
+    for found in diff.differences:
+        moves = [
+            f"{found.first_percentiles_s[p] * 1e3:,.1f} to {found.second_percentiles_s[p] * 1e3:,.1f} ms"
+            for p in ("p50", "p95", "p99")
+        ]
+        table.add_row(
+            found.metric.upper(),
+            f"{found.mean_s * 1e3:+,.2f} ms" + ("" if found.significant else " (not told apart)"),
+            f"{found.low_s * 1e3:+,.2f} to {found.high_s * 1e3:+,.2f}",
+            f"{found.faster_fraction:.0%}",
+            *moves,
+        )
+    rows = [(name, before, f"then {after}") for name, before, after in diff.settings]
+    parts: list[RenderableType] = [
+        f"[bold]{diff.first}[/bold] then [bold]{diff.second}[/bold], {diff.workload}",
+        table,
+    ]
+    parts.append(_facts("What was changed", rows) if rows else "the two are the same deployment")
+    if diff.cost_change is not None:
+        before, after = diff.first_outcome.usd_per_hour, diff.second_outcome.usd_per_hour
+        parts.append(f"bill: ${before:,.2f} to ${after:,.2f} an hour ({diff.cost_change:+.1%})")
+    return [*parts, *(f"[yellow]note:[/yellow] {warning}" for warning in diff.warnings)]
+
+
+def _moved(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.1%}"
+
+
+def tornado_tables(tornado: Tornado) -> list[RenderableType]:
+    """Each input at -20 % and +20 %, the one that moves most first."""
+    swing = f"{tornado.swing:.0%}"
+    table = _grid(
+        f"Relative change when an input is -{swing} / +{swing}",
+        ("input", "left"), ("p95 E2E", "right"), ("p95 TTFT", "right"), ("$ per output token served", "right"),
+    )  # fmt: skip
+    for found in tornado.swings:
+        pairs = (found.e2e_p95_change, found.ttft_p95_change, found.cost_change)
+        table.add_row(found.input, *(f"{_moved(low)} / {_moved(high)}" for low, high in pairs))
+    head = f"[bold]{tornado.deployment}[/bold], {tornado.workload}: p95 E2E {tornado.base.e2e_p95_s:,.2f} s"
+    return [head, table, f"not varied: {'; '.join(tornado.not_varied)}"]
+
+
+def advice_tables(answer: AdviceList) -> list[RenderableType]:
+    """The checklist, most beneficial first."""
+    table = _grid(
+        "Changes, each simulated on the same arrivals",
+        ("change", "left"), ("p95 TTFT", "right"), ("p95 TPOT", "right"), ("p95 E2E", "right"),
+        ("$ per token", "right"), ("quality", "right"), ("flags", "left"),
+    )  # fmt: skip
+    for line in answer.advice:
+        moves = (line.ttft_p95_change, line.tpot_p95_change, line.e2e_p95_change, line.cost_change)
+        table.add_row(line.change, *(_moved(move) for move in moves), _loss(line), line.flags)
+    base = answer.base
+    head = (
+        f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
+        f"p95 E2E {base.e2e_p95_s:,.2f} s"
+    )
+    refused = [f"{line.change}: {line.refused}" for line in answer.refused]
+    open_ = [f"{name}: {why}" for name, why in answer.not_evaluated]
+    return [
+        head,
+        table,
+        *answer.observations,
+        *(f"[yellow]not evaluated:[/yellow] {text}" for text in [*refused, *open_]),
+    ]
+
+
+def _loss(line: Advice) -> str:
+    if not line.quality_known:
+        return "unknown"
+    return f"up to -{line.worst_quality_loss:.1%}" if line.worst_quality_loss else "same"
+
+
+TABLES: dict[str, Any] = {
+    "plan": plan_tables,
+    "cost": bill_tables,
+    "curve": curve_tables,
+    "diff": diff_tables,
+    "tornado": tornado_tables,
+    "advice": advice_tables,
+}

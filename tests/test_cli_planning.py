@@ -112,3 +112,107 @@ def test_what_does_not_fit_is_exit_code_1_in_one_line(run: Any) -> None:
     assert code == 1
     assert err.startswith("DoesNotFit")
     assert "SLO" not in err
+
+
+POOL = ("llama-3.1-8b", "--gpu", "h100")
+LOAD = ("--input-len", "300", "--output-len", "30", "--request-rate", "10", "--num-prompts", "150")
+
+
+def test_cost(run: Any) -> None:
+    arguments = ("cost", *POOL, *LOAD, "--price", "2.5", "--replicas", "2", "--api-input-price", "0.2")
+    code, out, _ = run(*arguments, "--api-output-price", "0.6", "--format", "json")
+    assert code == 0
+    bill = json.loads(out)
+    assert bill["usd_per_month"] == pytest.approx(2 * 2.5 * 730)
+    assert bill["break_even"]["own_usd_per_month"] == bill["usd_per_month"]
+    code, out, _ = run(
+        *arguments, "--api-output-price", "0.6", "--documents", "1000", "--deadline-hours", "1"
+    )
+    assert "break-even" in out
+    assert "Batch job" in out
+    code, _, err = run("cost", *POOL, *LOAD)
+    assert code == 2
+    assert "--price-tier" in err
+
+
+def test_curve(run: Any, tmp_path: Path) -> None:
+    code, out, _ = run(
+        "curve",
+        *POOL,
+        *LOAD,
+        "--slo",
+        "ttft:p95:200ms",
+        "--requests-per-user-hour",
+        "10",
+        "--output",
+        str(tmp_path / "c.html"),
+    )
+    assert code == 0
+    assert "knee" in out
+    assert "users" in out
+    assert "<svg" in (tmp_path / "c.html").read_text()
+    code, _, err = run("curve", *POOL, *LOAD, "--rates", "1,x")
+    assert code == 2
+    assert "--rates" in err
+
+
+def test_tornado_and_advise(run: Any) -> None:
+    code, out, _ = run("tornado", *POOL, *LOAD, "--price", "2")
+    assert code == 0
+    assert "-20.0% / +20.0%" in out
+    code, out, _ = run("advise", *POOL, *LOAD, "--price", "2", "--format", "json")
+    assert code == 0
+    assert json.loads(out)["advice"][0]["flags"].startswith("--")
+
+
+def test_diff_of_two_files(run: Any, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.toml", tmp_path / "b.toml"
+    assert run("simulate", *POOL, *LOAD, "--write-deployment", str(first))[0] == 0
+    code, out, err = run(
+        "from-vllm",
+        "vllm serve llama-3.1-8b -q fp8 --served-model-name x",
+        "--gpu",
+        "h100",
+        "--output",
+        str(second),
+    )
+    assert (code, out) == (0, "")
+    assert "--served-model-name x" in err
+    code, out, _ = run("diff", str(first), str(second))
+    assert code == 0
+    assert "quantization" in out
+    assert "TPOT" in out
+
+
+def test_a_pasted_command_in_place_of_flags(run: Any) -> None:
+    code, out, err = run(
+        "cost",
+        "--from-vllm",
+        "vllm serve llama-3.1-8b -tp 2 --seed 7",
+        "--gpu",
+        "h100",
+        "--price",
+        "2",
+        *LOAD,
+        "--format",
+        "json",
+    )
+    assert code == 0
+    assert "ignored: --seed 7" in err
+    assert json.loads(out)["num_gpus"] == 2
+
+
+def test_sweep(run: Any, tmp_path: Path) -> None:
+    spec = tmp_path / "s.toml"
+    spec.write_text(
+        'schema = "capacity/sweep/v1"\nquestion = "fit"\n[fixed]\nmodel = "llama-3.1-8b"\n'
+        '[vary]\ngpu = ["h100", "l4"]\n'
+    )
+    store = str(tmp_path / "s.sqlite")
+    code, out, _ = run(
+        "sweep", str(spec), "--store", store, "--workers", "1", "--export", str(tmp_path / "rows.csv")
+    )
+    assert code == 0
+    assert out.startswith("2 points: 2 done")
+    assert "0 done, 0 failed, 2 were there" in run("sweep", str(spec), "--store", store, "--workers", "1")[1]
+    assert (tmp_path / "rows.csv").read_text().count("\n") == 3

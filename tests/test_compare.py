@@ -57,7 +57,8 @@ def test_files_and_replicas(tmp_path: Any) -> None:
     path = tmp_path / "a.toml"
     write_deployment(DeploymentFile(**{"schema": "capacity/deployment/v1", **deployment()}), path)
     found = diff(
-        path, {"model": "llama-3.1-8b", "pools": [{"gpu": "h100"}], "cost": {"price": "2"}}, replicas=(1, 2)
+        path,
+        {"model": "llama-3.1-8b", "pools": [{"gpu": "h100", "replicas": 2}], "cost": {"price": "2"}},
     )
     assert found.settings == (("replicas", "1", "2"),)
     assert found.cost_change == pytest.approx(1.0)
