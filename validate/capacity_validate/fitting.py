@@ -103,6 +103,10 @@ def fit_families(
     refused: list[Refused] = []
     for target, rows in groups.items():
         usable = [row for row in rows if formula(row.case, profile) is not None]
+        if not usable:
+            reason = f"profile {profile.name} has no FLOP/s of this kind to measure them by"
+            refused.append(Refused(target=target, rows=len(rows), reason=reason))
+            continue
         found = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
         (fits if isinstance(found, FamilyFit) else refused).append(found)  # type: ignore[arg-type]
     return fits, refused

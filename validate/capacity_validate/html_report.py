@@ -294,8 +294,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         lines.append(f"left out for want of time: {len(report.left_out)} cases")
     lines += [f"note: {remark}" for remark in report.remarks]
     if folder is not None:
-        lines.append(
-            f"written: {folder}/report.html, report.json, {report.profile.partition('@')[0]}@mine.toml"
-        )
+        profile = f", {report.profile.partition('@')[0]}@mine.toml" if report.constants else ""
+        lines.append(f"written: {folder}/report.html, report.json{profile}")
     lines.append(report.verdict)
     return lines
