@@ -154,7 +154,7 @@ def resolve(
         max_num_batched_tokens=budget,
         chunked_prefill=chunked,
         prefix_caching=caching,
-        notes=(*engine.notes, *notes),
+        notes=(*engine.notes, *spec.notes, *notes),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from capacity.errors import InvalidInput, UnknownName
 from capacity.fields import read_json_object
 from capacity.model.hf_config import from_hf_config
 from capacity.model.spec import ModelSpec
+from capacity.model.variants import checkpoint_method, read_variant
+from capacity.quantization import scheme_for
 
 _PRESETS = Path(__file__).parent / "presets"
 
@@ -22,8 +25,10 @@ def model_names() -> tuple[str, ...]:
 def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec:
     """The model of this preset name, alias or Hugging Face id, or of a `config.json` or the folder that holds it.
 
-    With `download`, an `org/name` that is no preset is fetched through huggingface_hub: its `config.json`
-    only, which is parsed as JSON, never run. Raises UnknownName, MalformedFile, UnsupportedModel.
+    An id that is a preset's but for its owner or for a format at its end (`nvidia/Llama-3.3-70B-Instruct-FP8`) is
+    that preset in that format; `notes` of the model say so. With `download`, an `org/name` that is no preset is
+    fetched through huggingface_hub: its `config.json` only, which is parsed as JSON, never run. Raises
+    UnknownName, MalformedFile, UnsupportedModel.
     """
     name = str(name_or_path)
     preset = _aliases().get(_normal(name))
@@ -34,6 +39,8 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
         raise UnknownName("model", name, model_names())
     if path.is_dir() or path.suffix == ".json" or path.is_file():
         return _load_path(path)
+    if not download and (variant := _load_variant(name)):
+        return variant
     if name.count("/") != 1 or name.startswith((".", "/", "~")) or not all(name.split("/")):
         raise UnknownName("model", name, model_names(), aliases=_aliases())
     if not download:
@@ -52,6 +59,27 @@ def _load_preset(name: str) -> ModelSpec:
         source=f"{preset['source']}, {preset['date']}",
         origin=str(path),
     )
+
+
+def _load_variant(name: str) -> ModelSpec | None:
+    """The preset that `name` copies, stored as the name says; None where it names no preset."""
+    stated = read_variant(name)
+    preset = _aliases().get(_normal(stated.base))
+    if preset is None or name.count("/") > 1 or name.startswith((".", "/", "~")):
+        return None
+    model = _load_preset(preset)
+    hf_id = name.strip() if "/" in name else None  # that of the preset is stored otherwise
+    way_out = "; --download reads its own config.json" if hf_id and "gguf" not in name.lower() else ""
+    if stated.weight_format is None:
+        note = f"{name!r} is read as preset {preset} ({model.hf_id}, {model.checkpoint.name}) by its name{way_out}"
+        return replace(model, hf_id=hf_id, notes=(note,))
+    scheme = scheme_for(model, stated.weight_format)
+    if scheme is not model.checkpoint and scheme.quantized:
+        method = checkpoint_method(name, stated.weight_format)
+        scheme = replace(scheme, method=method, kv_cache_dtype=stated.kv_cache_dtype)
+    note = f"{name!r} is read as preset {preset} in {scheme.name} by its name: what of it stays at 16 bit, and its"
+    note = f"{note} KV cache's format, are assumed{way_out}"
+    return replace(model, hf_id=hf_id, checkpoint=scheme, notes=(note,))
 
 
 def _load_path(path: Path, *, hf_id: str | None = None) -> ModelSpec:

@@ -365,7 +365,8 @@ class ModelSpec:
     """A decoder: its layer groups, its vocabulary, and how its checkpoint is stored.
 
     The vision tower and multi-token-prediction layers are counted apart: `vision_params` and `mtp` are in no
-    total; `uncounted` names what the config has and this package does not count.
+    total; `uncounted` names what the config has and this package does not count; `notes` say what was taken from
+    the model's name alone.
     """
 
     name: str
@@ -382,6 +383,7 @@ class ModelSpec:
     mtp: LayerGroup | None = None
     vision_params: int = 0
     uncounted: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     source: str = ""
 
     @property

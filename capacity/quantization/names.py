@@ -81,6 +81,8 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
     key = "auto" if name is None else name.strip().lower().replace("_", "-")
     if key in ("auto", "none", "compressed-tensors", "quark"):
         return _own_scheme(model, key)
+    if key in ("modelopt", "gguf") and model.checkpoint.method.startswith(key):
+        return model.checkpoint
     key = _ALIASES.get(key, key)
     for mix in GGUF_MIXES:
         if mix.replace("_", "-") in (key.replace("_", "-"), f"gguf-{key}"):
