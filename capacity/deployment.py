@@ -6,17 +6,20 @@ deployment file (`DeploymentFile`) are all made from these declarations. Names a
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AllowInfNan, Field, ValidationError
+from pydantic import AllowInfNan, Field, ValidationError, field_validator
 
 from capacity.errors import InvalidInput, MalformedFile
 from capacity.spec import Spec
 
 MAX_FILE_BYTES = 256 * 1024
 FILE_SCHEMA: Literal["capacity/deployment/v1"] = "capacity/deployment/v1"
+
+_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 FiniteOrInf = Annotated[float, AllowInfNan(True)]
 
@@ -88,6 +91,17 @@ class Pool(Spec):
     )
 
     replicas: int = _flag(1, "Equal engines of this pool, behind the router.", ge=1, le=4096)
+
+    @field_validator("max_model_len", "max_num_seqs", "max_num_batched_tokens", mode="before")
+    @classmethod
+    def _written_short(cls, value: object) -> object:
+        """vLLM's short form: 25.6k is 25600, 1k is 1000, 1K is 1024. What is not one is left to the integer parser."""
+        short = (
+            re.fullmatch(r"(\d{1,12}(?:\.\d{1,12})?)([kKmMgG])", value.strip())
+            if isinstance(value, str)
+            else None
+        )
+        return value if short is None else round(float(short[1]) * _SUFFIXES[short[2]])
 
     @property
     def num_gpus(self) -> int:
