@@ -779,6 +779,14 @@ def _reason(setup: _Setup, plan: MemoryPlan, request_bytes: int) -> str:
             f"{gpu} has {_gb(plan.usable_bytes)} usable"
         )
         return f"{text}: {_gb(-plan.kv_cache_bytes)} too little. {_remedy(setup)}"
+    if setup.num_gpu_blocks_override is not None:
+        blocks = f"--num-gpu-blocks-override {plan.kv_capacity_blocks}"
+        needed = plan.layout.blocks_of_request(plan.max_model_len)
+        shorter = f", or use --max-model-len {plan.max_context_tokens}" if plan.max_context_tokens else ""
+        return (
+            f"{blocks} holds no request of {plan.max_model_len:,} tokens: it needs {needed:,} blocks, and one is kept "
+            f"free. Raise it{shorter}."
+        )
     text = (
         f"{what} leaves {_gb(plan.kv_cache_bytes)} per GPU for the KV cache on {gpu}; "
         f"one request of {plan.max_model_len:,} tokens needs {_gb(request_bytes)}"
