@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -107,6 +108,7 @@ def _downloaded(hf_id: str) -> Path:
         from huggingface_hub.errors import EntryNotFoundError
     except ImportError:
         raise InvalidInput("--download needs huggingface_hub: pip install 'llm-capacity[hub]'") from None
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries are not the user's answer
     try:
         config = Path(hf_hub_download(hf_id, "config.json"))
     except Exception as error:  # the hub's client raises many kinds, its transport more
