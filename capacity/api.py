@@ -509,6 +509,9 @@ def simulate(
     for pool in pools:
         pool.memory.require_fit()
     traffic: Traffic = build(Traffic, traffic_fields)
+    if workload is None and traffic.input_len and traffic.output_len:
+        for pool in pools:
+            _check_length(pool, traffic.input_len + traffic.output_len)
     service: Service = build(Service, service_fields)
     levels = parse_slos(slo or ())
     requests = workload if workload is not None else make_workload(traffic)

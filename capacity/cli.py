@@ -154,6 +154,16 @@ def _request(
     return request
 
 
+def _only_pool(request: DeploymentFile) -> dict[str, Any]:
+    """The pool of a question about one engine. Raises InvalidInput where there are several."""
+    if len(request.pools) > 1:
+        raise InvalidInput(
+            f"the deployment has {len(request.pools)} pools, and this is a question about one: `capacity simulate` "
+            "answers for all, or keep one pool in the file"
+        )
+    return _given(request.pools[0])
+
+
 def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
@@ -173,7 +183,7 @@ def fit(
     from capacity import api
 
     request = _request(model, options, deployment, write_deployment)
-    answer = api.fit(request.model, **_given(request.pools[0]), profiles=profiles, download=download)
+    answer = api.fit(request.model, **_only_pool(request), profiles=profiles, download=download)
     _show(answer, format)
     if not answer.fits:
         raise typer.Exit(1)
@@ -197,7 +207,7 @@ def estimate(
     traffic = {name: value for name, value in _given(request.traffic).items() if name in api.ESTIMATE_TRAFFIC}
     answer = api.estimate(
         request.model,
-        **_given(request.pools[0]),
+        **_only_pool(request),
         **traffic,
         **_given(request.cost),
         profiles=profiles,
@@ -237,7 +247,7 @@ def explain(
         raise InvalidInput(f"{subject!r} is no term, so {model!r} has no place: name one model")
     request = _request(subject, options, deployment, write_deployment)
     traffic = {name: value for name, value in _given(request.traffic).items() if name in api.ESTIMATE_TRAFFIC}
-    pool = _given(request.pools[0])
+    pool = _only_pool(request)
     _show(api.explain(request.model, **pool, **traffic, profiles=profiles, download=download), format)
 
 
@@ -326,7 +336,7 @@ def compare_batching(
     from capacity import api
 
     request = _request(model, options, deployment, write_deployment)
-    load = {**_given(request.pools[0]), **_given(request.traffic)}
+    load = {**_only_pool(request), **_given(request.traffic)}
     answer = api.compare_batching(request.model, **load, profiles=profiles, download=download)
     if chart:
         from capacity.charts import batching_chart, write_html
@@ -475,6 +485,8 @@ def main() -> None:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
+        if not error.format_message():  # the help is printed already
+            sys.exit(2)
         _fail(_usage(error), 2)
     sys.exit(code if isinstance(code, int) else 0)
 

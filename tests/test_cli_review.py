@@ -1,0 +1,78 @@
+"""What a newcomer's session found: questions that were answered silently, wrongly, or with noise."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import capacity
+from capacity.cli import main
+from capacity.deployment import Pool
+from capacity.errors import InvalidInput
+
+TWO_POOLS = 'model = "llama-3.1-8b"\n[[pools]]\ngpu = "h100"\n[[pools]]\ngpu = "a100"\n'
+LENGTHS = ("--input-len", "100", "--output-len", "10", "--batch-size", "1")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """(exit code, stdout, stderr) of the command, run in this process."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["capacity", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+@pytest.mark.parametrize("arguments", [("fit",), ("estimate", *LENGTHS), ("explain", *LENGTHS)])
+def test_several_pools_are_not_answered_by_the_first(
+    run: Any, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    file = tmp_path / "two.toml"
+    file.write_text(TWO_POOLS)
+    code, out, err = run(*arguments, "--deployment", str(file))
+    assert (code, out) == (2, "")
+    assert "2 pools" in err
+
+
+def test_the_bare_command_prints_its_help_and_nothing_else(run: Any) -> None:
+    code, out, err = run()
+    assert (code, err) == (2, "")
+    assert "simulate" in out
+
+
+def test_a_request_longer_than_the_model_is_refused_as_estimate_refuses_it(run: Any) -> None:
+    long = ("--input-len", "131070", "--output-len", "10", "--num-prompts", "5", "--request-rate", "5")
+    code, out, err = run("simulate", "llama-3.1-8b", "--gpu", "h100", *long)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "131080 tokens exceeds max_model_len 131072" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("8k", 8000), ("8K", 8192), ("25.6k", 25600), ("1M", 1 << 20), ("4096", 4096)]
+)
+def test_counts_may_be_written_as_vllm_reads_them(text: str, tokens: int) -> None:
+    """vLLM 0.33 `human_readable_int`: small letters are powers of ten, capitals of two."""
+    assert Pool(gpu="h100", max_model_len=text).max_model_len == tokens  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["k", "8kk", "1e3k", "-8k", "8 k", "0k", "9999999999999K", "nank"])
+def test_what_is_no_count_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="max_model_len"):
+        capacity.fit("llama-3.1-8b", gpu="h100", max_model_len=text)
+
+
+def test_too_few_overridden_blocks_are_named_as_the_reason() -> None:
+    answer = capacity.fit("llama-3.1-8b", gpu="h100", num_gpu_blocks_override=100)
+    assert not answer.fits
+    assert answer.reason is not None
+    assert "--num-gpu-blocks-override 100" in answer.reason
+    assert "8,192 blocks" in answer.reason  # 131,072 tokens / 16
+    assert f"--max-model-len {99 * 16}" in answer.reason  # vLLM keeps a null block
