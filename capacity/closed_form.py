@@ -7,6 +7,7 @@ simulator's business: TTFT here has none, and the result says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -131,11 +132,15 @@ def closed_loop_times(
     """`concurrency` requests in flight for ever: in one cycle each takes one prefill and output - 1 decode steps.
 
     A decode step is prolonged by the prefills that share it, of which a request sees (C - 1)/output a step; a cycle
-    is the decode steps plus all C prolongations, and the throughput is C a cycle. How many of the C decode at a time
-    follows from Little's law for the prefill phase, by iteration. Leaves out that arrivals wait for the running
-    step and for other prefills (half a step and more of TTFT): that is queueing.
+    is the decode steps plus all C prolongations, and the throughput is C a cycle. C/output requests end in a step,
+    and as many begin; where their ends are independent (Poisson), those of one step are prefilled together and share
+    its fixed costs. How many of the C decode at a time follows from Little's law for the prefill phase, by iteration.
+    Leaves out that arrivals wait for the running step and for other prefills (half a step and more of TTFT): that is
+    queueing; and that requests of equal lengths may keep step for ever.
     """
     context = input_len + (output_len + 1) // 2
+    joining = concurrency / output_len
+    together = min(joining / -math.expm1(-joining), concurrency)
     decoding = concurrency
     for _ in range(8):
         others = decode_shape(max(decoding - 1, 0), context, window_tokens=limits.window_tokens)
@@ -144,8 +149,7 @@ def closed_loop_times(
         prefill_s = sum(steps.step_seconds(shape) for shape in prefill)
         decode = decode_shape(decoding, context, window_tokens=limits.window_tokens)
         decode_step_s = steps.step_seconds(decode)
-        undisturbed_s = steps.step_seconds(beside) * len(prefill) if beside.decode_sequences else 0.0
-        prolongation_s = max(prefill_s - undisturbed_s, 0.0)
+        prolongation_s = _shared_prolongation_s(steps, limits, together, input_len, beside)
         cycle_s = (output_len - 1) * decode_step_s + concurrency * prolongation_s + limits.request_latency_s
         prefilling = concurrency * prefill_s / max(cycle_s, prefill_s)
         expected = min(max(round(concurrency - prefilling), 1), concurrency)
@@ -165,6 +169,22 @@ def closed_loop_times(
         decode_shape=decode,
         decode_sequences=decoding,
     )
+
+
+def _shared_prolongation_s(
+    steps: StepModelLike, limits: EngineLimits, together: float, input_len: int, beside: StepShape
+) -> float:
+    """What prefilling `together` prompts (a mean, at least 1) adds to the steps that decode `beside`, a prompt."""
+    undisturbed_s = steps.step_seconds(beside) if beside.decode_sequences else 0.0
+
+    def added_s(prompts: int) -> float:
+        prefill = prefill_steps(prompts, input_len, limits, decode=beside)
+        return sum(max(steps.step_seconds(shape) - undisturbed_s, 0.0) for shape in prefill)
+
+    fewer = math.floor(together)
+    more_share = together - fewer
+    mean_s = (1 - more_share) * added_s(fewer) + (more_share * added_s(fewer + 1) if more_share else 0.0)
+    return mean_s / together
 
 
 def main_bound(cost: StepCost) -> Bound:

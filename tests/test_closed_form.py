@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import capacity
 from capacity.closed_form import EngineLimits, batch_times, closed_loop_times, main_bound, prefill_steps
 from capacity.step import OpCost, StepCost, StepShape, decode_shape, prefill_shape
 
@@ -127,3 +130,31 @@ def test_the_bound_is_that_of_most_of_the_time() -> None:
 
     cost = StepCost(operators=(op(3, "compute"), op(2, "memory"), op(2, "memory")))
     assert main_bound(cost) == "memory"
+
+
+def test_prompts_that_begin_in_one_step_share_its_fixed_cost() -> None:
+    """A second for any prefill, nothing else: C/output prompts a step, Poisson, are prefilled 1/(1 - e^-mu) mu a time."""
+
+    class Launches(Affine):
+        def step_seconds(self, shape: StepShape) -> float:
+            return 0.001 + float(shape.prefill_sequences > 0)
+
+    apart = replace(LIMITS, mixes_prefill_with_decode=False, max_num_batched_tokens=65536)
+    times = closed_loop_times(Launches(0.0), apart, 100, input_len=10, output_len=50)
+    together = 2 / (1 - math.exp(-2))
+    cycle_s = 49 * 0.001 + 100 / together * 1.001
+    assert times.requests_per_s == pytest.approx(100 / cycle_s, rel=0.001)
+
+
+def test_the_formula_and_the_simulator_agree_where_a_prefills_cost_is_its_launch() -> None:
+    """Lengths that differ, so that requests do not keep step; a small model, whose prefill is launches and host."""
+    load: dict[str, Any] = {
+        "gpu": "h100",
+        "engine": "sglang",
+        "input_len": 200,
+        "output_len": 200,
+        "concurrency": 128,
+    }
+    predicted = capacity.estimate("qwen3-0.6b", **load).output_tokens_per_s.value
+    run = capacity.simulate("qwen3-0.6b", **load, num_prompts=1000, random_range_ratio=0.3, seed=1).to_dict()
+    assert predicted == pytest.approx(run["output_throughput"], rel=0.25)
