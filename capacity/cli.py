@@ -6,17 +6,26 @@ Exit codes: 0 answered, 1 does not fit or SLO unmet, 2 bad input.
 from __future__ import annotations
 
 import difflib
-import inspect
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn, get_args
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from capacity.cli_options import (
+    DeploymentOption,
+    DownloadOption,
+    FormatOption,
+    OptionalModel,
+    ProfilesOption,
+    WriteOption,
+    check_format,
+    progress_bar,
+    show,
+    verb,
+)
 from capacity.cli_planning import register as register_planning
 from capacity.cli_techniques import register as register_techniques
+from capacity.cli_validation import register as register_validation
 from capacity.deployment import (
     Cost,
     DeploymentFile,
@@ -29,7 +38,7 @@ from capacity.deployment import (
 )
 from capacity.deployment import write_deployment as write_deployment_file
 from capacity.errors import CapacityError, InvalidInput
-from capacity.keywords import flags_of, split
+from capacity.keywords import split
 from capacity.spec import Spec
 
 app = typer.Typer(
@@ -40,82 +49,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-
-MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
-FORMATS = ("table", "json", "csv")
-
-
-def _base_type(annotation: Any) -> type[bool | int | float | str]:
-    """The type that typer parses for a field: what of int, float and bool its annotation holds, else text."""
-    held = {
-        annotation,
-        *get_args(annotation),
-        *(a for inner in get_args(annotation) for a in get_args(inner)),
-    }
-    return next((base for base in (bool, int, float) if base in held), str)
-
-
-def _option(name: str, field: Any, panel: str) -> inspect.Parameter:
-    base = _base_type(field.annotation)
-    flag = "--" + name.replace("_", "-")
-    declared = [f"{flag}/--no-{name.replace('_', '-')}" if base is bool else flag, *flags_of(field)]
-    # numbers come as text: the spec parses them, and says more when they are none
-    annotation: Any = bool | None if base is bool else str | None
-    info = typer.Option(
-        *declared,
-        help=field.description,
-        rich_help_panel=panel,
-        show_default=False,
-        metavar=None if base is bool else base.__name__,
-    )
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, info]
-    )
-
-
-def _verb(
-    *specs: type[Spec], traffic_fields: tuple[str, ...] | None = None
-) -> Callable[[Callable[..., None]], None]:
-    """Register a function as a verb whose `options` argument collects the flags of `specs` that were given."""
-
-    def register(function: Callable[..., None]) -> None:
-        own = [
-            p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "options"
-        ]
-        declared = {parameter.name for parameter in own}
-        generated = [
-            _option(name, field, panel=spec.__name__)
-            for spec in specs
-            for name, field in spec.model_fields.items()
-            if (spec is not Traffic or traffic_fields is None or name in traffic_fields)
-            and (spec is not Pool or Service in specs or name != "replicas")
-        ]
-        names = [p.name for p in generated]
-
-        def command(**given: Any) -> None:
-            options = {name: given.pop(name) for name in names}
-            function(**given, options={name: value for name, value in options.items() if value is not None})
-
-        command.__signature__ = inspect.Signature([*own, *generated])  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in (*own, *generated)}
-        command.__doc__ = function.__doc__
-        app.command(name=function.__name__.strip("_").replace("_", "-"))(command)
-
-    return register
-
-
-ModelArgument = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
-FormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
-DeploymentOption = Annotated[
-    str | None, typer.Option("--deployment", help="Take model, pool, traffic and cost from this TOML file.")
-]
-WriteOption = Annotated[
-    str | None, typer.Option("--write-deployment", help="Also write this deployment to a TOML file.")
-]
-ProfilesOption = Annotated[str | None, typer.Option("--profiles", help="A folder of further GPU profiles.")]
-DownloadOption = Annotated[
-    bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
-]
 
 
 def _request(
@@ -168,10 +101,10 @@ def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
-@_verb(Pool)
+@verb(app, Pool)
 def fit(
     *,
-    model: ModelArgument = None,
+    model: OptionalModel = None,
     options: dict[str, Any],
     format: FormatOption = "table",
     deployment: DeploymentOption = None,
@@ -189,10 +122,10 @@ def fit(
         raise typer.Exit(1)
 
 
-@_verb(Pool, Traffic, Cost, traffic_fields=("input_len", "output_len", "batch_size", "concurrency"))
+@verb(app, Pool, Traffic, Cost, traffic_fields=("input_len", "output_len", "batch_size", "concurrency"))
 def estimate(
     *,
-    model: ModelArgument = None,
+    model: OptionalModel = None,
     options: dict[str, Any],
     format: FormatOption = "table",
     deployment: DeploymentOption = None,
@@ -216,7 +149,7 @@ def estimate(
     _show(answer, format)
 
 
-@_verb(Pool, Traffic, traffic_fields=("input_len", "output_len", "batch_size", "concurrency"))
+@verb(app, Pool, Traffic, traffic_fields=("input_len", "output_len", "batch_size", "concurrency"))
 def explain(
     *,
     subject: Annotated[
@@ -251,10 +184,10 @@ def explain(
     _show(api.explain(request.model, **pool, **traffic, profiles=profiles, download=download), format)
 
 
-@_verb(Pool, Traffic, Service)
+@verb(app, Pool, Traffic, Service)
 def simulate(
     *,
-    model: ModelArgument = None,
+    model: OptionalModel = None,
     options: dict[str, Any],
     goodput: Annotated[
         list[str] | None, typer.Option("--goodput", help="SLOs per request in ms: ttft:500 tpot:50.")
@@ -290,7 +223,7 @@ def simulate(
 
     request = _request(model, options, deployment, write_deployment)
     observer = Timeline() if timeline else None
-    with _progress() as progress:
+    with progress_bar() as progress:
         answer = api.simulate(
             request.model,
             **_given(request.pools[0]),
@@ -318,10 +251,10 @@ def simulate(
         _fail(f"{answer.run.status}: {answer.run.reason}", 1 if answer.run.status == "stalled" else 130)
 
 
-@_verb(Pool, Traffic)
+@verb(app, Pool, Traffic)
 def compare_batching(
     *,
-    model: ModelArgument = None,
+    model: OptionalModel = None,
     options: dict[str, Any],
     chart: Annotated[
         str | None, typer.Option("--chart", help="Also write the comparison as an HTML chart.")
@@ -364,11 +297,11 @@ def schedule(
     for scenario in read_scenarios(file):
         answer = schedule_scenario(scenario, policy)
         if format == "jsonl":
-            _print(json.dumps(answer))
+            show(json.dumps(answer))
         elif policy == "sglang-radix":
-            _print(schedule_report.radix_table(answer))
+            show(schedule_report.radix_table(answer))
         else:
-            _print(schedule_report.table(answer) if format == "table" else schedule_report.gantt(answer))
+            show(schedule_report.table(answer) if format == "table" else schedule_report.gantt(answer))
 
 
 @app.command()
@@ -376,7 +309,7 @@ def models(format: FormatOption = "table") -> None:
     """The model presets, with parameters and KV bytes per token."""
     from capacity import api, report
 
-    _print(report.listing(api.models(), _known(format), title="Models"))
+    show(report.listing(api.models(), check_format(format), title="Models"))
 
 
 @app.command()
@@ -384,7 +317,7 @@ def gpus(format: FormatOption = "table", profiles: ProfilesOption = None) -> Non
     """The GPU profiles, with memory, bandwidth and dense compute rates."""
     from capacity import api, report
 
-    _print(report.listing(api.gpus(profiles=profiles), _known(format), title="GPUs"))
+    show(report.listing(api.gpus(profiles=profiles), check_format(format), title="GPUs"))
 
 
 @app.command()
@@ -394,58 +327,22 @@ def schema(name: Annotated[str, typer.Argument(help="fit, estimate, simulation o
 
     from capacity import api
 
-    _print(json.dumps(api.json_schema(name), indent=2))
+    show(json.dumps(api.json_schema(name), indent=2))
 
 
-register_techniques(app, _verb)
-register_planning(app, _verb)
+register_techniques(app)
+register_planning(app)
+register_validation(app)
 
 
 def _given(spec: Spec) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in spec.model_fields_set}
 
 
-def _known(format: str) -> str:
-    if format not in FORMATS:
-        raise InvalidInput(f"--format is {format!r}: must be one of {', '.join(FORMATS)}")
-    return format
-
-
 def _show(answer: Any, format: str) -> None:
     from capacity import report
 
-    _print(report.render(answer, _known(format)))
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A callback (done, total) that draws a bar on stderr once a second has passed, if somebody looks at it."""
-    started = time.monotonic()
-    bar: Any = None
-    task: Any = None
-
-    def update(done: int, total: int) -> None:
-        nonlocal bar, task
-        if bar is None:
-            if time.monotonic() - started < 1.0 or not sys.stderr.isatty():
-                return
-            from rich.console import Console
-            from rich.progress import Progress
-
-            bar = Progress(console=Console(stderr=True), transient=True)
-            task = bar.add_task("requests", total=total)
-            bar.start()
-        bar.update(task, completed=done)
-
-    try:
-        yield update
-    finally:
-        if bar is not None:
-            bar.stop()
+    show(report.render(answer, check_format(format)))
 
 
 VALUE_LISTS = ("--goodput", "--slo")

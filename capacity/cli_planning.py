@@ -10,33 +10,28 @@ from typing import Annotated, Any
 import typer
 
 from capacity.billing import Billing
+from capacity.cli_options import (
+    DownloadOption,
+    FormatOption,
+    ModelArgument,
+    OptionalModel,
+    ProfilesOption,
+    check_format,
+    show,
+    verb,
+    write,
+)
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.errors import InvalidInput
 from capacity.planning.space import Search
 
-FORMATS = ("table", "json", "csv")
 ARRIVALS = tuple(name for name in Traffic.model_fields if name not in ("batch_size", "scheduling"))
 
-Verb = Callable[..., Callable[[Callable[..., None]], None]]
-ModelArgument = Annotated[
-    str, typer.Argument(help="A preset, a Hugging Face id, a config.json, or a folder with one.")
-]
-FormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
-ProfilesOption = Annotated[str | None, typer.Option("--profiles", help="A folder of further GPU profiles.")]
-DownloadOption = Annotated[
-    bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
-]
 SloOption = Annotated[
     list[str] | None,
     typer.Option("--slo", help="Service levels: ttft:p95:500ms tpot:p99:50ms, ttft:500 (each)."),
 ]
 FactorOption = Annotated[float, typer.Option("--rate-factor", help="Arrivals so many times as fast.")]
-OptionalModel = Annotated[
-    str | None,
-    typer.Argument(
-        help="A preset, a Hugging Face id, a config.json, or a folder with one.", show_default=False
-    ),
-]
 ReplicasOption = Annotated[int, typer.Option("--replicas", help="Engines of this kind, fed round robin.")]
 VllmOption = Annotated[
     str | None, typer.Option("--from-vllm", help="Take model and engine from a pasted 'vllm serve ...'.")
@@ -44,13 +39,13 @@ VllmOption = Annotated[
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
 
 
-def register(app: typer.Typer, verb: Verb) -> None:
-    """Add the verbs to the `capacity` command; `verb` makes flags of a spec's fields."""
-    verb(Search, Traffic, Cost, traffic_fields=ARRIVALS)(plan)
-    verb(Pool, Traffic, Cost, Billing, traffic_fields=ARRIVALS)(cost)
-    verb(Pool, Traffic, Cost, traffic_fields=ARRIVALS)(curve)
-    verb(Pool, Traffic, Cost, traffic_fields=ARRIVALS)(tornado)
-    verb(Pool, Traffic, Cost, traffic_fields=ARRIVALS)(advise)
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the `capacity` command."""
+    verb(app, Search, Traffic, Cost, traffic_fields=ARRIVALS)(plan)
+    verb(app, Pool, Traffic, Cost, Billing, traffic_fields=ARRIVALS)(cost)
+    verb(app, Pool, Traffic, Cost, traffic_fields=ARRIVALS)(curve)
+    verb(app, Pool, Traffic, Cost, traffic_fields=ARRIVALS)(tornado)
+    verb(app, Pool, Traffic, Cost, traffic_fields=ARRIVALS)(advise)
     app.command(name="diff")(diff)
     app.command(name="sweep")(sweep)
     app.command(name="from-vllm")(from_vllm)
@@ -298,17 +293,6 @@ def _said() -> Callable[[Any], None]:
     return update
 
 
-def check_format(format: str) -> None:
-    """InvalidInput for a format that there is not."""
-    if format not in FORMATS:
-        raise InvalidInput(f"--format is {format!r}: must be one of {', '.join(FORMATS)}")
-
-
-def show(text: str) -> None:
-    """Print with one newline at the end."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
-
-
 def numbers(flag: str, text: str | None) -> list[float] | None:
     """A list of numbers as `1,2,5`; InvalidInput for anything else."""
     if text is None:
@@ -317,11 +301,3 @@ def numbers(flag: str, text: str | None) -> list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InvalidInput(f"{flag} is {text!r}: give numbers, as 1,2,5") from None
-
-
-def write(path: str, text: str) -> None:
-    """Write a file; one line where it cannot be."""
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None

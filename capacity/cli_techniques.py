@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
+from capacity.cli_options import FormatOption, ModelArgument, check_format, show, verb
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build
 from capacity.errors import InvalidInput
 from capacity.keywords import split
 from capacity.spec import Spec
 
-FORMATS = ("table", "json", "csv")
 CONTEXTS = "4K,32K,128K,1M"
 ARRIVALS = tuple(name for name in Traffic.model_fields if name not in ("batch_size", "scheduling"))
 
-Verb = Callable[..., Callable[[Callable[..., None]], None]]
-ModelArgument = Annotated[
-    str, typer.Argument(help="A preset, a Hugging Face id, a config.json, or a folder with one.")
-]
-FormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
 InputOption = Annotated[int, typer.Option("--input-len", "--isl", help="Prompt tokens of a request.")]
 OutputOption = Annotated[int, typer.Option("--output-len", "--osl", help="Output tokens of a request.")]
 ContextsOption = Annotated[str, typer.Option("--contexts", help="Tokens, as 4K,32K,128K,1M.")]
 
 
-def register(app: typer.Typer, verb: Verb) -> None:
-    """Add the verbs to the `capacity` command; `verb` makes flags of a spec's fields."""
-    verb(Pool, Cost)(quantize)
-    verb(Pool)(speculate)
-    verb(Pool, Cost)(scale)
-    verb(Pool)(attention_io)
-    verb(Pool, Traffic, traffic_fields=ARRIVALS)(batching)
-    verb(Pool)(charts)
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the `capacity` command."""
+    verb(app, Pool, Cost)(quantize)
+    verb(app, Pool)(speculate)
+    verb(app, Pool, Cost)(scale)
+    verb(app, Pool)(attention_io)
+    verb(app, Pool, Traffic, traffic_fields=ARRIVALS)(batching)
+    verb(app, Pool)(charts)
     app.command(name="kv")(kv)
     app.command(name="cache-curve")(cache_curve)
     app.command(name="engines")(engines)
@@ -356,7 +351,4 @@ def _specs(options: dict[str, Any]) -> tuple[Pool, Cost]:
 def _show(answer: Mapping[str, Any], format: str) -> None:
     from capacity.report_techniques import render_answer
 
-    if format not in FORMATS:
-        raise InvalidInput(f"--format is {format!r}: must be one of {', '.join(FORMATS)}")
-    written = render_answer(answer, format)
-    sys.stdout.write(written if written.endswith("\n") else written + "\n")
+    show(render_answer(answer, check_format(format)))

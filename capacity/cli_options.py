@@ -1,0 +1,142 @@
+"""What the command line's verbs share: flags made from specs, common options, printing, progress."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+from capacity.deployment import Pool, Service, Traffic
+from capacity.errors import InvalidInput
+from capacity.keywords import flags_of
+from capacity.spec import Spec
+
+MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
+FORMATS = ("table", "json", "csv")
+
+
+def _base_type(annotation: Any) -> type[bool | int | float | str]:
+    """The type that typer parses for a field: what of int, float and bool its annotation holds, else text."""
+    held = {
+        annotation,
+        *get_args(annotation),
+        *(a for inner in get_args(annotation) for a in get_args(inner)),
+    }
+    return next((base for base in (bool, int, float) if base in held), str)
+
+
+def _option(name: str, field: Any, panel: str) -> inspect.Parameter:
+    base = _base_type(field.annotation)
+    flag = "--" + name.replace("_", "-")
+    declared = [f"{flag}/--no-{name.replace('_', '-')}" if base is bool else flag, *flags_of(field)]
+    # numbers come as text: the spec parses them, and says more when they are none
+    annotation: Any = bool | None if base is bool else str | None
+    info = typer.Option(
+        *declared,
+        help=field.description,
+        rich_help_panel=panel,
+        show_default=False,
+        metavar=None if base is bool else base.__name__,
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, info]
+    )
+
+
+Register = Callable[[Callable[..., None]], None]
+
+
+def verb(app: typer.Typer, *specs: type[Spec], traffic_fields: tuple[str, ...] | None = None) -> Register:
+    """Register a function as a verb whose `options` argument collects the flags of `specs` that were given."""
+
+    def register(function: Callable[..., None]) -> None:
+        own = [
+            p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "options"
+        ]
+        generated = [
+            _option(name, field, panel=spec.__name__)
+            for spec in specs
+            for name, field in spec.model_fields.items()
+            if (spec is not Traffic or traffic_fields is None or name in traffic_fields)
+            and (spec is not Pool or Service in specs or name != "replicas")
+        ]
+        names = [p.name for p in generated]
+
+        def command(**given: Any) -> None:
+            options = {name: given.pop(name) for name in names}
+            function(**given, options={name: value for name, value in options.items() if value is not None})
+
+        command.__signature__ = inspect.Signature([*own, *generated])  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in (*own, *generated)}
+        command.__doc__ = function.__doc__
+        app.command(name=function.__name__.strip("_").replace("_", "-"))(command)
+
+    return register
+
+
+ModelArgument = Annotated[str, typer.Argument(help=MODEL_HELP)]
+OptionalModel = Annotated[str | None, typer.Argument(help=MODEL_HELP, show_default=False)]
+FormatOption = Annotated[str, typer.Option("--format", help="table, json or csv.")]
+DeploymentOption = Annotated[
+    str | None, typer.Option("--deployment", help="Take model, pool, traffic and cost from this TOML file.")
+]
+WriteOption = Annotated[
+    str | None, typer.Option("--write-deployment", help="Also write this deployment to a TOML file.")
+]
+ProfilesOption = Annotated[str | None, typer.Option("--profiles", help="A folder of further GPU profiles.")]
+DownloadOption = Annotated[
+    bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
+]
+
+
+def check_format(format: str) -> str:
+    """The format, if there is one of that name; InvalidInput otherwise."""
+    if format not in FORMATS:
+        raise InvalidInput(f"--format is {format!r}: must be one of {', '.join(FORMATS)}")
+    return format
+
+
+def show(text: str) -> None:
+    """Print with one newline at the end."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def write(path: str, text: str) -> None:
+    """Write a file; one line where it cannot be."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int], None]]:
+    """A callback (done, total) that draws a bar on stderr once a second has passed, if somebody looks at it."""
+    started = time.monotonic()
+    bar: Any = None
+    task: Any = None
+
+    def update(done: int, total: int) -> None:
+        nonlocal bar, task
+        if bar is None:
+            if time.monotonic() - started < 1.0 or not sys.stderr.isatty():
+                return
+            from rich.console import Console
+            from rich.progress import Progress
+
+            bar = Progress(console=Console(stderr=True), transient=True)
+            task = bar.add_task("requests", total=total)
+            bar.start()
+        bar.update(task, completed=done)
+
+    try:
+        yield update
+    finally:
+        if bar is not None:
+            bar.stop()
