@@ -51,7 +51,7 @@ LEAST_PROMPTS = 320  # small runs are repeated with other seeds up to this many
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRow:
-    """One measurement, in the project's names and SI units. `concurrency` is over all data-parallel ranks."""
+    """One measurement, in the project's names and SI units. `concurrency` is one replica's, over its ranks."""
 
     campaign: str
     source: str
@@ -113,6 +113,7 @@ def _row(record: Mapping[str, Any], source: str) -> ServedRow | None:
     tensor, data = int(number("tp_size", 1)), int(number("attention_dp_size", 1))
     if record["backend"] == "vllm" and data > 1 and tensor >= data:
         tensor //= data  # vLLM's label counts the GPUs of all ranks
+    per_replica = number("batch_size", concurrency) * data  # the label counts the requests of all replicas
     return ServedRow(
         campaign=record["campaign"],
         source=source,
@@ -125,7 +126,7 @@ def _row(record: Mapping[str, Any], source: str) -> ServedRow | None:
         input_len=int(record["isl"]),
         output_len=int(record["osl"]),
         length_scale=number("length_scale", 1.0),
-        concurrency=int(concurrency),
+        concurrency=round(min(concurrency, per_replica)),
         tensor_parallel=tensor,
         data_parallel=data,
         expert_parallel=number("moe_ep_size", 1) > 1,
@@ -380,10 +381,81 @@ def accuracy(predictions: Iterable[Prediction], metric: str, key: Any) -> Iterat
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """A 90 % band of measured / predicted - 1, and how often bands made without a group held for that group."""
+
+    metric: str
+    groups: int
+    rows: int
+    low: float
+    high: float
+    coverage: float
+    half_width: float  # median over left-out groups
+
+
+def held_out_band(predictions: Iterable[Prediction], metric: str) -> Band:
+    """The band over all groups, each of the same weight, judged by leaving one group out at a time."""
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for prediction in predictions:
+        error = prediction.error(metric)
+        if not math.isnan(error):
+            groups.setdefault(prediction.row.group, []).append(1 / (1 + error) - 1)
+    covered, widths = [], []
+    for left_out, residuals in groups.items():
+        low, high = _quantiles([found for group, found in groups.items() if group != left_out])
+        covered += [low <= residual <= high for residual in residuals]
+        widths.append((high - low) / 2)
+    low, high = _quantiles(list(groups.values()))
+    return Band(
+        metric=metric,
+        groups=len(groups),
+        rows=len(covered),
+        low=low,
+        high=high,
+        coverage=float(np.mean(covered)),
+        half_width=float(np.median(widths)),
+    )
+
+
+def _quantiles(groups: list[list[float]]) -> tuple[float, float]:
+    """5 % and 95 % quantiles, a group's residuals sharing a weight of one."""
+    values = np.concatenate([np.asarray(group) for group in groups])
+    weights = np.concatenate([np.full(len(group), 1 / len(group)) for group in groups])
+    order = np.argsort(values)
+    cumulated = np.cumsum(weights[order]) / weights.sum()
+    low, high = np.interp([0.05, 0.95], cumulated, values[order])
+    return min(float(low), 0.0), max(float(high), 0.0)
+
+
+def scored(row: ServedRow) -> bool:
+    """Rows that the project's targets count: not those whose labels contradict themselves or hide speculation."""
+    mixed_with_drafts = row.model == "deepseek-r1" and row.backend == "trtllm"
+    return row.dense or (row.concurrency < 512 and not mixed_with_drafts)
+
+
+def print_bands(predictions: list[Prediction]) -> None:
+    """Bands by kind of model and metric."""
+    for dense in (True, False):
+        kept = [p for p in predictions if p.row.dense == dense and scored(p.row) and not p.problem]
+        if len({p.row.group for p in kept}) > 1:
+            for metric in ("ttft_s", "tpot_s"):
+                band = held_out_band(kept, metric)
+                print(
+                    f"{'dense' if dense else 'moe':6} {metric:7} {band.low * 100:+5.0f} to {band.high * 100:+5.0f} %; "
+                    f"{band.groups} groups, {band.rows} rows; left out: {band.coverage * 100:.0f} % covered, "
+                    f"half-width {band.half_width * 100:.0f} %"
+                )
+
+
 def print_table(predictions: list[Prediction]) -> None:
     """Errors by group and in all, for both metrics."""
     print(f"{'group':70} {'n':>4} {'TPOT med/p90 (bias) %':>24} {'TTFT med/p90 (bias) %':>24}")
-    for key in (lambda row: row.group, _class_of, lambda row: (row.source,)):
+    for key in (
+        lambda row: row.group,
+        _class_of,
+        lambda row: (row.source, "" if scored(row) else "(not scored)"),
+    ):
         tables = [{a.group: a for a in accuracy(predictions, m, key)} for m in ("tpot_s", "ttft_s")]
         for group in sorted(set(tables[0]) | set(tables[1])):
             cells = [_cell(table.get(group)) for table in tables]
@@ -429,6 +501,7 @@ def main(arguments: list[str] | None = None) -> int:
     begin = time.process_time()
     predictions = [predict(row) for row in rows[:: options.every]]
     print_table(predictions)
+    print_bands(predictions)
     print(f"{len(predictions)} rows in {time.process_time() - begin:.0f} CPU s")
     if options.save:
         _save(predictions, Path(options.save))
