@@ -64,7 +64,7 @@ def verb(app: typer.Typer, *specs: type[Spec], traffic_fields: tuple[str, ...] |
             for spec in specs
             for name, field in spec.model_fields.items()
             if (spec is not Traffic or traffic_fields is None or name in traffic_fields)
-            and (spec is not Pool or Service in specs or name != "replicas")
+            and (spec is not Pool or Service in specs or name not in ("replicas", "role"))
         ]
         names = [p.name for p in generated]
 

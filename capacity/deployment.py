@@ -91,6 +91,9 @@ class Pool(Spec):
     )
 
     replicas: int = _flag(1, "Equal engines of this pool, behind the router.", ge=1, le=4096)
+    role: Literal["both", "prefill", "decode"] = _flag(
+        "both", "What its engines do: both, or in a disaggregated deployment prefill or decode."
+    )
 
     @field_validator("max_model_len", "max_num_seqs", "max_num_batched_tokens", mode="before")
     @classmethod
@@ -155,6 +158,12 @@ class Service(Spec):
     )
     request_timeout_s: float | None = _flag(
         None, "A client gives up that many seconds after it has sent.", "--request-timeout", gt=0
+    )
+    prefill_replicas: int | None = _flag(
+        None, "Of --replicas, so many only prefill and the others only decode.", ge=1, le=4096
+    )
+    kv_transfer_bytes_per_s: FiniteOrInf | None = _flag(
+        None, "Rate of KV between prefill and decode; default: the GPUs' network links.", gt=0
     )
     mean_time_between_failures_s: float | None = _flag(
         None, "A replica is lost after so many seconds, on average (spot interruption).", "--mtbf", gt=0

@@ -331,6 +331,9 @@ def _verdict(answer: Simulation) -> list[RenderableType]:
 def _replica_rows(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     shares = [replica["requests"] for replica in values["replicas"]]
     rows = [("replicas", str(len(shares)), f"{values['router']}; {min(shares):,} to {max(shares):,} requests each")]
+    if values["transfer_ms"]:
+        mean, p99 = values["transfer_ms"]["mean"], values["transfer_ms"]["p99"]
+        rows.append(("KV transfer", f"{mean:,.1f} ms", f"mean; p99 {p99:,.1f} ms"))
     for name in ("rejected", "timed_out", "restarted"):
         if values[name]:
             rows.append((name.replace("_", " "), f"{values[name]:,}", "requests"))

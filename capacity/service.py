@@ -14,6 +14,7 @@ from capacity.serving import engine_frontend, goodput_ms, policy_name, policy_op
 from capacity.simulator import SimulationResult
 from capacity.simulator.cluster import EngineSetup, simulate_cluster
 from capacity.simulator.fleet import Autoscaling, Failures
+from capacity.simulator.transfer import KvLink
 from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge, probe_capacity
 from capacity.workload import Workload
 
@@ -32,6 +33,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         kv_windows=plan.layout.kv_windows,
         window_tokens=resolved.model.window_tokens,
         label=f"{resolved.pool.num_gpus} x {resolved.profile.name}",
+        role=resolved.pool.role,
     )
 
 
@@ -50,7 +52,8 @@ def run_service(
 
     Raises InvalidInput, and Stalled.
     """
-    if len(pools) == 1 and pools[0].pool.replicas == 1 and service == Service():
+    alone = len(pools) == 1 and pools[0].pool.replicas == 1 and pools[0].pool.role == "both"
+    if alone and service == Service():
         return serve(
             pools[0],
             workload,
@@ -61,6 +64,7 @@ def run_service(
         )
     if single.get("observer") is not None:
         raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
+    pools = _with_roles(pools, service)
     setups = [engine_setup(pool, scheduling) for pool in pools for _ in range(pool.pool.replicas)]
     return simulate_cluster(
         workload,
@@ -72,8 +76,37 @@ def run_service(
         timeout_s=service.request_timeout_s,
         failures=_failures(service, seed),
         scaling=_scaling(service),
+        link=_kv_link(pools, service) if setups[0].role != "both" else None,
         sample_interval_s=sample_interval_s,
         goodput_ms=goodput_ms(goodput),
+    )
+
+
+def _with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
+    """The pools, with one pool of which some replicas prefill taken apart."""
+    prefill = service.prefill_replicas
+    if prefill is None:
+        return list(pools)
+    replicas = pools[0].pool.replicas
+    if len(pools) > 1 or prefill >= replicas:
+        raise InvalidInput(
+            f"--prefill-replicas {prefill} of --replicas {replicas} in {len(pools)} pools: one pool, and at least one "
+            "replica that decodes; several pools have a `role` each in a deployment file"
+        )
+    return [
+        replace(pools[0], pool=pools[0].pool.model_copy(update={"replicas": count, "role": role}))
+        for count, role in ((prefill, "prefill"), (replicas - prefill, "decode"))
+    ]
+
+
+def _kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
+    """Between two engines, each GPU has its own network link; the slower side counts."""
+    links = [(pool.profile.inter_node, pool.pool.num_gpus) for pool in pools]
+    rate = service.kv_transfer_bytes_per_s or min(link.bytes_per_s * gpus for link, gpus in links)
+    return KvLink(
+        bytes_per_token=max(pool.memory.kv_bytes_per_token for pool in pools),
+        bytes_per_s=rate,
+        latency_s=max(link.latency_s for link, _ in links),
     )
 
 
@@ -124,7 +157,11 @@ def verdict_on(
         pool = pools[0]
         pools = [replace(pool, pool=pool.pool.model_copy(update={"replicas": largest}))]
     if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
-        patient = Service(router=service.router)
+        patient = Service(
+            router=service.router,
+            prefill_replicas=service.prefill_replicas,
+            kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,
+        )
 
         def probe(backlog: Workload) -> RequestTable:
             return run_service(pools, patient, backlog, scheduling=scheduling).records

@@ -90,6 +90,26 @@ def test_pools_may_differ() -> None:
     assert labels[1] == labels[2] != labels[0]
 
 
+def test_prefill_here_decode_there() -> None:
+    load = {**LOAD, "request_rate": 20, "replicas": 3, "prefill_replicas": 1}
+    fast = api.simulate(MODEL, **load).to_dict()
+    slow = api.simulate(MODEL, **load, kv_transfer_bytes_per_s=1e9).to_dict()
+    assert [replica["label"] for replica in fast["replicas"]] == ["1 x h100-sxm-80gb"] * 3
+    added = slow["transfer_ms"]["mean"] - fast["transfer_ms"]["mean"]
+    assert added > 50, "64 MB at 1 GB/s"
+    assert slow["mean_ttft_ms"] - fast["mean_ttft_ms"] == pytest.approx(added, rel=0.2)
+    split = api.simulate(
+        MODEL,
+        **LOAD,
+        request_rate=20,
+        role="prefill",
+        other_pools=[Pool(gpu="h100", role="decode", replicas=2)],
+    ).to_dict()
+    assert split["mean_ttft_ms"] == fast["mean_ttft_ms"]
+    with pytest.raises(InvalidInput, match="at least one"):
+        api.simulate(MODEL, **LOAD, request_rate=20, replicas=2, prefill_replicas=2)
+
+
 def test_everything_off_is_the_engine_alone() -> None:
     plain = api.simulate(MODEL, **LOAD, request_rate=20)
     asked = api.simulate(MODEL, **LOAD, request_rate=20, replicas=1, router="round-robin")

@@ -10,9 +10,10 @@ import copy
 import heapq
 from array import array
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -23,15 +24,16 @@ from capacity.errors import InvalidInput
 from capacity.kv_cache.block_pool import BlockPool
 from capacity.kv_cache.content import Content
 from capacity.kv_cache.run_pool import RunPool
-from capacity.metrics import MISSING, summarize
+from capacity.metrics import MISSING, Distribution, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, make_policy
 from capacity.simulator.client import NEVER, Arrivals, client_of
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling, failing, watching
 from capacity.simulator.frontend import Frontend, FrontendTimes, StreamingLedger
 from capacity.simulator.ledger import Ledger
-from capacity.simulator.replica import ARRIVE, NEVER_KEY, Replica
-from capacity.simulator.router import Prompt, make_router
+from capacity.simulator.replica import ARRIVE, NEVER_KEY, Action, Replica
+from capacity.simulator.router import Prompt, Router, make_router
 from capacity.simulator.simulate import SimulationResult, _answers_stay_private
+from capacity.simulator.transfer import KvLink, LoadPool
 from capacity.step import PS_PER_S, StepTimes, picoseconds
 from capacity.workload import BlockRuns, Workload
 
@@ -52,6 +54,7 @@ class EngineSetup:
     kv_windows: tuple[int | None, ...] = (None,)
     window_tokens: int | None = None
     label: str = "engine"
+    role: Literal["both", "prefill", "decode"] = "both"
 
     def pool(self, mode: str) -> Any:
         """An empty KV pool."""
@@ -60,6 +63,8 @@ class EngineSetup:
                 "the KV cache must have at least 1 block of at least 1 token, "
                 f"not {self.num_blocks} of {self.block_size}"
             )
+        if self.role == "decode":
+            return LoadPool(self.num_blocks, self.block_size, prefix_caching=self.enable_prefix_caching)
         if mode == "jump" and self.kv_windows == (None,):
             return RunPool(self.num_blocks, self.block_size, prefix_caching=self.enable_prefix_caching)
         return BlockPool(
@@ -103,6 +108,9 @@ class ClusterResult(SimulationResult):
     restarted: int
     replica_s: float
     load: tuple[LoadSample, ...] = ()  # over time, where samples were asked for
+    transfer_ps: npt.NDArray[np.int64] | None = (
+        None  # disaggregated: from the end of prefill to the KV's arrival
+    )
 
     def to_dict(self) -> dict[str, Any]:
         shared = SimulationResult.to_dict(self)
@@ -112,6 +120,7 @@ class ClusterResult(SimulationResult):
             "timed_out": self.timed_out,
             "restarted": self.restarted,
             "replica_s": self.replica_s,
+            "transfer_ms": None if self.transfer_ps is None else _milliseconds(self.transfer_ps),
             "replicas": [
                 {name: getattr(replica, name) for name in ReplicaSummary.__slots__}
                 for replica in self.replicas
@@ -183,6 +192,9 @@ class Cluster:
         self._sending: deque[tuple[int, int]] = deque()
         self._timeout_ps = None if timeout_s is None else picoseconds(timeout_s)
         self._deadlines: list[tuple[int, int]] = []  # (instant, request)
+        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        self._engines_act = False  # whether what one engine does can act on another
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
         self._feedback = workload.is_closed_loop
@@ -211,7 +223,7 @@ class Cluster:
             pool=pool,
             step_times=setup.step_times,
             ledger=ledger,
-            new_sequence=self._sequence_maker(pool, setup.limits.max_model_len),
+            new_sequence=self._sequence_maker(pool, setup),
             jumps=self._jumps and (not setup.enable_prefix_caching or self._answers_are_private()),
             pipeline_stages=setup.limits.pipeline_stages,
             window_tokens=setup.window_tokens,
@@ -231,7 +243,7 @@ class Cluster:
     def open(self, number: int, now_ps: int) -> None:
         """The replica takes requests, those held first."""
         self.lives[number].open = True
-        self.router.joined(number)
+        self.router_of(number).joined(number)
         if self._failures is not None:
             self.env.process(failing(self, number, self._failures))
         self._release(now_ps)
@@ -283,7 +295,7 @@ class Cluster:
         if number in self._paused:
             self._paused.remove(number)
             self.router.resume(number)
-        self.router.gone(number)
+        self.router_of(number).gone(number)
 
     def _retire(self, number: int, now_ps: int) -> None:
         life = self.lives[number]
@@ -307,6 +319,10 @@ class Cluster:
             self.restarted += 1
         for request in lost:
             self._dispatch(request, now_ps)
+
+    def router_of(self, number: int) -> Router:  # noqa: ARG002
+        """The router that sends requests to this replica."""
+        return self.router
 
     # requests
 
@@ -344,8 +360,12 @@ class Cluster:
         end = begin + shared[request]
         return firsts[begin:end], ends[begin:end]
 
-    def _sequence_maker(self, pool: Any, max_model_len: int) -> Any:
-        prompts, outputs, priorities = self._prompts, self._outputs, self._priorities
+    def last_token(self, request: int, setup: EngineSetup) -> int:
+        """Tokens, prompt and output, at which a request ends on such a replica."""
+        return min(self._prompts[request] + self._outputs[request], setup.limits.max_model_len)
+
+    def _sequence_maker(self, pool: Any, setup: EngineSetup) -> Any:
+        prompts, priorities, max_model_len = self._prompts, self._priorities, setup.limits.max_model_len
         caching, block_size = pool.prefix_caching, pool.block_size
 
         def new_sequence(request: int, sent_ps: int) -> Sequence | None:
@@ -359,7 +379,7 @@ class Cluster:
                 id=request,
                 arrival=sent_ps,
                 prompt_tokens=prompt_tokens,
-                max_known=min(prompt_tokens + outputs[request], max_model_len),
+                max_known=self.last_token(request, setup),
                 priority=priorities[request] if priorities is not None else 0,
                 table=pool.table(content),
             )
@@ -387,10 +407,11 @@ class Cluster:
             self._held[request] = None
             return
         tokens = self._prompts[request]
-        session = self._sessions[request] if self._sessions is not None else None
         block_size = self.lives[router.ready[0]].setup.block_size
         keys, stops = self._shared_chain(request, block_size) if router.needs_prefixes else NO_CHAIN
-        number = router.send(Prompt(request, tokens, session, keys, stops, tokens // block_size))
+        number = router.send(
+            Prompt(request, tokens, self._session(request), keys, stops, tokens // block_size)
+        )
         self._home[request] = number
         if router.requests[number] == self._outstanding_limit:
             self._paused.add(number)
@@ -399,6 +420,27 @@ class Cluster:
         life.requests += 1
         life.replica.deliver(at_ps, request)
         self.keys[number] = life.replica.key
+
+    def _session(self, request: int) -> int | None:
+        return self._sessions[request] if self._sessions is not None else None
+
+    def _deliver(self, number: int, at_ps: int, request: int, action: Action) -> None:
+        """Have a replica do something when it next decides."""
+        replica = self.lives[number].replica
+        replica.deliver(at_ps, request, action)
+        self.keys[number] = replica.key
+
+    def at(self, at_ps: int, act: Callable[[], None]) -> None:
+        """Do something at an instant to come."""
+        heapq.heappush(self._timers, (at_ps, next(self._order), act))
+
+    def later(self, replica: Replica, at_ps: int, sequence: Sequence) -> None:
+        """A replica takes a request that is loaded at `at_ps`."""
+
+        def admit(_: int) -> None:
+            replica.take_loaded(sequence)
+
+        self.at(at_ps, lambda: self._deliver(replica.number, at_ps, sequence.index, admit))
 
     def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None:
         """A replica has answered a request."""
@@ -416,7 +458,7 @@ class Cluster:
 
     def _left(self, request: int, now_ps: int) -> None:
         number = self._home.pop(request)
-        self.router.left(number, self._prompts[request])
+        self.router_of(number).left(number, self._prompts[request])
         replica = self.lives[number].replica
         if replica.draining and not self.router.requests[number]:
             self._retire(number, now_ps)
@@ -440,20 +482,22 @@ class Cluster:
         replica = self.lives[number].replica
         self._left(request, now_ps)
         if replica.alive:
-            replica.deliver(now_ps, request, lambda at_ps: replica.cancel(request, at_ps))
-            self.keys[number] = replica.key
+            self._deliver(number, now_ps, request, lambda at_ps: replica.cancel(request, at_ps))
 
     # the clock
 
     def run(self) -> Generator[simpy.Event, None, None]:
         """Until nobody has anything to do. Others' events come first at their instant, then the engines'."""
         env, keys, client, lives, deadlines = self.env, self.keys, self.client, self.lives, self._deadlines
+        timers = self._timers
         while True:
             first = min(keys)
             due_ps = client.due_ps
             while deadlines and deadlines[0][1] not in self._home and deadlines[0][1] not in self._held:
                 heapq.heappop(deadlines)
             action_ps = deadlines[0][0] if deadlines else NEVER
+            if timers and timers[0][0] <= action_ps:
+                action_ps = timers[0][0]
             outside_ps = min(action_ps, due_ps)
             if outside_ps < NEVER and 4 * outside_ps + ARRIVE < first:
                 at_ps, number = outside_ps, None
@@ -474,13 +518,18 @@ class Cluster:
                     action_ps = int(others_ps)
                 horizon_ps = min(outside_ps, action_ps)
                 if self._feedback:
-                    horizon_ps = min(horizon_ps, self._next_of_others(number))
+                    others_ps = self._next_of_others(number)
+                    horizon_ps = min(horizon_ps, others_ps)
+                    if self._engines_act:  # an arrival elsewhere may be what makes another act
+                        action_ps = horizon_ps
                 replica = lives[number].replica
                 replica.proceed(horizon_ps, action_ps)
                 if replica.alive:
                     keys[number] = replica.key
             elif outside_ps == due_ps:
                 self._send(client.take(at_ps))
+            elif timers and timers[0][0] == at_ps:
+                heapq.heappop(timers)[2]()
             else:
                 self._give_up(heapq.heappop(deadlines)[1], at_ps)
 
@@ -558,6 +607,14 @@ class Cluster:
         )
 
 
+def _milliseconds(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
+    """Mean and percentiles of the times that came to an end."""
+    found = Distribution.of(times_ps[times_ps >= 0] * (1e3 / PS_PER_S))
+    if found is None:
+        return None
+    return {"mean": found.mean, **{f"p{percent}": value for percent, value in found.percentiles.items()}}
+
+
 def _stops(runs: BlockRuns) -> npt.NDArray[np.int64]:
     """Where each run ends, in blocks from the start of its prompt."""
     ends = np.cumsum(runs.counts)
@@ -593,6 +650,8 @@ def simulate_cluster(
     timeout_s: float | None = None,
     failures: Failures | None = None,
     scaling: Autoscaling | None = None,
+    link: KvLink | None = None,
+    decode_router: str = "least-outstanding",
     sample_interval_s: float | None = None,
     goodput_ms: Mapping[str, float] | None = None,
     mode: Literal["jump", "step"] = "jump",
@@ -602,22 +661,33 @@ def simulate_cluster(
     `queue_limit`: a replica turns away whoever finds that many waiting. `outstanding_limit`: the router keeps
     requests back, in order, while every replica has that many. `timeout_s`: a client gives up that long
     after it has sent, and the request is cancelled. `scaling` adds replicas like the first of `setups`.
+    Where the setups have roles, requests are prefilled here and decoded there, by way of `link` and `decode_router`.
     `sample_interval_s` asks for samples of the load. Raises InvalidInput and UnknownName.
     """
     if not setups:
         raise InvalidInput("a deployment needs at least 1 replica")
     if timeout_s is not None and not timeout_s > 0:
         raise InvalidInput(f"the client timeout must be above 0 s, not {timeout_s}")
-    cluster = Cluster(
-        workload,
-        router=router,
-        frontend=frontend,
-        queue_limit=queue_limit,
-        outstanding_limit=outstanding_limit,
-        timeout_s=timeout_s,
-        failures=failures,
-        mode=mode,
-    )
+    options: dict[str, Any] = {
+        "router": router,
+        "frontend": frontend,
+        "queue_limit": queue_limit,
+        "outstanding_limit": outstanding_limit,
+        "timeout_s": timeout_s,
+        "failures": failures,
+        "mode": mode,
+    }
+    if any(setup.role != "both" for setup in setups):
+        from capacity.simulator.disaggregated import Disaggregated, check_roles
+
+        check_roles(setups)
+        if link is None or scaling is not None:
+            raise InvalidInput(
+                "disaggregated pools need a link for their KV, and are not scaled automatically"
+            )
+        cluster: Cluster = Disaggregated(workload, link=link, decode_router=decode_router, **options)
+    else:
+        cluster = Cluster(workload, **options)
     for setup in setups:
         cluster.add(setup)
     if scaling is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from itertools import takewhile
 from typing import Any, Protocol
 
 import simpy
@@ -16,6 +17,7 @@ import simpy
 from capacity.schedulers import Sequence
 from capacity.simulator.client import NEVER
 from capacity.simulator.engine import Engine
+from capacity.simulator.transfer import Load
 
 # keys order what happens at one instant: 4·time + one of these
 SETTLE, ARRIVE, DECIDE = 0, 1, 2
@@ -29,6 +31,7 @@ class Owner(Protocol):
 
     def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None: ...
     def refused(self, replica: Replica, request: int, now_ps: int) -> None: ...
+    def later(self, replica: Replica, at_ps: int, sequence: Sequence) -> None: ...
 
 
 class _Door:
@@ -69,6 +72,7 @@ class Replica(Engine):
         self._queue_limit = queue_limit
         self._mail: deque[tuple[int, int, Action | None]] = deque()  # (instant, request, action)
         self._new = 0  # requests in the mail
+        self._loads: deque[Load] = deque()  # KV that waits for blocks here, in order
         self._wake_ps: int | None = None  # end of the step that runs and has to be settled
 
     def run(self) -> Generator[simpy.Event, None, None]:
@@ -95,11 +99,9 @@ class Replica(Engine):
         now_ps = self.now_ps
         if at_ps <= now_ps:
             self.key = 4 * now_ps + DECIDE
-        elif (
-            self.key < NEVER_KEY and self.key & 3 == SETTLE
-        ):  # decode steps run: up to the first that ends by then
-            self._decide(at_ps, at_ps)
-        else:
+        elif self.key < NEVER_KEY and self.key & 3 == SETTLE:
+            self._decide(at_ps, at_ps)  # decode steps run: up to the first that ends by then
+        elif self.key != 4 * now_ps + DECIDE:
             self.now_ps = at_ps
             self.key = 4 * at_ps + DECIDE
 
@@ -129,6 +131,9 @@ class Replica(Engine):
                 self._admit(request, now_ps)
             else:
                 action(now_ps)
+        if self._loads:
+            action_ps = min(action_ps, self._start_loads(now_ps))
+            horizon_ps = min(horizon_ps, action_ps)
         if mail:
             horizon_ps = min(horizon_ps, mail[0][0])
         while True:
@@ -183,7 +188,9 @@ class Replica(Engine):
         """Between two steps: when must the next be decided?"""
         now_ps, jump = self.now_ps, self.jump
         quiet_ps = now_ps
-        if not self._mail:
+        if (
+            not self._mail and not self._loads
+        ):  # loads are tried at every decision: others may cache what they need
             if jump is not None and jump.active:
                 quiet_ps = jump.quiet_until(now_ps)
                 if quiet_ps > now_ps:
@@ -202,6 +209,33 @@ class Replica(Engine):
             self.owner.refused(self, request, now_ps)
         else:
             self.sequences[request] = sequence
+
+    def want(self, load: Load, now_ps: int) -> None:  # noqa: ARG002
+        """A request whose KV comes from elsewhere: it is loaded as soon as there are blocks for it."""
+        self.sequences[load.sequence.index] = load.sequence
+        self._loads.append(load)
+
+    def _start_loads(self, now_ps: int) -> int:
+        """Begin the transfers that there are blocks for; returns when the first of them ends."""
+        first_ps = NEVER
+        while self._loads and self.pool.load(self._loads[0].sequence.table, self._loads[0].tokens):
+            load = self._loads.popleft()
+            end_ps = load.begin(now_ps)
+            if end_ps <= now_ps:
+                self.take_loaded(load.sequence)
+            else:
+                self.owner.later(self, end_ps, load.sequence)
+                first_ps = min(first_ps, end_ps)
+        return first_ps
+
+    def take_loaded(self, sequence: Sequence) -> None:
+        """A loaded request waits before all that hold no blocks: they could wait for its blocks for ever."""
+        waiting = self.policy.waiting  # type: ignore[attr-defined]
+        if isinstance(waiting, deque):
+            holding = takewhile(lambda r: r.table.held > 0, waiting)
+            waiting.insert(sum(1 for _ in holding), sequence)
+        else:
+            self.policy.add(sequence)
 
     def cancel(self, request: int, now_ps: int) -> None:
         """Abort a request that is inside; nothing, if it is not."""
