@@ -154,8 +154,16 @@ def resolve(
         max_num_batched_tokens=budget,
         chunked_prefill=chunked,
         prefix_caching=caching,
-        notes=(*engine.notes, *spec.notes, *notes),
+        notes=(*engine.notes, *spec.notes, *_converted(spec, scheme), *notes),
     )
+
+
+def _converted(model: ModelSpec, scheme: QuantizationScheme) -> tuple[str, ...]:
+    """That a quantized checkpoint is asked for in another format: no engine does that while loading."""
+    own = model.checkpoint
+    if scheme is own or not own.quantized or scheme.name == own.name:
+        return ()
+    return (f"{model.name} is published in {own.name}: {scheme.name} means a copy converted beforehand",)
 
 
 def _max_model_len(model: ModelSpec, pool: Pool) -> tuple[int, tuple[str, ...]]:

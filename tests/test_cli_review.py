@@ -76,3 +76,15 @@ def test_too_few_overridden_blocks_are_named_as_the_reason() -> None:
     assert "--num-gpu-blocks-override 100" in answer.reason
     assert "8,192 blocks" in answer.reason  # 131,072 tokens / 16
     assert f"--max-model-len {99 * 16}" in answer.reason  # vLLM keeps a null block
+
+
+def test_a_quantized_checkpoint_in_another_format_is_said_to_be_a_converted_copy() -> None:
+    converted = capacity.fit("gpt-oss-120b", gpu="h200", quantization="fp8")
+    assert any("published in mxfp4 experts" in warning for warning in converted.warnings)
+    for own in (None, "mxfp4"):
+        assert not any(
+            "published in" in w for w in capacity.fit("gpt-oss-120b", gpu="h200", quantization=own).warnings
+        )
+    assert not any(
+        "published" in w for w in capacity.fit("llama-3.1-8b", gpu="h200", quantization="fp8").warnings
+    )
