@@ -133,7 +133,7 @@ def test_the_bound_is_that_of_most_of_the_time() -> None:
 
 
 def test_prompts_that_begin_in_one_step_share_its_fixed_cost() -> None:
-    """A second for any prefill: C/output = mu prompts end a step, Poisson, and mu/(1 - e^-mu) are prefilled at a time."""
+    """A second for any prefill: C/output = mu prompts end in a step (Poisson), mu/(1 - e^-mu) begin at a time."""
 
     class Launches(Affine):
         def step_seconds(self, shape: StepShape) -> float:
