@@ -278,8 +278,16 @@ def _fit_fields(resolved: ResolvedPool) -> dict[str, Any]:
         "max_context_tokens": plan.max_context_tokens,
         "max_concurrency": plan.max_concurrency,
         "smallest_tensor_parallel_size": _smallest_tensor_parallel_size(resolved),
-        "warnings": (*resolved.notes, *plan.warnings),
+        "warnings": (*resolved.notes, *_of_one_replica(resolved), *plan.warnings),
     }
+
+
+def _of_one_replica(resolved: ResolvedPool) -> tuple[str, ...]:
+    """That a question about an engine was answered for one of several."""
+    replicas = resolved.pool.replicas
+    return (
+        () if replicas == 1 else (f"of one of the {replicas} replicas; `capacity simulate` answers for all",)
+    )
 
 
 def _model_summary(resolved: ResolvedPool) -> ModelSummary:
@@ -313,7 +321,13 @@ def _estimate(resolved: ResolvedPool, traffic: Traffic, cost: Cost) -> Estimate:
     return Estimate(
         **{
             **_fit_fields(resolved),
-            "warnings": (*resolved.notes, *resolved.memory.warnings, *steps.notes, *warnings),
+            "warnings": (
+                *resolved.notes,
+                *_of_one_replica(resolved),
+                *resolved.memory.warnings,
+                *steps.notes,
+                *warnings,
+            ),
         },
         input_len=input_len,
         output_len=output_len,

@@ -88,3 +88,12 @@ def test_a_quantized_checkpoint_in_another_format_is_said_to_be_a_converted_copy
     assert not any(
         "published" in w for w in capacity.fit("llama-3.1-8b", gpu="h200", quantization="fp8").warnings
     )
+
+
+def test_an_answer_for_one_of_several_replicas_says_so() -> None:
+    load: dict[str, Any] = {"gpu": "h100", "input_len": 100, "output_len": 10, "concurrency": 8}
+    for answer in (
+        capacity.fit("llama-3.1-8b", gpu="h100", replicas=4),
+        capacity.estimate("llama-3.1-8b", **load, replicas=4),
+    ):
+        assert any("one of the 4 replicas" in warning for warning in answer.warnings)
