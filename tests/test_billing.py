@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity import estimate
-from capacity.planning.bills import cost
 from capacity.billing import Billing, Rates, batch_job, billed_gpus, load_cost, make_bill, spot_cost
 from capacity.errors import InvalidInput
+from capacity.planning.bills import cost
 from capacity.pricing import Price, gpu_hours
 
 CENT = 0.005

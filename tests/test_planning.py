@@ -113,11 +113,11 @@ def test_brute_force_agrees(name: str) -> None:
     assert all(level.met for level in answer.best.trial.levels)
 
 
-@pytest.mark.parametrize("rate", [25.0, 60.0, 110.0])
+@pytest.mark.parametrize("rate", [60.0, 160.0, 240.0, 320.0])
 def test_the_fewest_replicas_of_a_single_engine(rate: float) -> None:
     space = {
         "gpus": "a100", "tensor_parallel_sizes": (1,), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
-        "max_num_batched_tokens": (None,), "max_gpus": 20,
+        "max_num_batched_tokens": (None,), "max_gpus": 32,
     }  # fmt: skip
     traffic = SHORT | {"request_rate": rate}
     slo = "ttft:p90:400ms tpot:p90:30ms"
@@ -125,7 +125,7 @@ def test_the_fewest_replicas_of_a_single_engine(rate: float) -> None:
     answer = plan("llama-3.1-8b", slo=slo, price=PRICES, **space, **traffic)
     assert answer.best is not None
     assert answer.best.objective == pytest.approx(best)
-    assert answer.counts.simulated <= 8
+    assert answer.counts.simulated <= 10
 
 
 def test_bounds_exclude_nothing_that_could_win() -> None:

@@ -17,6 +17,7 @@ from capacity.planning.records import Rejection
 from capacity.planning.space import Candidate
 from capacity.planning.trial import Trial
 
+GROWTH = 1.5  # of the replicas, from one guess that does not do to the next
 TOGETHER = 2  # options of a family that are tried at a time
 GUESS = 2.0  # replicas that are needed, over the bound: what the first guess assumes
 POLISH = 6  # equally dear options that are tried for more margin
@@ -179,7 +180,7 @@ def _first(family: Family) -> Hunt:
             if replicas == option.most:
                 family.open.remove(option)
                 break
-            low, replicas = replicas + 1, min(max(replicas + 1, round(replicas * 1.25)), option.most)
+            low, replicas = replicas + 1, min(max(replicas + 1, round(replicas * GROWTH)), option.most)
 
 
 def _narrow(family: Family, option: Option, low: int, high: int) -> Hunt:
