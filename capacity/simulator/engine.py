@@ -64,7 +64,9 @@ class Engine:
         self.now_ps = int(env.now)
         self.jump: JumpV1 | None = None
         if jumps and isinstance(policy, VllmV1) and JumpV1.can_follow(policy, pool):
-            self.jump = JumpV1(policy, step_times, ledger, window_tokens=window_tokens)
+            self.jump = JumpV1(
+                policy, step_times, ledger, window_tokens=window_tokens, settles=not client.reacts
+            )
         self._irregular = False  # the policy itself has to decide the next step
         self._next_sample_ps = 0 if sample_ps is not None else NEVER
         self._stage_free_ps = [0] * pipeline_stages

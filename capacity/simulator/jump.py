@@ -156,12 +156,14 @@ class JumpV1:
         ledger: Ledger,
         *,
         window_tokens: int | None,
+        settles: bool = False,
     ) -> None:
         self.policy = policy
         self.pool: Any = policy.pool
         self.step_times = step_times
         self.ledger = ledger
         self.window_tokens = window_tokens
+        self._settles = settles  # nobody answers to a completion: it may be accounted for before its instant
         self._asynchronous = policy.asynchronous
         self._budget = policy.limits.max_num_batched_tokens
         self._buckets: BlockBuckets | None = None
@@ -234,8 +236,14 @@ class JumpV1:
         From `next_arrival` on a schedule may differ; a leap ends with the step that spans `next_sample` (NEVER:
         there is none).
         """
-        policy, pool, buckets = self.policy, self.pool, self._buckets
-        size = self._size
+        policy, pool, buckets, size = self.policy, self.pool, self._buckets, self._size
+        if size and buckets is None and not policy.waiting and not self._prefilling:  # the group alone
+            blocks = self._phases[self._clock % pool.block_size]
+            if size > self._budget or blocks > pool.free_blocks:
+                return IRREGULAR
+            if blocks:
+                pool.take(blocks)
+            return self._leap(now, next_arrival if next_arrival < next_sample else next_sample)
         due: list[Sequence] = []
         if buckets is not None:
             due = buckets.due(self._clock)
@@ -270,7 +278,7 @@ class JumpV1:
             if waiting and not policy.limits.priority:
                 next_arrival = NEVER  # who arrives now stands behind a head that cannot start
         if rows:
-            return self._mixed_step(rows, now)
+            return self._mixed_step(rows, now, min(next_arrival, next_sample))
         if size:
             return self._leap(now, next_arrival if next_arrival < next_sample else next_sample)
         pending = self.pending
@@ -318,7 +326,7 @@ class JumpV1:
             chunks.append((r, tokens))
         return chunks if free >= 0 else None
 
-    def _mixed_step(self, rows: list[Row], now: int) -> int:
+    def _mixed_step(self, rows: list[Row], now: int, next_event: int) -> int:
         """One step of the group and `rows`."""
         decodes = self._size
         shape = sum_rows(
@@ -345,27 +353,24 @@ class JumpV1:
         if len(finishing) > 1:
             finishing.sort(key=_ticket)
         self.ledger.decided(rows, decodes, now)
-        return self._launch(rows, decodes, finishing, now, duration)
+        start = now if self.pending is None else self.pending.end
+        return self._launch(Pending(rows, decodes, finishing, start, duration), now, next_event)
 
-    def _launch(
-        self, rows: list[Row], decodes: int, finishing: list[Sequence], now: int, duration: int
-    ) -> int:
+    def _launch(self, step: Pending, now: int, next_event: int) -> int:
         """Put one step on its way; returns when to wake up."""
-        ledger, pending = self.ledger, self.pending
-        ledger.busy_ps += duration
-        if not self._asynchronous:
-            ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, duration)
-            if decodes:
-                ledger.gaps.add(duration, decodes)
-            self.done = Pending(rows, 0, finishing, now, duration)
-            return now + duration
-        if pending is None:
-            self.pending = Pending(rows, decodes, finishing, now, duration)
-            return now
-        self.pending = Pending(rows, decodes, finishing, pending.end, duration)
-        self.done = pending
-        ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, pending.end - now)
-        return pending.end
+        ledger, ending = self.ledger, step
+        ledger.busy_ps += step.duration
+        if self._asynchronous:
+            pending = self.pending
+            self.pending = step
+            if pending is None:
+                return now
+            ending = pending
+        else:
+            self.last_end = now
+        ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, ending.end - now)
+        self._end(ending, next_event)
+        return ending.end
 
     def _leap(self, now: int, next_event: int) -> int:
         """As many decode steps of the group alone as nothing interferes with."""
@@ -382,21 +387,27 @@ class JumpV1:
         if until_end < steps:
             steps = until_end
         if steps > 1:
-            if pending is not None:  # it leads up to the second schedule of the leap
-                if pending.finishing or next_event <= pending.end:
+            if pending is None:
+                if self._asynchronous:
                     steps = 1
                 elif next_event < NEVER:
-                    steps = min(steps, 1 + _steps_until(next_event - pending.end, first, slope, steps))
-            elif self._asynchronous:
+                    steps = _steps_until(next_event - now, first, slope, steps)
+            elif next_event <= pending.end or (
+                pending.finishing and (self.policy.waiting or not self._settles)
+            ):
                 steps = 1
-            elif next_event < NEVER:
-                steps = _steps_until(next_event - now, first, slope, steps)
-            if steps > 1:
-                if self._buckets is not None:
-                    steps = min(steps, self._buckets.steps_until_due(clock))
-                else:
-                    lead = pending.end - now if pending is not None else 0
-                    steps = self._take_blocks(steps, lead, first, slope)
+            elif next_event < NEVER:  # the pending step leads up to the second schedule of the leap
+                steps = min(steps, 1 + _steps_until(next_event - pending.end, first, slope, steps))
+        if steps > 1:
+            if pending is not None:
+                ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, pending.end - now)
+                now = pending.end
+                self._end(pending, next_event)
+                self.pending = None
+            if self._buckets is not None:
+                steps = min(steps, self._buckets.steps_until_due(clock))
+            else:
+                steps = self._take_blocks(steps, first, slope)
         ledger.steps += steps
         ledger.rows += steps * size
         if steps == until_end or self._growing:
@@ -406,27 +417,25 @@ class JumpV1:
             self._contexts = contexts + size * steps
             finishing = []
         if steps == 1:
-            return self._launch([], size, finishing, now, first)
+            start = now if self.pending is None else self.pending.end
+            return self._launch(Pending([], size, finishing, start, first), now, next_event)
         total = first * steps + slope * (steps * (steps - 1) // 2)
-        ledger.busy_ps += total
-        if self._buckets is not None:  # no block changes hands between its events
-            until = total if pending is None else pending.end - now + total - first - slope * (steps - 1)
-            ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, until)
-        if pending is None:
-            ledger.gaps.add_series(first, slope, steps, size)
-            end = now + total
-            if finishing:
-                last = first + slope * (steps - 1)
-                self.done = Pending([], 0, finishing, end - last, last)
-            else:
-                self.last_end = end
-            return end
-        self.settle_pending(pending)
-        ledger.gaps.add_series(first, slope, steps - 1, size)
         last = first + slope * (steps - 1)
-        self.last_end = pending.end + total - last
-        self.pending = Pending([], size, finishing, self.last_end, last)
-        return self.last_end
+        ledger.busy_ps += total
+        end = now + total
+        if self._asynchronous:
+            end -= last
+            steps -= 1  # the last one is pending
+            self.pending = Pending([], size, finishing, end, last)
+        if self._buckets is not None:  # no block changes hands between its events
+            ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, end - now)
+        else:
+            ledger.kv_busy_ps += end - now
+        ledger.gaps.add_series(first, slope, steps, size)
+        self.last_end = end
+        if finishing and not self._asynchronous:
+            self._end(Pending([], 0, finishing, end - last, last), next_event)
+        return end
 
     def _decode_piece(self) -> tuple[int, int, int]:
         """(time of the group's next step, its growth from step to step, steps for which that holds)."""
@@ -521,12 +530,11 @@ class JumpV1:
                 self._saturations.remove((full_at, r.ticket))
                 heapq.heapify(self._saturations)
 
-    def _take_blocks(self, steps: int, lead: int, first: int, slope: int) -> int:
+    def _take_blocks(self, steps: int, first: int, slope: int) -> int:
         """Take the blocks of a leap's steps after the first; fewer steps, if there are not enough: returns how many.
 
         Step j takes its blocks at the instant I_j at which it is scheduled, and so adds to the KV use from then on.
-        Synchronous: I_j = j·first + slope·j(j-1)/2. Asynchronous (`lead` > 0, the rest of the pending step):
-        I_j = lead + (j-1)·first + slope·(j-1)(j-2)/2, and I_0 = 0.
+        Synchronous: I_j = j·first + slope·j(j-1)/2. Asynchronous: I_j = (j-1)·first + slope·(j-1)(j-2)/2, I_0 = 0.
         """
         pool, ledger, phases = self.pool, self.ledger, self._phases
         block_size: int = pool.block_size
@@ -535,25 +543,29 @@ class JumpV1:
             steps = self._fitting(steps, free)
             if steps == 1:
                 return 1
-        if lead:
-            constant, linear = 2 * (lead - first + slope), 2 * first - 3 * slope
-        else:
-            constant, linear = 0, 2 * first - slope
-        # twice I_j = constant + linear·j + slope·j²
         last = steps - 1
-        end = constant + (linear + slope * steps) * steps
+        used = pool.num_blocks - free
         clock = self._clock % block_size + 1
         if last <= block_size:
-            taken, places, squares = self._moments(phases[clock : clock + last])
+            block_ps, duration = (0, first) if self._asynchronous else (used * first, first + slope)
+            for blocks in phases[clock : clock + last]:
+                used += blocks
+                block_ps += used * duration
+                duration += slope
         else:
             taken, places, squares = self._cycled_moments(phases[clock : clock + block_size], last)
-        used = pool.num_blocks - free
-        ledger.kv_block_ps += (
-            (used + taken) * end - constant * taken - linear * places - slope * squares
-        ) // 2
-        ledger.kv_busy_ps += end // 2
-        if used + taken > ledger.kv_peak_blocks:
-            ledger.kv_peak_blocks = used + taken
+            if self._asynchronous:
+                constant, linear = 2 * (slope - first), 2 * first - 3 * slope
+            else:
+                constant, linear = 0, 2 * first - slope
+            # twice I_j = constant + linear·j + slope·j²
+            end = constant + (linear + slope * steps) * steps
+            used += taken
+            block_ps = (used * end - constant * taken - linear * places - slope * squares) // 2
+        ledger.kv_block_ps += block_ps
+        if used > ledger.kv_peak_blocks:
+            ledger.kv_peak_blocks = used
+        taken = pool.free_blocks + used - pool.num_blocks
         if taken:
             pool.take(taken)
         return steps
@@ -591,14 +603,24 @@ class JumpV1:
 
     # account
 
+    def _end(self, step: Pending, next_event: int) -> None:
+        """Account for a step at once, or leave it to `settle`: at its end something else may see or answer."""
+        if not step.finishing:
+            self._account(step)
+        elif self._settles and step.end <= next_event:
+            for r in self._account(step):
+                self.ledger.finished(r, step.end)
+        else:
+            self.done = step
+
     def settle(self) -> Items[Sequence]:
         """Account for the step that ends now; returns the requests that it finished."""
         done = self.done
         assert done is not None
         self.done = None
-        return self.settle_pending(done)
+        return self._account(done)
 
-    def settle_pending(self, step: Pending) -> Items[Sequence]:
+    def _account(self, step: Pending) -> Items[Sequence]:
         ledger, policy, pool = self.ledger, self.policy, self.pool
         now = step.end
         if step.decodes:
