@@ -53,9 +53,9 @@ class Client:
             self._timed: Sequence[int] = np.flatnonzero(workload.after_request < 0).tolist()
         else:
             self._timed = range(len(self._arrival_ps))
-        self._timed_ps = array("q", [self._arrival_ps[i] for i in self._timed])
-        if not self._followers:
-            self._timed_ps = self._arrival_ps
+        self._timed_ps = self._arrival_ps
+        if self._followers:
+            self._timed_ps = array("q", [self._arrival_ps[i] for i in self._timed])
         self._update_due()
 
     def _update_due(self) -> None:
@@ -110,9 +110,15 @@ class Client:
 
 
 class OpenLoopClient(Client):
-    """Every request at its arrival, whatever else happens: the same, without what only closed loops need."""
+    """Every request `delay_ps` after its arrival, whatever else happens: without what only closed loops need."""
 
     reacts = False
+
+    def __init__(self, workload: Workload, delay_ps: int = 0) -> None:
+        super().__init__(workload)
+        if delay_ps:
+            self._timed_ps = array("q", [arrival_ps + delay_ps for arrival_ps in self._arrival_ps])
+            self._update_due()
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
         first, times = self._next, self._timed_ps

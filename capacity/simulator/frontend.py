@@ -12,9 +12,11 @@ import heapq
 from dataclasses import dataclass
 from itertools import count
 
+import numpy as np
+
 from capacity.metrics import MISSING
 from capacity.schedulers import Sequence
-from capacity.simulator.client import NEVER, Client
+from capacity.simulator.client import NEVER, Arrivals, Client, OpenLoopClient, client_of
 from capacity.simulator.ledger import Ledger
 from capacity.step import picoseconds
 from capacity.workload import Workload
@@ -71,6 +73,7 @@ class Frontend:
     def __init__(self, client: Client, ledger: Ledger, times: FrontendTimes) -> None:
         self._client = client
         self._ledger = ledger
+        self._times = times
         self._request_ps = picoseconds(times.request_latency_s)
         self._response_ps = picoseconds(times.response_latency_s)
         self._answers: list[tuple[int, int, int]] = []  # (instant at the client, order, request)
@@ -106,13 +109,23 @@ class Frontend:
         return self._client.waiting_by(instant_ps - self._request_ps)
 
     def to_client_clock(self) -> None:
-        """Turn the ledger's instants, taken at the engine, into the client's: what a load generator records."""
-        ledger = self._ledger
-        for column, shift_ps in (
-            (ledger.arrival_ps, -self._request_ps),
-            (ledger.first_token_ps, self._response_ps),
-            (ledger.finish_ps, self._response_ps),
-        ):
-            for request, at_ps in enumerate(column):
-                if at_ps != MISSING:
-                    column[request] = at_ps + shift_ps
+        to_client_clock(self._ledger, self._times)
+
+
+def client_behind(workload: Workload, ledger: Ledger, times: FrontendTimes) -> Arrivals:
+    """The client that sends `workload`, as the engine sees it: where no answer moves it, its requests come later."""
+    if workload.is_closed_loop:
+        return Frontend(client_of(workload), ledger, times)
+    return OpenLoopClient(workload, delay_ps=picoseconds(times.request_latency_s))
+
+
+def to_client_clock(ledger: Ledger, times: FrontendTimes) -> None:
+    """Turn the ledger's instants, taken at the engine, into the client's: what a load generator records."""
+    for column, shift_s in (
+        (ledger.arrival_ps, -times.request_latency_s),
+        (ledger.first_token_ps, times.response_latency_s),
+        (ledger.finish_ps, times.response_latency_s),
+    ):
+        if column:
+            instants_ps = np.frombuffer(column, dtype=np.int64)
+            instants_ps[instants_ps != MISSING] += picoseconds(shift_s)

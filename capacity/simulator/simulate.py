@@ -19,7 +19,7 @@ from capacity.metrics import LatencySummary, RequestTable, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
 from capacity.simulator.client import Arrivals, client_of
 from capacity.simulator.engine import Engine, StepObserver
-from capacity.simulator.frontend import Frontend, FrontendTimes, StreamingLedger
+from capacity.simulator.frontend import FrontendTimes, StreamingLedger, client_behind, to_client_clock
 from capacity.simulator.ledger import Ledger, Sample
 from capacity.step import PS_PER_S, StepTimes, picoseconds
 from capacity.workload import Workload
@@ -127,7 +127,7 @@ def simulate_engine(
         ledger.report_at = ledger.report_every = max(1, total // 200)
     client: Arrivals = client_of(workload)
     if frontend is not None and frontend.delays:
-        client = Frontend(client_of(workload), ledger, frontend)
+        client = client_behind(workload, ledger, frontend)
     env = simpy.Environment(initial_time=0)
     engine = Engine(
         env,
@@ -158,8 +158,8 @@ def simulate_engine(
     elif status == "complete":  # facts about our own code, cheap enough to check always
         assert pool.free_blocks == num_blocks, "KV blocks leaked"
         assert ledger.completed + ledger.rejected == len(workload), "requests were lost"
-    if isinstance(client, Frontend):
-        client.to_client_clock()
+    if frontend is not None and frontend.delays:
+        to_client_clock(ledger, frontend)
     records = ledger.table(workload)
     busy_ps = ledger.kv_busy_ps
     return SimulationResult(
