@@ -24,7 +24,7 @@ from capacity.quantization import QuantizationScheme, WeightFormat, find_kv_cach
 from capacity.step import Bound, DecodePiece, OpCost, StepCost, StepShape, picoseconds
 
 CACHE_ENTRIES = 1 << 16
-KNOTS_PER_OCTAVE = 8  # of the context sum, between which decode time is taken as a straight line
+KNOT_BITS = 4  # leading bits of a context sum that make a knot; between two, decode time is a straight line
 DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "c2c")
 
 
@@ -170,13 +170,13 @@ class StepModel:
         if shape[7] and not shape[1]:
             piece = self.decode_piece(shape)
             return piece.base_ps + piece.context_ps * shape[9] + piece.window_context_ps * shape[10]
-        return max(1, picoseconds(self.step_seconds(shape)))
+        return max(1, picoseconds(self._step_seconds(shape)))  # hardly any shape with a prefill comes twice
 
     def decode_piece(self, shape: StepShape) -> DecodePiece:
         """The straight line between two knots of the context sums on which this decode step lies."""
         context, window = shape[9], shape[10]
         low, width = _knot(context)
-        window_low, window_width = _knot(window)
+        window_low, window_width = (low, width) if window == context else _knot(window)
         key = (shape[7], shape[8], low, window_low)
         piece = self._pieces.get(key)
         if piece is None:
@@ -203,9 +203,9 @@ class StepModel:
 
 
 def _knot(tokens: int) -> tuple[int, int]:
-    """The knot at or below `tokens`, and the distance to the next: an octave has `KNOTS_PER_OCTAVE`."""
-    width = max(1, (1 << tokens.bit_length() >> 1) // KNOTS_PER_OCTAVE)
-    return tokens // width * width, width
+    """The knot at or below `tokens`, and the distance to the next: an octave has 2**(KNOT_BITS - 1)."""
+    bits = tokens.bit_length() - KNOT_BITS
+    return (tokens >> bits << bits, 1 << bits) if bits > 0 else (tokens, 1)
 
 
 def _rows(rows: int) -> StepShape:
