@@ -492,6 +492,7 @@ def simulate(
     *,
     goodput: Sequence[str] | None = None,
     slo: Sequence[str] | None = None,
+    save_trace: str | Path | None = None,
     other_pools: Sequence[Pool] = (),
     workload: Workload | None = None,
     sample_interval_s: float | None = None,
@@ -505,6 +506,7 @@ def simulate(
 
     `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms),
     `slo` those that the run is held against ("ttft:p95:500ms"); `other_pools` stand behind the router as well;
+    `save_trace` writes the requests as a file that `vllm bench serve` replays, and notes how;
     `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
     them), which then are taken one at a time; `progress(done, total)` is called as requests complete.
     An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises DoesNotFit, Stalled, or InvalidInput and its kinds.
@@ -512,7 +514,7 @@ def simulate(
     from capacity.service import run_service, verdict_on  # SimPy and numpy: not for `fit` and `estimate`
     from capacity.serving import make_workload
     from capacity.simulator.levels import hold
-    from capacity.workload import parse_slos
+    from capacity.workload import parse_slos, write_timed_trace
 
     pool_fields, traffic_fields, service_fields = split(options, Pool, Traffic, Service)
     pools = [
@@ -529,6 +531,7 @@ def simulate(
     service: Service = build(Service, service_fields)
     levels = parse_slos(slo or ())
     requests = workload if workload is not None else make_workload(traffic)
+    saved = () if save_trace is None else (f"replay with: vllm bench serve {write_timed_trace(requests, save_trace)}",)
     run = run_service(
         pools,
         service,
@@ -552,5 +555,11 @@ def simulate(
         run=run,
         verdict=verdict_on(run, pools, service, requests, scheduling=traffic.scheduling),
         slos=hold(levels, run.records, run.summary),
-        warnings=(*resolved.notes, *resolved.memory.warnings, *requests.notices, *resolved.step_model.notes),
+        warnings=(
+            *resolved.notes,
+            *resolved.memory.warnings,
+            *requests.notices,
+            *resolved.step_model.notes,
+            *saved,
+        ),
     )

@@ -196,6 +196,10 @@ def simulate(
         list[str] | None,
         typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
     ] = None,
+    save_trace: Annotated[
+        str | None,
+        typer.Option("--save-trace", help="Write the requests as a trace that `vllm bench serve` replays."),
+    ] = None,
     records: Annotated[
         str | None, typer.Option("--records", help="Write every request to this CSV file.")
     ] = None,
@@ -232,6 +236,7 @@ def simulate(
             other_pools=request.pools[1:],
             goodput=goodput,
             slo=slo,
+            save_trace=save_trace,
             sample_interval_s=(sample_interval or 1.0) if series else None,
             observer=observer,
             profiles=profiles,

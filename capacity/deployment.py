@@ -131,9 +131,44 @@ class Traffic(Spec):
         1.0, "Shape of the gamma-distributed gaps; 1: Poisson; inf: constant.", gt=0
     )
     random_range_ratio: float = _flag(0.0, "Lengths are uniform within ± this share.", ge=0, lt=1)
+    length_distribution: Literal["uniform", "lognormal", "gamma"] = _flag(
+        "uniform", "Lengths around their mean: uniform, lognormal, gamma."
+    )
+    input_len_cv: float = _flag(
+        1.0, "Coefficient of variation of prompts, lognormal or gamma.", ge=0, le=100
+    )
+    output_len_cv: float = _flag(1.0, "The same of outputs.", ge=0, le=100)
+    length_correlation: float = _flag(0.0, "Rank correlation of prompt and output lengths.", ge=-1, le=1)
+    random_prefix_len: int = _flag(
+        0, "Tokens of a system prompt that requests begin with, on top of --input-len.", ge=0, le=1 << 40
+    )
+    num_prefixes: int = _flag(1, "Different system prompts.", ge=1, le=1 << 24)
+    prefix_zipf: float = _flag(0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100)
+    arrivals: Literal["steady", "on-off", "ramp", "diurnal"] = _flag(
+        "steady", "How the rate goes: steady, on-off, ramp, diurnal (--request-rate is on, first, mean)."
+    )
+    on_s: float | None = _flag(None, "on-off: seconds at --request-rate.", gt=0)
+    off_s: float | None = _flag(None, "on-off: seconds at --off-request-rate.", gt=0)
+    off_request_rate: float = _flag(0.0, "on-off: requests per second while off.", ge=0)
+    end_request_rate: float | None = _flag(None, "ramp: requests per second at its end, and after.", gt=0)
+    ramp_s: float | None = _flag(None, "ramp: seconds from the first rate to the last.", gt=0)
+    day_peak_to_mean: float = _flag(1.5, "diurnal: highest rate over the mean.", ge=1, le=2)
+    day_length_s: float = _flag(86_400.0, "diurnal: seconds of a day, which begins at night.", gt=0)
+    turns: int = _flag(
+        1, "Questions of a session; each prompt repeats what was said, --input-len is new.", ge=1, le=10_000
+    )
+    think_time_s: float = _flag(0.0, "Mean seconds between an answer and the next question.", ge=0)
     trace: str | None = _flag(
         None, "A trace file (Azure, Mooncake, Qwen, BurstGPT, agentic or plain CSV); -: stdin."
     )
+    trace_from_s: float = _flag(0.0, "Leave out what arrives earlier in the trace.", ge=0)
+    trace_until_s: float | None = _flag(None, "Leave out what arrives from then on.", gt=0)
+    trace_time_scale: float = _flag(1.0, "Multiply every time of the trace, thinking included.", gt=0)
+    trace_rate_factor: float = _flag(1.0, "The trace's shape at so many times its rate.", gt=0)
+    max_request_tokens: int | None = _flag(
+        None, "Drop or clip requests of more tokens, prompt and output.", ge=2, le=1 << 40
+    )
+    long_requests: Literal["drop", "clip"] = _flag("drop", "What to do with them: drop, or clip.")
     scheduling: Literal["continuous", "static"] = _flag(
         "continuous", "Batching: continuous, or static (padded)."
     )

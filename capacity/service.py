@@ -10,7 +10,7 @@ from capacity.deployment import Service
 from capacity.errors import InvalidInput
 from capacity.metrics import RequestTable
 from capacity.resolve import ResolvedPool
-from capacity.serving import engine_frontend, goodput_ms, policy_name, policy_options, scheduler_limits, serve
+from capacity.serving import engine_frontend, engine_settings, goodput_ms, serve
 from capacity.simulator import SimulationResult
 from capacity.simulator.cluster import EngineSetup, simulate_cluster
 from capacity.simulator.fleet import Autoscaling, Failures
@@ -21,19 +21,12 @@ from capacity.workload import Workload
 
 def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
     """One replica of a pool."""
-    plan = resolved.memory
+    settings = engine_settings(resolved, scheduling)
+    speculation = settings.pop("speculation", None)
+    if speculation is not None:
+        settings["policy_options"] = {**settings["policy_options"], "speculation": speculation}
     return EngineSetup(
-        step_times=resolved.step_model,
-        num_blocks=plan.kv_capacity_blocks - 1,
-        block_size=plan.kv_block_tokens,
-        policy=policy_name(resolved, scheduling),
-        policy_options=policy_options(resolved),
-        limits=scheduler_limits(resolved),
-        enable_prefix_caching=resolved.prefix_caching,
-        kv_windows=plan.layout.kv_windows,
-        window_tokens=resolved.model.window_tokens,
-        label=f"{resolved.pool.num_gpus} x {resolved.profile.name}",
-        role=resolved.pool.role,
+        **settings, label=f"{resolved.pool.num_gpus} x {resolved.profile.name}", role=resolved.pool.role
     )
 
 

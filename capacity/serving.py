@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +15,9 @@ from capacity.simulator import FrontendTimes, SimulationResult, StepObserver, si
 from capacity.simulator.batching import BatchingRow, compare_batching, parallel_samples
 from capacity.speculative import DraftedSteps, find_speculator
 from capacity.step import StepTimes
-from capacity.workload import Workload, parse_slos, random_requests, read_trace
+from capacity.workload import Workload, parse_slos
+from capacity.workload.described import described
 
-DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
 POLICIES_WITH_DRAFTS = ("vllm-v1", "vllm-v1-async")
 
 
@@ -31,36 +30,8 @@ def make_workload(traffic: Traffic) -> Workload:
         raise InvalidInput(
             "--batch-size is for `estimate`; to send N at once use --num-prompts N --request-rate inf"
         )
-    workload = _one_answer_each(traffic)
+    workload = described(traffic)
     return workload if traffic.num_samples == 1 else parallel_samples(workload, traffic.num_samples)
-
-
-def _one_answer_each(traffic: Traffic) -> Workload:
-    if traffic.trace is not None:
-        return _traced(traffic, traffic.trace)
-    if traffic.input_len is None or traffic.output_len is None:
-        raise InvalidInput("no traffic: give --trace FILE, or --input-len and --output-len")
-    return random_requests(
-        num_requests=DEFAULT_NUM_PROMPTS if traffic.num_prompts is None else traffic.num_prompts,
-        input_len=traffic.input_len,
-        output_len=traffic.output_len,
-        request_rate_per_s=math.inf if traffic.request_rate is None else traffic.request_rate,
-        burstiness=traffic.burstiness,
-        range_ratio=traffic.random_range_ratio,
-        concurrency=traffic.concurrency,
-        seed=traffic.seed,
-    )
-
-
-def _traced(traffic: Traffic, path: str) -> Workload:
-    given = [name for name in ("input_len", "output_len") if getattr(traffic, name) is not None]
-    if given:
-        raise InvalidInput(f"--trace brings its own lengths: leave out --{given[0].replace('_', '-')}")
-    workload = read_trace(path, limit=traffic.num_prompts)
-    if traffic.request_rate is not None:
-        at_once = math.isinf(traffic.request_rate)
-        workload = workload.all_at_once() if at_once else workload.at_rate(traffic.request_rate)
-    return workload if traffic.concurrency is None else workload.in_closed_loop(traffic.concurrency)
 
 
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:

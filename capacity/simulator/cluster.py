@@ -23,6 +23,8 @@ import simpy
 from capacity.errors import InvalidInput
 from capacity.kv_cache.block_pool import BlockPool
 from capacity.kv_cache.content import Content
+from capacity.kv_cache.content_pool import ContentPool
+from capacity.kv_cache.contiguous_pool import ContiguousPool
 from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import MISSING, Distribution, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, make_policy
@@ -52,6 +54,7 @@ class EngineSetup:
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
     enable_prefix_caching: bool = True
     kv_windows: tuple[int | None, ...] = (None,)
+    kv_contiguous_tokens: int | None = None
     window_tokens: int | None = None
     label: str = "engine"
     role: Literal["both", "prefill", "decode"] = "both"
@@ -63,6 +66,10 @@ class EngineSetup:
                 "the KV cache must have at least 1 block of at least 1 token, "
                 f"not {self.num_blocks} of {self.block_size}"
             )
+        if self.policy == "vllm-v0":
+            return ContentPool(self.num_blocks, self.block_size, prefix_caching=self.enable_prefix_caching)
+        if self.kv_contiguous_tokens is not None:
+            return ContiguousPool(self.num_blocks, self.block_size, reserved_tokens=self.kv_contiguous_tokens)
         if self.role == "decode":
             return LoadPool(self.num_blocks, self.block_size, prefix_caching=self.enable_prefix_caching)
         if mode == "jump" and self.kv_windows == (None,):

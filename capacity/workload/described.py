@@ -1,0 +1,151 @@
+"""From the words of `Traffic` to requests: what a command line or a deployment file describes, generated or read."""
+
+from __future__ import annotations
+
+import math
+
+from capacity.deployment import Traffic
+from capacity.errors import InvalidInput
+from capacity.workload.arrivals import ArrivalProcess, RampArrivals, SteadyArrivals, diurnal, on_off
+from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
+from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, synthetic
+from capacity.workload.traces import read_trace
+from capacity.workload.workload import Workload
+
+DEFAULT_NUM_PROMPTS = 1000  # as `vllm bench serve`
+
+GENERATED = (
+    "input_len",
+    "output_len",
+    "length_distribution",
+    "input_len_cv",
+    "output_len_cv",
+    "length_correlation",
+    "random_range_ratio",
+    "random_prefix_len",
+    "num_prefixes",
+    "prefix_zipf",
+    "arrivals",
+    "on_s",
+    "off_s",
+    "off_request_rate",
+    "end_request_rate",
+    "ramp_s",
+    "day_peak_to_mean",
+    "day_length_s",
+    "turns",
+    "think_time_s",
+)
+
+
+def described(traffic: Traffic) -> Workload:
+    """The requests that `traffic` describes: a trace, or lengths with arrivals.
+
+    Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
+    """
+    workload = _generated(traffic) if traffic.trace is None else _traced(traffic, traffic.trace)
+    if traffic.max_request_tokens is not None:
+        workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
+    return workload
+
+
+def _traced(traffic: Traffic, path: str) -> Workload:
+    given = [name for name in GENERATED if name in traffic.model_fields_set]
+    if given:
+        raise InvalidInput(f"--trace brings its own requests: leave out --{given[0].replace('_', '-')}")
+    workload = read_trace(path, limit=traffic.num_prompts)
+    if traffic.trace_from_s or traffic.trace_until_s is not None:
+        until_s = math.inf if traffic.trace_until_s is None else traffic.trace_until_s
+        workload = workload.between(traffic.trace_from_s, until_s).from_zero()
+    if traffic.trace_time_scale != 1:
+        workload = workload.time_scaled(traffic.trace_time_scale)
+    if traffic.trace_rate_factor != 1:
+        workload = workload.at_rate_factor(traffic.trace_rate_factor)
+    if traffic.request_rate is not None:
+        at_once = math.isinf(traffic.request_rate)
+        workload = workload.all_at_once() if at_once else workload.at_rate(traffic.request_rate)
+    return workload if traffic.concurrency is None else workload.in_closed_loop(traffic.concurrency)
+
+
+def _generated(traffic: Traffic) -> Workload:
+    if traffic.input_len is None or traffic.output_len is None:
+        raise InvalidInput("no traffic: give --trace FILE, or --input-len and --output-len")
+    only_traces = ("trace_time_scale", "trace_rate_factor", "trace_from_s", "trace_until_s")
+    given = [name for name in only_traces if name in traffic.model_fields_set]
+    if given:
+        raise InvalidInput(f"--{given[0].replace('_', '-')} changes a trace: add --trace, or leave it out")
+    requests = DEFAULT_NUM_PROMPTS if traffic.num_prompts is None else traffic.num_prompts
+    prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv)
+    output = _lengths(traffic, traffic.output_len, traffic.output_len_cv)
+    if traffic.turns > 1:
+        if traffic.concurrency is not None:
+            raise InvalidInput(
+                "--turns and --concurrency exclude each other: sessions have a loop of their own"
+            )
+        return conversations(
+            num_sessions=-(-requests // traffic.turns),
+            arrivals=_arrivals(traffic, per_request=traffic.turns),
+            turns=FixedLengths(traffic.turns),
+            user_tokens=prompt,
+            output=output,
+            think_time=ThinkTime(traffic.think_time_s),
+            system_prompt_tokens=traffic.random_prefix_len,
+            seed=traffic.seed,
+        )
+    shared = None
+    if traffic.random_prefix_len:
+        shared = SharedPrefixes(traffic.random_prefix_len, traffic.num_prefixes, traffic.prefix_zipf)
+    return synthetic(
+        num_requests=requests,
+        arrivals=_arrivals(traffic),
+        prompt=prompt,
+        output=output,
+        rank_correlation=traffic.length_correlation,
+        shared_prefixes=shared,
+        concurrency=traffic.concurrency,
+        seed=traffic.seed,
+        name="random",
+    )
+
+
+def _lengths(traffic: Traffic, tokens: int, cv: float) -> Lengths:
+    if traffic.length_distribution == "lognormal":
+        return LognormalLengths(tokens, cv)
+    if traffic.length_distribution == "gamma":
+        return GammaLengths(tokens, cv)
+    ratio = traffic.random_range_ratio
+    return UniformLengths(tokens, ratio) if ratio else FixedLengths(tokens)
+
+
+def _arrivals(traffic: Traffic, *, per_request: int = 1) -> ArrivalProcess:
+    """The process of `traffic.arrivals`; rates are of requests, of which `per_request` make one arrival."""
+    rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
+    if traffic.arrivals == "steady":
+        return SteadyArrivals(rate, traffic.burstiness)
+    if math.isinf(rate):
+        raise InvalidInput(f"--arrivals {traffic.arrivals} needs a --request-rate")
+    if traffic.arrivals == "on-off":
+        return on_off(
+            rate,
+            on_s=_needed(traffic, "on_s"),
+            off_s=_needed(traffic, "off_s"),
+            off_rate_per_s=traffic.off_request_rate / per_request,
+            burstiness=traffic.burstiness,
+        )
+    if traffic.arrivals == "ramp":
+        end = _needed(traffic, "end_request_rate") / per_request
+        return RampArrivals(rate, end, _needed(traffic, "ramp_s"), traffic.burstiness)
+    return diurnal(
+        rate,
+        peak_to_mean=traffic.day_peak_to_mean,
+        period_s=traffic.day_length_s,
+        peak_at_s=traffic.day_length_s / 2,
+        burstiness=traffic.burstiness,
+    )
+
+
+def _needed(traffic: Traffic, name: str) -> float:
+    value: float | None = getattr(traffic, name)
+    if value is None:
+        raise InvalidInput(f"--arrivals {traffic.arrivals} needs --{name.replace('_', '-')}")
+    return value
