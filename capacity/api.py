@@ -514,6 +514,7 @@ def simulate(
     from capacity.service import run_service, verdict_on  # SimPy and numpy: not for `fit` and `estimate`
     from capacity.serving import make_workload
     from capacity.simulator.levels import hold
+    from capacity.simulator.time_parts import time_parts
     from capacity.workload import parse_slos, write_timed_trace
 
     pool_fields, traffic_fields, service_fields = split(options, Pool, Traffic, Service)
@@ -555,6 +556,7 @@ def simulate(
         run=run,
         verdict=verdict_on(run, pools, service, requests, scheduling=traffic.scheduling),
         slos=hold(levels, run.records, run.summary),
+        time_parts=time_parts(run.records, getattr(run, "transfer_ps", None)).to_dict(),
         warnings=(
             *resolved.notes,
             *resolved.memory.warnings,

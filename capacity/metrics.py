@@ -84,6 +84,7 @@ class RequestTable(Sequence[RequestRecord]):
     output_tokens: Ints
     cached_tokens: Ints
     preemptions: Ints
+    preempted_ps: Ints | None = None  # after the first token, without a place in the batch; None: not known
 
     def __len__(self) -> int:
         return len(self.arrival_ps)

@@ -343,6 +343,12 @@ def _replica_rows(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def _level_table(answer: Simulation) -> list[RenderableType]:
     """The steady part's percentiles with their intervals, and the service levels."""
     found: list[RenderableType] = []
+    if answer.time_parts is not None:
+        parts = list(answer.time_parts["mean_ms"])
+        table = _grid("Where the time goes, ms", ("", "left"), *((name, "right") for name in parts))
+        for label, key in (("all requests", "mean_ms"), ("slowest 5 %", "slowest_mean_ms")):
+            table.add_row(label, *(f"{answer.time_parts[key][name]:,.1f}" for name in parts))
+        found.append(table)
     if answer.verdict is not None and answer.verdict.verdict == "stable":
         names = ("p50", "p90", "p95", "p99")
         table = _grid("Steady part, ms (95 % interval)", ("", "left"), *((name, "right") for name in names))

@@ -227,6 +227,7 @@ class Simulation:
     warnings: tuple[str, ...]
     verdict: Verdict | None = None
     slos: tuple[SloLevel, ...] = ()
+    time_parts: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain JSON values, `schema` first."""
@@ -247,6 +248,7 @@ class Simulation:
             **self.run.to_dict(),
             **(judged if self.verdict is None else self.verdict.to_dict()),
             "slos": [asdict(level) for level in self.slos],
+            "time_parts": self.time_parts,
             "warnings": list(self.warnings),
         }
 
@@ -272,6 +274,7 @@ class Simulation:
             **{key: {"type": ["string", "null"]} for key in ("reason", "verdict", "verdict_reason")},
             **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
             "slos": {"type": "array", "items": {"type": "object"}},
+            "time_parts": {"type": ["object", "null"]},
             "warnings": {"type": "array", "items": text},
         }
         return {"type": "object", "properties": properties, "required": list(properties)}

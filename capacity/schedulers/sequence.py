@@ -34,6 +34,7 @@ class Sequence:
     preemptions = 0
     first_token = -1  # instants, kept by whoever runs the clock
     last_token = -1
+    preempted = -1
     ticket = -1  # while decode steps are jumped over: place in the running list,
     offset = 0  # and `computed` less the clock of the decode group
 

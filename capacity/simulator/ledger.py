@@ -39,6 +39,7 @@ class Ledger:
         self.output_tokens = array("q", zeros)
         self.cached_tokens = array("q", zeros)
         self.preemptions = array("q", zeros)
+        self.preempted_ps = array("q", zeros)  # after the first token, waiting to run again
         self.gaps = GapCounter()
         self.steps = 0
         self.rows = 0
@@ -61,6 +62,8 @@ class Ledger:
         self.total_preemptions += len(step.preempted)
         for r in step.preempted:
             self.preemptions[r.index] += 1
+            if r.first_token != MISSING:
+                r.preempted = now_ps
         if step.rows:
             self.decided(step.rows, 0, now_ps)
 
@@ -77,6 +80,9 @@ class Ledger:
                 self.cached_tokens[index] = row.cached
                 self.hit_tokens += row.cached
                 self.queried_tokens += r.prompt_tokens
+            elif r.preempted != MISSING:
+                self.preempted_ps[index] += now_ps - r.preempted
+                r.preempted = MISSING
 
     def delivered(self, r: Sequence, now_ps: int) -> None:
         """One delivery of output tokens."""
@@ -119,4 +125,5 @@ class Ledger:
             output_tokens=column(self.output_tokens),
             cached_tokens=column(self.cached_tokens),
             preemptions=column(self.preemptions),
+            preempted_ps=column(self.preempted_ps),
         )
