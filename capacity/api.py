@@ -40,6 +40,7 @@ from capacity.results import (
 from capacity.step import StepCost
 
 if TYPE_CHECKING:
+    from capacity.metrics import Distribution
     from capacity.simulator import StepObserver
     from capacity.simulator.batching import BatchingRow
     from capacity.workload import Workload
@@ -317,6 +318,7 @@ def _estimate(resolved: ResolvedPool, traffic: Traffic, cost: Cost) -> Estimate:
     e2e = _sum_interval(times.e2e_s, ttft, tpot, output_len - 1)
     requests_per_s = e2e.inverse(times.requests_per_s * e2e.value)
     output_rate = requests_per_s.scaled(output_len)
+    bill = _cost(resolved, cost, times, input_len, output_len)
     users = traffic.batch_size or traffic.concurrency or 1
     return Estimate(
         **{
@@ -343,7 +345,9 @@ def _estimate(resolved: ResolvedPool, traffic: Traffic, cost: Cost) -> Estimate:
         bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
         arithmetic_intensity=_intensity(resolved, prefill, decode),
         breakdown=_breakdown(prefill, decode),
-        cost=_cost(resolved, cost, times, input_len, output_len),
+        cost=bill,
+        usd_per_million_input_tokens=_price(bill, "usd_per_million_input_tokens", requests_per_s),
+        usd_per_million_output_tokens=_price(bill, "usd_per_million_output_tokens", requests_per_s),
         energy=_energy(resolved, output_rate.value),
         basis=steps.basis,
     )
@@ -413,6 +417,18 @@ def _phase_times(
     return times, tuple(warnings)
 
 
+def _simulated(
+    found: Distribution | None, metric: Literal["ttft", "tpot"], resolved: ResolvedPool
+) -> Quantity | None:
+    """A simulated mean with the band that such means earned against served runs."""
+    from capacity.served import served_band
+
+    if found is None:
+        return None
+    band = served_band(metric, is_moe=resolved.model.is_moe)
+    return _with_interval(found.mean, band.low, band.high)
+
+
 def _with_interval(value: float, low: float | None, high: float | None) -> Quantity:
     return Quantity(
         value=value,
@@ -475,6 +491,13 @@ def _cost(
     )
 
 
+def _price(bill: CostEstimate | None, name: str, requests_per_s: Quantity) -> Quantity | None:
+    """A price per token with the interval of the throughput that it divides by."""
+    if bill is None:
+        return None
+    return requests_per_s.inverse(getattr(bill, name) * requests_per_s.value)
+
+
 def _energy(resolved: ResolvedPool, output_tokens_per_s: float) -> Energy:
     watts = resolved.profile.system_watts_per_gpu
     return Energy(
@@ -509,7 +532,8 @@ def simulate(
     `save_trace` writes the requests as a file that `vllm bench serve` replays, and notes how;
     `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
     them), which then are taken one at a time; `progress(done, total)` is called as requests complete.
-    An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises DoesNotFit, Stalled, or InvalidInput and its kinds.
+    An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises
+    DoesNotFit, Stalled, or InvalidInput and its kinds.
     """
     from capacity.service import run_service, verdict_on  # SimPy and numpy: not for `fit` and `estimate`
     from capacity.serving import make_workload
@@ -532,7 +556,11 @@ def simulate(
     service: Service = build(Service, service_fields)
     levels = parse_slos(slo or ())
     requests = workload if workload is not None else make_workload(traffic)
-    saved = () if save_trace is None else (f"replay with: vllm bench serve {write_timed_trace(requests, save_trace)}",)
+    saved = (
+        ()
+        if save_trace is None
+        else (f"replay with: vllm bench serve {write_timed_trace(requests, save_trace)}",)
+    )
     run = run_service(
         pools,
         service,
@@ -557,6 +585,8 @@ def simulate(
         verdict=verdict_on(run, pools, service, requests, scheduling=traffic.scheduling),
         slos=hold(levels, run.records, run.summary),
         time_parts=time_parts(run.records, getattr(run, "transfer_ps", None)).to_dict(),
+        mean_ttft_ms=_simulated(run.summary.ttft_ms, "ttft", resolved),
+        mean_tpot_ms=_simulated(run.summary.tpot_ms, "tpot", resolved),
         warnings=(
             *resolved.notes,
             *resolved.memory.warnings,

@@ -193,8 +193,8 @@ def _estimate_tables(answer: Estimate) -> list[RenderableType]:
                 f"{cost.tier}, ${cost.usd_per_gpu_hour:.2f} per GPU-hour: {cost.source}",
             ),
             ("  month", f"${cost.usd_per_month:,.0f}", "730 h"),
-            ("  1M input tokens", f"${cost.usd_per_million_input_tokens:.3f}", "by share of GPU time"),
-            ("  1M output tokens", f"${cost.usd_per_million_output_tokens:.3f}", ""),
+            ("  1M input tokens", *_usd(answer.usd_per_million_input_tokens)),
+            ("  1M output tokens", *_usd(answer.usd_per_million_output_tokens)),
             ("  request", f"${cost.usd_per_request:.6f}", ""),
         ]
     rows.append(
@@ -318,6 +318,13 @@ def _simulation_tables(answer: Simulation) -> list[RenderableType]:
     if values.get("replicas"):
         rows += _replica_rows(values)
     tables: list[RenderableType] = [headline, *ended, *_verdict(answer), _facts("Served", rows), latency]
+    error = ", ".join(
+        f"mean {name} {_between(found, 1, 1, ' ms')}"
+        for name, found in (("TTFT", answer.mean_ttft_ms), ("TPOT", answer.mean_tpot_ms))
+        if found is not None
+    )
+    if error:
+        tables.append(f"90 % interval by the simulator's error against real servers: {error}")
     return [*tables, *_level_table(answer), *_warnings(answer.warnings)]
 
 
@@ -330,7 +337,13 @@ def _verdict(answer: Simulation) -> list[RenderableType]:
 
 def _replica_rows(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     shares = [replica["requests"] for replica in values["replicas"]]
-    rows = [("replicas", str(len(shares)), f"{values['router']}; {min(shares):,} to {max(shares):,} requests each")]
+    rows = [
+        (
+            "replicas",
+            str(len(shares)),
+            f"{values['router']}; {min(shares):,} to {max(shares):,} requests each",
+        )
+    ]
     if values["transfer_ms"]:
         mean, p99 = values["transfer_ms"]["mean"], values["transfer_ms"]["p99"]
         rows.append(("KV transfer", f"{mean:,.1f} ms", f"mean; p99 {p99:,.1f} ms"))
@@ -357,7 +370,9 @@ def _level_table(answer: Simulation) -> list[RenderableType]:
             table.add_row(label, *("-" if i is None else _range(i.low, i.high) for i in intervals))
         found.append(table)
     if answer.slos:
-        table = _grid("Service levels", ("", "left"), ("value, ms", "right"), ("attained", "right"), ("", "left"))
+        table = _grid(
+            "Service levels", ("", "left"), ("value, ms", "right"), ("attained", "right"), ("", "left")
+        )
         for level in answer.slos:
             value = "-" if level.value_ms is None else f"{level.value_ms:,.1f}"
             share = "-" if level.attained_fraction is None else f"{level.attained_fraction:.2%}"
@@ -401,6 +416,13 @@ def _seconds(quantity: Quantity) -> tuple[str, str]:
 def _rate(quantity: Quantity) -> tuple[str, str]:
     digits = 0 if quantity.value >= 100 else 2
     return f"{quantity.value:,.{digits}f}", _between(quantity, 1, digits, "")
+
+
+def _usd(quantity: Quantity | None) -> tuple[str, str]:
+    if quantity is None:
+        return "-", ""
+    within = _between(quantity, 1, 3, "")
+    return f"${quantity.value:,.3f}", within and f"{within}, by share of GPU time"
 
 
 def _share(value: float | None) -> str:

@@ -161,7 +161,10 @@ class Energy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate(Fit):
-    """Everything of `Fit`, and how fast and how dear. `tpot_s` is None for a single output token."""
+    """Everything of `Fit`, and how fast and how dear. `tpot_s` is None for a single output token.
+
+    The $ quantities are those of `cost` with the interval of the throughput; None without a price.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/estimate/v1"
 
@@ -180,6 +183,8 @@ class Estimate(Fit):
     arithmetic_intensity: Intensity
     breakdown: Breakdown
     cost: CostEstimate | None
+    usd_per_million_input_tokens: Quantity | None
+    usd_per_million_output_tokens: Quantity | None
     energy: Energy
     basis: Basis
 
@@ -211,6 +216,7 @@ class Simulation:
     """What users of a deployment see: `run` holds the records and the time series, `to_dict()` the summary.
 
     The summary's keys are those of `vllm bench serve` (capacity/metrics.py), plus what only a simulator sees.
+    `mean_ttft_ms` and `mean_tpot_ms` carry the 90 % interval that simulated means earned against served runs.
     """
 
     SCHEMA: ClassVar[str] = "capacity/simulation/v1"
@@ -228,6 +234,8 @@ class Simulation:
     verdict: Verdict | None = None
     slos: tuple[SloLevel, ...] = ()
     time_parts: dict[str, Any] | None = None
+    mean_ttft_ms: Quantity | None = None
+    mean_tpot_ms: Quantity | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain JSON values, `schema` first."""
@@ -249,6 +257,10 @@ class Simulation:
             **(judged if self.verdict is None else self.verdict.to_dict()),
             "slos": [asdict(level) for level in self.slos],
             "time_parts": self.time_parts,
+            "prediction_intervals": {
+                name: None if found is None else {"low": found.low, "high": found.high}
+                for name, found in (("mean_ttft_ms", self.mean_ttft_ms), ("mean_tpot_ms", self.mean_tpot_ms))
+            },
             "warnings": list(self.warnings),
         }
 
@@ -275,6 +287,7 @@ class Simulation:
             **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
             "slos": {"type": "array", "items": {"type": "object"}},
             "time_parts": {"type": ["object", "null"]},
+            "prediction_intervals": {"type": "object"},
             "warnings": {"type": "array", "items": text},
         }
         return {"type": "object", "properties": properties, "required": list(properties)}
