@@ -28,7 +28,6 @@ def plan(
     *,
     slo: Sequence[str] | str = (),
     workload: Workload | None = None,
-    rate_factor: float = 1.0,
     profiles: str | Path | None = None,
     download: bool = False,
     workers: int = 1,
@@ -38,7 +37,7 @@ def plan(
     """The cheapest deployments that meet the service levels on the real traffic, ranked, with proof and price.
 
     `slo` as "ttft:p95:500ms", or "ttft:500" for 500 ms of every request (`goodput_target` of them).
-    `rate_factor` speeds the arrivals up. `workers` processes simulate side by side: a script that asks for more
+    `workers` processes simulate side by side: a script that asks for more
     than one guards its own code by `if __name__ == "__main__"`. `progress(snapshot)` is called as answers improve.
     Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
     """
@@ -57,7 +56,7 @@ def plan(
     _check(search, cost)
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     goal = Goal(slos=parsed_slos(slo), goodput_target=search.goodput_target)
-    workloads = replications(traffic, workload, rate_factor, search.replications)
+    workloads = replications(traffic, workload, search.replications)
     _check_goal(goal.slos, workloads[0])
     arena = Arena(model=spec, workloads=workloads, goal=goal, profiles=profiles)
     load = Load.of(workloads)
@@ -87,18 +86,14 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
     return slos
 
 
-def replications(
-    traffic: Traffic, workload: Workload | None, rate_factor: float, count: int
-) -> tuple[Workload, ...]:
+def replications(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Workload, ...]:
     """The traffic with `count` seeds; once where it is a trace or a workload of one's own."""
     from capacity.serving import make_workload
 
     if workload is None and traffic.trace is None:
         seeds = range(traffic.seed, traffic.seed + count)
-        runs = [make_workload(traffic.model_copy(update={"seed": seed})) for seed in seeds]
-    else:
-        runs = [make_workload(traffic) if workload is None else workload]
-    return tuple(run if rate_factor == 1 else run.at_rate_factor(rate_factor) for run in runs)
+        return tuple(make_workload(traffic.model_copy(update={"seed": seed})) for seed in seeds)
+    return (make_workload(traffic) if workload is None else workload,)
 
 
 def _check(search: Search, cost: Cost) -> None:

@@ -31,7 +31,6 @@ SloOption = Annotated[
     list[str] | None,
     typer.Option("--slo", help="Service levels: ttft:p95:500ms tpot:p99:50ms, ttft:500 (each)."),
 ]
-FactorOption = Annotated[float, typer.Option("--rate-factor", help="Arrivals so many times as fast.")]
 ReplicasOption = Annotated[int, typer.Option("--replicas", help="Engines of this kind, fed round robin.")]
 VllmOption = Annotated[
     str | None, typer.Option("--from-vllm", help="Take model and engine from a pasted 'vllm serve ...'.")
@@ -56,7 +55,6 @@ def plan(
     model: ModelArgument,
     options: dict[str, Any],
     slo: SloOption = None,
-    rate_factor: FactorOption = 1.0,
     workers: WorkersOption = 2,
     output: Annotated[
         str | None,
@@ -75,7 +73,6 @@ def plan(
     answer = api_planning.plan(
         model,
         slo=slo or (),
-        rate_factor=rate_factor,
         workers=workers,
         profiles=profiles,
         download=download,
@@ -87,9 +84,7 @@ def plan(
         from capacity.plan_files import write_plan_files
 
         arrivals = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
-        written = write_plan_files(
-            answer, Path(output), model=model, traffic=arrivals, rate_factor=rate_factor
-        )
+        written = write_plan_files(answer, Path(output), model=model, traffic=arrivals)
         print(f"written: {', '.join(str(path) for path in written)}", file=sys.stderr)
     if not answer.ranked:
         raise typer.Exit(1)

@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
 
-def write_plan_files(
-    plan: Plan, folder: Path, *, model: str, traffic: Traffic, rate_factor: float = 1.0
-) -> tuple[Path, ...]:
+def write_plan_files(plan: Plan, folder: Path, *, model: str, traffic: Traffic) -> tuple[Path, ...]:
     """Write the files into `folder` (made where it is missing); returns their paths. Raises InvalidInput."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        texts = _texts(plan, plan.best, folder, model, traffic, rate_factor) if plan.best else {}
+        texts = _texts(plan, plan.best, folder, model, traffic) if plan.best else {}
         report = plan_html(plan, [(name, text) for name, text in texts.items()])
         texts |= {
             "report.html": report,
@@ -40,9 +38,7 @@ def write_plan_files(
     return tuple(folder / name for name in texts)
 
 
-def _texts(
-    plan: Plan, best: Ranked, folder: Path, model: str, traffic: Traffic, rate_factor: float
-) -> dict[str, str]:
+def _texts(plan: Plan, best: Ranked, folder: Path, model: str, traffic: Traffic) -> dict[str, str]:
     spec = load_model(model)
     name = spec.hf_id or spec.name
     pool = best.candidate.pool
@@ -54,17 +50,14 @@ def _texts(
         texts[f"launch-{engine}.sh"] = f"{header}{notes}{launch.text}\n"
     own = launch_command(pool.engine, name, pool)
     texts["kubernetes.yaml"] = kubernetes_manifest(spec.name, own, pool, best.candidate.replicas)
-    texts["benchmark.sh"] = _benchmark(plan, best, folder, name, traffic, rate_factor)
+    texts["benchmark.sh"] = _benchmark(plan, best, folder, name, traffic)
     return texts
 
 
-def _benchmark(
-    plan: Plan, best: Ranked, folder: Path, name: str, traffic: Traffic, rate_factor: float
-) -> str:
+def _benchmark(plan: Plan, best: Ranked, folder: Path, name: str, traffic: Traffic) -> str:
     replay = None
     if traffic.trace is not None:
         workload = make_workload(traffic)
-        workload = workload if rate_factor == 1 else workload.at_rate_factor(rate_factor)
         replay = write_timed_trace(workload, folder / "arrivals.jsonl").replace(
             str(folder / "arrivals.jsonl"), "arrivals.jsonl"
         )

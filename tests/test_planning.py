@@ -36,7 +36,7 @@ def brute_force(model: str, slo: str, space: dict[str, Any], traffic: dict[str, 
     """The least objective over every engine and number of replicas, all simulated; and how many points there were."""
     search = Search(**space, replications=traffic["replications"])
     fields = {name: value for name, value in traffic.items() if name != "replications"}
-    workloads = replications(Traffic(**fields), None, 1.0, search.replications)
+    workloads = replications(Traffic(**fields), None, search.replications)
     arena = Arena(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
     load = Load.of(workloads)
     names = gpu_names(search, [])
