@@ -350,3 +350,11 @@ def test_latency_objective_spends_the_budget() -> None:
     assert answer.best is not None
     assert answer.best.num_gpus == 4
     assert answer.best.objective == pytest.approx(answer.best.trial.ratio)
+
+
+def test_a_time_limit_ends_the_search_and_is_said() -> None:
+    answer = quick(gpus="a100,h100", quantizations=(None, "fp8", "int4"), time_limit_s=1e-6)
+    assert not answer.proved
+    assert "time limit" in answer.proof
+    assert answer.counts.unresolved == answer.reasons.get("unresolved", 0)
+    assert quick().proof == "nothing cheaper is in doubt"

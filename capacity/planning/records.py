@@ -176,6 +176,17 @@ class Plan:
         return self.ranked[0] if self.ranked else None
 
     @property
+    def proof(self) -> str:
+        """How far the answer can be trusted to be the best, in words."""
+        if self.proved:
+            return "nothing cheaper is in doubt"
+        unresolved = self.counts.unresolved
+        what = (
+            f"{unresolved} engines were not reached" if unresolved else "answers were not simulated in full"
+        )
+        return f"the time limit ended the search: {what}"
+
+    @property
     def reasons(self) -> dict[str, int]:
         """How many candidates were turned down for which kind of reason."""
         return dict(Counter(rejection.kind for rejection in self.rejected))

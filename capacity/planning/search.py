@@ -21,8 +21,8 @@ from capacity.pricing import CostEstimate, cost_estimate
 TOP = 8  # answers that are ranked
 CLOSER = 4  # of them, those that are run again in full, with intervals
 NOT_SEARCHED = (
-    "speculative decoding (no model of the draft's cost yet)",
-    "disaggregated prefill and decode (the simulator runs one kind of engine)",
+    "speculative decoding (`capacity speculate` evaluates it for one deployment)",
+    "disaggregated prefill and decode",
     "data-parallel attention within an engine",
     "routers other than round robin",
 )
