@@ -495,50 +495,54 @@ class Cluster:
 
     def run(self) -> Generator[simpy.Event, None, None]:
         """Until nobody has anything to do. Others' events come first at their instant, then the engines'."""
-        env, keys, client, lives, deadlines = self.env, self.keys, self.client, self.lives, self._deadlines
-        timers = self._timers
+        env, keys, client, lives, timers = self.env, self.keys, self.client, self.lives, self._timers
+        others_ps = env.peek()  # nothing is added to it but while this waits
         while True:
             first = min(keys)
-            due_ps = client.due_ps
-            while deadlines and deadlines[0][1] not in self._home and deadlines[0][1] not in self._held:
-                heapq.heappop(deadlines)
-            action_ps = deadlines[0][0] if deadlines else NEVER
-            if timers and timers[0][0] <= action_ps:
-                action_ps = timers[0][0]
-            outside_ps = min(action_ps, due_ps)
-            if outside_ps < NEVER and 4 * outside_ps + ARRIVE < first:
-                at_ps, number = outside_ps, None
-            elif first < NEVER_KEY:
-                at_ps, number = first >> 2, keys.index(first)
-            elif self._held and env.peek() < float("inf"):
-                at_ps, number = NEVER, None
-            else:
-                return
-            others_ps = env.peek()
+            due_ps = outside_ps = client.due_ps
+            action_ps = self._next_action() if timers or self._deadlines else NEVER
+            if action_ps < outside_ps:
+                outside_ps = action_ps
+            arrives = 4 * outside_ps + ARRIVE < first and outside_ps < NEVER
+            at_ps = outside_ps if arrives else first >> 2
             if others_ps <= at_ps:
+                if at_ps == NEVER and (not self._held or others_ps == float("inf")):
+                    return
                 yield env.timeout(others_ps - env.now)
                 self.now_ps = int(env.now)
+                others_ps = env.peek()
                 continue
+            if at_ps == NEVER:
+                return
             self.now_ps = at_ps
-            if number is not None:
-                if others_ps < action_ps:
-                    action_ps = int(others_ps)
-                horizon_ps = min(outside_ps, action_ps)
-                if self._feedback:
-                    others_ps = self._next_of_others(number)
-                    horizon_ps = min(horizon_ps, others_ps)
-                    if self._engines_act:  # an arrival elsewhere may be what makes another act
-                        action_ps = horizon_ps
-                replica = lives[number].replica
-                replica.proceed(horizon_ps, action_ps)
-                if replica.alive:
-                    keys[number] = replica.key
-            elif outside_ps == due_ps:
-                self._send(client.take(at_ps))
-            elif timers and timers[0][0] == at_ps:
-                heapq.heappop(timers)[2]()
-            else:
-                self._give_up(heapq.heappop(deadlines)[1], at_ps)
+            if arrives:
+                if outside_ps == due_ps:
+                    self._send(client.take(at_ps))
+                elif timers and timers[0][0] == at_ps:
+                    heapq.heappop(timers)[2]()
+                else:
+                    self._give_up(heapq.heappop(self._deadlines)[1], at_ps)
+                continue
+            number = keys.index(first)
+            if others_ps < action_ps:
+                action_ps = int(others_ps)
+            horizon_ps = action_ps if action_ps < outside_ps else outside_ps
+            if self._feedback:
+                horizon_ps = min(horizon_ps, self._next_of_others(number))
+                if self._engines_act:  # an arrival elsewhere may be what makes another act
+                    action_ps = horizon_ps
+            replica = lives[number].replica
+            replica.proceed(horizon_ps, action_ps)
+            if replica.alive:
+                keys[number] = replica.key
+
+    def _next_action(self) -> int:
+        """When a timer ends, or the patience of a client who still waits."""
+        deadlines, timers = self._deadlines, self._timers
+        while deadlines and deadlines[0][1] not in self._home and deadlines[0][1] not in self._held:
+            heapq.heappop(deadlines)
+        patience_ps = deadlines[0][0] if deadlines else NEVER
+        return min(patience_ps, timers[0][0]) if timers else patience_ps
 
     def _next_of_others(self, number: int) -> int:
         """When another replica may complete a request, and so bring a new one."""
