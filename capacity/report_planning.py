@@ -60,10 +60,6 @@ def plan_tables(plan: Plan) -> list[RenderableType]:
         parts += [_front_table("Price against margin, of what was simulated", plan.cost_front)]
     parts.append(_rejected_table(plan))
     counts = plan.counts
-        "nothing cheaper is in doubt"
-        if plan.proved
-        else f"{counts.unresolved} engines were not reached in time"
-    )
     parts.append(
         f"{counts.points:,} deployments ({counts.engines:,} engines): {counts.simulated:,} simulated "
         f"({counts.simulated_fraction:.1%}), {plan.proof}; {plan.elapsed_s:.1f} s"
