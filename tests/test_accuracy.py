@@ -66,7 +66,39 @@ def test_the_short_form_runs_without_the_library() -> None:
     assert "Reliability" in run.stdout
 
 
+def claims() -> dict[str, tuple[str, ...]]:
+    """The rows of the README's accuracy table: label to (rows, median, p90, bias)."""
+    readme = (BENCHMARKS.parent / "README.md").read_text(encoding="utf-8")
+    table = readme.split("| predicted against measured |")[1].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {row[0]: tuple(row[1:]) for row in rows}
+
+
+def said(line: object) -> tuple[str, ...]:
+    """A line of the benchmark as the README writes it."""
+    return (str(line.rows), f"{line.median:.1%}", f"{line.p90:.1%}", f"{line.bias:+.1%}")  # type: ignore[attr-defined]
+
+
+PUBLISHED = ("gpt-fast: decode", "LMDeploy: decode", "TensorRT-LLM: prefill")
+
+
+def test_the_readme_says_what_published_steps_show(benchmark: object) -> None:
+    accuracy = benchmark("accuracy")  # type: ignore[operator]
+    lines = {line.label: line for line in accuracy.step_table(accuracy.all_evidence(None))}
+    for label in PUBLISHED:
+        assert claims()[label] == said(lines[label])
+
+
 # where the reference library is at hand
+
+
+def test_the_readme_says_what_the_measured_tables_show(benchmark: object, shared_dir: Path) -> None:
+    accuracy = benchmark("accuracy")  # type: ignore[operator]
+    measured = shared_dir / "reference/measured"
+    classes, _ = accuracy.kernel_tables(measured)
+    lines = {line.label: line for line in (*classes, *accuracy.step_table(accuracy.all_evidence(measured)))}
+    for label, claim in claims().items():
+        assert claim == said(lines[label]), label
 
 
 def test_one_table_gives_back_its_profiles_numbers(benchmark: object, shared_dir: Path) -> None:
