@@ -141,6 +141,11 @@ def test_what_is_offered_above_capacity_is_said(capacity: float) -> None:
     assert set(found.intervals_ms.values()) == {None}, "no steady state, so no steady percentile"
 
 
+@pytest.mark.parametrize("load", [0.99, 1.0, 1.01])
+def test_at_capacity_nothing_is_stable(capacity: float, load: float) -> None:
+    assert MACHINE.verdict(MACHINE.requests(load * capacity, 1500)).verdict in ("saturated", "overloaded")
+
+
 def test_a_few_requests_are_too_few(capacity: float) -> None:
     assert MACHINE.verdict(MACHINE.requests(0.5 * capacity, 60)).verdict == "too short to tell"
 
