@@ -64,6 +64,8 @@ class RunPool:
 
     def lookup(self, table: RunTable, max_tokens: int) -> RunHit:
         """Longest cached prefix of at most `max_tokens` tokens, in whole blocks."""
+        if self._evictable > self.free_blocks:
+            self._evict()
         size = self.block_size
         limit = max_tokens // size if self.prefix_caching else 0
         found: list[tuple[Run, int, int]] = []
@@ -139,7 +141,7 @@ class RunPool:
 
     def grow(self, table: RunTable, tokens: int, hit: RunHit | None = None) -> None:
         """Take the blocks of `hit` and then new ones, so that `tokens` tokens have a place. They must be free."""
-        if hit is not None and hit[1]:
+        if hit is not None and hit[1]:  # looked up just now: nothing is left to evict
             for run, start, stop in hit[1]:
                 part = self._part(run, start, stop)
                 if part.references == 0:
@@ -153,16 +155,14 @@ class RunPool:
         if new > 0:
             table.held += new
             self.free_blocks -= new
-            if self._evictable > self.free_blocks:
-                self._evict(self._evictable - self.free_blocks)
 
     def take(self, blocks: int) -> None:
         """Take free blocks, those without content first, then the least recently freed."""
         self.free_blocks -= blocks
-        if self._evictable > self.free_blocks:
-            self._evict(self._evictable - self.free_blocks)
 
-    def _evict(self, blocks: int) -> None:
+    def _evict(self) -> None:
+        """Take the content from blocks that were taken: put off until it can make a difference."""
+        blocks = self._evictable - self.free_blocks
         self._evictable -= blocks
         queue = self._queue
         while blocks:
@@ -226,6 +226,8 @@ class RunPool:
 
     def release(self, table: RunTable) -> None:
         """Give back all blocks, tail first."""
+        if self._evictable > self.free_blocks:
+            self._evict()
         self.free_blocks += table.held - table.cached
         runs, stops = table.runs, table.stops
         for position in range(len(runs) - 1, -1, -1):

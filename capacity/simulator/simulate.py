@@ -188,9 +188,10 @@ def _sequence_maker(workload: Workload, pool: Any, max_model_len: int) -> Any:
     priorities = workload.priority.tolist() if workload.priority is not None else None
     runs = workload.block_runs(pool.block_size) if pool.prefix_caching else None
 
+    table = pool.table
+
     def content(index: int) -> Content:
-        if runs is None:
-            return Content(index)
+        assert runs is not None
         keys: list[int] = []
         stops: list[int] = []
         stop = 0
@@ -204,14 +205,15 @@ def _sequence_maker(workload: Workload, pool: Any, max_model_len: int) -> Any:
         prompt_tokens = prompts[index]
         if prompt_tokens >= max_model_len:
             return None
+        max_known = prompt_tokens + outputs[index]
         return Sequence(
             index,
             id=index,
             arrival=sent_ps,
             prompt_tokens=prompt_tokens,
-            max_known=min(prompt_tokens + outputs[index], max_model_len),
+            max_known=max_known if max_known < max_model_len else max_model_len,
             priority=priorities[index] if priorities is not None else 0,
-            table=pool.table(content(index)),
+            table=table(Content(index) if runs is None else content(index)),
         )
 
     return new_sequence
