@@ -237,13 +237,8 @@ class JumpV1:
         there is none).
         """
         policy, pool, buckets, size = self.policy, self.pool, self._buckets, self._size
-        if size and buckets is None and not policy.waiting and not self._prefilling:  # the group alone
-            blocks = self._phases[self._clock % pool.block_size]
-            if size > self._budget or blocks > pool.free_blocks:
-                return IRREGULAR
-            if blocks:
-                pool.take(blocks)
-            return self._leap(now, next_arrival if next_arrival < next_sample else next_sample)
+        if size and buckets is None and not policy.waiting and not self._prefilling:
+            return self._leaps(now, next_arrival if next_arrival < next_sample else next_sample)
         due: list[Sequence] = []
         if buckets is not None:
             due = buckets.due(self._clock)
@@ -372,6 +367,19 @@ class JumpV1:
         self._end(ending, next_event)
         return ending.end
 
+    def _leaps(self, now: int, next_event: int) -> int:
+        """Leaps of the group alone: one after the other, if it matters to nobody what happens before `next_event`."""
+        pool, begin = self.pool, now
+        while True:
+            blocks = self._phases[self._clock % pool.block_size]
+            if self._size > self._budget or blocks > pool.free_blocks:
+                return IRREGULAR if now == begin else now
+            if blocks:
+                pool.take(blocks)
+            now = self._leap(now, next_event)
+            if not self._settles or now >= next_event or not self._size:
+                return now
+
     def _leap(self, now: int, next_event: int) -> int:
         """As many decode steps of the group alone as nothing interferes with."""
         size, clock, pending, ledger = self._size, self._clock, self.pending, self.ledger
@@ -402,8 +410,8 @@ class JumpV1:
             if pending is not None:
                 ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, pending.end - now)
                 now = pending.end
-                self._end(pending, next_event)
                 self.pending = None
+                self._end(pending, next_event)
             if self._buckets is not None:
                 steps = min(steps, self._buckets.steps_until_due(clock))
             else:
@@ -733,8 +741,15 @@ def _steps_until(wait: int, first: int, slope: int, most: int) -> int:
     steps = int((sqrt(linear * linear + 2.0 * slope * wait) - linear) / slope)  # wrong by one at most
     if steps > most:
         return most
-    while first * steps + slope * (steps * (steps - 1) // 2) < wait:
+    if steps < 1:
+        steps = 1
+    total = first * steps + slope * (steps * (steps - 1) // 2)
+    while total < wait:
+        total += first + slope * steps
         steps += 1
-    while steps > 1 and first * (steps - 1) + slope * ((steps - 1) * (steps - 2) // 2) >= wait:
+    last = first + slope * (steps - 1)
+    while total - last >= wait:
+        total -= last
+        last -= slope
         steps -= 1
     return steps if steps < most else most
