@@ -16,7 +16,6 @@ from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, bu
 from capacity.errors import DoesNotFit, InvalidInput, UnknownName
 from capacity.hardware import load_profile, profile_names
 from capacity.keywords import documented, split
-from capacity.memory import smallest_tensor_parallel_size
 from capacity.model import ModelSpec, load_model, model_names
 from capacity.pricing import CostEstimate, cost_estimate, find_price, joules_per_token
 from capacity.resolve import ResolvedPool, resolve
@@ -278,7 +277,7 @@ def _fit_fields(resolved: ResolvedPool) -> dict[str, Any]:
         "kv_capacity_tokens": plan.kv_capacity_tokens,
         "max_context_tokens": plan.max_context_tokens,
         "max_concurrency": plan.max_concurrency,
-        "smallest_tensor_parallel_size": _smallest_tensor_parallel_size(resolved),
+        "smallest_tensor_parallel_size": resolved.smallest_tensor_parallel_size,
         "warnings": (*resolved.notes, *_of_one_replica(resolved), *plan.warnings),
     }
 
@@ -294,12 +293,6 @@ def _of_one_replica(resolved: ResolvedPool) -> tuple[str, ...]:
 def _model_summary(resolved: ResolvedPool) -> ModelSummary:
     model = resolved.model
     return ModelSummary(name=model.name, total_params=model.total_params, active_params=model.active_params)
-
-
-def _smallest_tensor_parallel_size(resolved: ResolvedPool) -> int | None:
-    return smallest_tensor_parallel_size(
-        resolved.model, resolved.profile, resolved.engine, **resolved.memory_settings
-    )
 
 
 # estimate

@@ -17,8 +17,10 @@ from capacity.cli_options import (
     FormatOption,
     OptionalModel,
     ProfilesOption,
+    VllmOption,
     WriteOption,
     check_format,
+    pasted_command,
     progress_bar,
     show,
     verb,
@@ -52,14 +54,20 @@ app = typer.Typer(
 
 
 def _request(
-    model: str | None, options: dict[str, Any], deployment: str | None, write_deployment: str | None
+    model: str | None,
+    options: dict[str, Any],
+    deployment: str | None,
+    write_deployment: str | None,
+    from_vllm: str | None,
 ) -> DeploymentFile:
-    """Flags over the deployment file, checked; also written to a file when asked."""
+    """Flags over a pasted command over the deployment file, checked; also written to a file when asked."""
     fields: dict[str, Any] = read_deployment_fields(deployment) if deployment else {}
     if deployment:
         check_deployment(fields, deployment)
     pools = [dict(pool) for pool in fields.get("pools", [{}])]
     pool, traffic, service, cost = split(options, Pool, Traffic, Service, Cost)
+    named, pasted = pasted_command(from_vllm)
+    pool = pasted | pool
     if pool and len(pools) > 1:
         raise InvalidInput(
             f"{deployment} has {len(pools)} pools: change them there, not by --{_dashed(next(iter(pool)))}"
@@ -67,10 +75,11 @@ def _request(
     pools[0] |= pool
     if "gpu" not in pools[0]:
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
-    name = model or fields.get("model")
+    name = model or named or fields.get("model")
     if name is None:
         raise InvalidInput(
-            "no model: name one (`capacity models` lists them), or give --deployment FILE.toml"
+            "no model: name one (`capacity models` lists them), or give --deployment FILE.toml "
+            "or --from-vllm 'vllm serve ...'"
         )
     request: DeploymentFile = build(
         DeploymentFile,
@@ -108,6 +117,7 @@ def fit(
     options: dict[str, Any],
     format: FormatOption = "table",
     deployment: DeploymentOption = None,
+    from_vllm: VllmOption = None,
     write_deployment: WriteOption = None,
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -115,7 +125,7 @@ def fit(
     """Does it fit? Memory per GPU, KV capacity, longest context, most concurrent requests."""
     from capacity import api
 
-    request = _request(model, options, deployment, write_deployment)
+    request = _request(model, options, deployment, write_deployment, from_vllm)
     answer = api.fit(request.model, **_only_pool(request), profiles=profiles, download=download)
     _show(answer, format)
     if not answer.fits:
@@ -129,6 +139,7 @@ def estimate(
     options: dict[str, Any],
     format: FormatOption = "table",
     deployment: DeploymentOption = None,
+    from_vllm: VllmOption = None,
     write_deployment: WriteOption = None,
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -136,7 +147,7 @@ def estimate(
     """How fast, and at what cost? TTFT, TPOT, throughput at a batch size or a concurrency, in closed form."""
     from capacity import api
 
-    request = _request(model, options, deployment, write_deployment)
+    request = _request(model, options, deployment, write_deployment, from_vllm)
     traffic = {name: value for name, value in _given(request.traffic).items() if name in api.ESTIMATE_TRAFFIC}
     answer = api.estimate(
         request.model,
@@ -161,6 +172,7 @@ def explain(
     options: dict[str, Any],
     format: FormatOption = "table",
     deployment: DeploymentOption = None,
+    from_vllm: VllmOption = None,
     write_deployment: WriteOption = None,
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -173,12 +185,12 @@ def explain(
     if subject is not None and is_term(subject):
         request_of = None
         if model is not None or deployment is not None:
-            request_of = _request(model, options, deployment, write_deployment)
+            request_of = _request(model, options, deployment, write_deployment, from_vllm)
         explain_term(subject, request_of, format)
         return
     if model is not None:
         raise InvalidInput(f"{subject!r} is no term, so {model!r} has no place: name one model")
-    request = _request(subject, options, deployment, write_deployment)
+    request = _request(subject, options, deployment, write_deployment, from_vllm)
     traffic = {name: value for name, value in _given(request.traffic).items() if name in api.ESTIMATE_TRAFFIC}
     pool = _only_pool(request)
     _show(api.explain(request.model, **pool, **traffic, profiles=profiles, download=download), format)
@@ -216,6 +228,7 @@ def simulate(
     ] = None,
     format: FormatOption = "table",
     deployment: DeploymentOption = None,
+    from_vllm: VllmOption = None,
     write_deployment: WriteOption = None,
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -225,7 +238,7 @@ def simulate(
     from capacity.simulator import exports
     from capacity.simulator.timeline import Timeline
 
-    request = _request(model, options, deployment, write_deployment)
+    request = _request(model, options, deployment, write_deployment, from_vllm)
     observer = Timeline() if timeline else None
     with progress_bar() as progress:
         answer = api.simulate(
@@ -266,6 +279,7 @@ def compare_batching(
     ] = None,
     format: FormatOption = "table",
     deployment: DeploymentOption = None,
+    from_vllm: VllmOption = None,
     write_deployment: WriteOption = None,
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -273,7 +287,7 @@ def compare_batching(
     """Static or continuous, contiguous or paged, cache on or off? The same arrivals under each, in one table."""
     from capacity import api
 
-    request = _request(model, options, deployment, write_deployment)
+    request = _request(model, options, deployment, write_deployment, from_vllm)
     load = {**_only_pool(request), **_given(request.traffic)}
     answer = api.compare_batching(request.model, **load, profiles=profiles, download=download)
     if chart:
@@ -370,6 +384,21 @@ def _normalized(arguments: list[str]) -> list[str]:
         if argument in VALUE_LISTS:
             repeating = argument
     return result
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        show(f"llm-capacity {installed('llm-capacity')}")
+        raise typer.Exit(0)
+    if context.invoked_subcommand is None:
+        show(context.get_help())
+        raise typer.Exit(2)
 
 
 def main() -> None:

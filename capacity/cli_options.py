@@ -90,9 +90,24 @@ WriteOption = Annotated[
     str | None, typer.Option("--write-deployment", help="Also write this deployment to a TOML file.")
 ]
 ProfilesOption = Annotated[str | None, typer.Option("--profiles", help="A folder of further GPU profiles.")]
+VllmOption = Annotated[
+    str | None, typer.Option("--from-vllm", help="Take model and engine from a pasted 'vllm serve ...'.")
+]
 DownloadOption = Annotated[
     bool, typer.Option("--download", help="Fetch an unknown org/name's config.json from the Hub.")
 ]
+
+
+def pasted_command(text: str | None) -> tuple[str | None, dict[str, Any]]:
+    """Model and pool fields of a pasted `vllm serve ...`; what it says beyond them is said to be ignored."""
+    if text is None:
+        return None, {}
+    from capacity.vllm_command import read_vllm_command
+
+    command = read_vllm_command(text)
+    if command.ignored:
+        print(f"ignored: {', '.join(command.ignored)}", file=sys.stderr)
+    return command.model, command.fields
 
 
 def check_format(format: str) -> str:

@@ -16,7 +16,9 @@ from capacity.cli_options import (
     ModelArgument,
     OptionalModel,
     ProfilesOption,
+    VllmOption,
     check_format,
+    pasted_command,
     show,
     verb,
     write,
@@ -32,9 +34,6 @@ SloOption = Annotated[
     typer.Option("--slo", help="Service levels: ttft:p95:500ms tpot:p99:50ms, ttft:500 (each)."),
 ]
 ReplicasOption = Annotated[int, typer.Option("--replicas", help="Engines of this kind, fed round robin.")]
-VllmOption = Annotated[
-    str | None, typer.Option("--from-vllm", help="Take model and engine from a pasted 'vllm serve ...'.")
-]
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
 
 
@@ -92,14 +91,8 @@ def plan(
 
 def _asked(model: str | None, options: dict[str, Any], pasted: str | None) -> tuple[str, dict[str, Any]]:
     """Model and options, those of a pasted `vllm serve` underneath; what it says beyond us is said on stderr."""
-    fields: dict[str, Any] = {}
-    if pasted is not None:
-        from capacity.vllm_command import read_vllm_command
-
-        command = read_vllm_command(pasted)
-        model, fields = model or command.model, command.fields
-        if command.ignored:
-            print(f"ignored: {', '.join(command.ignored)}", file=sys.stderr)
+    named, fields = pasted_command(pasted)
+    model = model or named
     if model is None:
         raise InvalidInput(
             "no model: name one (`capacity models` lists them), or give --from-vllm 'vllm serve ...'"

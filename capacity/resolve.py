@@ -13,7 +13,7 @@ from capacity.deployment import Pool
 from capacity.engines import EngineSpec, find_engine
 from capacity.errors import InvalidInput
 from capacity.hardware import HardwareProfile, load_profile
-from capacity.memory import MemoryPlan, memory_plan
+from capacity.memory import MemoryPlan, memory_plan, smallest_tensor_parallel_size
 from capacity.model import ModelSpec, load_model
 from capacity.quantization import QuantizationScheme, scheme_for
 from capacity.step_model import StepModel
@@ -79,6 +79,11 @@ class ResolvedPool:
         dtype = self.scheme.format_of("dense_ffn").execution(self.profile.dense_flops_per_s).compute_dtype
         rates = self.profile.dense_flops_per_s
         return rates.get(dtype, rates["bf16"]) / self.profile.hbm_bytes_per_s
+
+    @cached_property
+    def smallest_tensor_parallel_size(self) -> int | None:
+        """The least TP at which this would fit, all else equal; None where none does."""
+        return smallest_tensor_parallel_size(self.model, self.profile, self.engine, **self.memory_settings)
 
     @cached_property
     def step_model(self) -> StepModel:

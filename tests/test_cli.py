@@ -507,3 +507,30 @@ def test_a_run_leaves_its_requests_its_series_and_its_steps_as_files(run: Any, t
         ran = run("simulate", *load, f"--{name}", "/nonexistent/file")
         assert ran.code == 2
         assert "cannot write" in ran.err
+
+
+def test_a_pasted_command_is_taken_and_flags_win(run: Any) -> None:
+    pasted = "vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 2 --max-model-len 8192 --port 8000"
+    ran = run("fit", "--from-vllm", pasted, "--gpu", "h100", "--format", "json")
+    assert ran.json["gpu"]["count"] == 2
+    assert ran.json["max_model_len"] == 8192
+    assert ran.err == "ignored: --port 8000\n"
+    ran = run(
+        "estimate",
+        "--from-vllm",
+        pasted,
+        "--gpu",
+        "h100",
+        "-tp",
+        "1",
+        *LENGTHS,
+        "--concurrency",
+        "4",
+        "--format",
+        "json",
+    )
+    assert ran.json["gpu"]["count"] == 1
+
+
+def test_the_version_is_the_packages(run: Any) -> None:
+    assert run("--version").out.startswith("llm-capacity ")

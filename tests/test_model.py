@@ -253,7 +253,7 @@ def test_loading_one_preset_is_quick_and_reads_no_other(monkeypatch: pytest.Monk
         return real(path)
 
     monkeypatch.setattr(presets_module, "read_json_object", spy)
-    for cached in (presets_module._index, presets_module._aliases):
+    for cached in (presets_module._index, presets_module._aliases, presets_module._load_preset):
         cached.cache_clear()
     started = time.perf_counter()
     load_model("llama-3.1-70b")

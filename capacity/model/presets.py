@@ -50,6 +50,7 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
     return _load_path(_downloaded(name), hf_id=name)
 
 
+@cache
 def _load_preset(name: str) -> ModelSpec:
     path = _PRESETS / f"{name}.json"
     preset = read_json_object(path)
