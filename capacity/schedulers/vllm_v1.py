@@ -135,8 +135,8 @@ class VllmV1:
 
     def threshold(self) -> int:
         """Most tokens of one prefill in this step; 0: no limit."""
-        lone = len(self.running) + len(self.waiting) <= 1
-        return 0 if lone and self.limits.lone_prefill_exempt else self.limits.long_prefill_token_threshold
+        limit = self.limits.long_prefill_token_threshold
+        return 0 if limit and self.limits.lone_prefill_exempt and self.unfinished <= 1 else limit
 
     def _holds_prefill(self) -> bool:
         """Prefill cadence: prefills wait while decodes run, unless requests are kept waiting anyway."""

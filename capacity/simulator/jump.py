@@ -23,9 +23,10 @@ from capacity.schedulers import Row, Sequence, Status, Step
 from capacity.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.client import NEVER
 from capacity.simulator.ledger import Ledger
-from capacity.simulator.shapes import sum_rows
+from capacity.simulator.shapes import new_tuple, sum_rows
 from capacity.step import StepShape, StepTimes
 
+FINISHED = Status.FINISHED
 NOTHING = -1  # nothing could be scheduled and nothing is pending
 IRREGULAR = -2  # the policy itself has to decide
 
@@ -490,8 +491,9 @@ class JumpV1:
 
     def _shape(self) -> StepShape:
         """The group's next step, alone."""
-        size, contexts = self._size, self._contexts
-        return StepShape(0, 0, 0, 0, 0, 0, 0, size, 0, contexts, self._window_contexts())
+        contexts = self._contexts
+        windows = contexts if self.window_tokens is None else self._window_contexts()
+        return new_tuple(StepShape, (0, 0, 0, 0, 0, 0, 0, self._size, 0, contexts, windows))
 
     def _group_step(self, steps: int) -> list[Sequence]:
         """Move the group's clock; returns the members that the last of these steps completes, and drops them."""
@@ -645,7 +647,7 @@ class JumpV1:
             pool.cache(r.table, tokens)
             pool.release(r.table)
             del running[r.ticket]
-            r.status = Status.FINISHED
+            r.status = FINISHED
         self.last_end = now
         return step.finishing
 
