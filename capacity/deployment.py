@@ -15,6 +15,7 @@ from pydantic import AllowInfNan, Field, ValidationError, field_validator
 
 from capacity.errors import InvalidInput, MalformedFile
 from capacity.spec import Spec
+from capacity.toml_text import toml_value
 
 MAX_FILE_BYTES = 256 * 1024
 FILE_SCHEMA: Literal["capacity/deployment/v1"] = "capacity/deployment/v1"
@@ -134,9 +135,7 @@ class Traffic(Spec):
     length_distribution: Literal["uniform", "lognormal", "gamma"] = _flag(
         "uniform", "Lengths around their mean: uniform, lognormal, gamma."
     )
-    input_len_cv: float = _flag(
-        1.0, "Coefficient of variation of prompts, lognormal or gamma.", ge=0, le=100
-    )
+    input_len_cv: float = _flag(1.0, "Coefficient of variation of prompts, lognormal or gamma.", ge=0, le=100)
     output_len_cv: float = _flag(1.0, "The same of outputs.", ge=0, le=100)
     length_correlation: float = _flag(0.0, "Rank correlation of prompt and output lengths.", ge=-1, le=1)
     random_prefix_len: int = _flag(
@@ -282,7 +281,7 @@ def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:
 
 def to_toml(deployment: DeploymentFile) -> str:
     """The text of a deployment file."""
-    lines = [f"schema = {_toml(FILE_SCHEMA)}", f"model = {_toml(deployment.model)}"]
+    lines = [f"schema = {toml_value(FILE_SCHEMA)}", f"model = {toml_value(deployment.model)}"]
     for pool in deployment.pools:
         lines += ["", "[[pools]]", *_assignments(pool)]
     for name in ("traffic", "service", "cost"):
@@ -292,16 +291,7 @@ def to_toml(deployment: DeploymentFile) -> str:
 
 
 def _assignments(spec: Spec) -> list[str]:
-    return [f"{name} = {_toml(value)}" for name, value in spec.model_dump(exclude_defaults=True).items()]
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'
-    return repr(value)
+    return [f"{name} = {toml_value(value)}" for name, value in spec.model_dump(exclude_defaults=True).items()]
 
 
 def build(spec: type[Spec], fields: dict[str, Any], *, flags: bool = False) -> Any:

@@ -6,7 +6,6 @@ a tensor-parallel group crosses. Values are plain numbers; where each comes from
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tomllib
@@ -21,6 +20,7 @@ from pydantic import Field, ValidationError
 from capacity.coefficients import StepCoefficients
 from capacity.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.spec import Spec
+from capacity.toml_text import toml_key, toml_value
 
 Basis = Literal["datasheet", "measured", "fitted", "assumed"]
 LinkKind = Literal["nvlink", "nvlink-bridge", "xgmi", "pcie", "c2c", "network"]
@@ -139,7 +139,7 @@ def dump_profile(profile: HardwareProfile) -> str:
     sections = [_identity_text(profile)]
     if keys:
         sections.append(
-            "[sources]\n" + "\n".join(f"{_key(key)} = {_toml(text)}" for text, key in keys.items())
+            "[sources]\n" + "\n".join(f"{toml_key(key)} = {toml_value(text)}" for text, key in keys.items())
         )
     facts = [f"{field} = {_fact(profile, field, getattr(profile, field), keys)}" for field in _fact_fields()]
     sections.append("[facts]\n" + "\n".join(facts))
@@ -149,8 +149,8 @@ def dump_profile(profile: HardwareProfile) -> str:
         lines = [f"[facts.{group}]"]
         for member, number in members.items():
             label = member in _GROUP_LABELS
-            text = _toml(number) if label else _fact(profile, f"{group}.{member}", number, keys)
-            lines.append(f"{_key(member)} = {text}")
+            text = toml_value(number) if label else _fact(profile, f"{group}.{member}", number, keys)
+            lines.append(f"{toml_key(member)} = {text}")
         sections.append("\n".join(lines))
     if profile.step_time is not None:
         document = profile.step_time.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
@@ -245,7 +245,7 @@ def _directories(directories: Iterable[Path | str]) -> list[Path]:
 
 
 def user_profiles_directory() -> Path:
-    """Where a user's own profiles are kept: the first folder of CAPACITY_PROFILES, else the platform's configuration."""
+    """Where a user's own profiles are: the first folder of CAPACITY_PROFILES, else the platform's configuration."""
     for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep):
         if part:
             return Path(part).expanduser()
@@ -315,12 +315,12 @@ def _fact_fields() -> list[str]:
 def _fact(profile: HardwareProfile, dotted: str, value: object, keys: Mapping[str, str]) -> str:
     origin = profile.provenance[dotted]
     source = keys.get(origin.source, origin.source)
-    return _toml({"value": value, "source": source, "date": origin.date, "basis": origin.basis})
+    return toml_value({"value": value, "source": source, "date": origin.date, "basis": origin.basis})
 
 
 def _identity_text(profile: HardwareProfile) -> str:
     values = {field: getattr(profile, field) for field in _IDENTITY_FIELDS}
-    return "\n".join(f"{key} = {_toml(value)}" for key, value in values.items() if value is not None)
+    return "\n".join(f"{key} = {toml_value(value)}" for key, value in values.items() if value is not None)
 
 
 def _table_sections(name: str, table: Mapping[str, Any]) -> list[str]:
@@ -328,33 +328,10 @@ def _table_sections(name: str, table: Mapping[str, Any]) -> list[str]:
     nested = {key: value for key, value in table.items() if isinstance(value, dict)}
     sections = []
     if plain or not nested:
-        lines = [f"{_key(key)} = {_toml(value)}" for key, value in plain.items() if value is not None]
+        lines = [
+            f"{toml_key(key)} = {toml_value(value)}" for key, value in plain.items() if value is not None
+        ]
         sections.append("\n".join([f"[{name}]", *lines]))
     for key, value in nested.items():
-        sections.extend(_table_sections(f"{name}.{_key(key)}", value))
+        sections.extend(_table_sections(f"{name}.{toml_key(key)}", value))
     return sections
-
-
-def _key(key: str) -> str:
-    bare = key.replace("-", "").replace("_", "")
-    return key if bare.isalnum() and bare.isascii() else json.dumps(key)
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, (int, float)):
-        return _number(value)
-    if isinstance(value, Mapping):
-        entries = [f"{_key(str(key))} = {_toml(item)}" for key, item in value.items() if item is not None]
-        return "{ " + ", ".join(entries) + " }"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    raise TypeError(f"{type(value).__name__} has no TOML form here")
-
-
-def _number(value: float) -> str:
-    short = f"{value:.12g}"
-    return short if not isinstance(value, int) and float(short) == value else repr(value)

@@ -1,0 +1,35 @@
+"""Values as TOML text: the standard library reads TOML but does not write it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+
+def toml_key(key: str) -> str:
+    """A key, quoted where it must be."""
+    bare = key.replace("-", "").replace("_", "")
+    return key if bare.isalnum() and bare.isascii() else json.dumps(key)
+
+
+def toml_value(value: object) -> str:
+    """A value on one line; mappings as inline tables without their None entries. Floats read back equal."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (int, float)):
+        return _number(value)
+    if isinstance(value, Mapping):
+        entries = [
+            f"{toml_key(str(key))} = {toml_value(item)}" for key, item in value.items() if item is not None
+        ]
+        return "{ " + ", ".join(entries) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    raise TypeError(f"{type(value).__name__} has no TOML form here")
+
+
+def _number(value: float) -> str:
+    short = f"{value:.12g}"
+    return short if not isinstance(value, int) and float(short) == value else repr(value)
