@@ -28,7 +28,9 @@ from capacity.hardware import PROFILES_VARIABLE
 
 MARKER = "# [step_time]: written by benchmarks/fit_profiles.py; edits below this line are lost"
 DATE = "2026-11-21"
-SOURCE = "kernel tables of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), a sample of 500 rows or fewer each"
+SOURCE = (
+    "kernel tables of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), a sample of 500 rows or fewer each"
+)
 DIGITS = 4
 
 # What a GPU without tables of its own takes: the nearest architecture's.

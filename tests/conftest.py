@@ -23,7 +23,7 @@ SHARED: Path | None = next(
 )
 
 
-@pytest.fixture()
+@pytest.fixture
 def shared_dir() -> Path:
     """The reference library's folder; tests that need it are skipped where it is not at hand."""
     if SHARED is None:

@@ -27,7 +27,9 @@ def test_a_closed_loop_agrees_with_its_simulation(
     pool = {"gpu": gpu, "tensor_parallel_size": tp}
     load = {"input_len": input_len, "output_len": output_len, "concurrency": concurrency}
     formula = capacity.estimate(model, **pool, **load)
-    run = capacity.simulate(model, **pool, **load, random_range_ratio=0.1, num_prompts=12 * concurrency).to_dict()
+    run = capacity.simulate(
+        model, **pool, **load, random_range_ratio=0.1, num_prompts=12 * concurrency
+    ).to_dict()
     assert formula.requests_per_s.value == pytest.approx(run["request_throughput"], rel=0.08)
     assert formula.tpot_s is not None
     assert formula.tpot_s.value * 1e3 == pytest.approx(run["mean_tpot_ms"], rel=0.2)
