@@ -8,6 +8,7 @@ from typing import Any
 from capacity import speculative
 from capacity.deployment import Traffic
 from capacity.errors import InvalidInput
+from capacity.memory import MemoryPlan
 from capacity.resolve import ResolvedPool
 from capacity.schedulers import SchedulerLimits
 from capacity.schedulers.sequence import DrawnSpeculation
@@ -18,6 +19,7 @@ from capacity.step import StepTimes
 from capacity.workload import Workload, parse_slos
 from capacity.workload.described import described
 
+WINDOW_PAGE_TOKENS = 16
 POLICIES_WITH_DRAFTS = ("vllm-v1", "vllm-v1-async")
 
 
@@ -92,8 +94,7 @@ def engine_settings(resolved: ResolvedPool, scheduling: str = "continuous") -> d
     plan, pool = resolved.memory, resolved.pool
     settings: dict[str, Any] = {
         "step_times": resolved.step_model,
-        "num_blocks": plan.kv_capacity_blocks - 1,
-        "block_size": plan.kv_block_tokens,
+        **_kv_blocks(plan),
         "policy": policy_name(resolved, scheduling),
         "policy_options": policy_options(resolved),
         "limits": scheduler_limits(resolved),
@@ -108,6 +109,19 @@ def engine_settings(resolved: ResolvedPool, scheduling: str = "continuous") -> d
     elif pool.num_speculative_tokens is not None or pool.acceptance is not None:
         raise InvalidInput("drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...)")
     return settings
+
+
+def _kv_blocks(plan: MemoryPlan) -> dict[str, int]:
+    """Usable blocks and their tokens; one-token pages of windowed caches in coarser ones.
+
+    Keeping books of single tokens over several windows takes a simulation five times as long, and a request then
+    holds at most WINDOW_PAGE_TOKENS - 1 tokens a group less.
+    """
+    blocks, tokens = plan.kv_capacity_blocks - 1, plan.kv_block_tokens
+    if len(plan.layout.kv_windows) > 1 and tokens < WINDOW_PAGE_TOKENS:
+        coarser = WINDOW_PAGE_TOKENS // tokens
+        return {"num_blocks": max(blocks // coarser, 1), "block_size": tokens * coarser}
+    return {"num_blocks": blocks, "block_size": tokens}
 
 
 def _drafting(resolved: ResolvedPool, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,3 +82,15 @@ def test_the_workload_of_samples_keeps_arrivals() -> None:
     workload = make_workload(Traffic(input_len=10, output_len=2, num_prompts=3, num_samples=2))
     assert len(workload) == 6
     assert (workload.arrival_s[0::2] == workload.arrival_s[1::2]).all()
+
+
+def test_one_token_pages_of_windowed_caches_are_simulated_coarser() -> None:
+    """The capacity in tokens stays, to less than a page."""
+    windowed = resolve("gemma-3-27b", Pool(gpu="h200", engine="sglang"))
+    assert windowed.memory.kv_block_tokens == 1
+    settings = engine_settings(windowed)
+    tokens = windowed.memory.kv_capacity_blocks - 1
+    assert settings["block_size"] == 16
+    assert tokens - 16 < settings["num_blocks"] * 16 <= tokens
+    plain = engine_settings(resolve("llama-3.1-8b", Pool(gpu="h200", engine="sglang")))
+    assert plain["block_size"] == 1
