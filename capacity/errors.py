@@ -17,9 +17,15 @@ from collections.abc import Iterable
 
 
 class CapacityError(Exception):
-    """Root of the tree. `str(error)` is one line; `exit_code` is what the command line returns."""
+    """Root of the tree. `str(error)` is one line; `exit_code` is what the command line returns.
+
+    Errors cross process boundaries whole: text and attributes are pickled, whatever their constructors take.
+    """
 
     exit_code = 2
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
 
 
 class InvalidInput(CapacityError, ValueError):
@@ -83,3 +89,13 @@ class Stalled(CapacityError):
     """The simulated engine cannot make progress: for example a prompt that can never get its KV blocks."""
 
     exit_code = 1
+
+
+def _restored(
+    kind: type[CapacityError], args: tuple[object, ...], attributes: dict[str, object]
+) -> CapacityError:
+    """An error as it was before pickling."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error

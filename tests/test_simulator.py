@@ -520,3 +520,9 @@ def test_memory_stays_bounded() -> None:
     environment = os.environ | {"PYTHONPATH": str(benchmark.parent.parent)}
     answer = subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
     assert json.loads(answer)["peak_mb"] < 200
+
+
+def test_arrivals_beyond_the_clock_are_refused_in_one_line() -> None:
+    late = Workload(arrival_s=[0.0, 1e7], prompt_tokens=[10, 10], output_tokens=[2, 2])
+    with pytest.raises(InvalidInput, match="arrives after 1e"):
+        simulate_engine(late, step_times=AffineStepTimes(0.01, 0.001), num_blocks=10)

@@ -11,8 +11,13 @@ from typing import Protocol
 
 import numpy as np
 
+from capacity.errors import InvalidInput
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
+
+LATEST_ARRIVAL_S = (
+    5e6  # 58 days; columns of whole picoseconds hold 106, the rest is left to the queue's way out
+)
 
 NEVER = 1 << 62  # an instant after all others
 
@@ -37,6 +42,12 @@ class Client:
     reacts = True
 
     def __init__(self, workload: Workload) -> None:
+        latest_s = float(workload.arrival_s[-1])
+        if latest_s > LATEST_ARRIVAL_S:
+            raise InvalidInput(
+                f"the last request of {workload.name} arrives after {latest_s:g} s; simulated time holds "
+                f"{LATEST_ARRIVAL_S:g} s of arrivals: take a part of the trace, or scale its time"
+            )
         self._arrival_ps = array("q", np.rint(workload.arrival_s * PS_PER_S).astype(np.int64).tobytes())
         self._cap = workload.concurrency
         self._in_flight = 0
