@@ -11,37 +11,11 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from pydantic import Field
-
+from capacity.deployment import Billing
 from capacity.errors import InvalidInput
 from capacity.pricing import HOURS_PER_MONTH, RULE, SECONDS_PER_HOUR, Price, usd_per_hour
-from capacity.spec import Spec
 
 MILLION = 1e6
-
-
-def _flag(default: Any, help_text: str, **limits: Any) -> Any:
-    return Field(default, description=help_text, json_schema_extra={"flags": []}, **limits)
-
-
-class Billing(Spec):
-    """What else a bill may ask: replicas, users, an API's prices, spot, a batch job. None: not asked."""
-
-    replicas: int = _flag(1, "Engines of this kind.", ge=1, le=1_000_000)
-    requests_per_user_hour: float | None = _flag(None, "Requests of one user in an hour.", gt=0)
-    co2_g_per_kwh: float | None = _flag(None, "Carbon intensity of the electricity.", ge=0)
-    api_input_price: float | None = _flag(None, "An API's $ per 1M input tokens.", ge=0)
-    api_output_price: float | None = _flag(None, "An API's $ per 1M output tokens.", ge=0)
-    api_cached_fraction: float = _flag(
-        0.0, "Share of input tokens that the API's prompt cache serves.", ge=0, le=1
-    )
-    api_cached_multiple: float = _flag(
-        0.1, "Price of a cached input token over that of a plain one.", ge=0, le=1
-    )
-    interruptions_per_hour: float | None = _flag(None, "Spot: how often an instance is taken away.", ge=0)
-    restart_s: float = _flag(600.0, "Spot: until a replacement serves again, loading included.", ge=0)
-    documents: int | None = _flag(None, "A batch job: requests in all.", ge=1)
-    deadline_hours: float | None = _flag(None, "A batch job: hours until it must be done.", gt=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

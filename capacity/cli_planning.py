@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from capacity.billing import Billing
 from capacity.cli_options import (
     DownloadOption,
     FormatOption,
@@ -23,7 +22,7 @@ from capacity.cli_options import (
     verb,
     write,
 )
-from capacity.deployment import Cost, Pool, Traffic
+from capacity.deployment import Billing, Cost, Pool, Traffic
 from capacity.errors import InvalidInput
 from capacity.planning.space import Search
 

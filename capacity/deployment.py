@@ -230,6 +230,26 @@ class Cost(Spec):
     price: str | None = _flag(None, "$ per GPU-hour: 2.50, or h100=2.50.")
 
 
+class Billing(Spec):
+    """What else a bill may ask: replicas, users, an API's prices, spot, a batch job. None: not asked."""
+
+    replicas: int = _flag(1, "Engines of this kind.", ge=1, le=1_000_000)
+    requests_per_user_hour: float | None = _flag(None, "Requests of one user in an hour.", gt=0)
+    co2_g_per_kwh: float | None = _flag(None, "Carbon intensity of the electricity.", ge=0)
+    api_input_price: float | None = _flag(None, "An API's $ per 1M input tokens.", ge=0)
+    api_output_price: float | None = _flag(None, "An API's $ per 1M output tokens.", ge=0)
+    api_cached_fraction: float = _flag(
+        0.0, "Share of input tokens that the API's prompt cache serves.", ge=0, le=1
+    )
+    api_cached_multiple: float = _flag(
+        0.1, "Price of a cached input token over that of a plain one.", ge=0, le=1
+    )
+    interruptions_per_hour: float | None = _flag(None, "Spot: how often an instance is taken away.", ge=0)
+    restart_s: float = _flag(600.0, "Spot: until a replacement serves again, loading included.", ge=0)
+    documents: int | None = _flag(None, "A batch job: requests in all.", ge=1)
+    deadline_hours: float | None = _flag(None, "A batch job: hours until it must be done.", gt=0)
+
+
 class DeploymentFile(Spec):
     """A deployment with its traffic and price, as a file to keep, share and diff (TOML)."""
 

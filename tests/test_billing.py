@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity import estimate
-from capacity.billing import Billing, Rates, batch_job, billed_gpus, load_cost, make_bill, spot_cost
+from capacity.billing import Rates, batch_job, billed_gpus, load_cost, make_bill, spot_cost
+from capacity.deployment import Billing
 from capacity.errors import InvalidInput
 from capacity.planning.bills import cost
 from capacity.pricing import Price, gpu_hours

@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capacity.billing import Bill, Billing, Rates, make_bill
+from capacity.billing import Bill, Rates, make_bill
 from capacity.closed_form import closed_loop_times
-from capacity.deployment import Cost, Pool, Traffic, build
+from capacity.deployment import Billing, Cost, Pool, Traffic, build
 from capacity.errors import InvalidInput
 from capacity.keywords import documented, split
 from capacity.planning.step_error import Factors, ScaledSteps

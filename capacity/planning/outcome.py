@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from capacity.billing import Billing, billed_gpus, load_cost
+from capacity.billing import billed_gpus, load_cost
+from capacity.deployment import Billing
 from capacity.planning.bills import full_load
 from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.planning.trial import split
