@@ -47,8 +47,8 @@ MUTATIONS = {
     "watermark ignored": (vllm_v1, "if self._watermark_blocks and self.running:", "if False:"),
     "long-prefill threshold on a lone request": (
         vllm_v1,
-        "return 0 if lone and self.limits.lone_prefill_exempt else",
-        "return",
+        "return 0 if limit and self.limits.lone_prefill_exempt and self.unfinished <= 1 else limit",
+        "return limit",
     ),
     "priority ties ignore arrival": (
         vllm_v1,
