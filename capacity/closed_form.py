@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
-from capacity.step import Bound, OpCost, StepCost, StepShape, decode_shape, windowed_pairs
+from capacity.step import Bound, StepCost, StepShape, decode_shape, windowed_pairs
 
 NOTHING = StepShape()
 
@@ -193,11 +193,3 @@ def main_bound(cost: StepCost) -> Bound:
     for op in cost.operators:
         seconds[op.bound] = seconds.get(op.bound, 0.0) + op.seconds
     return max(seconds, key=lambda bound: seconds[bound])
-
-
-def merged(operators: Iterable[OpCost]) -> tuple[OpCost, ...]:
-    """Operators that take no time left out, the rest in order of appearance."""
-    return tuple(op for op in operators if op.seconds > 0 or op.flops > 0)
-
-
-Phase = Literal["prefill", "decode"]
