@@ -307,7 +307,7 @@ def test_refusals_name_the_way_out() -> None:
 def test_quality_is_a_constraint_with_sources() -> None:
     table = quality_table()
     assert all(
-        row.source and 0 <= row.typical_loss_fraction <= row.worst_loss_fraction < 0.1
+        row.source and 0 <= row.typical_loss_fraction <= row.worst_loss_fraction < 0.15
         for row in table.values()
     )  # type: ignore[operator]
     model = load_model("llama-3.1-8b")

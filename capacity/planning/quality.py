@@ -1,25 +1,36 @@
 """What a narrower format costs in answers: published changes of task scores, each with its source.
 
-Scores differ between models, tasks and recipes: these are other people's measurements of some models, not
-predictions for yours. A format without a published figure is unknown, never free.
+The figures stand in the catalogue of quantization methods (`capacity.techniques.quantize`); here is which of them
+speak for a format. Scores differ between models, tasks and recipes: these are other people's measurements of some
+models, not predictions for yours. A format without a published score is unknown, never free.
 """
 
 from __future__ import annotations
 
-import csv
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from statistics import median
 
 from capacity.quantization import QuantizationScheme, WeightFormat
+from capacity.techniques.quantize import Quality, find_method
 
-TABLE = Path(__file__).with_name("quality.csv")
+METHODS = {
+    "fp8": ("fp8-tensor", "fp8-channel"),
+    "int8": ("smoothquant",),
+    "w8a16": ("gptq-int8",),
+    "int4": ("gptq-int4", "awq-int4"),
+    "nvfp4": ("nvfp4",),
+    "mxfp4": ("mxfp4",),
+    "kv-fp8": ("kv-fp8",),
+    "kv-int8": ("kv-int8",),
+}  # what is published of each family of formats; `kv-`: of the KV cache
 SIXTEEN_BIT = ("bf16", "fp16", "fp32", "auto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityChange:
-    """Share of a benchmark's score that is lost, typically and at worst of what was published; None: unknown."""
+    """Share of a benchmark's score that is lost, at the median and at worst of what was published; None: unknown."""
 
     typical_loss_fraction: float | None
     worst_loss_fraction: float | None
@@ -44,16 +55,23 @@ AS_PUBLISHED = QualityChange(
 @lru_cache(maxsize=1)
 def quality_table() -> dict[str, QualityChange]:
     """Published changes by family of format; KV-cache formats begin with `kv-`."""
-    with TABLE.open(newline="", encoding="utf-8") as file:
-        return {
-            row["format"]: QualityChange(
-                typical_loss_fraction=float(row["typical_loss_fraction"]),
-                worst_loss_fraction=float(row["worst_loss_fraction"]),
-                what=row["what"],
-                source=f"{row['source']}, {row['date']}",
-            )
-            for row in csv.DictReader(file)
-        }
+    return {family: _published(family, names) for family, names in METHODS.items()}
+
+
+def _published(family: str, names: Iterable[str]) -> QualityChange:
+    figures = [figure for name in names for figure in find_method(name).quality if figure.loss_fractions]
+    losses = [loss for figure in figures for loss in figure.loss_fractions]
+    worst = max(figures, key=lambda figure: max(figure.loss_fractions))
+    return QualityChange(
+        typical_loss_fraction=median(losses),
+        worst_loss_fraction=max(losses),
+        what=f"{family}, the worst of {len(losses)} published: {_figure(worst)}",
+        source="; ".join(dict.fromkeys(f"{figure.source}, {figure.date}" for figure in figures)),
+    )
+
+
+def _figure(figure: Quality) -> str:
+    return figure.text if figure.model in figure.text else f"{figure.text} ({figure.model})"
 
 
 def quality_change(
@@ -72,9 +90,10 @@ def quality_change(
     )
 
 
-def _sum(values: object) -> float | None:
-    found = list(values)  # type: ignore[call-overload]
-    return None if None in found else sum(found)
+def _sum(values: Iterable[float | None]) -> float | None:
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def _of_weights(scheme: QuantizationScheme, checkpoint: QuantizationScheme) -> QualityChange:
@@ -87,7 +106,8 @@ def _of_weights(scheme: QuantizationScheme, checkpoint: QuantizationScheme) -> Q
 def _of_cache(kv_cache_dtype: str, checkpoint: QuantizationScheme) -> QualityChange:
     if kv_cache_dtype in SIXTEEN_BIT or kv_cache_dtype == checkpoint.kv_cache_dtype:
         return AS_PUBLISHED
-    return _known("kv-fp8" if kv_cache_dtype.startswith("fp8") else "", f"{kv_cache_dtype} KV cache")
+    family = next((name for name in ("fp8", "int8") if kv_cache_dtype.startswith(name)), "")
+    return _known(f"kv-{family}", f"{kv_cache_dtype} KV cache")
 
 
 def _known(family: str, what: str) -> QualityChange:
@@ -101,13 +121,10 @@ def _known(family: str, what: str) -> QualityChange:
 
 
 def _family(weights: WeightFormat) -> str:
-    """The row of the table that speaks for a format."""
-    if weights.name.startswith("fp8"):
-        return "fp8"
-    if weights.name == "nvfp4":
-        return "nvfp4"
-    if weights.name.startswith("int4"):
-        return "int4"
+    """The family that speaks for a format."""
+    for family in ("fp8", "nvfp4", "mxfp4", "int4"):
+        if weights.name.startswith(family):
+            return family
     if weights.name == "int8":
         return "int8"
     return "w8a16" if weights.name.endswith("w8a16") else ""

@@ -44,14 +44,22 @@ Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
 
 
 class Quality(Spec):
-    """A published figure; without numbers it is its source's own summary."""
+    """A published figure; without numbers it is its source's own summary, whose `losses` are shares of the scores."""
 
     metric: str
     model: str
     baseline: float | None = None
     quantized: float | None = None
+    losses: tuple[float, ...] = ()
     source: str
     date: str
+
+    @property
+    def loss_fractions(self) -> tuple[float, ...]:
+        """Shares of task scores that are lost. Empty for a perplexity, which has no such share."""
+        if self.baseline is None or self.quantized is None or "perplexity" in self.metric:
+            return self.losses
+        return (max(0.0, 1 - self.quantized / self.baseline),)
 
     @property
     def text(self) -> str:
