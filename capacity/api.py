@@ -17,7 +17,7 @@ from capacity.errors import DoesNotFit, InvalidInput, UnknownName
 from capacity.hardware import load_profile, profile_names
 from capacity.keywords import documented, split
 from capacity.model import ModelSpec, load_model, model_names
-from capacity.pricing import CostEstimate, cost_estimate, find_price, joules_per_token
+from capacity.pricing import CostEstimate, Price, cost_estimate, joules_per_token, price_of
 from capacity.resolve import ResolvedPool, resolve
 from capacity.results import (
     Attribution,
@@ -60,8 +60,12 @@ def fit(
     Raises InvalidInput (and its kinds) for a name, value or combination that cannot be.
     """
     (pool,) = split(options, Pool)
-    resolved = _without_drafts(resolve(model, build(Pool, pool), profiles=profiles, download=download))
-    return Fit(**_fit_fields(resolved))
+    return fit_of(resolve(model, build(Pool, pool), profiles=profiles, download=download))
+
+
+def fit_of(resolved: ResolvedPool) -> Fit:
+    """`fit` of what was looked up before. Raises InvalidInput where it drafts."""
+    return Fit(**_fit_fields(_without_drafts(resolved)))
 
 
 @documented(Pool, Traffic, Cost)
@@ -77,9 +81,9 @@ def estimate(
     Raises DoesNotFit where the model, or that many requests, exceed the memory; InvalidInput for what cannot be.
     """
     pool_fields, traffic_fields, cost_fields = split(options, Pool, Traffic, Cost)
-    traffic: Traffic = build(Traffic, _of_estimate(traffic_fields))
-    resolved = _without_drafts(resolve(model, build(Pool, pool_fields), profiles=profiles, download=download))
-    return _estimate(resolved, traffic, build(Cost, cost_fields))
+    traffic = traffic_of(traffic_fields)
+    resolved = resolve(model, build(Pool, pool_fields), profiles=profiles, download=download)
+    return estimate_of(resolved, traffic, price_of(resolved.profile.name, build(Cost, cost_fields)))
 
 
 @documented(Pool, Traffic)
@@ -298,7 +302,15 @@ def _model_summary(resolved: ResolvedPool) -> ModelSummary:
 # estimate
 
 
-def _estimate(resolved: ResolvedPool, traffic: Traffic, cost: Cost) -> Estimate:
+def traffic_of(fields: dict[str, Any]) -> Traffic:
+    """The traffic of an estimate. Raises InvalidInput for what only a simulation takes."""
+    traffic: Traffic = build(Traffic, _of_estimate(fields))
+    return traffic
+
+
+def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -> Estimate:
+    """`estimate` of what was looked up before: of many points, the pool's once. Raises as `estimate`."""
+    _without_drafts(resolved)
     input_len, output_len = _lengths(resolved, traffic)
     resolved.memory.require_fit()
     times, warnings = _phase_times(resolved, traffic, input_len, output_len)
@@ -311,7 +323,7 @@ def _estimate(resolved: ResolvedPool, traffic: Traffic, cost: Cost) -> Estimate:
     e2e = _sum_interval(times.e2e_s, ttft, tpot, output_len - 1)
     requests_per_s = e2e.inverse(times.requests_per_s * e2e.value)
     output_rate = requests_per_s.scaled(output_len)
-    bill = _cost(resolved, cost, times, input_len, output_len)
+    bill = _cost(resolved, price, times, input_len, output_len)
     users = traffic.batch_size or traffic.concurrency or 1
     return Estimate(
         **{
@@ -467,11 +479,8 @@ def _intensity(resolved: ResolvedPool, prefill: StepCost, decode: StepCost | Non
 
 
 def _cost(
-    resolved: ResolvedPool, cost: Cost, times: PhaseTimes, input_len: int, output_len: int
+    resolved: ResolvedPool, price: Price | None, times: PhaseTimes, input_len: int, output_len: int
 ) -> CostEstimate | None:
-    price = find_price(
-        resolved.profile.name, tier=cost.price_tier, provider=cost.price_provider, override=cost.price
-    )
     if price is None:
         return None
     return cost_estimate(

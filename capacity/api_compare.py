@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, read_deployment
 from capacity.errors import InvalidInput
 from capacity.keywords import documented, split
-from capacity.pricing import Price, find_price
+from capacity.pricing import price_of
 from capacity.resolve import resolve
 
 if TYPE_CHECKING:
@@ -66,12 +66,8 @@ def _side(deployment: DeploymentFile, *, profiles: str | Path | None, download: 
     pool = deployment.pools[0]
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     return Side(
-        resolved=resolved, replicas=pool.replicas, price=_price(resolved.profile.name, deployment.cost)
+        resolved=resolved, replicas=pool.replicas, price=price_of(resolved.profile.name, deployment.cost)
     )
-
-
-def _price(gpu: str, cost: Cost) -> Price | None:
-    return find_price(gpu, tier=cost.price_tier, provider=cost.price_provider, override=cost.price)
 
 
 @documented(Pool, Traffic, Cost)
@@ -90,7 +86,7 @@ def tornado(
     pool, traffic, cost = _specs(options)
     resolved = resolve(model, pool, profiles=profiles, download=download)
     requests = workload if workload is not None else make_workload(traffic)
-    price = _price(resolved.profile.name, cost)
+    price = price_of(resolved.profile.name, cost)
     return tornado_of(resolved, requests, replicas=pool.replicas, price=price)
 
 
@@ -112,7 +108,7 @@ def advise(
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     requests = workload if workload is not None else make_workload(traffic)
     folder = None if profiles is None else str(profiles)
-    price = _price(pool.gpu, cost)
+    price = price_of(pool.gpu, cost)
     return advise_on(spec, pool, requests, replicas=pool.replicas, price=price, profiles=folder)
 
 

@@ -41,7 +41,7 @@ def curve(
     """
     from capacity.planning.curves import day_of, draw_curve
     from capacity.planning.trial import Goal
-    from capacity.pricing import find_price
+    from capacity.pricing import price_of
     from capacity.serving import make_workload
     from capacity.workload import parse_slos
 
@@ -71,7 +71,5 @@ def curve(
         rates=rates,
         requests_per_user_hour=requests_per_user_hour,
         day_rates_per_s=day,
-        price=find_price(
-            resolved.profile.name, tier=cost.price_tier, provider=cost.price_provider, override=cost.price
-        ),
+        price=price_of(resolved.profile.name, cost),
     )

@@ -227,6 +227,12 @@ class Cost(Spec):
         None, "Price tier of the dated table: on-demand, reserved, spot, owned."
     )
     price_provider: str | None = _flag(None, "Provider in the price table; default: the median of the tier.")
+    price_instance: str | None = _flag(
+        None, "Rentable instance (product) in the price table, such as p5.48xlarge."
+    )
+    price_file: str | None = _flag(
+        None, "Price table of your own (CSV in the form of capacity/prices.csv), in place of the bundled one."
+    )
     price: str | None = _flag(None, "$ per GPU-hour: 2.50, or h100=2.50.")
 
 

@@ -11,11 +11,12 @@ import csv
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
+from capacity.deployment import Cost
 from capacity.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.hardware import load_profile
 
@@ -24,6 +25,8 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 HOURS_PER_MONTH = 730
 SECONDS_PER_HOUR = 3600
 TABLE = Path(__file__).with_name("prices.csv")
+COLUMNS = ("gpu", "provider", "product", "tier", "usd_per_gpu_hour", "gpus_per_instance", "date", "source")
+MAX_FILE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +48,12 @@ class Price:
 
     @property
     def described(self) -> str:
-        """Provider, product, date and source in one line."""
+        """Provider, product, size of an instance, date and source in one line."""
         if self.tier == "given":
             return self.source
         picked = f"; {self.selection}" if self.selection else ""
-        return f"{self.provider} {self.product}, {self.date} ({self.source}){picked}"
+        sold = "" if self.gpus_per_instance == 1 else f", sold by {self.gpus_per_instance} GPUs"
+        return f"{self.provider} {self.product}{sold}, {self.date} ({self.source}){picked}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,16 +89,27 @@ def price_table() -> tuple[Price, ...]:
     return read_prices(TABLE)
 
 
-def read_prices(path: Path) -> tuple[Price, ...]:
+def read_prices(path: str | Path) -> tuple[Price, ...]:
     """A price table in the form of `capacity/prices.csv`. Raises MalformedFile with the line."""
+    file = Path(path)
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return tuple(_price(row, path, line) for line, row in enumerate(csv.DictReader(file), start=2))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        if file.stat().st_size > MAX_FILE_BYTES:
+            raise MalformedFile(path, f"larger than {MAX_FILE_BYTES} bytes; is this a price table?")
+        lines = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines(), strict=True)
+        missing = [column for column in COLUMNS if column not in (lines.fieldnames or ())]
+        if missing:
+            raise MalformedFile(path, f"column {missing[0]} is missing; the columns are {','.join(COLUMNS)}")
+        found = tuple(_price(row, path, lines.line_num) for row in lines)
+    except OSError as error:
+        raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, csv.Error) as error:
         raise MalformedFile(path, f"cannot be read: {error}") from None
+    if not found:
+        raise MalformedFile(path, "holds no price")
+    return found
 
 
-def _price(row: Mapping[str, str | None], path: Path, line: int) -> Price:
+def _price(row: Mapping[str, str | None], path: str | Path, line: int) -> Price:
     where = f"line {line}"
     tier = row.get("tier")
     if tier not in TIERS:
@@ -122,19 +137,40 @@ def _price(row: Mapping[str, str | None], path: Path, line: int) -> Price:
     )
 
 
+def price_of(gpu: str, cost: Cost) -> Price | None:
+    """The price that `cost` asks for, of a GPU-hour of `gpu`; None where it asks for none. Raises as `find_price`."""
+    return find_price(
+        gpu,
+        tier=cost.price_tier,
+        provider=cost.price_provider,
+        instance=cost.price_instance,
+        override=cost.price,
+        table=None if cost.price_file is None else _own_prices(cost.price_file),
+    )
+
+
+def _own_prices(path: str) -> tuple[Price, ...]:
+    """A user's table, whose GPUs may be named by aliases."""
+    table = read_prices(path)
+    names = {gpu: _profile_name(gpu) for gpu in {price.gpu for price in table}}
+    return tuple(replace(price, gpu=names[price.gpu]) for price in table)
+
+
 def find_price(
     gpu: str,
     *,
     tier: str | None = None,
     provider: str | None = None,
+    instance: str | None = None,
     override: str | None = None,
     table: tuple[Price, ...] | None = None,
 ) -> Price | None:
     """The price of a GPU-hour of `gpu` (a profile's name or alias); None where nobody asked for one.
 
     `override` is the user's own ("2.50", "h100=2.50", "h100=2.50,b200=6"). Otherwise `tier` picks from the table:
-    the median product of the tier (the lower one of two), or that of `provider`. Raises UnknownName or
-    InvalidInput where the table has none.
+    the median product of the tier (the lower one of two), or that of `provider` or `instance`. `table` replaces
+    the bundled one, and needs no tier where it has a single one. Raises UnknownName or InvalidInput where the
+    table has none.
     """
     name = _profile_name(gpu).partition("@")[0]
     if override is not None:
@@ -144,13 +180,29 @@ def find_price(
             given = ", ".join(str(key) for key in prices)
             raise InvalidInput(f"--price {override!r} is for {given}; the deployment uses {name}")
         return _given(name, usd)
+    if tier is None and table is not None:
+        tier = _only_tier(name, table)
     if tier is None:
-        if provider is not None:
-            raise InvalidInput(f"a price of {provider!r} needs a tier: --price-tier {' or '.join(TIERS)}")
+        for what in (provider, instance):
+            if what is not None:
+                raise InvalidInput(f"a price of {what!r} needs a tier: --price-tier {' or '.join(TIERS)}")
         return None
     if tier not in TIERS:
         raise UnknownName("price tier", tier, TIERS)
-    return _from_table(name, tier, provider, price_table() if table is None else table)
+    return _from_table(name, tier, provider, instance, price_table() if table is None else table)
+
+
+def _only_tier(name: str, table: tuple[Price, ...]) -> str:
+    tiers = sorted({price.tier for price in table if price.gpu == name})
+    if len(tiers) > 1:
+        raise InvalidInput(
+            f"the price file has {name} in several tiers ({', '.join(tiers)}): give --price-tier"
+        )
+    if not tiers:
+        raise InvalidInput(
+            f"the price file has no price of {name}; it has {', '.join(sorted({p.gpu for p in table}))}"
+        )
+    return tiers[0]
 
 
 def _given(name: str, usd: float) -> Price:
@@ -166,7 +218,9 @@ def _given(name: str, usd: float) -> Price:
     )
 
 
-def _from_table(name: str, tier: str, provider: str | None, table: tuple[Price, ...]) -> Price:
+def _from_table(
+    name: str, tier: str, provider: str | None, instance: str | None, table: tuple[Price, ...]
+) -> Price:
     of_gpu = [price for price in table if price.gpu == name]
     of_tier = [price for price in of_gpu if price.tier == tier]
     if not of_tier:
@@ -180,6 +234,11 @@ def _from_table(name: str, tier: str, provider: str | None, table: tuple[Price, 
         if not chosen:
             raise UnknownName(f"{tier} price of {name} from", provider, {price.provider for price in of_tier})
         of_tier = chosen
+    if instance is not None:
+        chosen = [price for price in of_tier if price.product.lower() == instance.strip().lower()]
+        if not chosen:
+            raise UnknownName(f"{tier} instance of {name}", instance, {price.product for price in of_tier})
+        of_tier = chosen
     return _median(of_tier)
 
 
@@ -189,18 +248,8 @@ def _median(prices: list[Price]) -> Price:
     values = [price.usd_per_gpu_hour for price in prices]
     middle = statistics.median_low(values)
     chosen = next(price for price in prices if price.usd_per_gpu_hour == middle)
-    text = f"median of {len(prices)} from ${min(values):.2f} to ${max(values):.2f}"
-    return Price(
-        gpu=chosen.gpu,
-        provider=chosen.provider,
-        product=chosen.product,
-        tier=chosen.tier,
-        usd_per_gpu_hour=chosen.usd_per_gpu_hour,
-        gpus_per_instance=chosen.gpus_per_instance,
-        date=chosen.date,
-        source=chosen.source,
-        selection=text,
-    )
+    spread = f"median of {len(prices)} from ${min(values):.2f} to ${max(values):.2f}"
+    return replace(chosen, selection=spread)
 
 
 def _profile_name(gpu: str) -> str:

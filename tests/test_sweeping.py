@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import distributed
 import pytest
 
 from capacity import estimate
@@ -246,7 +247,6 @@ def test_common_random_numbers_across_points() -> None:
 
 
 def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed")
     many = make(vary={"batch_size": tuple(range(1, 251))})
     with open_store(tmp_path / "one.db") as store:
         run_sweep(many, store)
@@ -265,5 +265,6 @@ def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies(tmp_path: Path
                 many, store, executors=dask_executors(cluster.scheduler_address), progress=progress
             )
     assert (swept.done, swept.failed) == (250, 0)
-    assert killed_after == [1]
+    assert len(killed_after) == 1
+    assert killed_after[0] < 250, "it ended before a worker was killed: nothing was tested"
     assert _dump(tmp_path / "dask.db") == _dump(tmp_path / "one.db")

@@ -12,7 +12,7 @@ from capacity.deployment import Billing, Cost, Pool, Traffic, build
 from capacity.errors import InvalidInput
 from capacity.keywords import documented, split
 from capacity.planning.step_error import Factors, ScaledSteps
-from capacity.pricing import find_price
+from capacity.pricing import price_of
 from capacity.resolve import ResolvedPool, resolve
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ def cost(
     billing: Billing = build(Billing, billing_fields)
     resolved = resolve(model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
-    price = find_price(
-        resolved.profile.name, tier=asked.price_tier, provider=asked.price_provider, override=asked.price
-    )
+    price = price_of(resolved.profile.name, asked)
     if price is None:
         raise InvalidInput(
             "no price: give --price-tier on-demand (reserved, spot, owned), or --price 2.50 for $ per GPU-hour"

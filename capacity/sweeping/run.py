@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.errors import CapacityError, InvalidInput
+from capacity.keywords import split
+from capacity.pricing import Price, price_of
+from capacity.resolve import ResolvedPool, resolve
 from capacity.sweeping.spec import Point, SweepSpec, points
 from capacity.sweeping.store import Answer, Store
 
 CHUNK = {"fit": 25, "estimate": 25, "simulate": 1}  # points of one task: analytic ones are short
-IN_FLIGHT = 8  # tasks that are handed out ahead
-ATTEMPTS = 2  # of a point whose worker dies
+AHEAD = 3  # tasks handed out for each worker, so that none waits for the next
+ATTEMPTS = 3  # of a point that is alone with a worker when it dies
+KEPT_POOLS = 256  # resolved deployments that a worker remembers
 
-Executors = Callable[[], AbstractContextManager[Executor]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """An executor, and how many tasks it works on at a time."""
+
+    executor: Executor
+    workers: int
+
+
+Executors = Callable[[], AbstractContextManager[Crew]]
 Progress = Callable[[int, int], None]
+Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,51 +59,27 @@ def run_sweep(
     """Answer every point that the store does not hold yet.
 
     `executors` opens an executor (again, where its workers died); None: this process. A point that fails, or
-    whose worker dies twice, is recorded with its reason.
+    that its worker dies of `ATTEMPTS` times, is recorded with its reason.
     """
     everything = points(spec)
     known = store.known(failed=not retry_failed)
     todo = [point for point in everything if point.key not in known]
     ended = {"done": 0, "failed": 0}
 
-    def keep(point: Point, answer: Answer) -> None:
-        store.keep(point, answer)
-        ended["done" if answer.reason is None else "failed"] += 1
+    def keep(chunk: Sequence[Point], answers: Sequence[Answer]) -> None:
+        store.keep(chunk, answers)
+        for answer in answers:
+            ended["done" if answer.reason is None else "failed"] += 1
         if progress is not None:
             progress(len(everything) - len(todo) + sum(ended.values()), len(everything))
 
+    chunks = deque(_chunks(todo, CHUNK[spec.question]))
     if executors is None:
-        for point in todo:
-            keep(point, answer_point(point))
+        for chunk in chunks:
+            keep(chunk, answer_points(chunk))
     else:
-        _spread(todo, executors, keep)
+        _spread(chunks, executors, keep)
     return Swept(points=len(everything), skipped=len(everything) - len(todo), **ended)
-
-
-def _spread(todo: Sequence[Point], executors: Executors, keep: Callable[[Point, Answer], None]) -> None:
-    attempts: dict[str, int] = {}
-    waiting = list(todo)
-    size = CHUNK[todo[0].question] if todo else 1
-    while waiting:
-        lost: list[Point] = []
-        with executors() as executor:
-            for chunk, answers in _completed(executor, _chunks(waiting, size)):
-                if answers is None:
-                    lost += chunk
-                    continue
-                for point, answer in zip(chunk, answers, strict=True):
-                    keep(point, answer)
-        waiting = []
-        for point in lost:
-            attempts[point.key] = attempts.get(point.key, 0) + 1
-            if size == 1 and attempts[point.key] > ATTEMPTS:
-                keep(
-                    point, Answer(key=point.key, answer=None, reason="the worker died each time it was tried")
-                )
-            else:
-                waiting.append(point)
-        if lost:
-            size = 1  # so that one point's death is its own
 
 
 def _chunks(todo: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:
@@ -95,40 +87,67 @@ def _chunks(todo: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:
         yield tuple(todo[start : start + size])
 
 
-def _completed(
-    executor: Executor, chunks: Iterable[tuple[Point, ...]]
-) -> Iterator[tuple[tuple[Point, ...], list[Answer] | None]]:
-    """Chunks as they end, a bounded number ahead; None in place of answers that died with their worker."""
+def _spread(chunks: deque[tuple[Point, ...]], executors: Executors, keep: Keep) -> None:
+    """Side by side; where a worker died, the points in flight one at a time, so that a death is a point's own."""
+    suspects: deque[Point] = deque()
+    deaths: Counter[str] = Counter()
+    while chunks or suspects:
+        with executors() as crew:
+            _one_by_one(crew.executor, suspects, deaths, keep)
+            if not suspects:
+                suspects.extend(_abreast(crew, chunks, keep))
+
+
+def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str], keep: Keep) -> None:
+    """Try each suspect alone; returns with suspects left where the executor broke."""
+    while suspects:
+        alone = (suspects[0],)
+        try:
+            keep(alone, executor.submit(answer_points, alone).result())
+        except BrokenExecutor:
+            deaths[alone[0].key] += 1
+            if deaths[alone[0].key] < ATTEMPTS:
+                return
+            keep(alone, [_given_up(alone[0], "the worker died each time it was tried")])
+            suspects.popleft()
+            return
+        except CapacityError:
+            raise
+        except Exception as error:  # an executor's own way to say that workers died (Dask's KilledWorker)
+            keep(alone, [_given_up(alone[0], f"{type(error).__name__}: {error}")])
+        suspects.popleft()
+
+
+def _given_up(point: Point, reason: str) -> Answer:
+    return Answer(key=point.key, answer=None, reason=reason)
+
+
+def _abreast(crew: Crew, chunks: deque[tuple[Point, ...]], keep: Keep) -> list[Point]:
+    """Chunks side by side, a bounded number ahead, kept as they end; the points of those that no worker survived."""
     flying: dict[Future[list[Answer]], tuple[Point, ...]] = {}
-    left = iter(chunks)
+    lost: list[Point] = []
     broken = False
-    while True:
-        for chunk in () if broken else left:
+    while flying or (chunks and not broken):
+        while chunks and not broken and len(flying) < AHEAD * crew.workers:
             try:
-                flying[executor.submit(answer_points, chunk)] = chunk
+                flying[crew.executor.submit(answer_points, chunks[0])] = chunks[0]
+                chunks.popleft()
             except BrokenExecutor:
                 broken = True
-                yield chunk, None
-                break
-            if len(flying) >= IN_FLIGHT:
-                break
         if not flying:
             break
-        ended, _ = wait(flying, return_when=FIRST_COMPLETED)
-        for future in ended:
+        for future in wait(flying, return_when=FIRST_COMPLETED).done:
             chunk = flying.pop(future)
             try:
-                yield chunk, future.result()
+                answers = future.result()
             except BrokenExecutor:
                 broken = True
-                yield chunk, None
-            except (
-                Exception
-            ) as error:  # an executor's own way to say that a worker died (Dask's KilledWorker)
-                reason = f"{type(error).__name__}: {error}"
-                yield chunk, [Answer(key=point.key, answer=None, reason=reason) for point in chunk]
-    for chunk in left:
-        yield chunk, None
+                lost += chunk
+            except Exception:  # an executor's own way to say that workers died: tried again, one by one
+                lost += chunk
+            else:
+                keep(chunk, answers)
+    return lost
 
 
 def answer_points(chunk: Sequence[Point]) -> list[Answer]:
@@ -148,17 +167,42 @@ def answer_point(point: Point) -> Answer:
 
 
 def _ask(point: Point) -> dict[str, Any]:
+    """The answer of one point; what points share, a deployment and its price, is looked up once."""
     from capacity import api
 
     options = {name: value for name, value in point.options.items() if name != "model"}
-    model = _model(str(point.options["model"]))
-    match point.question:
-        case "fit":
-            return api.fit(model, **options).to_dict()
-        case "estimate":
-            return api.estimate(model, **options).to_dict()
-        case _:
-            return api.simulate(model, goodput=point.goodput, **options).to_dict()
+    name = str(point.options["model"])
+    if point.question == "simulate":
+        return api.simulate(_model(name), goodput=point.goodput, **options).to_dict()
+    if point.question == "fit":
+        (pool,) = split(options, Pool)
+        return api.fit_of(_resolved(name, _frozen(pool))).to_dict()
+    pool, traffic, cost = split(options, Pool, Traffic, Cost)
+    resolved = _resolved(name, _frozen(pool))
+    price = _price(resolved.profile.name, _frozen(cost))
+    return api.estimate_of(resolved, api.traffic_of(traffic), price).to_dict()
+
+
+Frozen = tuple[tuple[str, Any, type], ...]
+
+
+def _frozen(fields: Mapping[str, Any]) -> Frozen:
+    """Fields as a key; with the type of each value, for 1, 1.0 and True are equal and not the same."""
+    return tuple((name, value, type(value)) for name, value in fields.items())
+
+
+def _thawed(fields: Frozen) -> dict[str, Any]:
+    return {name: value for name, value, _ in fields}
+
+
+@lru_cache(maxsize=KEPT_POOLS)
+def _resolved(model: str, pool: Frozen) -> ResolvedPool:
+    return resolve(_model(model), build(Pool, _thawed(pool)))
+
+
+@lru_cache(maxsize=KEPT_POOLS)
+def _price(gpu: str, cost: Frozen) -> Price | None:
+    return price_of(gpu, build(Cost, _thawed(cost)))
 
 
 @lru_cache(maxsize=64)
@@ -178,7 +222,13 @@ def processes(workers: int) -> Executors | None:
     from concurrent.futures import ProcessPoolExecutor
 
     context = multiprocessing.get_context("spawn")
-    return lambda: ProcessPoolExecutor(workers, mp_context=context)
+
+    @contextmanager
+    def opened() -> Iterator[Crew]:
+        with ProcessPoolExecutor(workers, mp_context=context) as executor:
+            yield Crew(executor=executor, workers=workers)
+
+    return opened
 
 
 def dask_executors(address: str) -> Executors:
@@ -189,12 +239,13 @@ def dask_executors(address: str) -> Executors:
         raise InvalidInput("--scheduler needs Dask: pip install 'llm-capacity[dask]'") from None
 
     @contextmanager
-    def opened() -> Iterator[Executor]:
+    def opened() -> Iterator[Crew]:
         try:
             client = Client(address, timeout="10s")
         except OSError as error:
             raise InvalidInput(f"no Dask scheduler answers at {address}: {error}") from None
         with client:
-            yield client.get_executor(retries=ATTEMPTS)
+            workers = sum(client.nthreads().values())
+            yield Crew(executor=client.get_executor(retries=ATTEMPTS), workers=max(workers, 1))
 
     return opened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,15 +45,20 @@ class Store:
         rows = self._connection.execute("SELECT key FROM points WHERE status IN (?, ?)", statuses)
         return {key for (key,) in rows}
 
-    def keep(self, point: Point, answer: Answer) -> None:
-        """Write one point; it stays, whatever happens next."""
-        status = "done" if answer.reason is None else "failed"
-        options = json.dumps(point.options, sort_keys=True)
-        with self._connection:
-            self._connection.execute(
-                "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)",
-                (point.key, options, status, answer.answer, answer.reason),
+    def keep(self, points: Sequence[Point], answers: Sequence[Answer]) -> None:
+        """Write points that ended together; they stay, whatever happens next."""
+        rows = [
+            (
+                point.key,
+                json.dumps(point.options, sort_keys=True),
+                "done" if answer.reason is None else "failed",
+                answer.answer,
+                answer.reason,
             )
+            for point, answer in zip(points, answers, strict=True)
+        ]
+        with self._connection:
+            self._connection.executemany("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)", rows)
 
     def rows(self, points: Iterable[Point]) -> Iterator[dict[str, Any]]:
         """The points that are there, in the sweep's order: options, status, answer, reason."""

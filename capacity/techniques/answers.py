@@ -8,7 +8,7 @@ from typing import Any
 
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.errors import InvalidInput
-from capacity.pricing import Price, find_price
+from capacity.pricing import Price, price_of
 from capacity.resolve import ResolvedPool, resolve
 
 BATCHES = (1, 4, 16, 64, 256)
@@ -26,9 +26,7 @@ def _pool_facts(resolved: ResolvedPool) -> dict[str, Any]:
 
 
 def _price(resolved: ResolvedPool, cost: Cost) -> Price | None:
-    return find_price(
-        resolved.profile.name, tier=cost.price_tier, provider=cost.price_provider, override=cost.price
-    )
+    return price_of(resolved.profile.name, cost)
 
 
 def quantize_answer(
