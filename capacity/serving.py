@@ -147,17 +147,22 @@ def drafted_settings(
     *,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The keywords of `simulate_engine` that change with drafts. A tree is scheduled as the chain of its depth."""
+    """The keywords of `simulate_engine` that change with drafts.
+
+    A tree takes a row, a slot of KV and a place in the token budget for each of its nodes, and is accepted by depth.
+    """
     k = speculation.speculator.draft_tokens if draft_tokens is None else draft_tokens
     if k < 1:
         raise InvalidInput(f"{k} draft tokens: a simulation with drafts needs at least 1")
-    memory = speculation.memory()
+    memory, nodes = speculation.memory(), speculation.speculator.verified_tokens(k)
     return {
         "step_times": DraftedSteps(speculation, k),
         "num_blocks": settings["num_blocks"]
         * memory.kv_capacity_tokens_after
         // memory.kv_capacity_tokens_before,
-        "speculation": DrawnSpeculation(speculation.speculator.rates(k), lookahead_slots=k, seed=seed),
+        "speculation": DrawnSpeculation(
+            speculation.speculator.rates(k), lookahead_slots=nodes, seed=seed, k=nodes
+        ),
     }
 
 

@@ -19,6 +19,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from capacity.closed_form import EngineLimits, prefill_steps
+from capacity.draft_tree import MOST_NODES, REJECTION_EXPONENT, first_rate_of_length, tree_rates
 from capacity.errors import DoesNotFit, InvalidInput, MalformedFile, UnknownName
 from capacity.model.spec import (
     DenseFeedForward,
@@ -193,13 +194,15 @@ class Speculator(Spec):
 
     Exactly one of: `acceptance_rate` (each draft alike), `acceptance_by_position` (of each draft given those before
     it), `accepted_length` (tokens of a round of `draft_tokens`, the bonus token included), `accepted_lengths` (the
-    same by number of drafts, from 0).
+    same by number of drafts, from 0). With `tree_tokens`, rates are those of the first candidate of each place, and
+    what its siblings add follows from `capacity.draft_tree`; a length is that of the whole tree.
     """
 
     name: str
     kind: Kind
     draft_tokens: int = Field(ge=0, le=LONGEST_DRAFT)
-    tree_tokens: int | None = Field(None, ge=1, le=4096)
+    tree_tokens: int | None = Field(None, ge=1, le=MOST_NODES)
+    rank_exponent: float = Field(REJECTION_EXPONENT, gt=0, le=16)  # of the candidates after a tree's first
     fused_inputs: int = Field(0, ge=0, le=8)  # hidden states that a `layer` projects to one
     draft_vocab_size: int | None = Field(None, ge=1)
     draft_quantization: str | None = None
@@ -239,30 +242,64 @@ class Speculator(Spec):
             **fields | {"source": "given", "date": "", "basis": "assumed", "acceptance_model": ""}
         )
 
-    def tokens_per_round(self, draft_tokens: int) -> float:
-        """Expected tokens of a round of `draft_tokens` drafts in depth.
+    def as_chain(self) -> Speculator:
+        """The same drafts without a tree: the first candidate of each place only."""
+        if self.tree_tokens is None:
+            return self
+        fields = self.model_dump() | {"tree_tokens": None, "accepted_length": None}
+        if self.accepted_length is not None:
+            fields["acceptance_rate"] = self._first_rate
+        return Speculator(**fields)
+
+    def tokens_per_round(self, draft_tokens: int, tree_tokens: int | None = None) -> float:
+        """Expected tokens of a round of `draft_tokens` drafts in depth (and `tree_tokens` in all).
 
         A measured length at one depth stands for a uniform rate at others; rates by position beyond those given
         repeat the last one.
         """
         _check_drafts(draft_tokens)
-        return expected_tokens_by_position(self.rates(draft_tokens))
+        return expected_tokens_by_position(self.rates(draft_tokens, tree_tokens))
 
-    def rates(self, draft_tokens: int) -> tuple[float, ...]:
-        """Acceptance of each draft given those before it: what a simulator draws from."""
+    def rates(self, draft_tokens: int, tree_tokens: int | None = None) -> tuple[float, ...]:
+        """Acceptance at each depth given the one before: what a simulator draws from.
+
+        `tree_tokens`: nodes of the tree; None: `verified_tokens` of this depth.
+        """
+        nodes = self.verified_tokens(draft_tokens) if tree_tokens is None else tree_tokens
+        first = self.first_rates(draft_tokens)
+        if self.tree_tokens is None and nodes == draft_tokens:
+            return first
+        return tree_rates(first, nodes, exponent=self.rank_exponent)
+
+    def first_rates(self, draft_tokens: int) -> tuple[float, ...]:
+        """Acceptance of the first candidate at each depth, given that all before it were accepted."""
         if self.acceptance_by_position is not None:
             return _extended(self.acceptance_by_position, draft_tokens)
         if self.accepted_lengths is not None:
             return _extended(_rates_of_lengths(self.accepted_lengths), draft_tokens)
         if self.accepted_length is not None:
-            return (acceptance_of_length(self.accepted_length, max(self.draft_tokens, 1)),) * draft_tokens
+            return (self._first_rate,) * draft_tokens
         return (self.acceptance_rate or 0.0,) * draft_tokens
+
+    @property
+    def _first_rate(self) -> float:
+        length, depth = self.accepted_length or 1.0, max(self.draft_tokens, 1)
+        if self.tree_tokens is None:
+            return acceptance_of_length(length, depth)
+        return first_rate_of_length(length, depth, self.tree_tokens, exponent=self.rank_exponent)
 
     def verified_tokens(self, draft_tokens: int) -> int:
         """Rows beside the last token that a round verifies for each request: a tree's nodes, scaled by its depth."""
         if self.tree_tokens is None or not draft_tokens:
             return draft_tokens
-        return max(draft_tokens, round(self.tree_tokens * draft_tokens / self.draft_tokens))
+        return max(draft_tokens, round(self.tree_tokens * draft_tokens / max(self.draft_tokens, 1)))
+
+    def tree_sizes(self, draft_tokens: int) -> tuple[int, ...]:
+        """Sizes of tree worth trying at a depth: a chain, then doubling up to the method's own."""
+        most, sizes = self.verified_tokens(draft_tokens), [draft_tokens]
+        while draft_tokens and sizes[-1] < most:
+            sizes.append(min(2 * sizes[-1], most))
+        return tuple(sizes)
 
 
 def _rates_of_lengths(lengths: Sequence[float]) -> tuple[float, ...]:
@@ -365,8 +402,17 @@ class Speculation:
         self.draft = draft
         self._drafter = _drafter(target, speculator, draft)
 
-    def round(self, batch_size: int, context_tokens: int, draft_tokens: int | None = None) -> Round:
-        """A round of `batch_size` requests at `context_tokens` of context each."""
+    def round(
+        self,
+        batch_size: int,
+        context_tokens: int,
+        draft_tokens: int | None = None,
+        tree_tokens: int | None = None,
+    ) -> Round:
+        """A round of `batch_size` requests at `context_tokens` of context each.
+
+        `tree_tokens`: nodes verified for each request; None: the method's, scaled by the depth.
+        """
         k = self.speculator.draft_tokens if draft_tokens is None else draft_tokens
         _check_drafts(k)
         if batch_size < 1 or context_tokens < 1:
@@ -375,21 +421,32 @@ class Speculation:
             )
         steps, window = self.target.step_model, self.target.model.window_tokens
         plain = decode_shape(batch_size, context_tokens, window_tokens=window)
-        verified = self.speculator.verified_tokens(k)
-        tokens = self.speculator.tokens_per_round(k)
+        verified = self.speculator.verified_tokens(k) if tree_tokens is None else tree_tokens
+        if k and not k <= verified <= MOST_NODES:
+            raise InvalidInput(
+                f"a tree of {verified} drafts, {k} deep: must be from its depth to {MOST_NODES}"
+            )
+        tokens = self.speculator.tokens_per_round(k, verified)
         return Round(
             batch_size=batch_size,
             draft_tokens=k,
             verified_tokens=verified,
             tokens_per_round=tokens,
-            draft_s=self._drafter.seconds(batch_size, context_tokens, k, tokens) if k else 0.0,
+            draft_s=self._drafter.seconds(batch_size, context_tokens, k, tokens, verified) if k else 0.0,
             verify_s=steps.step_seconds(plain._replace(draft_tokens=batch_size * verified)),
             plain_step_s=steps.step_seconds(plain),
         )
 
     def best(self, batch_size: int, context_tokens: int, *, longest: int = 8) -> Round:
-        """The round of 0 to `longest` drafts with the most tokens per second; 0 means: do not speculate."""
-        candidates = [self.round(batch_size, context_tokens, k) for k in range(longest + 1)]
+        """The round of 0 to `longest` drafts with the most tokens per second; 0 means: do not speculate.
+
+        For a tree also over its size, from a chain to the method's own.
+        """
+        candidates = [
+            self.round(batch_size, context_tokens, k, nodes)
+            for k in range(longest + 1)
+            for nodes in self.speculator.tree_sizes(k)
+        ]
         return max(candidates, key=lambda found: found.speedup)
 
     def break_even_batch(self, context_tokens: int, draft_tokens: int | None = None) -> int | None:
@@ -441,7 +498,10 @@ class Speculation:
 
 
 class DraftedSteps:
-    """Step times of a target that drafts: every step with drafts also pays for drafting them."""
+    """Step times of a target that drafts: every step with drafts also pays for drafting them.
+
+    A tree's nodes are rows like a chain's: `shape.draft_tokens` counts them, and `draft_tokens` is its depth.
+    """
 
     def __init__(self, speculation: Speculation, draft_tokens: int) -> None:
         self._steps = speculation.target.step_model
@@ -462,9 +522,9 @@ class DraftedSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Drafter:
-    """Cost of drafting: seconds(batch, context, drafts, tokens of the last round), prefill, weights, KV."""
+    """Cost of drafting: seconds(batch, context, depth, tokens of the last round, nodes), prefill, weights, KV."""
 
-    seconds: Callable[[int, int, int, float], float]
+    seconds: Callable[[int, int, int, float, int], float]
     prefill_s: Callable[[int], float]
     weights_bytes: float = 0.0
     kv_bytes_per_token: float = 0.0
@@ -497,18 +557,26 @@ def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> _Drafter:
         )
     steps = draft.step_model
     return _Drafter(
-        seconds=lambda batch, context, k, tokens: _chain_s(steps, draft.model, batch, context, k, tokens),
+        seconds=lambda batch, context, k, tokens, nodes: _drafting_s(
+            steps, draft.model, batch, context, k, tokens, nodes
+        ),
         prefill_s=lambda input_len: _prefill_s(steps, input_len, target.limits),
         weights_bytes=weight_bytes(draft.model, draft.scheme),
         kv_bytes_per_token=draft.model.kv_bytes_per_token(draft.kv_cache_dtype),
     )
 
 
-def _chain_s(steps: StepModel, model: ModelSpec, batch: int, context: int, k: int, tokens: float) -> float:
-    """k draft steps in sequence; the first one also takes in what the last round accepted beyond one token."""
+def _drafting_s(
+    steps: StepModel, model: ModelSpec, batch: int, context: int, k: int, tokens: float, nodes: int
+) -> float:
+    """k draft steps in sequence; the first one also takes in what the last round accepted beyond one token.
+
+    The others draft from a tree's level each, nodes/k wide on average: 1 for a chain.
+    """
     plain = decode_shape(batch, context, window_tokens=model.window_tokens)
     first = plain._replace(draft_tokens=round(batch * (tokens - 1)))
-    return steps.step_seconds(first) + (k - 1) * steps.step_seconds(plain)
+    level = plain._replace(draft_tokens=round(batch * (nodes / k - 1)))
+    return steps.step_seconds(first) + (k - 1) * steps.step_seconds(level)
 
 
 def _prefill_s(steps: StepModel, input_len: int, limits: EngineLimits) -> float:
@@ -534,7 +602,9 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> _Drafter:
     shared = {"embedding"} if speculator.draft_vocab_size else {"embedding", "lm_head"}
     parts = [part for part in model.parameter_parts() if part.kind not in shared]
     return _Drafter(
-        seconds=lambda batch, context, k, tokens: _chain_s(steps, model, batch, context, k, tokens),
+        seconds=lambda batch, context, k, tokens, nodes: _drafting_s(
+            steps, model, batch, context, k, tokens, nodes
+        ),
         prefill_s=lambda input_len: _prefill_s(steps, input_len, target.limits),
         weights_bytes=sum(target.scheme.part_bytes(part) for part in parts),
         kv_bytes_per_token=model.kv_bytes_per_token(target.kv_cache_dtype),
@@ -601,7 +671,7 @@ def _heads_drafter(target: ResolvedPool, speculator: Speculator) -> _Drafter:
     ratio = 1.0 + model.hidden_size / model.vocab_size
     head_params = model.hidden_size * (model.hidden_size + model.vocab_size)
 
-    def seconds(batch: int, context: int, k: int, tokens: float) -> float:  # noqa: ARG001
+    def seconds(batch: int, context: int, k: int, tokens: float, nodes: int) -> float:  # noqa: ARG001
         operators = steps.step_cost(decode_shape(batch, context)).operators
         lm_head_s = sum(op.seconds for op in operators if op.name in ("lm_head", "sampling"))
         return k * ratio * lm_head_s

@@ -108,21 +108,23 @@ class DrawnSpeculation(Speculation):
     """Acceptance drawn by position: draft i counts if it and all before it are accepted, each with its own rate.
 
     The draw depends on the seed, the request and its verification alone, so it is the same whatever else is in the
-    batch. Equal `rates` are the i.i.d. model.
+    batch. Equal `rates` are the i.i.d. model. A tree has `k` nodes, more than its depth: `rates` are then by depth.
     """
 
-    def __init__(self, rates: tuple[float, ...], *, lookahead_slots: int, seed: int = 0) -> None:
+    def __init__(
+        self, rates: tuple[float, ...], *, lookahead_slots: int, seed: int = 0, k: int | None = None
+    ) -> None:
         if not rates or not all(0 <= rate <= 1 for rate in rates):
             raise InvalidInput(f"acceptance rates must be one or more numbers from 0 to 1, not {rates}")
-        super().__init__(len(rates), (), lookahead_slots=lookahead_slots)
+        super().__init__(len(rates) if k is None else k, (), lookahead_slots=lookahead_slots)
         self.rates = rates
         self._seed = seed
 
     def accepted(self, sequence: Sequence, drafts: int) -> int:
         state = mixed(self._seed, sequence.index, sequence.accepted)
         sequence.accepted += 1
-        count = 0
-        while count < drafts:
+        count, deepest = 0, min(drafts, len(self.rates))
+        while count < deepest:
             state = mixed(state, count, 0)
             if (state >> 11) * 2.0**-53 >= self.rates[count]:
                 break

@@ -15,7 +15,8 @@ from capacity.workload import Workload
 class SpeculatedRun:
     """The same arrivals without and with drafts."""
 
-    draft_tokens: int
+    draft_tokens: int  # in depth
+    verified_tokens: int  # rows beside the last token, for each request: a tree's nodes
     plain: SimulationResult
     speculated: SimulationResult
 
@@ -30,7 +31,8 @@ def simulate_speculation(
 ) -> SpeculatedRun:
     """Serve `workload` twice, plainly and with drafts verified as vLLM V1 schedules them.
 
-    A tree is scheduled as the chain of its depth, and its further rows are left out here. Raises InvalidInput.
+    A tree is scheduled with all its nodes: budget, KV slots and verification count them, acceptance is by depth.
+    Raises InvalidInput.
     """
     target = speculation.target
     plain = engine_settings(target)
@@ -41,7 +43,8 @@ def simulate_speculation(
         )
     drafted = drafted_settings(speculation, draft_tokens, plain, seed=seed)
     return SpeculatedRun(
-        draft_tokens=drafted["speculation"].k,
+        draft_tokens=len(drafted["speculation"].rates),
+        verified_tokens=drafted["speculation"].k,
         plain=simulate_engine(workload, **plain),
         speculated=simulate_engine(workload, **plain | drafted),
     )
