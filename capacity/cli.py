@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from capacity.cli_dashboard import register as register_dashboard
 from capacity.cli_options import (
     DeploymentOption,
     DownloadOption,
@@ -352,6 +353,7 @@ def schema(name: Annotated[str, typer.Argument(help="fit, estimate, simulation o
 register_techniques(app)
 register_planning(app)
 register_validation(app)
+register_dashboard(app)
 
 
 def _given(spec: Spec) -> dict[str, Any]:

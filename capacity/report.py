@@ -10,7 +10,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from capacity.results import Attribution, BatchingComparison, Estimate, Fit, OperatorTime, Quantity
+from capacity.display import (
+    STANDARD,
+    between,
+    rate_and_interval,
+    seconds_and_interval,
+    time_and_interval,
+    usd_and_interval,
+)
+from capacity.results import Attribution, BatchingComparison, Estimate, Fit, OperatorTime
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -395,34 +403,9 @@ def _warnings(warnings: Sequence[str]) -> list[RenderableType]:
 # units
 
 
-def _gib(value: float) -> str:
-    return f"{value / GIB:,.2f} GiB"
-
-
-def _between(quantity: Quantity, scale: float, digits: int, unit: str) -> str:
-    if quantity.low is None or quantity.high is None:
-        return ""
-    return f"{quantity.low * scale:,.{digits}f} to {quantity.high * scale:,.{digits}f}{unit}"
-
-
-def _ms(quantity: Quantity) -> tuple[str, str]:
-    return f"{quantity.value * 1e3:,.1f} ms", _between(quantity, 1e3, 1, " ms")
-
-
-def _seconds(quantity: Quantity) -> tuple[str, str]:
-    return f"{quantity.value:,.2f} s", _between(quantity, 1, 2, " s")
-
-
-def _rate(quantity: Quantity) -> tuple[str, str]:
-    digits = 0 if quantity.value >= 100 else 2
-    return f"{quantity.value:,.{digits}f}", _between(quantity, 1, digits, "")
-
-
-def _usd(quantity: Quantity | None) -> tuple[str, str]:
-    if quantity is None:
-        return "-", ""
-    within = _between(quantity, 1, 3, "")
-    return f"${quantity.value:,.3f}", within and f"{within}, by share of GPU time"
+_gib = STANDARD.memory_text
+_between, _ms, _seconds = between, time_and_interval, seconds_and_interval
+_rate, _usd = rate_and_interval, usd_and_interval
 
 
 def _share(value: float | None) -> str:

@@ -1,0 +1,1 @@
+"""The pages: plain scripts, run by the router."""

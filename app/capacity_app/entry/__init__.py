@@ -1,0 +1,1 @@
+"""What streamlit runs."""

@@ -1,0 +1,210 @@
+"""What pages are made of: figures of merit, charts and tables with their exports, copies, and work under way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from capacity.command_text import command_line, python_call
+from capacity.figures import Chart
+from capacity.report import to_csv
+from capacity_app.boundary import boundary, plain
+from capacity_app.jobs import Job, Task, runner
+
+REFRESH_S = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kpi:
+    """A number to see first: as text, with its interval or its reason below, and its definition behind a `?`."""
+
+    label: str
+    value: str
+    below: str = ""
+    help: str | None = None
+
+
+def kpis(found: Sequence[Kpi]) -> None:
+    """A row of figures of merit, which wraps on narrow screens."""
+    with st.container(horizontal=True):
+        for kpi in found:
+            st.metric(
+                kpi.label,
+                kpi.value,
+                kpi.below or None,
+                delta_color="off",
+                delta_arrow="off",
+                border=True,
+                width="content",
+                help=kpi.help,
+            )
+
+
+def notes(warnings: Sequence[str]) -> None:
+    """The answer's own remarks, as they are."""
+    for warning in warnings:
+        st.caption(f":material/info: {plain(warning)}")
+
+
+def chart(drawn: Chart) -> None:
+    """A chart with its words, its numbers and its files. PNG: the camera in the chart's corner."""
+    with st.container(border=True):
+        st.markdown(f"**{plain(drawn.title)}**")
+        st.plotly_chart(
+            drawn.figure,
+            key=f"chart_{drawn.name}",
+            alt=drawn.alt,
+            config={
+                "displaylogo": False,
+                "displayModeBar": True,
+                "toImageButtonOptions": {"format": "png", "filename": drawn.name, "scale": 2},
+            },
+        )
+        with st.popover(
+            "Data and files", icon=":material/download:", key=f"files_{drawn.name}", on_change="rerun"
+        ) as files:
+            if files.open:
+                st.caption(plain(drawn.alt))
+                st.dataframe(list(drawn.rows), hide_index=True, alt=f"The numbers of: {drawn.title}")
+                with st.container(horizontal=True):
+                    download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv")
+                    download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html")
+                st.caption("PNG: the camera at the chart's upper right.")
+
+
+def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:
+    """A table that can be searched and sorted, with its CSV."""
+    st.dataframe(list(rows), hide_index=True, alt=alt, key=f"table_{name}", **options)
+    download("CSV", f"{name}.csv", lambda: to_csv(rows), mime="text/csv")
+
+
+def download(label: str, file_name: str, content: Callable[[], str | bytes], *, mime: str) -> None:
+    """A button whose file is only made when it is clicked."""
+    st.download_button(
+        label,
+        content,
+        file_name,
+        mime,
+        key=f"download_{file_name}",
+        on_click="ignore",
+        icon=":material/download:",
+    )
+
+
+def copies(
+    verb: str, model: str, options: Mapping[str, Any], answer: Any, *, function: str | None = None
+) -> None:
+    """The same answer elsewhere: as a command, as Python, as JSON and CSV."""
+    from capacity.report import flattened
+
+    with st.container(horizontal=True):
+        with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
+            st.code(command_line(verb, model, options), language="shell")
+        with st.popover("Copy as Python", icon=":material/code:", width="content"):
+            st.code(python_call(function or verb, model, options), language="python")
+        if answer is not None:
+            record = answer.to_dict()
+            download(
+                "JSON",
+                f"{verb}.json",
+                lambda: json.dumps(record, indent=2, allow_nan=False),
+                mime="application/json",
+            )
+            download("CSV", f"{verb}.csv", lambda: to_csv([flattened(record)]), mime="text/csv")
+
+
+# work under way
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What is known of a task: `value` may be that of earlier inputs, and then is `stale`; `partial` is the last
+    report of the run under way."""
+
+    value: Any = None
+    stale: bool = False
+    partial: tuple[Any, ...] | None = None
+
+
+def background(place: str, task: Task, *, doing: str, button: str | None = None) -> Answer:
+    """The answer to a task that may take long. Draws its progress, its way to cancel, and a mark when it is stale.
+
+    Starts at once, or by a `button` of that label. A page holds one task a `place`; when its inputs change, the run
+    under way is cancelled. Raises the CapacityError that the task raised.
+    """
+    kept: dict[str, Any] = st.session_state.setdefault(f"_work_{place}", {"job": None, "shown": None})
+    job: Job | None = kept["job"]
+    wanted = button is None
+    if button is not None:
+        wanted = st.button(button, type="primary", key=f"run_{place}", icon=":material/play_arrow:")
+    if job is None or job.key != task.key or (wanted and job.status == "cancelled"):
+        known = runner().known(task)
+        if known is not None or wanted:
+            _leave(job)
+            job = kept["job"] = known or _joined(runner().submit(task))
+    if job is None:
+        return Answer()
+    current = job.key == task.key
+    if not job.finished:
+        _watch(place, job, doing)
+    elif job.status == "cancelled":
+        _cancelled(place, kept, again=button is None)
+    elif current:
+        kept["shown"] = job.result()
+    elif job.status == "done":
+        kept["shown"] = job.value
+    stale = kept["shown"] is not None and not (current and job.status == "done")
+    if stale:
+        st.badge("Stale: of earlier inputs", icon=":material/history:", color="orange")
+    return Answer(value=kept["shown"], stale=stale, partial=None if job.finished else job.progress)
+
+
+def _joined(job: Job) -> Job:
+    job.watchers += 1
+    return job
+
+
+def _leave(job: Job | None) -> None:
+    """Cancel what nobody waits for any more."""
+    if job is None or job.finished:
+        return
+    job.watchers -= 1
+    if job.watchers <= 0:
+        runner().cancel(job)
+
+
+def _watch(place: str, job: Job, doing: str) -> None:
+    @st.fragment(run_every=REFRESH_S)
+    def progress() -> None:
+        with boundary():
+            if job.finished:
+                st.rerun()
+            with st.container(horizontal=True, vertical_alignment="center"):
+                share, text = _share(job, doing)
+                st.progress(share, text=text)
+                if st.button("Cancel", key=f"cancel_{place}", icon=":material/stop:"):
+                    runner().cancel(job)
+                    st.rerun()
+
+    progress()
+
+
+def _share(job: Job, doing: str) -> tuple[float, str]:
+    """How far a run is, where it counts; and a word on it."""
+    if job.status == "waiting":
+        return 0.0, f"{doing}: waiting for its turn"
+    report = job.progress
+    if report and len(report) == 2 and all(isinstance(part, int) for part in report) and report[1]:
+        return min(report[0] / report[1], 1.0), f"{doing}: {report[0]:,} of {report[1]:,}"
+    return 0.0, doing
+
+
+def _cancelled(place: str, kept: dict[str, Any], *, again: bool) -> None:
+    st.info("Cancelled.", icon=":material/stop:")
+    if again and st.button("Run again", key=f"again_{place}"):
+        kept["job"] = None
+        st.rerun()

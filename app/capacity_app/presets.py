@@ -1,0 +1,39 @@
+"""Examples to begin with, as links: a page and the values of its widgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """`query` holds the widgets that are not at their defaults, as they stand in the URL."""
+
+    title: str
+    page: str
+    query: dict[str, str] = field(default_factory=dict)
+
+
+PRESETS = (
+    Preset(title="8B chat on one H100", page="estimate"),
+    Preset(
+        title="70B chat on four H100",
+        page="estimate",
+        query={"model": "llama-3.1-70b", "tp": "4", "batch": "32"},
+    ),
+    Preset(
+        title="DeepSeek-V3 on eight H200",
+        page="fit",
+        query={"model": "deepseek-v3", "gpu": "h200-sxm-141gb", "tp": "8", "ep": "true", "kv": "fp8"},
+    ),
+    Preset(
+        title="gpt-oss-120b with long documents",
+        page="fit",
+        query={"model": "gpt-oss-120b", "gpu": "h200-sxm-141gb", "isl": "32000", "osl": "1000"},
+    ),
+    Preset(
+        title="Qwen3-32B in FP8 for retrieval",
+        page="estimate",
+        query={"model": "qwen3-32b", "gpu": "h200-sxm-141gb", "weights": "fp8", "isl": "8000", "osl": "300"},
+    ),
+)

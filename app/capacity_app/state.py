@@ -1,0 +1,273 @@
+"""What the user has chosen: widgets that are part of the URL, and the one sidebar that every page shares."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from capacity.display import MEMORY_UNITS, TIME_UNITS, Units
+from capacity.engines import engine_names
+from capacity.errors import CapacityError, InvalidInput
+from capacity.fields import parse_json_object
+from capacity.hardware import profile_names
+from capacity.model import ModelSpec, from_hf_config, load_model, model_names
+from capacity.pricing import TIERS
+from capacity.quantization import known_quantizations, kv_cache_format_names
+
+MAX_CONFIG_BYTES = 256 * 1024
+MAX_LINK_BYTES = 6_000
+OWN_MODEL = "config.json"
+AS_PUBLISHED = "as published"
+NO_PRICE, OWN_PRICE = "none", "my own"
+
+_BOUND = "_bound"
+_CONFIG = "config_text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The sidebar's answers, under the library's names.
+
+    `model` is what the library's functions take, `model_name` what a command line takes for it.
+    """
+
+    model: str | ModelSpec
+    model_name: str
+    pool: Mapping[str, Any]
+    input_len: int
+    output_len: int
+    concurrency: int
+    request_rate: float
+    cost: Mapping[str, Any]
+    units: Units
+
+    @property
+    def lengths(self) -> dict[str, Any]:
+        """Tokens of a typical request."""
+        return {"input_len": self.input_len, "output_len": self.output_len}
+
+
+def bound(key: str, default: Any) -> dict[str, Any]:
+    """Keywords that make a widget part of the URL and keep it over pages; `default` is what it starts from."""
+    st.session_state.setdefault(_BOUND, {})[key] = default
+    return {"key": key, "bind": "query-params", "persist_state": "session"}
+
+
+def whole(label: str, key: str, default: int, low: int, high: int, **options: Any) -> int:
+    """A bound number input for a whole number."""
+    return int(st.number_input(label, low, high, default, **bound(key, default), **options))
+
+
+def number(label: str, key: str, default: float, low: float, high: float, **options: Any) -> float:
+    """A bound number input for a number with a fraction."""
+    return float(st.number_input(label, low, high, default, **bound(key, default), **options))
+
+
+def choice(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
+    """A bound select box."""
+    found = st.selectbox(label, options, options.index(default), **bound(key, default), **more)
+    return found if found in options else default
+
+
+def segments(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
+    """A bound choice of a few, all of them in sight."""
+    found = st.segmented_control(
+        label, options, default=default, required=True, **bound(key, default), **more
+    )
+    return found if found in options else default
+
+
+def sidebar() -> Inputs:
+    """Draw the inputs that every page shares. Raises the library's errors for a configuration that is none."""
+    with st.sidebar:
+        model, model_name, refused = _model()
+        pool = _pool()
+        st.divider()
+        columns = st.columns(2)
+        with columns[0]:
+            input_len = whole("Input tokens", "isl", 1024, 1, 1_000_000, step=128)
+            concurrency = whole(
+                "Concurrency", "concurrency", 32, 1, 100_000, help="Requests in flight at a time."
+            )
+        with columns[1]:
+            output_len = whole("Output tokens", "osl", 256, 1, 1_000_000, step=64)
+            rate = number("Requests/s", "rate", 4.0, 0.01, 100_000.0)
+        cost = _cost()
+        st.divider()
+        memory = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
+        seconds = segments("Latency in", "time", TIME_UNITS, "ms")
+    if refused is not None:
+        raise refused
+    return Inputs(
+        model=model,
+        model_name=model_name,
+        pool=pool,
+        input_len=input_len,
+        output_len=output_len,
+        concurrency=concurrency,
+        request_rate=rate,
+        cost=cost,
+        units=Units(memory="GB" if memory == "GB" else "GiB", time="s" if seconds == "s" else "ms"),
+    )
+
+
+def _model() -> tuple[str | ModelSpec, str, CapacityError | None]:
+    """The model and its name; what is wrong with it comes back, so that the rest of the sidebar stays."""
+    if segments("Model from", "source", ("preset", OWN_MODEL), "preset") == "preset":
+        name = choice("Model", "model", model_names(), "llama-3.1-8b", help="Type to search.")
+        return name, name, None
+    try:
+        return _own_model(), OWN_MODEL, None
+    except CapacityError as error:
+        return OWN_MODEL, OWN_MODEL, error
+
+
+def _pool() -> dict[str, Any]:
+    """GPU, parallelism, formats and engine: what differs from the defaults, under the library's names."""
+    gpu = choice("GPU", "gpu", profile_names(), "h100-sxm-80gb", help="Type to search.")
+    columns = st.columns(2)
+    with columns[0]:
+        tensor = whole("Tensor parallel", "tp", 1, 1, 64, help="GPUs that share every layer.")
+    with columns[1]:
+        pipeline = whole("Pipeline parallel", "pp", 1, 1, 64, help="Groups of layers in sequence.")
+    expert = st.toggle(
+        "Expert parallel", False, **bound("ep", False), help="Whole experts over the tensor-parallel GPUs."
+    )
+    weights = choice("Weights", "weights", (AS_PUBLISHED, *known_quantizations()), AS_PUBLISHED)
+    cache = choice("KV cache", "kv", ("auto", *kv_cache_format_names()), "auto")
+    engine = choice("Engine", "engine", engine_names(), "vllm")
+    chosen = {
+        "tensor_parallel_size": (tensor, 1),
+        "pipeline_parallel_size": (pipeline, 1),
+        "enable_expert_parallel": (bool(expert), False),
+        "quantization": (None if weights == AS_PUBLISHED else weights, None),
+        "kv_cache_dtype": (cache, "auto"),
+        "engine": (engine, "vllm"),
+    }
+    return {"gpu": gpu} | {name: value for name, (value, default) in chosen.items() if value != default}
+
+
+def _cost() -> dict[str, Any]:
+    """The price: a tier of the dated table, one's own, or none."""
+    tier = choice(
+        "Price", "tier", (NO_PRICE, *TIERS, OWN_PRICE), "on-demand", help="Tier of the dated price table."
+    )
+    if tier == OWN_PRICE:
+        return {"price": f"{number('$ per GPU-hour', 'price', 2.5, 0.01, 1_000.0):g}"}
+    return {} if tier == NO_PRICE else {"price_tier": tier}
+
+
+def _own_model() -> ModelSpec:
+    """The model of a pasted or uploaded `config.json`, through the library's reader."""
+    if _CONFIG not in st.session_state:
+        st.session_state[_CONFIG] = _unpacked(st.query_params.get("config", ""))
+    st.file_uploader(
+        "Upload a config.json", type="json", key="config_file", on_change=_take_upload, max_upload_size=1
+    )
+    text = st.text_area(
+        "or paste it", key=_CONFIG, persist_state="session", height=120, max_chars=MAX_CONFIG_BYTES
+    )
+    packed = _packed(text)
+    if packed and st.query_params.get("config") != packed:
+        st.query_params["config"] = packed
+    if not text.strip():
+        raise InvalidInput("no model: paste or upload a Hugging Face config.json, or choose a preset")
+    return parse_model(text.encode())
+
+
+def _take_upload() -> None:
+    if (file := st.session_state.get("config_file")) is not None:
+        st.session_state[_CONFIG] = file.getvalue()[:MAX_CONFIG_BYTES].decode("utf-8", errors="replace")
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def parse_model(raw: bytes) -> ModelSpec:
+    """The model of a configuration's bytes. Raises MalformedFile or UnsupportedModel."""
+    config = parse_json_object(raw, OWN_MODEL)
+    stated = config.get("_name_or_path")
+    name = stated.strip("/").split("/")[-1].lower() if isinstance(stated, str) else ""
+    return from_hf_config(config, name=name[:80] or "your-model", source=OWN_MODEL, origin=OWN_MODEL)
+
+
+def model_spec(inputs: Inputs) -> ModelSpec:
+    """The model itself."""
+    return inputs.model if isinstance(inputs.model, ModelSpec) else load_model(inputs.model)
+
+
+# the link
+
+
+def link_query() -> str:
+    """The whole state as a URL's query: every bound widget that is not at its default."""
+    parts: dict[str, Any] = {}
+    for key, default in st.session_state.get(_BOUND, {}).items():
+        value = st.session_state.get(key, default)
+        if value is not None and value != default:
+            parts[key] = _url_value(value)
+    if parts.get("source") == OWN_MODEL and (packed := _packed(st.session_state.get(_CONFIG, ""))):
+        parts["config"] = packed
+    return urlencode(parts, doseq=True)
+
+
+def wrong_parts(given: Mapping[str, list[str]]) -> list[str]:
+    """What a link says and no widget took: said aloud, not dropped silently."""
+    bound_keys: Mapping[str, Any] = st.session_state.get(_BOUND, {})
+    wrong = []
+    for key, values in given.items():
+        if key == "config" or key.startswith("embed"):
+            continue
+        shown = ", ".join(values)[:60]
+        if key not in bound_keys:
+            wrong.append(f"{key}={shown}")
+            continue
+        taken = st.session_state.get(key, bound_keys[key])
+        if not _same(values, _url_value(taken)):
+            wrong.append(f"{key}={shown} (shown: {_url_value(taken)})")
+    return wrong
+
+
+def _same(given: list[str], taken: Any) -> bool:
+    expected = taken if isinstance(taken, list) else [taken]
+    return len(given) == len(expected) and all(map(_same_text, given, expected))
+
+
+def _same_text(given: str, taken: str) -> bool:
+    if given.lower() == taken.lower():
+        return True
+    try:
+        return float(given) == float(taken)
+    except ValueError:
+        return False
+
+
+def _url_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return [str(item) for item in value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _packed(text: str) -> str:
+    """A configuration as part of a URL; empty where it is too long for one."""
+    if not text.strip():
+        return ""
+    packed = base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode()
+    return packed if len(packed) <= MAX_LINK_BYTES else ""
+
+
+def _unpacked(packed: str) -> str:
+    """The configuration in a URL; empty where that is none, or grows beyond what a configuration may be."""
+    try:
+        unpacker = zlib.decompressobj()
+        raw = unpacker.decompress(base64.urlsafe_b64decode(packed[:MAX_LINK_BYTES]), MAX_CONFIG_BYTES)
+        return "" if unpacker.unconsumed_tail else raw.decode()
+    except (binascii.Error, zlib.error, ValueError):
+        return ""

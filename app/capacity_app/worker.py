@@ -1,0 +1,74 @@
+"""The other end of a job: a process that makes the calls it is sent, one after the other, until its pipe closes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+from capacity.errors import CapacityError
+
+ALLOWED = ("capacity.", "capacity_app.", "capacity_validate.")
+REPORT_INTERVAL_S = 0.1
+WARM = ("capacity.api", "capacity.api_grid", "capacity.service", "capacity.serving")
+
+
+def main(descriptor: int) -> None:
+    """Serve the pipe of this descriptor."""
+    os.dup2(2, 1)  # nothing that is printed may end up elsewhere
+    parent = os.getppid()
+    threading.Thread(target=_outlive_nobody, args=(parent,), daemon=True).start()
+    for module in WARM:
+        importlib.import_module(module)
+    with Connection(descriptor) as pipe:
+        while True:
+            try:
+                function, arguments, reports = pipe.recv()
+            except EOFError:
+                return
+            pipe.send(_answer(pipe, function, arguments, reports=reports))
+
+
+def _answer(pipe: Connection, function: str, arguments: dict[str, Any], *, reports: bool) -> tuple[str, Any]:
+    module, _, name = function.partition(":")
+    if not module.startswith(ALLOWED):
+        raise ValueError(f"{function} is no function of this project")
+    if reports:
+        arguments = {**arguments, "progress": _Reports(pipe)}
+    try:
+        return "done", getattr(importlib.import_module(module), name)(**arguments)
+    except CapacityError as error:
+        return "refused", error
+    except Exception:
+        return "crashed", traceback.format_exc()
+
+
+class _Reports:
+    """Sends what it is called with, not more often than people can see."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._last_s = 0.0
+
+    def __call__(self, *report: Any) -> None:
+        now_s = time.monotonic()
+        if now_s - self._last_s >= REPORT_INTERVAL_S:
+            self._last_s = now_s
+            self._pipe.send(("progress", report))
+
+
+def _outlive_nobody(parent: int) -> None:
+    """End with the server, however it ended."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

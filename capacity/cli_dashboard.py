@@ -1,0 +1,26 @@
+"""The dashboard's verb: start `capacity_app` in a browser (imported only when it runs)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the `capacity` command."""
+    app.command()(dashboard)
+
+
+def dashboard(
+    port: Annotated[int, typer.Option("--port", help="Port to listen on.", min=1, max=65535)] = 8501,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; beyond this machine: 0.0.0.0.")
+    ] = "127.0.0.1",
+    theme: Annotated[str, typer.Option("--theme", help="auto (as the browser), light or dark.")] = "auto",
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
+) -> None:
+    """What if? The same answers in a browser: sliders, charts, links to share. Needs the dashboard extra."""
+    from capacity_app.launch import serve
+
+    raise typer.Exit(serve(port=port, host=host, theme=theme, browser=browser))

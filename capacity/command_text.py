@@ -1,0 +1,48 @@
+"""A question as text to paste: the `capacity` command, or the Python call, that gives the same answer."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LINE = 96  # characters of a command before it is broken into a flag a line
+
+
+def command_line(verb: str, model: str, options: Mapping[str, Any]) -> str:
+    """`capacity VERB MODEL --flags` for options named as the Python keywords; None is left out."""
+    words = [["capacity", verb.replace("_", "-"), shlex.quote(model)]]
+    for name, value in options.items():
+        words += _flag(name, value)
+    lines = [" ".join(word) for word in words]
+    one = " ".join(lines)
+    return one if len(one) <= LINE else " \\\n    ".join(lines)
+
+
+def _flag(name: str, value: Any) -> list[list[str]]:
+    flag = name.replace("_", "-")
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [[f"--{flag}" if value else f"--no-{flag}"]]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if name == "slo":  # a flag that is given several times
+            return [[f"--{flag}", shlex.quote(_text(item))] for item in value]
+        return [[f"--{flag}", shlex.quote(",".join(_text(item) for item in value))]]
+    return [[f"--{flag}", shlex.quote(_text(value))]]
+
+
+def _text(value: Any) -> str:
+    """A value as a flag takes it: None in a list is the engine's own choice."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    return "default" if value is None else str(value)
+
+
+def python_call(function: str, model: str, options: Mapping[str, Any]) -> str:
+    """`capacity.FUNCTION("MODEL", ...)` for the same options, as a program that runs."""
+    arguments = [repr(model), *(f"{name}={value!r}" for name, value in options.items() if value is not None)]
+    lines = "".join(f"    {argument},\n" for argument in arguments)
+    return f"import capacity\n\nanswer = capacity.{function.replace('-', '_')}(\n{lines})\n"

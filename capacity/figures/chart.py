@@ -1,0 +1,65 @@
+"""What every chart shares: a palette for colour-blind readers, marks beside colours, words beside the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), without the black that a dark page hides
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
+PATTERNS = ("", "/", "x", ".", "-", "\\")
+NEUTRAL = "#8a8a8a"  # told from black and from white
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A picture of an answer. `name` is a file's name, `alt` says in a sentence or two what it shows, `rows` are the
+    numbers behind it, as a table for those who would rather read."""
+
+    name: str
+    title: str
+    alt: str
+    figure: Any
+    rows: tuple[Mapping[str, Any], ...]
+
+    def html(self) -> str:
+        """The figure as one file that needs nothing else to be seen."""
+        return str(self.figure.to_html(include_plotlyjs=True, full_html=True))
+
+
+def symbol(index: int) -> str:
+    """The marker of the n-th series: colour is never the only difference."""
+    return SYMBOLS[index % len(SYMBOLS)]
+
+
+def pattern(index: int) -> str:
+    """The hatching of the n-th kind of bar."""
+    return PATTERNS[index % len(PATTERNS)]
+
+
+def colour(index: int) -> str:
+    """The colour of the n-th series."""
+    return PALETTE[index % len(PALETTE)]
+
+
+def layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> Any:
+    """Axis titles, a legend above, room for nothing else; transparent, so that light and dark pages both work."""
+    figure.update_layout(
+        xaxis_title=x,
+        yaxis_title=y,
+        height=height,
+        margin={"l": 10, "r": 10, "t": 40, "b": 10},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        hovermode="closest",
+        **more,
+    )
+    return figure
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else list(names))
