@@ -8,9 +8,10 @@ simulator's business: TTFT here has none, and the result says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import zip_longest
+from typing import Protocol, cast
 
 from capacity.step import Bound, StepCost, StepShape, decode_shape, windowed_pairs
 
@@ -23,6 +24,12 @@ class StepModelLike(Protocol):
     def step_seconds(self, shape: StepShape) -> float: ...
 
     def step_cost(self, shape: StepShape) -> StepCost: ...
+
+
+class JointStepModelLike(StepModelLike, Protocol):
+    """The same of data-parallel ranks that take every step together, a shape each."""
+
+    def joint_seconds(self, shapes: Sequence[StepShape]) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +134,13 @@ def batch_times(
 
 
 def closed_loop_times(
-    steps: StepModelLike, limits: EngineLimits, concurrency: int, *, input_len: int, output_len: int
+    steps: StepModelLike,
+    limits: EngineLimits,
+    concurrency: int,
+    *,
+    input_len: int,
+    output_len: int,
+    ranks: int = 1,
 ) -> PhaseTimes:
     """`concurrency` requests in flight for ever: in one cycle each takes one prefill and output - 1 decode steps.
 
@@ -135,24 +148,27 @@ def closed_loop_times(
     is the decode steps plus all C prolongations, and the throughput is C a cycle. C/output requests end in a step,
     and as many begin; where their ends are independent (Poisson), those of one step are prefilled together and share
     its fixed costs. How many of the C decode at a time follows from Little's law for the prefill phase, by iteration.
+    With `ranks`, the C requests are spread over so many data-parallel ranks in lock-step (`steps` then has
+    `joint_seconds`): a prefill on any of them prolongs the step of all.
     Leaves out that arrivals wait for the running step and for other prefills (half a step and more of TTFT): that is
     queueing; and that requests of equal lengths may keep step for ever.
     """
     context = input_len + (output_len + 1) // 2
     joining = concurrency / output_len
     together = min(joining / -math.expm1(-joining), concurrency)
-    decoding = concurrency
+    seconds = _joint_seconds(steps, ranks)
+    most = decoding = math.ceil(concurrency / ranks)  # of one rank
     for _ in range(8):
         others = decode_shape(max(decoding - 1, 0), context, window_tokens=limits.window_tokens)
         beside = others if limits.mixes_prefill_with_decode else StepShape()
         prefill = list(prefill_steps(1, input_len, limits, decode=beside))
-        prefill_s = sum(steps.step_seconds(shape) for shape in prefill)
+        prefill_s = sum(seconds([shape, *[beside] * (ranks - 1)]) for shape in prefill)
         decode = decode_shape(decoding, context, window_tokens=limits.window_tokens)
-        decode_step_s = steps.step_seconds(decode)
-        prolongation_s = _shared_prolongation_s(steps, limits, together, input_len, beside)
+        decode_step_s = seconds([decode] * ranks)
+        prolongation_s = _shared_prolongation_s(seconds, limits, together, input_len, beside, ranks)
         cycle_s = (output_len - 1) * decode_step_s + concurrency * prolongation_s + limits.request_latency_s
-        prefilling = concurrency * prefill_s / max(cycle_s, prefill_s)
-        expected = min(max(round(concurrency - prefilling), 1), concurrency)
+        prefilling = most * prefill_s / max(cycle_s, prefill_s)
+        expected = min(max(round(most - prefilling), 1), most)
         if expected == decoding:
             break
         decoding = expected
@@ -167,24 +183,46 @@ def closed_loop_times(
         prefill_share=concurrency * prolongation_s / busy_s,
         prefill_shape=prefill[0],
         decode_shape=decode,
-        decode_sequences=decoding,
+        decode_sequences=decoding * ranks,
     )
 
 
+JointSeconds = Callable[[Sequence[StepShape]], float]
+
+
+def _joint_seconds(steps: StepModelLike, ranks: int) -> JointSeconds:
+    """Time of a step of all ranks, one shape each."""
+    if ranks == 1:
+        return lambda shapes: steps.step_seconds(shapes[0])
+    return cast("JointStepModelLike", steps).joint_seconds
+
+
 def _shared_prolongation_s(
-    steps: StepModelLike, limits: EngineLimits, together: float, input_len: int, beside: StepShape
+    seconds: JointSeconds,
+    limits: EngineLimits,
+    together: float,
+    input_len: int,
+    beside: StepShape,
+    ranks: int,
 ) -> float:
     """What prefilling `together` prompts (a mean, at least 1) adds to the steps that decode `beside`, a prompt."""
-    undisturbed_s = steps.step_seconds(beside) if beside.decode_sequences else 0.0
+    undisturbed_s = seconds([beside] * ranks) if beside.decode_sequences else 0.0
 
     def added_s(prompts: int) -> float:
-        prefill = prefill_steps(prompts, input_len, limits, decode=beside)
-        return sum(max(steps.step_seconds(shape) - undisturbed_s, 0.0) for shape in prefill)
+        queues = (prefill_steps(share, input_len, limits, decode=beside) for share in _shares(prompts, ranks))
+        return sum(
+            max(seconds(shapes) - undisturbed_s, 0.0) for shapes in zip_longest(*queues, fillvalue=beside)
+        )
 
     fewer = math.floor(together)
     more_share = together - fewer
     mean_s = (1 - more_share) * added_s(fewer) + (more_share * added_s(fewer + 1) if more_share else 0.0)
     return mean_s / together
+
+
+def _shares(prompts: int, ranks: int) -> list[int]:
+    """`prompts` spread over the ranks as evenly as they go."""
+    return [prompts // ranks + (rank < prompts % ranks) for rank in range(ranks)]
 
 
 def main_bound(cost: StepCost) -> Bound:

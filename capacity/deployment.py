@@ -36,8 +36,16 @@ class Pool(Spec):
     gpu: str = _flag(..., "GPU profile, such as h100 or h200-sxm-141gb.", "--system")
     tensor_parallel_size: int = _flag(1, "GPUs that share every layer.", "-tp", "--tp", ge=1, le=4096)
     pipeline_parallel_size: int = _flag(1, "Groups of layers in sequence.", "-pp", "--pp", ge=1, le=4096)
+    data_parallel_size: int = _flag(
+        1,
+        "Ranks with a scheduler and a KV cache each; of a mixture of experts they share the experts, in lock-step.",
+        "-dp",
+        "--dp",
+        ge=1,
+        le=4096,
+    )
     enable_expert_parallel: bool = _flag(
-        False, "Distribute whole experts over the tensor-parallel GPUs.", "-ep"
+        False, "Distribute whole experts over the tensor- and data-parallel GPUs.", "-ep"
     )
     quantization: str | None = _flag(
         None, "Weight format (fp8, awq, nvfp4, ...); default: as in the checkpoint.", "-q"
@@ -109,8 +117,8 @@ class Pool(Spec):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of one engine of this pool."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size
+        """GPUs of one engine of this pool, all its data-parallel ranks included."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
 
 class Traffic(Spec):

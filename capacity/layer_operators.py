@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from capacity.coefficients import AttentionCoefficients, Fit, Lookup
 from capacity.collectives import AllReduce, Interconnect, Transfer
@@ -44,6 +45,8 @@ KERNELS_OF_QK_NORM = 1.0
 KERNELS_OF_MLA = 2.0  # norms of the two latents, joining rope and nope parts
 KERNELS_OF_LINEAR_ATTENTION = 6.0  # convolution, gates, norm of keys, gated norm, state bookkeeping
 KERNELS_OF_MOE = 2.0  # top-k of the router, sum with the shared experts or padding of the batch
+EXCHANGE = "expert exchange"
+SHARED = ("experts", EXCHANGE)  # what data-parallel ranks do together
 SAMPLING_KERNELS = 8.0  # cast, penalties, temperature, softmax, argmax, gather: assumed, 2026-11-21
 SAMPLING_BYTES_PER_LOGIT = (
     16.0  # 16-bit logits read, 32-bit ones written and read three times: assumed, 2026-11-21
@@ -89,16 +92,23 @@ class Setting:
     expert_link: Interconnect
     lookup: Lookup
 
+    @property
+    def joint(self) -> bool:
+        """Whether data-parallel ranks meet at experts; those of a dense model have nothing to do with each other."""
+        return self.data_ranks > 1 and self.model.is_moe
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operators:
     """The operators of a step, by what they depend on.
 
     `per_token`: the number of rows alone, padded to a CUDA graph's. `per_sample`: the number of sampled rows alone.
-    `per_context`: the contexts too.
+    `per_context`: the contexts too. `shared`: the rows of all data-parallel ranks, given as their mean: experts and
+    the exchange of tokens before and after them; empty without such ranks.
     """
 
     per_token: tuple[Operator, ...]
+    shared: tuple[Operator, ...]
     per_sample: tuple[Operator, ...]
     per_context: tuple[Operator, ...]
     notes: tuple[str, ...]
@@ -115,8 +125,10 @@ def build_operators(setting: Setting) -> Operators:
         per_context += attention
         per_token += _feed_forward(setting, group, notes)
     per_token += _communication(setting)
+    shared = [op for op in per_token if setting.joint and op.name in SHARED]
     return Operators(
-        per_token=_merged(per_token),
+        per_token=_merged(op for op in per_token if op not in shared),
+        shared=_merged(shared),
         per_sample=_merged(_head(setting, notes)),
         per_context=_merged(per_context),
         notes=tuple(dict.fromkeys(notes)),
@@ -505,43 +517,51 @@ def _mixture(setting: Setting, group: LayerGroup, part: MoEFeedForward, notes: l
     execution = weights.execution(setting.flops_per_s)
     if execution.note:
         notes.append(execution.note)
-    expert_ranks = setting.tensor_ranks * setting.data_ranks if setting.expert_parallel else 1
+    ranks = setting.tensor_ranks * (setting.data_ranks if setting.joint else 1)
     operators: list[Operator] = [
         _gemm(setting, "router", "router", group, k=hidden, n=part.num_experts, notes=notes),
         Experts(
             name="experts",
             count=group.num_layers,
             hidden=hidden,
-            intermediate=part.expert_intermediate_size
-            / (1 if setting.expert_parallel else setting.tensor_ranks),
+            intermediate=part.expert_intermediate_size / (1 if setting.expert_parallel else ranks),
             matrices=3,
             num_experts=part.num_experts,
             experts_per_token=part.experts_per_token,
-            expert_ranks=expert_ranks,
+            expert_ranks=ranks if setting.expert_parallel else 1,
             weight_bits=weights.bits_per_weight,
             activation_bits=activation_bits(execution.compute_dtype),
             flops_per_s=peak(setting, execution.compute_dtype),
             device=setting.device,
             constants=setting.lookup.kernel("moe", execution.kernel),
-            token_groups=setting.data_ranks if setting.expert_parallel else 1,
+            token_groups=setting.data_ranks if setting.joint else 1,
         ),
     ]
     if part.shared_intermediate_size:
         operators += _gated(setting, group, "shared ", "shared_expert", part.shared_intermediate_size, notes)
-    if setting.expert_parallel and setting.data_ranks > 1:
-        destinations = min(part.experts_per_token, expert_ranks) * (expert_ranks - 1) / expert_ranks
-        operators.append(
-            Transfer(
-                name="expert all-to-all",
-                kind="all_to_all",
-                count=2 * group.num_layers,
-                ranks=expert_ranks,
-                bytes_per_row=hidden * destinations * ACTIVATION_BYTES / setting.tensor_ranks,
-                link=setting.expert_link,
-                constants=setting.lookup.nccl("all_to_all"),
-            )
-        )
+    if setting.joint:
+        operators.append(_exchange(setting, group, part, ranks))
     return operators
+
+
+def _exchange(setting: Setting, group: LayerGroup, part: MoEFeedForward, ranks: int) -> Transfer:
+    """Tokens to the experts' GPUs and back: in direct reach of each other all of them to all (all-gather, then
+    reduce-scatter: vLLM's default), beyond that each to the GPUs of its experts (all-to-all).
+
+    A GPU of a tensor-parallel rank sends its share of the rank's tokens.
+    """
+    everywhere = setting.expert_link.direct or not setting.expert_parallel
+    copies = ranks - 1.0 if everywhere else min(part.experts_per_token, ranks) * (ranks - 1) / ranks
+    kind: Literal["all_gather", "all_to_all"] = "all_gather" if everywhere else "all_to_all"
+    return Transfer(
+        name=EXCHANGE,
+        kind=kind,
+        count=2 * group.num_layers,
+        ranks=ranks,
+        bytes_per_row=setting.model.hidden_size * copies * ACTIVATION_BYTES / setting.tensor_ranks,
+        link=setting.expert_link,
+        constants=setting.lookup.nccl(kind),
+    )
 
 
 def _elementwise(
@@ -605,9 +625,9 @@ def _head(setting: Setting, notes: list[str]) -> Iterator[Operator]:
 def _communication(setting: Setting) -> Iterator[Operator]:
     model = setting.model
     if setting.tensor_ranks > 1:
-        exchanged = setting.expert_parallel and setting.data_ranks > 1
         per_layer = [
-            1 if exchanged and isinstance(g.feed_forward, MoEFeedForward) else 2 for g in model.layer_groups
+            1 if setting.joint and isinstance(g.feed_forward, MoEFeedForward) else 2
+            for g in model.layer_groups
         ]
         layers = sum(
             count * group.num_layers for count, group in zip(per_layer, model.layer_groups, strict=True)

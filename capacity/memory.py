@@ -27,6 +27,9 @@ GIB = 2**30
 MIB = 2**20
 VOCABULARY_PADDING = 64  # vLLM pads embedding and LM head to this: vocab_parallel_embedding.py
 HALF_BYTES = 2  # of an activation, 16 bit
+MOE_CHUNK_TOKENS = (
+    16 * 1024
+)  # tokens that vLLM's fused experts take at a time: VLLM_FUSED_MOE_CHUNK_SIZE, envs.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,7 @@ class MemoryPlan:
     kv_cache_dtype: str
     tensor_parallel_size: int
     pipeline_parallel_size: int
+    data_parallel_size: int  # ranks, each with a KV cache of its own: all figures are of one of them
     layout: KvLayout  # of the GPU with the fewest blocks
     fits: bool
     reason: str | None
@@ -70,7 +74,7 @@ class MemoryPlan:
 
     @property
     def num_gpus(self) -> int:
-        return self.tensor_parallel_size * self.pipeline_parallel_size
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
     @property
     def needed_bytes(self) -> int:
@@ -143,6 +147,7 @@ class _Setup:
     kv_cache_dtype: str
     tp: int
     pp: int
+    dp: int
     expert_parallel: bool
     max_model_len: int
     utilization: float
@@ -156,6 +161,11 @@ class _Setup:
     nontorch_bytes: int | None
     num_gpu_blocks_override: int | None
 
+    @property
+    def expert_dp(self) -> int:
+        """Data-parallel ranks that share experts: none in a dense model."""
+        return self.dp if self.model.is_moe else 1
+
 
 def memory_plan(
     model: ModelSpec,
@@ -166,6 +176,7 @@ def memory_plan(
     kv_cache_dtype: str = "auto",
     tensor_parallel_size: int = 1,
     pipeline_parallel_size: int = 1,
+    data_parallel_size: int = 1,
     enable_expert_parallel: bool = False,
     max_model_len: int | None = None,
     gpu_memory_utilization: float | None = None,
@@ -181,9 +192,10 @@ def memory_plan(
     """Memory of one engine: fits or not, why, and the KV cache that is left.
 
     None means the engine's default. `weights_bytes`, `activations_bytes` and `nontorch_bytes` (per GPU) replace
-    the computed figures by those of a log. Raises InvalidInput for parallelism that cannot be (TP that does not
-    divide heads, PP above the layers) and for limits that the engine refuses; not fitting is not an error here
-    (`fits`, `reason`; `require_fit` raises).
+    the computed figures by those of a log. Of a mixture of experts, data-parallel ranks share the experts and repeat
+    everything else; of a dense model they are replicas. Raises InvalidInput for parallelism that cannot be (TP that
+    does not divide heads, PP above the layers) and for limits that the engine refuses; not fitting is not an error
+    here (`fits`, `reason`; `require_fit` raises).
     """
     limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
     stored = scheme if scheme is not None else model.checkpoint
@@ -201,6 +213,7 @@ def memory_plan(
         kv_cache_dtype=dtype,
         tp=tensor_parallel_size,
         pp=pipeline_parallel_size,
+        dp=data_parallel_size,
         expert_parallel=enable_expert_parallel and model.is_moe,
         max_model_len=length,
         utilization=engine.gpu_memory_utilization
@@ -253,8 +266,10 @@ def _token_budget(asked: int | None, default: int, sequences: int, length: int) 
 
 def _check(setup: _Setup) -> None:
     model, tp, pp = setup.model, setup.tp, setup.pp
-    if tp < 1 or pp < 1:
-        raise InvalidInput(f"parallel sizes are {tp} (tensor) and {pp} (pipeline); both must be at least 1")
+    if tp < 1 or pp < 1 or setup.dp < 1:
+        raise InvalidInput(
+            f"parallel sizes are {tp} (tensor), {pp} (pipeline) and {setup.dp} (data); all must be at least 1"
+        )
     problem = _indivisible(model, tp)
     if problem is not None:
         fitting = ", ".join(str(size) for size in tensor_parallel_sizes(model, max(tp, 8)))
@@ -332,9 +347,10 @@ def weights_bytes_of_stage(
     stage: int = 0,
     tensor_parallel_size: int = 1,
     pipeline_parallel_size: int = 1,
+    data_parallel_size: int = 1,
     expert_parallel: bool = False,
 ) -> float:
-    """Bytes of weights on each GPU of one pipeline stage.
+    """Bytes of weights on each GPU of one pipeline stage; data-parallel ranks divide experts alone.
 
     Leaves out the absorbed copies of MLA's up-projections (0.5 GiB per GPU of DeepSeek-V3 at TP4).
     """
@@ -345,7 +361,14 @@ def weights_bytes_of_stage(
     if model.tie_word_embeddings and stage == last > 0:
         held.append(next(part for part in parts if part.kind == "embedding"))
     return sum(
-        _bytes_on_rank(part, scheme, engine, tp=tensor_parallel_size, expert_parallel=expert_parallel)
+        _bytes_on_rank(
+            part,
+            scheme,
+            engine,
+            tp=tensor_parallel_size,
+            dp=data_parallel_size,
+            expert_parallel=expert_parallel,
+        )
         for part in held
         if part is not None
     )
@@ -362,7 +385,13 @@ def _on_stage(part: ParameterPart, layers: set[int], *, first: bool, last: bool)
 
 
 def _bytes_on_rank(
-    part: ParameterPart, scheme: QuantizationScheme, engine: EngineSpec, *, tp: int, expert_parallel: bool
+    part: ParameterPart,
+    scheme: QuantizationScheme,
+    engine: EngineSpec,
+    *,
+    tp: int,
+    dp: int,
+    expert_parallel: bool,
 ) -> float:
     if part.sharding == "replicated":
         return scheme.part_bytes(part)
@@ -372,23 +401,23 @@ def _bytes_on_rank(
         heads = part.shard_limit or tp
         return scheme.part_bytes(part) * math.ceil(heads / tp) / heads
     if part.sharding == "experts":
-        return _expert_bytes_on_rank(part, scheme, engine, tp, expert_parallel)
+        return _expert_bytes_on_rank(part, scheme, engine, tp * dp, expert_parallel)
     return scheme.part_bytes(part) / tp
 
 
 def _expert_bytes_on_rank(
-    part: ParameterPart, scheme: QuantizationScheme, engine: EngineSpec, tp: int, expert_parallel: bool
+    part: ParameterPart, scheme: QuantizationScheme, engine: EngineSpec, ranks: int, expert_parallel: bool
 ) -> float:
-    """Whole experts of this rank, or this rank's slice of every expert; padded where the engine's kernels pad."""
+    """Whole experts of one GPU, or its slice of every expert; padded where the engine's kernels pad."""
     if part.columns == 1:  # biases
-        return scheme.part_bytes(part) / tp
+        return scheme.part_bytes(part) / ranks
     down = part.name.endswith("down_proj")
     width, hidden = (part.columns, part.rows) if down else (part.rows, part.columns)
     experts = part.matrices_per_layer
     if expert_parallel:
-        experts = math.ceil(experts / tp)
+        experts = math.ceil(experts / ranks)
     else:
-        width = math.ceil(width / tp)
+        width = math.ceil(width / ranks)
     padding = _padding(engine.expert_padding, scheme.experts.name)
     padded_values = 0.0
     if padding is not None:
@@ -418,42 +447,56 @@ def activation_bytes(
     max_num_seqs: int,
     max_num_batched_tokens: int,
     tensor_parallel_size: int = 1,
+    data_parallel_size: int = 1,
     expert_parallel: bool = False,
 ) -> float:
     """Peak of vLLM's profile run: sampling `max_num_seqs` rows, or the widest layer for all tokens, if larger.
 
     Sampling holds max_num_seqs x vocabulary x 38.2 bytes (logits at 32 bit, sorted copies, probabilities) beside
     the hidden states of the batch; within 0.6 % of seven logs of vLLM 0.11 (at 1024 sequences). The widest layer
-    holds its gate and up projections and two hidden states; MoE layers one row for each token and expert chosen.
+    holds its gate and up projections and two hidden states; MoE layers one row for each token and expert chosen,
+    the tokens of all data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time.
     """
     hidden = model.hidden_size
     tokens = max_num_batched_tokens
     logits = max_num_seqs * model.vocab_size * engine.sampler_bytes_per_logit
     sampling = logits + tokens * hidden * HALF_BYTES * engine.activation_hidden_copies
-    width = max(
-        _layer_values_per_token(group.feed_forward, hidden, engine, tensor_parallel_size, expert_parallel)
+    met = min(tokens * data_parallel_size, max(tokens, MOE_CHUNK_TOKENS))  # at the experts
+    values = max(
+        _layer_values(
+            group.feed_forward,
+            engine,
+            hidden=hidden,
+            tokens=tokens,
+            met=met,
+            tp=tensor_parallel_size,
+            expert_ranks=1 if expert_parallel else tensor_parallel_size * data_parallel_size,
+        )
         for group in model.layer_groups
     )
-    return max(sampling, tokens * width * HALF_BYTES)
+    return max(sampling, values * HALF_BYTES)
 
 
-def _layer_values_per_token(
+def _layer_values(
     feed_forward: DenseFeedForward | MoEFeedForward,
-    hidden: int,
     engine: EngineSpec,
+    *,
+    hidden: int,
+    tokens: int,
+    met: int,
     tp: int,
-    expert_parallel: bool,
+    expert_ranks: int,
 ) -> float:
-    """16-bit values that the widest moment of a layer keeps for each token.
+    """16-bit values that the widest moment of a layer keeps for `tokens` tokens, of which `met` are at the experts.
 
     Of a MoE layer those of vLLM's fused kernel: for each chosen expert the larger of gate+up and output, and the
     activated half. Source: vLLM fused_moe workspaces.
     """
     residual = engine.activation_layer_hidden_copies * hidden
     if isinstance(feed_forward, DenseFeedForward):
-        return residual + engine.activation_layer_ffn_copies * feed_forward.intermediate_size / tp
-    width = feed_forward.expert_intermediate_size / (1 if expert_parallel else tp)
-    return residual + feed_forward.experts_per_token * (max(2 * width, hidden) + width)
+        return tokens * (residual + engine.activation_layer_ffn_copies * feed_forward.intermediate_size / tp)
+    width = feed_forward.expert_intermediate_size / expert_ranks
+    return tokens * residual + met * feed_forward.experts_per_token * (max(2 * width, hidden) + width)
 
 
 def graph_bytes(
@@ -640,6 +683,7 @@ def _plan(setup: _Setup) -> MemoryPlan:
         kv_cache_dtype=setup.kv_cache_dtype,
         tensor_parallel_size=setup.tp,
         pipeline_parallel_size=setup.pp,
+        data_parallel_size=setup.dp,
         layout=layout,
         fits=fits,
         reason=None,
@@ -661,7 +705,11 @@ def _stage_memory(setup: _Setup, stage: int, layers: range) -> _StageMemory:
     )
     nontorch = setup.nontorch_bytes
     if nontorch is None:
-        nontorch = engine.nontorch_bytes_tp1 if setup.tp * setup.pp == 1 else engine.nontorch_bytes_tpn
+        nontorch = (
+            engine.nontorch_bytes_tp1
+            if setup.tp * setup.pp * setup.expert_dp == 1
+            else engine.nontorch_bytes_tpn
+        )
     overhead = nontorch + (graphs if engine.graphs_in_budget else 0)
     if engine.memory_rule == "sglang_static":
         activations, overhead = _sglang_reserve(setup), nontorch
@@ -691,6 +739,7 @@ def _stage_weights(setup: _Setup, stage: int) -> int:
         stage=stage,
         tensor_parallel_size=setup.tp,
         pipeline_parallel_size=setup.pp,
+        data_parallel_size=setup.expert_dp,
         expert_parallel=setup.expert_parallel,
     )
     return round(weights)
@@ -706,6 +755,7 @@ def _stage_activations(setup: _Setup, stage: int) -> int:
         max_num_seqs=setup.max_num_seqs if stage == setup.pp - 1 else 0,
         max_num_batched_tokens=setup.max_num_batched_tokens,
         tensor_parallel_size=setup.tp,
+        data_parallel_size=setup.expert_dp,
         expert_parallel=setup.expert_parallel,
     )
     return round(activations)

@@ -6,7 +6,7 @@ planner and the calibration know steps only through these records; only the step
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -150,6 +150,31 @@ class StepTimes(Protocol):
     def step_ps(self, shape: StepShape) -> int: ...
 
     def decode_piece(self, shape: StepShape) -> DecodePiece | None: ...
+
+
+class JointStepTimes(Protocol):
+    """What the simulator asks where data-parallel ranks take every step together: the step of all of them.
+
+    One shape a rank, in rank order; a rank without work has an empty shape, and runs a dummy row beside the others.
+    """
+
+    def joint_ps(self, shapes: Sequence[StepShape]) -> int: ...
+
+
+class SlowestRank:
+    """Ranks that begin each step together and exchange nothing: a joint step takes as long as its slowest rank."""
+
+    def __init__(self, step_times: StepTimes) -> None:
+        self._step_times = step_times
+
+    def step_ps(self, shape: StepShape) -> int:
+        return self._step_times.step_ps(shape)
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece | None:
+        return self._step_times.decode_piece(shape)
+
+    def joint_ps(self, shapes: Sequence[StepShape]) -> int:
+        return max(self._step_times.step_ps(shape) for shape in shapes if shape.num_tokens)
 
 
 class AffineStepTimes:

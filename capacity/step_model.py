@@ -94,6 +94,7 @@ class StepModel:
         )
         operators = build_operators(setting)
         self._operators = operators
+        self._shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
         self._token_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
         self._sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
         self.notes = operators.notes + crossing_notes(profile, tensor_parallel_size)
@@ -125,19 +126,32 @@ class StepModel:
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
         """GPU time, and the launch and host time that stick out of it."""
         padded_rows = self._graph_rows(shape, rows)
-        gpu = self._token_seconds(padded_rows or rows) + self._sample_seconds(shape[6] + shape[7] + shape[8])
+        gpu = self._own_seconds(shape, padded_rows or rows)
+        if self._operators.shared:
+            gpu += self._shared_seconds(float(padded_rows or rows))
+        return self._with_host(gpu, sequences=shape[0] + shape[7], replayed=padded_rows is not None)
+
+    def _own_seconds(self, shape: StepShape, rows: int) -> float:
+        """GPU time of what a rank does alone, its rows padded to `rows`."""
+        gpu = self._token_seconds(rows) + self._sample_seconds(shape[6] + shape[7] + shape[8])
         for operator in self._operators.per_context:
             gpu += operator.seconds(shape)
-        eager = 0.0 if padded_rows is not None else self.host.eager_s
+        return gpu
+
+    def _with_host(self, gpu: float, *, sequences: int, replayed: bool) -> tuple[float, float, float]:
+        eager = 0.0 if replayed else self.host.eager_s
         sharpness = self.host.overlap_sharpness
         launch = norm(gpu, eager, sharpness) - gpu if eager else 0.0
-        host = self.host.step_s + self.host.per_sequence_s * (shape[0] + shape[7])
+        host = self.host.step_s + self.host.per_sequence_s * sequences
         if self.host.overlapped:  # one CPU launches and prepares: its times add up, and hide together
             host = norm(gpu, eager + host, sharpness) - gpu - launch
         return gpu, launch, host
 
     def _seconds_of_rows(self, rows: int) -> float:
         return sum(operator.seconds(_rows(rows)) for operator in self._operators.per_token)
+
+    def _seconds_of_shared(self, rows: float) -> float:
+        return sum(operator.seconds(_rows(rows)) for operator in self._operators.shared)
 
     def _seconds_of_samples(self, rows: int) -> float:
         return sum(operator.seconds(_rows(rows)) for operator in self._operators.per_sample)
@@ -156,12 +170,42 @@ class StepModel:
             return StepCost(operators=())
         _, launch, host = self._parts(shape, rows)
         tokens = _rows(self._graph_rows(shape, rows) or rows)
-        costs = [operator.cost(tokens) for operator in self._operators.per_token]
+        costs = [operator.cost(tokens) for operator in self._operators.per_token + self._operators.shared]
         costs += [operator.cost(shape) for operator in self._operators.per_context]
         costs += [operator.cost(_rows(shape.sampled_tokens)) for operator in self._operators.per_sample]
         costs.append(_time_only("launch gaps", launch, "launch"))
         costs.append(_time_only("host", host, "host"))
         return StepCost(operators=tuple(cost for cost in costs if cost.seconds > 0))
+
+    # data-parallel ranks, in lock-step
+
+    def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
+        """One step of all data-parallel ranks, a shape each; for equal shapes it is `step_seconds` of any of them.
+
+        Each layer waits for its slowest rank before tokens are exchanged, layers of a kind are alike, so the rank
+        that takes longest for its own part sets the pace. All ranks replay a CUDA graph of the fullest one's size,
+        or else all run eagerly; one without work computes a dummy row. Source: vLLM 0.33, v1/worker/dp_utils.py.
+        """
+        rows = [shape[1] + shape[7] + shape[8] for shape in shapes]
+        if not any(rows):
+            return 0.0
+        fullest = max(rows)
+        mixed = StepShape(prefill_tokens=sum(shape[1] for shape in shapes))
+        padded = self._graph_rows(mixed, fullest)
+        computed = [padded or max(count, 1) for count in rows]
+        gpu = max(
+            self._own_seconds(shape, count)
+            for shape, real, count in zip(shapes, rows, computed, strict=True)
+            if real
+        )
+        if self._operators.shared:
+            gpu += self._shared_seconds(sum(computed) / len(computed))
+        sequences = max(shape[0] + shape[7] for shape in shapes)
+        return sum(self._with_host(gpu, sequences=sequences, replayed=padded is not None))
+
+    def joint_ps(self, shapes: Sequence[StepShape]) -> int:
+        """`joint_seconds` in whole picoseconds."""
+        return max(1, picoseconds(self.joint_seconds(shapes)))
 
     # the simulator's whole picoseconds
 
@@ -208,9 +252,9 @@ def _knot(tokens: int) -> tuple[int, int]:
     return (tokens >> bits << bits, 1 << bits) if bits > 0 else (tokens, 1)
 
 
-def _rows(rows: int) -> StepShape:
-    """A shape of so many rows, all of them sampled: for operators that see nothing else."""
-    return StepShape(draft_tokens=rows)
+def _rows(rows: float) -> StepShape:
+    """A shape of so many rows, all of them sampled: for operators that see nothing else. A mean may be broken."""
+    return StepShape(draft_tokens=rows)  # type: ignore[arg-type]
 
 
 def _time_only(name: str, seconds: float, bound: Bound) -> OpCost:

@@ -13,6 +13,7 @@ from capacity.errors import InvalidInput
 SHORT = {
     "tp": "tensor_parallel_size",
     "pp": "pipeline_parallel_size",
+    "dp": "data_parallel_size",
     "ep": "enable_expert_parallel",
     "q": "quantization",
     "device_memory_utilization": "gpu_memory_utilization",
@@ -120,7 +121,6 @@ def _is_default(name: str, value: str) -> bool:
     if name == "speculative_config":
         return _empty_json(value)
     return (name, value) in {
-        ("data_parallel_size", "1"),
         ("dtype", "auto"),
         ("load_format", "auto"),
         ("seed", "0"),

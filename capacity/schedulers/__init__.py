@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from capacity.errors import UnknownName
+from capacity.schedulers.lockstep import Lockstep
 from capacity.schedulers.sequence import (
     DrawnSpeculation,
     Row,
@@ -72,6 +73,11 @@ def _vllm_v1_async(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy
     return VllmV1(limits, pool, asynchronous=True, **options)
 
 
+def _lockstep(limits: SchedulerLimits, pool: Any, *, policy: str, balance: str, **options: Any) -> Policy:
+    ranks = [make_policy(policy, limits, part, **options) for part in pool.parts]
+    return Lockstep(ranks, pool, balance=balance)
+
+
 POLICIES: dict[str, PolicyMaker] = {
     "vllm-v1": _vllm_v1,
     "vllm-v1-async": _vllm_v1_async,
@@ -81,6 +87,7 @@ POLICIES: dict[str, PolicyMaker] = {
     "sglang": Sglang,
     "tensorrt-llm": TensorRtLlm,
     "tgi": Tgi,
+    "lockstep": _lockstep,
 }
 
 

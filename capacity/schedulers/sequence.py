@@ -37,6 +37,7 @@ class Sequence:
     preempted = -1
     ticket = -1  # while decode steps are jumped over: place in the running list,
     offset = 0  # and `computed` less the clock of the decode group
+    rank = 0  # data-parallel rank that it was given to
 
     def __init__(
         self,
@@ -75,7 +76,11 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """What a policy decided: rows in batch order, and whom it preempted, in running-list order."""
+    """What a policy decided: rows in batch order, and whom it preempted, in running-list order.
+
+    The step begins with `held_ps` in which KV is copied and nothing is computed. `parts` are the steps of data-parallel
+    ranks that run together, rank by rank; `rows` are then those of all.
+    """
 
     rows: list[Row] = field(default_factory=list)
     preempted: list[Sequence] = field(default_factory=list)
@@ -85,6 +90,8 @@ class Step:
     emitted: list[tuple[Sequence, int]] = field(
         default_factory=list
     )  # tokens that each yielding row appended
+    held_ps: int = 0
+    parts: tuple[Step, ...] = ()
 
 
 class Speculation:

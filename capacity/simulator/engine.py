@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import simpy
 
@@ -20,7 +20,7 @@ from capacity.simulator.client import NEVER, Arrivals
 from capacity.simulator.jump import NOTHING, JumpV1
 from capacity.simulator.ledger import Ledger, Sample
 from capacity.simulator.shapes import sum_rows
-from capacity.step import PS_PER_S, StepTimes
+from capacity.step import PS_PER_S, JointStepTimes, SlowestRank, StepTimes
 
 ZERO_TIME_STEPS = 10_000  # steps without rows in a row: nothing will ever come of them
 
@@ -74,6 +74,9 @@ class Engine:
         self._ending: Step | None = None
         self._last_end_ps = MISSING
         self._without_rows = 0
+        self._joint = cast(
+            JointStepTimes, step_times if hasattr(step_times, "joint_ps") else SlowestRank(step_times)
+        )
 
     def run(self) -> Generator[simpy.Event, None, None]:
         """Until no request is left, or none can ever proceed.
@@ -132,7 +135,7 @@ class Engine:
         if len(in_flight) < policy.steps_in_flight and policy.unfinished:
             step = policy.schedule(now_ps)
             self._irregular = False
-            if step.rows or step.preempted or step.finished:
+            if step.rows or step.preempted or step.finished or step.held_ps:
                 self._launch(step, now_ps)
                 return now_ps
         if not in_flight:
@@ -147,8 +150,10 @@ class Engine:
         self.ledger.scheduled(step, now_ps)
         duration_ps = 0
         if step.rows:
-            duration_ps = self.step_times.step_ps(sum_rows(step.rows, self.window_tokens))
+            duration_ps = step.held_ps + self._step_ps(step)
             self._without_rows = 0
+        elif step.held_ps:
+            duration_ps = step.held_ps
         else:
             self._without_rows += 1
             if self._without_rows > ZERO_TIME_STEPS:
@@ -166,6 +171,11 @@ class Engine:
         step.end = at_ps
         self.ledger.busy_ps += duration_ps
         self._in_flight.append(step)
+
+    def _step_ps(self, step: Step) -> int:
+        if not step.parts:
+            return self.step_times.step_ps(sum_rows(step.rows, self.window_tokens))
+        return self._joint.joint_ps([sum_rows(part.rows, self.window_tokens) for part in step.parts])
 
     # account
 
