@@ -120,6 +120,7 @@ class KernelFamily(Spec):
     mla_decode: dict[str, AttentionCoefficients] = Field(default_factory=dict)
     moe: dict[str, MoeCoefficients] = Field(default_factory=dict)
     all_reduce: AllReduceCoefficients | None = None
+    elementwise: ElementwiseCoefficients | None = None  # where this family's differ from the GPU's
 
 
 class Residuals(Spec):
@@ -252,7 +253,8 @@ UNIVERSAL_RESIDUALS = {
 
 # Whose kernels stand in for an engine's that were not measured. TensorRT-LLM's before SGLang's: SGLang's MLA tables
 # on Hopper are of kernels that other engines do not have.
-FAMILY_ORDER = ("vllm", "trtllm", "sglang")
+# Last, what the validation harness ran on this very GPU: better than constants of no GPU at all.
+FAMILY_ORDER = ("vllm", "trtllm", "sglang", "torch")
 
 # An unmeasured kernel takes the constants of the nearest measured one.
 NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
@@ -315,9 +317,10 @@ class Lookup:
         raise KeyError("no coefficients for all_reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
-        return next(
-            (s.elementwise for s in self._sources if s.elementwise is not None), UNIVERSAL_ELEMENTWISE
-        )
+        """The family's own, then the GPU's."""
+        own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
+        found = (*own, *(s.elementwise for s in self._sources))
+        return next((entry for entry in found if entry is not None), UNIVERSAL_ELEMENTWISE)
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
         return next((s.nccl[kind] for s in self._sources if kind in s.nccl), UNIVERSAL_NCCL[kind])

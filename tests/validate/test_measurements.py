@@ -65,5 +65,6 @@ def test_the_file_calibrates_a_profile_that_can_be_asked_for(
     monkeypatch.setenv("CAPACITY_PROFILES", str(tmp_path))
     profile = load_profile("cpu@replayed")
     assert profile.step_time is not None
-    assert profile.step_time.elementwise is not None
-    assert profile.step_time.elementwise.fit.rows == 16
+    elementwise = profile.step_time.families[FAMILY].elementwise
+    assert elementwise is not None
+    assert elementwise.fit.rows == 16

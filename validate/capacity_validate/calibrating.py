@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from capacity.coefficients import Residuals
 from capacity.errors import InvalidInput, OutsideValidity
 from capacity.hardware import (
     HardwareProfile,
@@ -15,9 +16,13 @@ from capacity.hardware import (
     parse_profile,
     user_profiles_directory,
 )
+from capacity.model import ModelSpec
+from capacity.step_model import own_coefficients
 from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
 from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
 from capacity_validate.predictions import FAMILY
+from capacity_validate.residuals import earned_residuals, step_evidence
+from capacity_validate.small_models import find_model
 
 AGREEMENT = 0.30  # two files may differ by this on one case; beyond, one of them is wrong
 
@@ -50,6 +55,7 @@ class Calibration:
     moved: tuple[MovedConstant, ...]
     errors: dict[str, tuple[float, float]]  # by family, held out: median before and after
     refused: dict[str, str]
+    bands: dict[str, tuple[float, float]]  # by regime: 90 % of steps lie within, measured / predicted - 1
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -68,6 +74,10 @@ class Calibration:
                 for m in self.moved
                 if m.family == family
             ]
+        shown += [
+            f"error band of {regime}: {low:+.1%} to {high:+.1%} (90 % of steps that no fit saw)"
+            for regime, (low, high) in self.bands.items()
+        ]
         shown += [f"{family}: not changed: {reason}" for family, reason in self.refused.items()]
         shown.append(f"written: {self.path}; use it with --gpu {self.profile}")
         return shown
@@ -95,19 +105,19 @@ def calibrate(
     profile = base_profile(files, gpu=gpu, directories=tuple(profiles))
     cases = combined(files)
     on_gpu = files[0].environment.get("kind") != "cpu"
+    variant = f"{profile.name.partition('@')[0]}@{name}"
     source = f"capacity calibrate, {len(cases)} cases measured on {files[0].environment.get('device')}"
-    fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
+    found = fit_profile(cases, profile, name=variant, source=source, on_gpu=on_gpu, model=_model_of(files))
+    fits = found.fits
     if not fits:
         reasons = (
-            "; ".join(f"{_label(r)}: {r.reason}" for r in refused)
+            "; ".join(f"{label}: {reason}" for label, reason in found.refused.items())
             or "no case that the step model has constants for"
         )
         raise OutsideValidity(
             f"nothing can be calibrated from {len(cases)} cases: {reasons}. Run a larger campaign."
         )
-    variant = f"{profile.name.partition('@')[0]}@{name}"
-    fitted = calibrated_profile(profile, fits, family=FAMILY, name=variant)
-    path = write_profile(fitted, Path(out) if out is not None else user_profiles_directory())
+    path = write_profile(found.profile, Path(out) if out is not None else user_profiles_directory())
     return Calibration(
         profile=variant,
         base=profile.name,
@@ -120,8 +130,54 @@ def calibrate(
             for constant, (before, after) in fit.moved.items()
         ),
         errors={_label(fit): (fit.error_before.median, fit.error_after.median) for fit in fits},
-        refused={_label(entry): entry.reason for entry in refused},
+        refused=found.refused,
+        bands={regime: (band.low, band.high) for regime, band in found.residuals.items()},
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedProfile:
+    """A profile with constants fitted to all cases, and error bands of constants fitted to half of them."""
+
+    profile: HardwareProfile
+    fits: tuple[FamilyFit, ...]
+    residuals: dict[str, Residuals]
+    refused: dict[str, str]
+
+
+def fit_profile(
+    cases: Sequence[MeasuredCase],
+    profile: HardwareProfile,
+    *,
+    name: str,
+    source: str,
+    on_gpu: bool,
+    model: ModelSpec | None,
+) -> FittedProfile:
+    """`profile` as measured, called `name`. `model` is the one whose steps are among the cases."""
+    half, _ = fit_families(cases, profile, source=source, on_gpu=on_gpu)
+    fits, refused = fit_families(cases, profile, source=source, on_gpu=on_gpu, final=True)
+    evidence = None
+    if model is not None:
+        judged = calibrated_profile(profile, half, family=FAMILY)
+        evidence = step_evidence(cases, model, judged, on_gpu=on_gpu)
+    base = own_coefficients(profile)
+    residuals, missing = earned_residuals(
+        evidence, model, {} if base is None else base.residuals, source=source
+    )
+    return FittedProfile(
+        profile=calibrated_profile(profile, fits, family=FAMILY, name=name, residuals=residuals),
+        fits=tuple(fits),
+        residuals=residuals,
+        refused={_label(entry): entry.reason for entry in refused} | missing,
+    )
+
+
+def _model_of(files: Sequence[Measurements]) -> ModelSpec | None:
+    """The model whose steps the files hold; None where they name none, or not the same."""
+    names = {file.model for file in files}
+    name = names.pop() if len(names) == 1 else None
+    return None if name is None else find_model(name)
 
 
 def _label(entry: FamilyFit | Refused) -> str:

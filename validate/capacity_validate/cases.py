@@ -113,6 +113,7 @@ class Measurements:
     profile: str
     cases: tuple[MeasuredCase, ...]
     profile_toml: str | None = None  # of a device that no bundled profile describes
+    model: str | None = None  # whose steps are among the cases
 
     @property
     def timed(self) -> tuple[MeasuredCase, ...]:
@@ -185,6 +186,7 @@ def read_measurements(path: Path | str) -> Measurements:
         environment=header.get("environment", {}),
         profile=str(header.get("profile", "")),
         profile_toml=header.get("profile_toml"),
+        model=header.get("model"),
         cases=tuple(cases.values()),
     )
 

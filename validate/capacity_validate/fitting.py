@@ -14,10 +14,13 @@ from capacity.calibration import ErrorSummary, Measurement, Parameter, fit_const
 from capacity.coefficients import (
     AttentionCoefficients,
     Coefficients,
+    CollectiveCoefficients,
     ElementwiseCoefficients,
     Fit,
     GemmCoefficients,
     MoeCoefficients,
+    Residuals,
+    StepCoefficients,
 )
 from capacity.hardware import HardwareProfile
 from capacity.step_model import HostTime, StepModel
@@ -27,6 +30,8 @@ from capacity_validate.predictions import Target, calibrates, constants_of, form
 
 ROWS_PER_CONSTANT = 3
 FEWEST_CONSTANTS = 2
+LIBRARY_PRODUCTS = ("bf16", "fp32")  # engines bring kernels of their own for quantized weights
+ENGINE_FAMILIES = ("vllm", "trtllm", "sglang")
 CONTRADICTION = 0.5  # median error beyond which a family's evidence does not hang together
 _KINDS: Mapping[str, type[Coefficients]] = {
     "gemm": GemmCoefficients,
@@ -35,6 +40,7 @@ _KINDS: Mapping[str, type[Coefficients]] = {
     "mla_decode": AttentionCoefficients,
     "moe": MoeCoefficients,
     "elementwise": ElementwiseCoefficients,
+    "nccl": CollectiveCoefficients,
 }
 _RANGES = {
     "compute_fraction": (0.003, 1.0),
@@ -45,6 +51,7 @@ _RANGES = {
     "occupancy_s": (1e-8, 1e-2),
     "per_doubling_s": (1e-8, 1e-3),
 }
+_SLOW_RISE = (0.3, 16.0)  # of a collective's rate: the sharpness of its joint may be below 1
 _ORDER = {  # the constants that matter most first
     "gemm": ("fixed_s", "bandwidth_fraction", "compute_fraction", "sharpness"),
     "prefill_attention": ("fixed_s", "compute_fraction", "bandwidth_fraction"),
@@ -52,6 +59,7 @@ _ORDER = {  # the constants that matter most first
     "mla_decode": ("fixed_s", "bandwidth_fraction", "occupancy_s", "per_doubling_s"),
     "moe": ("fixed_s", "bandwidth_fraction", "compute_fraction", "routed_fraction"),
     "elementwise": ("fixed_s", "bandwidth_fraction"),
+    "nccl": ("fixed_s", "bandwidth_fraction", "sharpness"),
 }
 
 
@@ -163,7 +171,8 @@ def _solve(
     start: dict[str, Any] = before.model_dump(exclude={"fit"})
     if "sharpness" in start and "sharpness" not in names:
         start["sharpness"] = min(start["sharpness"], 4.0)
-    parameters = [_parameter(name, start.get(name)) for name in names]
+    slow_rise = isinstance(before, CollectiveCoefficients)
+    parameters = [_parameter(name, start.get(name), slow_rise=slow_rise) for name in names]
     measurements = [
         Measurement(row=formula(row.case, profile), seconds=row.seconds, group=row.case.id) for row in rows
     ]
@@ -175,8 +184,8 @@ def _solve(
     return start | {name: float(f"{min(value, _RANGES[name][1]):.4g}") for name, value in found.items()}
 
 
-def _parameter(name: str, start: float | None) -> Parameter:
-    low, high = _RANGES[name]
+def _parameter(name: str, start: float | None, *, slow_rise: bool = False) -> Parameter:
+    low, high = _SLOW_RISE if slow_rise and name == "sharpness" else _RANGES[name]
     return Parameter(name=name, start=min(max(start or low, low), high), low=low, high=high)
 
 
@@ -193,15 +202,18 @@ def _errors(
 
 
 def calibrated_profile(
-    profile: HardwareProfile, fits: Sequence[FamilyFit], *, family: str, name: str | None = None
+    profile: HardwareProfile,
+    fits: Sequence[FamilyFit],
+    *,
+    family: str,
+    name: str | None = None,
+    residuals: Mapping[str, Residuals] | None = None,
 ) -> HardwareProfile:
     """The profile with fitted constants in place, and everything else, provenance included, as it was.
 
-    Products come from the vendor's library whatever engine calls it, so all engine families take them; attention,
-    experts and the kernels between products are the harness's own and stay in its family.
+    16-bit products come from the vendor's library whatever engine calls it, so all engine families take them. All
+    else is the harness's own kernels and stays in its family; engines take it where the profile has nothing better.
     """
-    from capacity.coefficients import StepCoefficients
-
     raw = profile.step_time
     tables: dict[str, Any] = (
         StepCoefficients.model_validate(raw).model_dump(mode="json", exclude_none=True)
@@ -210,23 +222,34 @@ def calibrated_profile(
     )
     tables["gpu"] = name or profile.name
     families = tables.setdefault("families", {})
+    transferred = "transferred_from" in tables
     for fit in fits:
         after = fit.after.model_dump(mode="json", exclude_none=True)
-        if fit.target.operator == "elementwise":
-            tables["elementwise"] = after
-            continue
-        takers = [family]
-        if fit.target.operator == "gemm":
-            takers += [
-                key
-                for key, value in families.items()
-                if key != family and fit.target.key in value.get("gemm", {})
-            ]
-        for taker in takers:
-            families.setdefault(taker, {}).setdefault(fit.target.operator, {})[fit.target.key] = after
+        operator, key = fit.target.operator, fit.target.key
+        if operator == "nccl":
+            tables.setdefault("nccl", {})[key] = after
+        elif operator == "elementwise":
+            families.setdefault(family, {})["elementwise"] = after
+        else:
+            for taker in (family, *_engines_that_take(fit.target, families, transferred=transferred)):
+                families.setdefault(taker, {}).setdefault(operator, {})[key] = after
+    if residuals:
+        earned = {
+            regime: band.model_dump(mode="json", exclude_none=True) for regime, band in residuals.items()
+        }
+        tables["residuals"] = {**tables.get("residuals", {}), **earned}
     return profile.model_copy(
         update={"step_time": StepCoefficients.model_validate(tables), "name": name or profile.name}
     )
+
+
+def _engines_that_take(
+    target: Target, families: Mapping[str, Mapping[str, Any]], *, transferred: bool
+) -> list[str]:
+    """Engine families whose products are the ones measured; all of them, where theirs may be another GPU's."""
+    if target.operator != "gemm" or target.key not in LIBRARY_PRODUCTS:
+        return []
+    return [e for e in ENGINE_FAMILIES if transferred or target.key in families.get(e, {}).get("gemm", {})]
 
 
 def fit_host_time(

@@ -17,6 +17,7 @@ from capacity.model import ModelSpec
 from capacity.schedulers import SchedulerLimits
 from capacity.step import decode_shape, prefill_shape
 from capacity.step_model import HostTime, StepModel
+from capacity_validate.calibrating import FittedProfile, fit_profile, write_profile
 from capacity_validate.campaigns import (
     Campaign,
     DevicePlan,
@@ -34,7 +35,7 @@ from capacity_validate.devices import (
     throttle_reasons_now,
 )
 from capacity_validate.findings import Finding
-from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families, fit_host_time
+from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
 from capacity_validate.predictions import FAMILY, Predictor, calibrates, target_of
 from capacity_validate.report_data import (
     CaseRow,
@@ -45,6 +46,7 @@ from capacity_validate.report_data import (
     median_error,
     not_timed,
 )
+from capacity_validate.residuals import step_evidence, whole_steps
 from capacity_validate.runner import Progress, RunOutcome
 from capacity_validate.timing import RunClock, run_clock_for
 
@@ -123,7 +125,8 @@ class _Run:
     remarks: list[str] = field(default_factory=list)
     interrupted: bool = False
     extra_depth: int | None = None
-    _fitted: dict[tuple[int, bool], tuple[list[FamilyFit], list[Refused]]] = field(default_factory=dict)
+    found: FittedProfile | None = None
+    _fitted: dict[int, tuple[list[FamilyFit], list[Refused]]] = field(default_factory=dict)
 
     @property
     def plan(self) -> DevicePlan:
@@ -152,6 +155,8 @@ class _Run:
         header: dict[str, Any] = {"environment": self.environment(), "profile": self.profile.name}
         if not self.on_gpu:
             header["profile_toml"] = dump_profile(self.profile)
+        if self.plan.transformer is not None:
+            header["model"] = self.plan.transformer.model
         self.log = MeasurementLog(path, header)
         if self.log.done:
             self.remarks.append(f"continued {path}: {len(self.log.done)} cases were there")
@@ -423,15 +428,16 @@ class _Run:
 
     # judge
 
-    def _fits(self, *, final: bool = False) -> tuple[list[FamilyFit], list[Refused]]:
+    @property
+    def _source(self) -> str:
+        return f"capacity validate, campaign {self.campaign.name}, on {self.facts.name}"
+
+    def _fits(self) -> tuple[list[FamilyFit], list[Refused]]:
         """Of what has been measured by now; kept until more has been."""
-        key = (len(self.log.done), final)
+        key = len(self.log.done)
         if key not in self._fitted:
-            source = f"capacity validate, campaign {self.campaign.name}, on {self.facts.name}"
             cases = list(self.log.done.values())
-            self._fitted[key] = fit_families(
-                cases, self.profile, source=source, on_gpu=self.on_gpu, final=final
-            )
+            self._fitted[key] = fit_families(cases, self.profile, source=self._source, on_gpu=self.on_gpu)
         return self._fitted[key]
 
     def _step_cases(self) -> list[MeasuredCase]:
@@ -444,13 +450,14 @@ class _Run:
         plain = Predictor(profile, on_gpu=self.on_gpu, model=self.model_spec)
         if not calibrated or self.model_spec is None or self.model is None:
             return plain
-        return Predictor(profile, on_gpu=self.on_gpu, model=self.model_spec, host=self._host(plain))
+        return Predictor(profile, on_gpu=self.on_gpu, model=self.model_spec, host=self._host(profile))
 
-    def _host(self, plain: Predictor) -> HostTime:
-        """Fitted to the fitting half of the steps at full depth, with the model's own layers."""
-        depth = self.model.model.num_layers
-        fitted, _ = split([m for m in self._step_cases() if m.case["layers"] == depth])
-        return fit_host_time(fitted, plain.step_model(depth), window_tokens=self.model.model.window_tokens)
+    def _host(self, profile: HardwareProfile) -> HostTime:
+        """Fitted to the fitting half of the steps at full depth."""
+        assert self.model_spec is not None
+        cases = list(self.log.done.values())
+        evidence = step_evidence(cases, self.model_spec, profile, on_gpu=self.on_gpu)
+        return HostTime() if evidence is None else evidence.host
 
     def report(self, *, tolerance_ttft: float, tolerance_tpot: float, started: float) -> ValidationReport:
         """Predictions before and after calibration, by the half of the cases that the fit did not see."""
@@ -461,6 +468,14 @@ class _Run:
         steps = self._step_cases()
         host = (
             after.step_model(self.model.model.num_layers).host if steps and self.model is not None else None
+        )
+        self.found = fit_profile(
+            list(self.log.done.values()),
+            self.profile,
+            name=f"{self.profile.name.partition('@')[0]}@mine",
+            source=self._source,
+            on_gpu=self.on_gpu,
+            model=self.model_spec,
         )
         spreads = sorted(row.spread for row in rows)
         if spreads and spreads[len(spreads) // 2] > NOISY:
@@ -479,6 +494,7 @@ class _Run:
             classes=class_errors(rows),
             constants=tuple(_constants(fit) for fit in fits),
             refused=tuple(_refusal(entry) for entry in refused),
+            bands={regime: (band.low, band.high) for regime, band in self.found.residuals.items()},
             host=None if host is None else {"step_s": host.step_s, "per_sequence_s": host.per_sequence_s},
             findings=tuple(self.findings),
             serving=tuple(self._compared(rate, run, before, after) for rate, run in self.served),
@@ -527,8 +543,7 @@ class _Run:
             target = target_of(m.case, on_gpu=self.on_gpu)
             if m.status == "ok" and target in targets and calibrates(m.case, on_gpu=self.on_gpu):
                 groups.setdefault(target, []).append(m)
-        depth = self.model.model.num_layers if self.model is not None else 0
-        groups["steps"] = [m for m in self._step_cases() if m.case["layers"] == depth]
+        groups["steps"] = whole_steps(list(self.log.done.values()))
         roles: dict[str, Role] = {}
         for members in groups.values():
             fitted, held_out = split(members)
@@ -593,11 +608,8 @@ class _Run:
 
         report.write_json(self.folder / "report.json")
         write_html(report, self.folder / "report.html")
-        fits, _ = self._fits(final=True)
-        if fits:
-            name = f"{self.profile.name.partition('@')[0]}@mine"
-            fitted = calibrated_profile(self.profile, fits, family=FAMILY, name=name)
-            (self.folder / f"{name}.toml").write_text(dump_profile(fitted), encoding="utf-8")
+        if self.found is not None and self.found.fits:
+            write_profile(self.found.profile, self.folder)
 
 
 def _interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:

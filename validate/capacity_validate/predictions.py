@@ -47,6 +47,8 @@ def target_of(case: Case, *, on_gpu: bool) -> Target | None:
         return Target("moe", case.kernel)
     if case.operator == "elementwise":
         return Target("elementwise", "")
+    if case.operator == "collective" and case.kernel == ("nccl" if on_gpu else "gloo"):
+        return Target("nccl", case.variant)
     return None
 
 
@@ -74,6 +76,7 @@ def formula(case: Case, profile: HardwareProfile) -> Formula | None:
         "mla_decode": _latent_decode,
         "moe": _moe,
         "elementwise": _elementwise,
+        "collective": _collective,
     }
     builder = builders.get(case.operator)
     return None if builder is None else builder(case, profile)
@@ -226,6 +229,19 @@ def _row_bytes(case: Case, part: str) -> float:
     return 3 * case["intermediate"] * ACTIVATION_BYTES
 
 
+def _collective(case: Case, profile: HardwareProfile) -> Formula:
+    ranks, size = case["ranks"], case["bytes"]
+    sent = {"all_reduce": ring_all_reduce_bytes(size, ranks), "all_gather": size * (ranks - 1.0)}.get(
+        case.variant, float(size)
+    )
+    link_bytes_per_s = profile.link_for(ranks).bytes_per_s
+
+    def seconds(constants: Any) -> float:
+        return nccl_seconds(sent, ranks, link_bytes_per_s=link_bytes_per_s, constants=constants)
+
+    return seconds
+
+
 def lookup_of(profile: HardwareProfile) -> Lookup:
     """The profile's constants for the harness's own kernels, then those of engines, then the universal set."""
     return Lookup(coefficient_sources(profile), FAMILY)
@@ -238,6 +254,8 @@ def constants_of(case: Case, lookup: Lookup, *, on_gpu: bool) -> Any:
         return None
     if target.operator == "elementwise":
         return lookup.elementwise()
+    if target.operator == "nccl":
+        return lookup.nccl(target.key)
     return lookup.kernel(target.operator, target.key)
 
 
@@ -285,20 +303,6 @@ class Predictor:
             return moved / self.profile.hbm_bytes_per_s
         if case.operator == "transfer":
             return case["bytes"] / self.profile.pcie.bytes_per_s
-        if case.operator == "collective":
-            return self._collective(case)
         constants = constants_of(case, self._lookup, on_gpu=self.on_gpu)
         function = formula(case, self.profile)
         return None if constants is None or function is None else function(constants)
-
-    def _collective(self, case: Case) -> float | None:
-        if case.kernel != "nccl":
-            return None
-        ranks, size = case["ranks"], case["bytes"]
-        sent = {"all_reduce": ring_all_reduce_bytes(size, ranks), "all_gather": size * (ranks - 1.0)}.get(
-            case.variant, float(size)
-        )
-        link = self.profile.link_for(ranks)
-        return nccl_seconds(
-            sent, ranks, link_bytes_per_s=link.bytes_per_s, constants=self._lookup.nccl(case.variant)
-        )

@@ -97,6 +97,7 @@ class ValidationReport:
     classes: tuple[ClassErrors, ...]
     constants: tuple[dict[str, Any], ...]
     refused: tuple[dict[str, Any], ...]
+    bands: dict[str, tuple[float, float]]  # of the calibrated profile, by regime: measured / predicted - 1
     host: dict[str, float] | None
     findings: tuple[Finding, ...]
     serving: tuple[ServingComparison, ...]

@@ -1,0 +1,192 @@
+"""The error band of a calibrated profile: it covers what it says, and never claims more than was seen."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from capacity_validate import calibrate
+from capacity_validate.calibrating import fit_profile
+from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case, split
+from capacity_validate.fitting import calibrated_profile
+from capacity_validate.predictions import FAMILY, Predictor, constants_of, formula, lookup_of
+from capacity_validate.residuals import prediction_band, step_evidence, whole_steps
+from capacity_validate.timing import summarise_samples
+
+import capacity
+from capacity.hardware import HardwareProfile, load_profile
+from capacity.model import load_model
+from capacity.step_model import HostTime, own_coefficients
+
+H200 = load_profile("h200")
+L4 = load_profile("l4")
+MODEL = load_model("llama-3.1-8b")
+
+
+def measured(case: Case, seconds: float) -> MeasuredCase:
+    timing = summarise_samples([seconds] * 3, "events")
+    return MeasuredCase(case=case, status="ok", timing=timing, flops=float(sum(dict(case.sizes).values())))
+
+
+def gemms(profile: HardwareProfile, *, kernel: str = "bf16", slower: float = 1.25) -> list[MeasuredCase]:
+    """Products that take `slower` times what the profile says."""
+    found = []
+    for m in (1, 8, 64, 256, 1024, 8192):
+        for n, k in ((4096, 4096), (28672, 4096), (4096, 14336)):
+            case = make_case("gemm", kernel, m=m, n=n, k=k)
+            function = formula(case, profile)
+            assert function is not None
+            constants = constants_of(case, lookup_of(profile), on_gpu=True)
+            found.append(measured(case, slower * function(constants)))
+    return found
+
+
+def steps(
+    profile: HardwareProfile, *, noise: float, host_s: float = 2e-3, seed: int = 0
+) -> list[MeasuredCase]:
+    """Steps of a whole model with `host_s` of host time and log-normal noise."""
+    rng = np.random.default_rng(seed)
+    true = Predictor(profile, on_gpu=True, model=MODEL, host=HostTime(step_s=host_s, overlapped=False))
+    cases = [make_case("model prefill", "bf16", tokens=n, layers=32) for n in range(256, 4096, 256)]
+    cases += [
+        make_case("model decode", "bf16", batch=b, context=c, layers=32)
+        for b in (1, 4, 16, 64)
+        for c in (512, 1024, 2048, 4096)
+    ]
+    return [measured(c, (true.seconds(c) or 0.0) * math.exp(noise * rng.normal())) for c in cases]
+
+
+@pytest.mark.parametrize("count", [3, 4, 8, 20])
+def test_the_band_covers_nine_of_ten_next_steps_however_few_there_were(count: int) -> None:
+    """4000 draws: the binomial's standard error is 0.5 %, three of them are allowed."""
+    rng = np.random.default_rng(count)
+    inside = 0
+    for _ in range(4000):
+        *seen, following = np.exp(0.05 + 0.1 * rng.normal(size=count + 1))
+        low, high = prediction_band([(1.0, m) for m in seen])
+        inside += low <= following - 1 <= high
+    # bounds never leave 0 outside, so that a biased band covers a little more
+    assert 0.885 <= inside / 4000 <= 0.93
+
+
+def test_held_out_steps_see_neither_kernel_fit_nor_host_fit() -> None:
+    evidence = steps(H200, noise=0.0)
+    held_out = {m.case.id for m in split(whole_steps(evidence))[1]}
+    spoiled = [measured(m.case, 3 * m.seconds) if m.case.id in held_out else m for m in evidence]
+    clean = step_evidence(evidence, MODEL, H200, on_gpu=True)
+    assert clean is not None
+    assert clean.host.step_s == pytest.approx(2e-3, rel=1e-3)
+    again = step_evidence(spoiled, MODEL, H200, on_gpu=True)
+    assert again is not None
+    assert again.host == clean.host
+    for phase, pairs in again.held_out.items():
+        assert pairs, phase
+        for predicted, seconds in pairs:
+            assert seconds / predicted == pytest.approx(3.0, rel=1e-3)
+
+
+def test_a_profile_without_own_bands_takes_the_earned_ones_and_others_never_get_narrower() -> None:
+    bare = H200.model_copy(update={"step_time": None})
+    cases = [*gemms(H200), *steps(H200, noise=0.04)]
+    options: dict[str, Any] = {"name": "x@mine", "source": "test", "on_gpu": True, "model": MODEL}
+    alone = fit_profile(cases, bare, **options).residuals
+    assert set(alone) == {"prefill", "decode"}
+    base = own_coefficients(H200)
+    assert base is not None
+    for regime, band in fit_profile(cases, H200, **options).residuals.items():
+        engines = base.residuals[regime]
+        assert band.low <= engines.low <= 0 <= engines.high <= band.high
+        assert "not narrower than what engines earned" in band.fit.source
+        assert band.fit.rows == alone[regime].fit.rows > 3
+
+
+def test_too_few_steps_or_no_model_leave_the_bands_and_say_so() -> None:
+    options: dict[str, Any] = {"name": "x@mine", "source": "test", "on_gpu": True}
+    few = fit_profile([*gemms(H200), *steps(H200, noise=0.0)[:4]], H200, model=MODEL, **options)
+    assert few.residuals == {}
+    assert "0 held-out steps are too few" in few.refused["error band of decode"]
+    unnamed = fit_profile(gemms(H200), H200, model=None, **options)
+    assert "no steps of a whole model" in unnamed.refused["error bands"]
+
+
+def test_an_estimate_with_the_calibrated_profile_carries_the_band(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the files, as a user does it."""
+    environment = {"device": "NVIDIA L4", "torch": "2.13.0", "kind": "cuda"}
+    log = MeasurementLog(
+        tmp_path / "m.jsonl", {"environment": environment, "profile": L4.name, "model": MODEL.name}
+    )
+    for case in [*gemms(L4, slower=1.5), *steps(L4, noise=0.3)]:
+        log.add(case)
+    answer = calibrate([tmp_path / "m.jsonl"], out=tmp_path)
+    monkeypatch.setenv("CAPACITY_PROFILES", str(tmp_path))
+    low, high = answer.bands["decode"]
+    tpot = capacity.estimate("llama-3.2-1b", gpu="l4@mine", input_len=100, output_len=10, batch_size=1).tpot_s
+    assert tpot is not None
+    assert tpot.low is not None
+    assert tpot.high is not None
+    assert tpot.low / tpot.value - 1 == pytest.approx(low)
+    assert tpot.high / tpot.value - 1 == pytest.approx(high)
+    plain = capacity.estimate("llama-3.2-1b", gpu="l4", input_len=100, output_len=10, batch_size=1).tpot_s
+    assert plain is not None
+    assert tpot.value > 1.2 * plain.value  # products were measured 1.5 times slower, and vLLM's are those
+
+
+def gemm_constants(profile: HardwareProfile, engine: str, key: str) -> dict[str, Any]:
+    coefficients = own_coefficients(profile)
+    assert coefficients is not None
+    return coefficients.families[engine].gemm[key].model_dump(exclude_none=True)
+
+
+def test_engines_take_library_products_but_keep_their_own_quantized_ones() -> None:
+    options: dict[str, Any] = {"name": "h200-sxm-141gb@mine", "source": "test", "on_gpu": True, "model": None}
+    found = fit_profile([*gemms(H200), *gemms(H200, kernel="fp8")], H200, **options).profile
+    for engine in ("vllm", "trtllm"):
+        assert gemm_constants(found, engine, "bf16") == gemm_constants(found, FAMILY, "bf16")
+        assert gemm_constants(found, engine, "fp8") == gemm_constants(H200, engine, "fp8")
+    assert gemm_constants(found, FAMILY, "fp8") != gemm_constants(H200, "vllm", "fp8")
+
+
+def test_on_a_card_with_another_cards_constants_its_own_products_win() -> None:
+    assert L4.step_time is not None
+    assert L4.step_time.transferred_from is not None
+    options: dict[str, Any] = {"name": "l4-24gb@mine", "source": "test", "on_gpu": True, "model": None}
+    found = fit_profile(gemms(L4), L4, **options).profile
+    assert gemm_constants(found, "vllm", "bf16") == gemm_constants(found, FAMILY, "bf16")
+
+
+def test_the_kernels_between_products_stay_the_harness_s_own() -> None:
+    """Ours are not fused: an engine must not be charged for them."""
+    sizes = {"hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "intermediate": 14336}
+    rows = [make_case("elementwise", "bf16", variant="layer", rows=2**i, **sizes) for i in range(16)]
+    cases = [measured(case, 60e-6 + 1e-7 * case["rows"]) for case in rows]
+    options: dict[str, Any] = {"name": "h200-sxm-141gb@mine", "source": "test", "on_gpu": True, "model": None}
+    profile = fit_profile(cases, H200, **options).profile
+    own = own_coefficients(profile)
+    assert own is not None
+    assert own.elementwise == (own_coefficients(H200) or own).elementwise
+    assert own.families[FAMILY].elementwise is not None
+    assert lookup_of(profile).elementwise() == own.families[FAMILY].elementwise
+
+
+def test_collectives_are_fitted_from_a_dozen_sizes() -> None:
+    true = (
+        lookup_of(H200)
+        .nccl("all_reduce")
+        .model_copy(update={"fixed_s": 3e-5, "bandwidth_fraction": 0.4, "sharpness": 1.0})
+    )
+    cases = []
+    for exponent in range(12, 30):
+        case = make_case("collective", "nccl", variant="all_reduce", ranks=4, bytes=2**exponent)
+        function = formula(case, H200)
+        assert function is not None
+        cases.append(measured(case, function(true)))
+    found = fit_profile(cases, H200, name="h200-sxm-141gb@mine", source="test", on_gpu=True, model=None)
+    fitted = lookup_of(found.profile).nccl("all_reduce")
+    assert fitted.bandwidth_fraction == pytest.approx(0.4, rel=0.05)
+    assert fitted.fixed_s + 3 * fitted.per_rank_s == pytest.approx(3e-5 + 3 * true.per_rank_s, rel=0.1)
+    assert calibrated_profile(H200, found.fits, family=FAMILY).step_time.nccl["all_reduce"] == fitted  # type: ignore[union-attr]

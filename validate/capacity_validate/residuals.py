@@ -1,0 +1,118 @@
+"""The error band that a calibrated profile has earned: from steps of a whole model that no fit has seen.
+
+Half of the steps fit the loop's host time, on constants that were fitted to half of the kernels; the other half is
+predicted. The band is that of the next such step: a prediction interval of Student's t on ln(measured / predicted),
+which is wide where few steps were held out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import numpy as np
+
+from capacity.coefficients import Fit, Residuals
+from capacity.hardware import HardwareProfile
+from capacity.model import ModelSpec
+from capacity.step_model import HostTime
+from capacity_validate.cases import MeasuredCase, split
+from capacity_validate.fitting import fit_host_time
+from capacity_validate.predictions import Predictor
+
+COVERAGE = 0.90
+FEWEST_HELD_OUT = 3
+_PHASES = {"prefill": "model prefill", "decode": "model decode"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEvidence:
+    """What whole steps said: the host time of the loop, and (predicted, measured) seconds of held-out steps."""
+
+    host: HostTime
+    held_out: Mapping[str, tuple[tuple[float, float], ...]]  # by phase: prefill, decode
+
+
+def whole_steps(measured: Sequence[MeasuredCase]) -> list[MeasuredCase]:
+    """Timed steps of the transformer at its full depth."""
+    steps = [m for m in measured if m.status == "ok" and m.case.operator in _PHASES.values()]
+    depth = max((m.case["layers"] for m in steps), default=0)
+    return [m for m in steps if m.case["layers"] == depth]
+
+
+def step_evidence(
+    measured: Sequence[MeasuredCase], model: ModelSpec, profile: HardwareProfile, *, on_gpu: bool
+) -> StepEvidence | None:
+    """Judge `profile`, fitted to half of the kernels, by steps of `model`; None where there are none."""
+    steps = whole_steps(measured)
+    if not steps:
+        return None
+    fitted, held_out = split(steps)
+    depth = steps[0].case["layers"]
+    plain = Predictor(profile, on_gpu=on_gpu, model=model)
+    host = fit_host_time(fitted, plain.step_model(depth), window_tokens=model.window_tokens)
+    judge = Predictor(profile, on_gpu=on_gpu, model=model, host=host)
+    pairs: dict[str, tuple[tuple[float, float], ...]] = {}
+    for phase, operator in _PHASES.items():
+        own = [m for m in held_out if m.case.operator == operator]
+        pairs[phase] = tuple((judge.seconds(m.case) or math.nan, m.seconds) for m in own)
+    return StepEvidence(host=host, held_out=pairs)
+
+
+def prediction_band(
+    pairs: Sequence[tuple[float, float]], *, coverage: float = COVERAGE
+) -> tuple[float, float]:
+    """Bounds of measured / predicted - 1 of the next step, both sides of 0. Needs two pairs."""
+    from scipy.stats import t
+
+    logs = np.log([measured / predicted for predicted, measured in pairs])
+    count = len(logs)
+    reach = float(t.ppf(0.5 + coverage / 2, count - 1)) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
+    centre = float(logs.mean())
+    low, high = math.expm1(centre - reach), math.expm1(centre + reach)
+    return min(0.0, round(low, 4)), max(0.0, round(high, 4))
+
+
+def earned_residuals(
+    evidence: StepEvidence | None, model: ModelSpec | None, base: Mapping[str, Residuals], *, source: str
+) -> tuple[dict[str, Residuals], dict[str, str]]:
+    """Bands by regime, and why a phase has none.
+
+    Where `base` has a band that engines earned on this GPU, the wider bound of the two holds on each side: the
+    harness's own loop says nothing of an engine's.
+    """
+    if evidence is None or model is None:
+        return {}, {"error bands": "no steps of a whole model, or no name of it, in the evidence"}
+    bands: dict[str, Residuals] = {}
+    refused: dict[str, str] = {}
+    for phase, pairs in evidence.held_out.items():
+        regime = "decode_moe" if phase == "decode" and model.is_moe else phase
+        if len(pairs) < FEWEST_HELD_OUT:
+            refused[f"error band of {regime}"] = (
+                f"{len(pairs)} held-out steps are too few, {FEWEST_HELD_OUT} are needed"
+            )
+            continue
+        bands[regime] = _residuals(pairs, base.get(regime), source=source)
+    return bands, refused
+
+
+def _residuals(pairs: Sequence[tuple[float, float]], before: Residuals | None, *, source: str) -> Residuals:
+    low, high = prediction_band(pairs)
+    errors = sorted(abs(predicted / measured - 1) for predicted, measured in pairs)
+    text = f"{source}: Student's t interval of the next step over held-out steps of a whole model"
+    if before is not None and before.fit.basis in ("fitted", "measured"):
+        low, high = min(low, before.low), max(high, before.high)
+        text += f"; not narrower than what engines earned ({before.low:+.0%} to {before.high:+.0%})"
+    fit: dict[str, Any] = {
+        "basis": "fitted",
+        "source": text,
+        "date": date.today().isoformat(),
+        "rows": len(pairs),
+        "held_out_by": "half of the steps, by digest; kernels and host time fitted to the other half",
+        "median_error": round(errors[len(errors) // 2], 4),
+        "p90_error": round(float(np.quantile(errors, 0.9)), 4),
+    }
+    return Residuals(low=max(low, -0.95), high=high, fit=Fit(**fit))
