@@ -10,7 +10,7 @@ from capacity.report import GIB, _grid, _text, flattened, to_csv
 
 Cell = Callable[[Mapping[str, Any]], str]
 Columns = Sequence[tuple[str, Cell]]
-PROSE = ("remark", "published quality")
+PROSE = ("remark", "published quality", "weights", "KV cache")
 
 
 def render_answer(answer: Mapping[str, Any], format: str) -> str:
@@ -74,7 +74,7 @@ def _quantize(answer: Mapping[str, Any]) -> list[Any]:
         return number("tpot_large_s", 1e3)(row)
 
     columns: list[tuple[str, Cell]] = [
-        ("method", text("method")),
+        ("method", lambda row: row["method"] + ("" if row["engine_loads"] else " †")),
         ("bits", number("bits_per_weight", 1, 3)),
         ("weights GB", number("weights_bytes", 1e-9, 2)),
         ("multiplies in", lambda row: row["compute"] + ("" if row["native"] else " *")),
@@ -82,11 +82,14 @@ def _quantize(answer: Mapping[str, Any]) -> list[Any]:
         ("TTFT ms", number("ttft_s", 1e3, 1)),
         ("TPOT ms b=1", number("tpot_small_s", 1e3)),
         (f"b={answer['large_batch']}", large),
+        ("pays below", _pays_below),
     ]
     if answer["price"] is not None:
         columns.append(("$/1M tokens", number("usd_per_million_tokens", 1, 3)))
     rows = answer["rows"]
     title = f"{answer['input_len']:,} tokens in, {answer['output_len']:,} out; * dequantized to 16 bit here"
+    if not all(row["engine_loads"] for row in rows):
+        title += f"; † not loaded by {answer['engine']}"
     quality = table(
         "Quality, from 16 bit to quantized",
         [row for row in rows if row["quality"] or row["note"]],
@@ -98,6 +101,13 @@ def _quantize(answer: Mapping[str, Any]) -> list[Any]:
     )
     refused = [f"{row['method']}: {row['reason']}" for row in rows if row["reason"]]
     return [_headline(answer), table(title, rows, columns), quality, *refused, *_notes(answer)]
+
+
+def _pays_below(row: Mapping[str, Any]) -> str:
+    """The batch from which a decode step is no faster than at 16 bit."""
+    if row["tpot_small_s"] is None or row["kind"] not in ("weight-only", "weights and activations"):
+        return "-"
+    return "any" if row["pays_below_batch"] is None else f"b={row['pays_below_batch']:,}"
 
 
 def _speculate(answer: Mapping[str, Any]) -> list[Any]:
@@ -235,8 +245,14 @@ def _engines(answer: Mapping[str, Any]) -> list[Any]:
         ("host ms", number("host_step_s", 1e3)),
         ("sourced", percent("sourced_fraction", 0)),
     ]
+    formats: list[tuple[str, Cell]] = [
+        ("engine", text("engine")),
+        ("weights", lambda row: ", ".join(row["weight_formats"])),
+        ("KV cache", lambda row: ", ".join(("16-bit", *row["kv_cache_formats"]))),
+    ]
     parts: list[Any] = [
-        table(f"Engines and their defaults on {answer['gpu']} (* not simulated)", answer["rows"], columns)
+        table(f"Engines and their defaults on {answer['gpu']} (* not simulated)", answer["rows"], columns),
+        table("Formats that they load; others are refused", answer["rows"], formats),
     ]
     if answer["claims"]:
         claims: list[tuple[str, Cell]] = [

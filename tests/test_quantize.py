@@ -17,10 +17,10 @@ from capacity.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape
 from capacity.techniques.quantize import (
     QuantizedOption,
+    break_even_batch,
     find_method,
     quantization_methods,
     quantization_options,
-    weight_only_break_even_batch,
 )
 
 
@@ -110,12 +110,29 @@ def test_weight_only_pays_at_small_batch_and_not_at_large() -> None:
     assert plain.ttft_s is not None
     assert awq.ttft_s is not None
     assert awq.ttft_s > plain.ttft_s
-    batch = weight_only_break_even_batch(pool(), "awq-int4", 1000)
+    batch = break_even_batch(pool(), "awq-int4", 1000)
     assert batch is not None
     assert 32 < batch < 1024
-    assert (
-        weight_only_break_even_batch(pool(), "smoothquant", 1000) is None
-    )  # W8A8 has the higher roof as well
+    assert break_even_batch(pool(), "smoothquant", 1000) is None  # W8A8 has the higher roof as well
+
+
+def test_the_table_says_from_which_batch_weight_only_stops_paying() -> None:
+    """As asked one by one; W8A8 on a GPU with INT8 tensor cores always pays, and a KV format has no such batch."""
+    found = {o.method: o for o in quantization_options(pool(), input_len=1000, output_len=100)}
+    awq = found["awq-int4"].pays_below_batch
+    assert awq == break_even_batch(pool(), "awq-int4", 1000)
+    assert awq is not None
+    assert awq > 64
+    assert found["smoothquant"].pays_below_batch is None
+    assert found["bf16"].pays_below_batch is found["kv-fp8"].pays_below_batch is None
+
+
+def test_what_the_engine_does_not_load_is_marked() -> None:
+    ollama = resolve("llama-3.1-8b", Pool(gpu="h100", engine="ollama"))
+    found = {o.method: o for o in quantization_options(ollama, input_len=1000, output_len=100)}
+    loaded = {name for name, option in found.items() if option.engine_loads}
+    assert {"bf16", "gguf-q4_k_m", "mxfp4", "kv-int8", "kv-int4"} <= loaded
+    assert not loaded & {"awq-int4", "fp8-tensor", "squeezellm-4", "quip-sharp-2", "kv-fp8"}
 
 
 def test_a_gpu_without_fp8_dequantizes_it() -> None:
@@ -207,4 +224,4 @@ def test_bad_questions_are_refused_in_one_line() -> None:
         with pytest.raises(InvalidInput):
             quantization_options(pool(), input_len=lengths[0], output_len=lengths[1])
     with pytest.raises(InvalidInput):
-        weight_only_break_even_batch(pool(), "awq-int4", 0)
+        break_even_batch(pool(), "awq-int4", 0)

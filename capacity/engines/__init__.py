@@ -1,13 +1,14 @@
 """Serving engines as data: limits, memory rules, host times, each with its source; one TOML file per engine.
 
 A file lists releases from old to new; each states only what changed since the one before, so that reading it
-down is reading the engine's history. `find_engine("vllm@0.17")` gives the newest listed release that is not newer.
+down is reading the engine's history; `based_on` names an engine whose newest release the first one starts from.
+`find_engine("vllm@0.17")` gives the newest listed release that is not newer.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from capacity.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.quantization import FormatFamily
 from capacity.spec import Spec
 
 GIB = 2**30
@@ -69,6 +71,9 @@ class EngineSpec(Spec):
     `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
     `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
 
+    Formats. `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
+    bit, which all have.
+
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
     after weights, activations and non-torch is KV. `fraction_of_free`: KV takes that fraction of what is free
@@ -98,6 +103,9 @@ class EngineSpec(Spec):
     stream_interval: Count
     batch_wait_steps: Annotated[int, Field(ge=0)]
     limits: Annotated[tuple[LimitRule, ...], Field(min_length=1)]
+
+    weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
+    kv_cache_formats: tuple[str, ...]
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     memory_rule: MemoryRule
@@ -135,6 +143,14 @@ class EngineSpec(Spec):
     def label(self) -> str:
         """`name@version`, as `find_engine` takes it."""
         return f"{self.name}@{self.version}"
+
+    def loads(self, families: Collection[FormatFamily]) -> bool:
+        """Whether it loads weights of all these families."""
+        return set(families) <= set(self.weight_formats)
+
+    def caches_in(self, kv_cache_format: str) -> bool:
+        """Whether it keeps KV in this format."""
+        return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats)
 
     def default_limits(self, memory_engine_bytes: float, architecture: str) -> LimitRule:
         """The default limits on a GPU: the first rule, from large memory to small, that it meets."""
@@ -204,6 +220,9 @@ def _engine(name: str, version: str) -> EngineSpec:
     releases = document["releases"]
     chosen = _choose([release["version"] for release in releases], version, name)
     merged: dict[str, Any] = {}
+    if base := document.get("based_on"):
+        for release in _document(base)["releases"]:
+            merged.update(release)
     for release in releases:
         merged.update(release)
         if release["version"] == chosen:

@@ -9,6 +9,7 @@ from capacity.quantization.config import parse_quantization_config
 from capacity.quantization.formats import (
     ComputeDtype,
     Execution,
+    FormatFamily,
     Kernel,
     WeightFormat,
     find_format,
@@ -29,6 +30,7 @@ __all__ = [
     "ComputeDtype",
     "Execution",
     "FormatException",
+    "FormatFamily",
     "Kernel",
     "KvCacheFormat",
     "PartKind",

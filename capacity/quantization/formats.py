@@ -10,6 +10,9 @@ from typing import Literal
 from capacity.errors import UnknownName
 
 ComputeDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4"]
+FormatFamily = Literal[
+    "16-bit", "fp8", "mxfp8", "int8", "int-weight-only", "bitsandbytes", "mxfp4", "nvfp4", "gguf", "other"
+]
 Kernel = Literal["fp32", "bf16", "fp16", "fp8", "fp8_block", "int8", "w4a16", "w8a16", "nvfp4", "mxfp4"]
 _NOMINAL_DIMENSION = (
     4096  # of a matrix, where a scale spans a whole row or tensor: for `bits_per_weight` only
@@ -56,6 +59,16 @@ class WeightFormat:
         """Weights are dequantized and multiplied at 16 bit: fewer bytes, the same FLOP/s."""
         return self.value_bits < 16 and self.compute_dtype in ("bf16", "fp16", "fp32")
 
+    @property
+    def family(self) -> FormatFamily:
+        """Which loader of an engine reads it; `other`: none of those that engines ship."""
+        if self.value_bits >= 16:
+            return "16-bit"
+        for family, prefixes in _FAMILIES:
+            if self.name.startswith(prefixes):
+                return family
+        return "int8" if self.compute_dtype == "int8" else "other"
+
     def matrix_bytes(self, rows: int, columns: int) -> float:
         """Bytes of one rows x columns matrix with its scales and zero points."""
         scales = math.ceil(rows / (self.block_rows or rows)) * math.ceil(
@@ -87,6 +100,15 @@ class Execution:
     note: str | None
 
 
+_FAMILIES: tuple[tuple[FormatFamily, tuple[str, ...]], ...] = (
+    ("gguf", ("gguf-",)),
+    ("bitsandbytes", ("nf4", "llm-int8")),
+    ("nvfp4", ("nvfp4",)),
+    ("mxfp4", ("mxfp4",)),
+    ("mxfp8", ("mxfp8",)),
+    ("fp8", ("fp8",)),
+    ("int-weight-only", ("int8-g", "int8-channel", "int4-", "int3-", "int2-")),
+)
 _CUTLASS = "vLLM 0.33 docs features/quantization (supported hardware), 2026-11; datasheet"
 
 

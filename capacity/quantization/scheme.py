@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from capacity.quantization.formats import WeightFormat
+from capacity.quantization.formats import FormatFamily, WeightFormat
 
 PartKind = Literal[
     "embedding",
@@ -91,6 +91,15 @@ class QuantizationScheme:
     @property
     def quantized(self) -> bool:
         return any(f.value_bits < 16 for f in (self.attention, self.dense_ffn, self.experts, self.embedding))
+
+    @property
+    def families(self) -> tuple[FormatFamily, ...]:
+        """What an engine must be able to load, sorted."""
+        every = (
+            self.base, self.attention, self.linear_attention, self.dense_ffn, self.shared_expert, self.experts,
+            self.lm_head, self.embedding, *(exception.weight_format for exception in self.exceptions),
+        )  # fmt: skip
+        return tuple(sorted({stored.family for stored in every}))
 
     def format_of(self, kind: PartKind) -> WeightFormat:
         """The format of a class of parameters, exceptions aside."""

@@ -10,12 +10,13 @@ from capacity.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import load_profile
 from capacity.resolve import resolve
 from capacity.schedulers import POLICIES
+from capacity.serving import POLICIES_WITH_DRAFTS
 from capacity.step import OpCost, StepCost, decode_shape, prefill_shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRow:
-    """One release: what it does by default on a GPU, and how sure its constants are.
+    """One release: what it does by default on a GPU, which formats it loads, and how sure its constants are.
 
     `simulated`: its scheduling policy is one that the simulator runs. `sourced_fraction` is the share of its
     constants that are stated by its source or measured or fitted, not assumed.
@@ -37,6 +38,9 @@ class EngineRow:
     memory_rule: str
     host_step_s: float  # of a batch of 1, at 32 layers
     request_latency_s: float
+    weight_formats: tuple[str, ...]
+    kv_cache_formats: tuple[str, ...]  # besides 16 bit
+    drafts: bool  # its scheduler is one that the simulator drafts under
     sourced_fraction: float
     notes: tuple[str, ...]
 
@@ -71,6 +75,9 @@ def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRo
         + 32 * engine.host_per_layer_s
         + engine.host_per_sequence_s * 32 / engine.host_reference_layers,
         request_latency_s=engine.request_latency_s,
+        weight_formats=engine.weight_formats,
+        kv_cache_formats=engine.kv_cache_formats,
+        drafts=engine.scheduler in POLICIES_WITH_DRAFTS,
         sourced_fraction=sum(origin.basis != "assumed" for origin in origins) / max(1, len(origins)),
         notes=engine.notes,
     )

@@ -18,6 +18,7 @@ from capacity.quantization import (
     QuantizationScheme,
     WeightFormat,
     find_format,
+    find_kv_cache_format,
     scheme_for,
     uniform_scheme,
     weight_bytes,
@@ -143,6 +144,10 @@ class QuantizedOption:
     calibration: str
     quality: tuple[str, ...]
     note: str
+    engine_loads: bool  # the pool's engine has this format; otherwise the row is what it would do
+    pays_below_batch: (
+        int | None
+    )  # decode steps are no faster than 16-bit ones from this batch on; None: always are
     reason: str | None
 
 
@@ -193,6 +198,11 @@ def _option(
         "calibration": method.calibration,
         "quality": tuple(quality.text for quality in method.quality),
         "note": method.note,
+        "engine_loads": pool.engine.loads(pool.scheme.families)
+        and pool.engine.caches_in(
+            find_kv_cache_format(pool.kv_cache_dtype, model_dtype=pool.model.dtype).name
+        ),
+        "pays_below_batch": None,
         "max_batch": 0,
         "large_batch": large_batch,
     }
@@ -203,6 +213,8 @@ def _option(
         if fields["max_batch"] < 1:
             raise InvalidInput(f"no request of {input_len + output_len} tokens fits the KV cache")
         times = _times(pool, input_len, output_len, fields["max_batch"], large_batch, price)
+        if method.kind in ("weight-only", "weights and activations"):
+            fields["pays_below_batch"] = break_even_batch(resolved, method.name, input_len)
     except CapacityError as error:
         return QuantizedOption(**fields | nothing, reason=str(error))
     return QuantizedOption(**fields | times, reason=None)
@@ -240,7 +252,7 @@ def _times(
     }
 
 
-def weight_only_break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:
+def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:
     """The smallest batch at which a decode step is no faster than at 16 bit; None: it always is.
 
     Batches in powers of two, then by halving. Below it fewer bytes win; above it products are compute bound and
