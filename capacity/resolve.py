@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,12 +10,12 @@ from typing import Any
 
 from capacity.closed_form import EngineLimits
 from capacity.deployment import Pool
-from capacity.engines import EngineSpec, find_engine
+from capacity.engines import EngineSpec, engine_names, find_engine
 from capacity.errors import InvalidInput
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.memory import MemoryPlan, memory_plan, smallest_tensor_parallel_size
 from capacity.model import ModelSpec, load_model
-from capacity.quantization import QuantizationScheme, scheme_for
+from capacity.quantization import QuantizationScheme, find_kv_cache_format, scheme_for
 from capacity.step_model import StepModel
 
 
@@ -43,6 +43,7 @@ class ResolvedPool:
             "scheme": self.scheme,
             "kv_cache_dtype": self.kv_cache_dtype,
             "pipeline_parallel_size": self.pool.pipeline_parallel_size,
+            "data_parallel_size": self.pool.data_parallel_size,
             "enable_expert_parallel": self.pool.enable_expert_parallel,
             "max_model_len": self.max_model_len,
             "gpu_memory_utilization": self.pool.gpu_memory_utilization,
@@ -67,6 +68,16 @@ class ResolvedPool:
     def concurrent_requests(self, tokens: int) -> int:
         """Requests of `tokens` tokens that the KV cache holds at once."""
         return (self.memory.kv_capacity_blocks - 1) // self.memory.layout.blocks_of_request(tokens)
+
+    @property
+    def lockstep_ranks(self) -> int:
+        """Data-parallel ranks that take every step together, because they share experts; 1 for a dense model."""
+        return self.pool.data_parallel_size if self.model.is_moe else 1
+
+    @property
+    def independent_ranks(self) -> int:
+        """Data-parallel ranks that have nothing to do with each other: replicas under another name."""
+        return 1 if self.model.is_moe else self.pool.data_parallel_size
 
     @property
     def more_memory(self) -> str:
@@ -96,6 +107,7 @@ class ResolvedPool:
             kv_cache_dtype=self.kv_cache_dtype,
             tensor_parallel_size=self.pool.tensor_parallel_size,
             pipeline_parallel_size=self.pool.pipeline_parallel_size,
+            data_parallel_size=self.lockstep_ranks,
             expert_parallel=self.pool.enable_expert_parallel,
             enforce_eager=self.pool.enforce_eager,
             max_num_seqs=self.max_num_seqs,
@@ -146,6 +158,8 @@ def resolve(
                 "raise the one or lower the other"
             )
         max_num_seqs = budget
+    kv_cache_dtype = _kv_cache_dtype(pool, scheme)
+    _check_formats(engine, scheme, kv_cache_dtype, spec.dtype)
     caching = engine.prefix_caching if pool.enable_prefix_caching is None else pool.enable_prefix_caching
     return ResolvedPool(
         pool=pool,
@@ -153,7 +167,7 @@ def resolve(
         profile=profile,
         engine=engine,
         scheme=scheme,
-        kv_cache_dtype=_kv_cache_dtype(pool, scheme),
+        kv_cache_dtype=kv_cache_dtype,
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=budget,
@@ -180,6 +194,32 @@ def _max_model_len(model: ModelSpec, pool: Pool) -> tuple[int, tuple[str, ...]]:
             f"--max-model-len {pool.max_model_len} is beyond the {limit} positions that {model.name} was made for"
         )
     return pool.max_model_len, ()
+
+
+def _check_formats(
+    engine: EngineSpec, scheme: QuantizationScheme, kv_cache_dtype: str, model_dtype: str
+) -> None:
+    """Raises InvalidInput where the engine cannot load the weights, or keep KV in that format."""
+    if not engine.loads(scheme.families):
+        missing = ", ".join(family for family in scheme.families if family not in engine.weight_formats)
+        raise InvalidInput(
+            f"{engine.label} does not load {missing} weights ({scheme.name}), it loads "
+            f"{', '.join(engine.weight_formats)}: use another --quantization, or "
+            f"{_engines_that(lambda other: other.loads(scheme.families))}"
+        )
+    kv = find_kv_cache_format(kv_cache_dtype, model_dtype=model_dtype).name
+    if not engine.caches_in(kv):
+        raise InvalidInput(
+            f"{engine.label} keeps no KV cache in {kv}, only in "
+            f"{', '.join(('16 bit', *engine.kv_cache_formats))}: use another --kv-cache-dtype, or "
+            f"{_engines_that(lambda other: other.caches_in(kv))}"
+        )
+
+
+def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
+    """The engines whose newest release can do it, as a flag to give."""
+    able = [name for name in engine_names() if name not in ("naive", "static") and can(find_engine(name))]
+    return f"--engine {' or '.join(able)}" if able else "no engine that is listed here"
 
 
 def _kv_cache_dtype(pool: Pool, scheme: QuantizationScheme) -> str:
