@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from multiprocessing import Pipe
@@ -111,8 +111,13 @@ class Runner:
         self._kept = kept
         self._queued = queued
         self._lock = threading.Lock()
-        self._queue: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._slots = [_Slot(self._queue) for _ in range(slots)]
+        self._waiting: deque[Job] = deque()
+        self._slots = [_Slot(self._freed) for _ in range(slots)]
+        self._idle = list(self._slots)
+
+    def warm(self) -> None:
+        """Start one worker before it is needed."""
+        self._slots[-1].start()
 
     def submit(self, task: Task) -> Job:
         """The job of this task, known or new. Raises InvalidInput where too many wait."""
@@ -122,11 +127,13 @@ class Runner:
             if known is not None and known.status != "cancelled" and known.crash is None:
                 self._jobs.move_to_end(key)
                 return known
-            if sum(job.status == "waiting" for job in self._jobs.values()) >= self._queued:
+            if len(self._waiting) >= self._queued:
                 raise InvalidInput(f"{self._queued} computations wait already: try again in a moment")
             job = self._jobs[key] = Job(task, key)
+            self._jobs.move_to_end(key)
+            self._waiting.append(job)
             self._forget()
-        self._queue.put(job)
+            self._dispatch()
         return job
 
     def known(self, task: Task) -> Job | None:
@@ -138,6 +145,9 @@ class Runner:
     def cancel(self, job: Job) -> None:
         """Stop a job for good: one that runs loses its process."""
         job.end("cancelled")
+        with self._lock:
+            if job in self._waiting:
+                self._waiting.remove(job)
         for slot in self._slots:
             slot.abandon(job)
 
@@ -152,30 +162,48 @@ class Runner:
         for slot in self._slots:
             slot.kill()
 
+    def _dispatch(self) -> None:
+        """Give waiting jobs to idle slots, the one that worked last first: its process is there already."""
+        while self._waiting and self._idle:
+            self._idle.pop().jobs.put(self._waiting.popleft())
+
+    def _freed(self, slot: _Slot) -> None:
+        with self._lock:
+            self._idle.append(slot)
+            self._dispatch()
+
     def _forget(self) -> None:
-        for key in [key for key, job in self._jobs.items() if job.finished][
-            : max(0, len(self._jobs) - self._kept)
-        ]:
+        """Let go of the oldest results."""
+        finished = [key for key, job in self._jobs.items() if job.finished]
+        for key in finished[: max(0, len(self._jobs) - self._kept)]:
             del self._jobs[key]
 
 
 class _Slot:
     """One thread and its process."""
 
-    def __init__(self, jobs: queue.SimpleQueue[Job]) -> None:
-        self._jobs = jobs
+    def __init__(self, freed: Callable[[_Slot], None]) -> None:
+        self.jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._freed = freed
         self._job: Job | None = None
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         threading.Thread(target=self._serve, daemon=True, name="capacity-job").start()
 
+    def start(self) -> None:
+        """Have a process ready."""
+        with self._lock:
+            self._worker()
+
     def abandon(self, job: Job) -> None:
+        """Kill the process if it works on this job."""
         with self._lock:
             if self._job is job:
                 self._kill()
 
     def kill(self) -> None:
+        """Kill the process."""
         with self._lock:
             self._kill()
 
@@ -187,21 +215,21 @@ class _Slot:
 
     def _serve(self) -> None:
         while True:
-            job = self._jobs.get()
+            job = self.jobs.get()
             with self._lock:
-                if not job.begin():
-                    continue
+                pipe = self._worker() if job.begin() else None
                 self._job = job
-                pipe = self._worker()
             try:
-                pipe.send((job.task.function, dict(job.task.arguments), job.task.reports))
-                while not job.finished:
+                if pipe is not None:
+                    pipe.send((job.task.function, dict(job.task.arguments), job.task.reports))
+                while not job.finished and pipe is not None:
                     _take(job, *pipe.recv())
             except (EOFError, OSError):
                 job.crash = "its process ended"
                 job.end("failed")
             with self._lock:
                 self._job = None
+            self._freed(self)
 
     def _worker(self) -> Connection:
         if self._process is None or self._process.poll() is not None or self._pipe is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import ipaddress
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,7 @@ def serve(*, port: int, host: str, theme: str, browser: bool) -> int:
             file=sys.stderr,
         )
     with subprocess.Popen(command) as process:
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         try:
             return process.wait()
         except KeyboardInterrupt:
@@ -62,7 +64,7 @@ def server_command(*, port: int, host: str, theme: str = "auto", browser: bool =
     options += _theme_options(theme)
     if not browser:
         options.append("--server.headless=true")
-    return [sys.executable, "-m", "streamlit", "run", str(ENTRY), *options]
+    return [sys.executable, "-m", "capacity_app.serve", "run", str(ENTRY), *options]
 
 
 def _theme_options(theme: str) -> list[str]:

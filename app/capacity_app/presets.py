@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+from capacity_app.pages import PAGES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,6 +15,12 @@ class Preset:
     title: str
     page: str
     query: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def href(self) -> str:
+        """The link, relative to any page."""
+        path = "./" if self.page == PAGES[0].name else self.page
+        return f"{path}?{urlencode(self.query)}"
 
 
 PRESETS = (

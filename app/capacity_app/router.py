@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from html import escape
+from pathlib import Path
+
 import streamlit as st
 
 from capacity_app.boundary import boundary, plain
 from capacity_app.pages import PAGES, PageEntry
 from capacity_app.presets import PRESETS
 from capacity_app.state import Inputs, link_query, sidebar, wrong_parts
+from capacity_app.warm import warm
 
+ICON = Path(__file__).parent / "icon.svg"
 _INPUTS, _LINK = "_inputs", "_link_given"
+
+warm()
 
 
 def run() -> None:
     """Draw the chosen page. Everything that happens while streamlit runs a page happens in here."""
-    st.set_page_config(page_title="capacity", page_icon=":material/speed:", layout="wide")
+    st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     given = st.session_state.setdefault(_LINK, _link_as_given())
-    pages = {entry.name: _page(entry) for entry in PAGES}
-    page = st.navigation(list(pages.values()), position="top")
+    page = st.navigation([_page(entry) for entry in PAGES], position="top")
     st.title(page.title)
     notice = st.container()
-    _presets(pages)
+    _presets()
     with boundary():
         st.session_state[_INPUTS] = sidebar()
         page.run()
@@ -54,13 +60,14 @@ def _link_as_given() -> dict[str, list[str]]:
     return {key: st.query_params.get_all(key) for key in st.query_params}
 
 
-def _presets(pages: dict[str, st.Page]) -> None:
-    """Examples to begin with: each is a link, since a link is the one way to set widgets and URL alike."""
-    with st.sidebar:
-        chosen = st.menu_button("Examples", [preset.title for preset in PRESETS], icon=":material/lightbulb:")
-    for preset in PRESETS:
-        if chosen == preset.title:
-            st.switch_page(pages[preset.page], query_params=preset.query)
+def _presets() -> None:
+    """Examples to begin with, as plain links: streamlit's own do not reach widgets that are bound to the URL."""
+    with st.sidebar.popover("Examples", icon=":material/lightbulb:", width="stretch"):
+        st.html(
+            "".join(
+                f'<p><a href="{escape(preset.href)}">{escape(preset.title)}</a></p>' for preset in PRESETS
+            )
+        )
 
 
 def _share() -> None:

@@ -187,7 +187,6 @@ def _take_upload() -> None:
         st.session_state[_CONFIG] = file.getvalue()[:MAX_CONFIG_BYTES].decode("utf-8", errors="replace")
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
 def parse_model(raw: bytes) -> ModelSpec:
     """The model of a configuration's bytes. Raises MalformedFile or UnsupportedModel."""
     config = parse_json_object(raw, OWN_MODEL)
