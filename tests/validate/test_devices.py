@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import capacity_validate.devices as devices
 import pytest
-from capacity_validate.devices import DeviceFacts, find_device, match_profile
+from capacity_validate.devices import (
+    DeviceFacts,
+    busy_remarks,
+    clock_remarks,
+    find_device,
+    match_profile,
+    require_memory,
+)
 
 from capacity.errors import InvalidInput
 from capacity.hardware import load_profile, profile_names
@@ -106,6 +114,36 @@ def test_mig_is_refused_and_company_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     remarks = find_device("cuda").remarks
     assert any("2 other processes hold 79.8 GiB" in remark for remark in remarks)
     assert any("power cap" in remark for remark in remarks)
+
+
+def test_too_little_free_memory_is_one_line_with_a_way_out() -> None:
+    full = replace(card("NVIDIA H200", 139.8), memory_free_bytes=GIB // 2)
+    with pytest.raises(InvalidInput, match=r"^cuda:0 has 0.5 of 139.8 GiB of memory free.*--device cuda:N"):
+        require_memory(full)
+    require_memory(card("NVIDIA H200", 139.8))
+
+
+def test_an_own_context_is_nobody_else_and_a_busy_card_is_said() -> None:
+    """In a container the driver's process numbers are not ours: a process with hardly any memory is us."""
+    idle = card("NVIDIA H200", 139.8)
+    own = replace(idle, memory_free_bytes=idle.memory_total_bytes - GIB, other_processes=1)
+    assert busy_remarks(own) == ()
+    (busy,) = busy_remarks(replace(own, utilization_fraction=0.8))
+    assert "80% busy before the first measurement" in busy
+
+
+@pytest.mark.parametrize(
+    ("ghz", "reasons", "said"),
+    [(1.9, (), 0), (1.2, (), 1), (1.9, ("power cap",), 1), (1.2, ("power cap", "heat (software)"), 2)],
+)
+def test_clocks_under_load_are_said_where_they_are_low(
+    ghz: float, reasons: tuple[str, ...], said: int
+) -> None:
+    facts = replace(card("NVIDIA H200", 139.8), sm_clock_max_hz=1.98e9)
+    remarks = clock_remarks(facts, ghz * 1e9, reasons)
+    assert len(remarks) == said
+    assert all(remark.startswith("under load") for remark in remarks)
+    assert clock_remarks(facts, None, ()) == ()
 
 
 def test_a_capped_or_different_card_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +157,66 @@ def test_ctrl_c_leaves_a_report(tmp_path: Path) -> None:
     assert len(report.cases) == 5
     assert (tmp_path / "report.html").is_file()
     assert any("interrupted" in remark for remark in report.remarks)
+
+
+def test_a_real_sigint_leaves_measurements_report_and_a_run_that_goes_on(tmp_path: Path) -> None:
+    """The signal that a terminal sends, to the command itself, in the middle of its cases."""
+    out = tmp_path / "out"
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "capacity",
+        "validate",
+        "--device",
+        "cpu",
+        "--out",
+        str(out),
+    ]
+    checkout = Path(__file__).parent.parent.parent
+    path = os.pathsep.join(str(checkout / part) for part in (".", "validate", "app"))
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as process:
+        lines = 0
+        while lines < 12 and process.poll() is None:
+            time.sleep(0.05)
+            lines = len((out / MEASUREMENTS).read_text().splitlines()) if (out / MEASUREMENTS).exists() else 0
+        process.send_signal(signal.SIGINT)
+        printed, complaints = process.communicate(timeout=120)
+    assert "Traceback" not in complaints
+    assert "interrupted: this report is of what had been measured by then" in printed
+    assert process.returncode in (1, 3)
+    document = json.loads((out / "report.json").read_text())
+    assert document["interrupted"] is True
+    assert 10 <= len(document["cases"]) < 140
+    kept = (out / MEASUREMENTS).read_text()
+    again = validate("cpu", "quick", budget_s=4.0, out=out)
+    assert (out / MEASUREMENTS).read_text().startswith(kept)
+    assert len(again.cases) >= len(document["cases"])
+
+
+def test_a_stage_that_fails_costs_its_own_part_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import capacity_validate.speculation as speculation
+
+    def fail(**_: Any) -> None:
+        raise TypeError("a version that this was not written for")
+
+    monkeypatch.setattr(speculation, "distribution_findings", fail)
+    few = SHORT.replace("[[cpu.kernels]]", "techniques = false\n[[cpu.kernels]]", 1)
+    campaign = tmp_path / "short.toml"
+    campaign.write_text(
+        few.replace("[1, 4, 8, 16, 32, 64, 128]", "[1, 4]").replace("passes = 2", "passes = 1")
+    )
+    report = validate("cpu", str(campaign), out=tmp_path / "out")
+    assert report.serving
+    assert report.exit_code == 1
+    assert report.failures[-1].startswith("speculative decoding failed: TypeError: a version")
 
 
 def test_no_gpu_is_refused_and_the_cpu_never_stands_in(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from capacity_validate.campaigns import load_campaign, ordered_cases  # noqa: E4
 from capacity_validate.cases import Case, MeasurementLog, make_case  # noqa: E402
 from capacity_validate.kernels import Bench, Prepared, Unsupported, prepare  # noqa: E402
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
-from capacity_validate.kernels.prepared import materialised_bytes, relative_error  # noqa: E402
+from capacity_validate.kernels.prepared import live_peak_bytes, relative_error  # noqa: E402
 from capacity_validate.paged import paged_decode_attention  # noqa: E402
-from capacity_validate.runner import CaseRunner  # noqa: E402
+from capacity_validate.runner import CaseRunner, DeviceLost  # noqa: E402
 from capacity_validate.timing import CpuStopwatch, RunClock, ThreadClock  # noqa: E402
 
 HEADER = {"environment": {"device": "d", "torch": "t"}, "profile": "cpu"}
@@ -124,9 +124,20 @@ def test_plain_attention_needs_memory_by_the_square_and_flash_does_not() -> None
     assert created(512, "flash") / created(128, "flash") < 5
 
 
-def test_materialised_bytes_counts_each_tensor_once() -> None:
+def test_the_live_peak_is_of_tensors_that_are_there_at_once() -> None:
+    """Views count once, what is dropped counts no more, what was there before not at all."""
     a = torch.ones(1024)
-    assert materialised_bytes(torch, lambda: (a + 1) * 2) == 2 * 4096
+    assert live_peak_bytes(torch, lambda: (a + 1) * 2) == 2 * 4096
+
+    def dropping() -> object:
+        x = a + 1
+        for _ in range(5):
+            x = x.view(32, 32) * 2
+        return x
+
+    assert live_peak_bytes(torch, dropping) == 2 * 4096
+    assert live_peak_bytes(torch, lambda: a.view(2, 512).add_(1)) == 0
+    assert live_peak_bytes(torch, lambda: [p + 1 for p in (a + 1).chunk(2)]) == 2 * 4096
 
 
 # the runner
@@ -173,6 +184,48 @@ def test_out_of_memory_skips_the_case_and_says_so(tmp_path: Path) -> None:
     outcome = run.run(cases(3), passes=1, deadline=time.monotonic() + 60)
     assert (outcome.timed, outcome.skipped) == (1, 2)
     assert [m.status for m in run.log.done.values()] == ["out of memory", "out of memory", "ok"]
+
+
+def test_an_allocation_that_really_fails_skips_its_case(tmp_path: Path) -> None:
+    """Eight PiB: the allocator of this machine refuses, and the next case runs."""
+    sizes = [make_case("bandwidth", "fp32", variant="read", bytes=n) for n in (2**53, 4096)]
+    run = CaseRunner(
+        bench=Bench(torch, "cpu", 2**20, torch.Generator().manual_seed(0), 1e9),
+        stopwatch=CpuStopwatch(),
+        log=MeasurementLog(tmp_path / "m.jsonl", HEADER),
+        case_s=0.001,
+    )
+    outcome = run.run(sizes, passes=1, deadline=time.monotonic() + 60)
+    assert (outcome.timed, outcome.skipped) == (1, 1)
+    failed = run.log.done[sizes[0].id]
+    assert failed.status == "out of memory"
+    assert "memory" in failed.note
+
+
+def test_a_case_that_crashes_is_said_and_the_others_run(tmp_path: Path) -> None:
+    def crash(case: Case) -> Prepared:
+        if case["m"] == 1:
+            raise TypeError("unexpected keyword 'use_fast_accum'")
+        return simple(lambda: None)
+
+    run = runner(tmp_path / "m.jsonl", crash)
+    outcome = run.run(cases(2), passes=1, deadline=time.monotonic() + 60)
+    assert (outcome.timed, outcome.skipped) == (1, 1)
+    (failed, _) = run.log.done.values()
+    assert (failed.status, failed.note) == ("failed", "TypeError: unexpected keyword 'use_fast_accum'")
+
+
+def test_a_broken_context_ends_the_run_and_the_next_goes_on_after_the_case(tmp_path: Path) -> None:
+    def broken(case: Case) -> Prepared:
+        if case["m"] == 2:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")
+        return simple(lambda: None)
+
+    run = runner(tmp_path / "m.jsonl", broken)
+    with pytest.raises(DeviceLost, match=r"gemm/fp32/m=2.*run the same command again"):
+        run.run(cases(4), passes=1, deadline=time.monotonic() + 60)
+    outcome = runner(tmp_path / "m.jsonl", broken).run(cases(4), passes=1, deadline=time.monotonic() + 60)
+    assert (outcome.timed, outcome.skipped, outcome.left_out) == (3, 1, ())
 
 
 def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:

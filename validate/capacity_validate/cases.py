@@ -15,7 +15,7 @@ from capacity_validate.timing import Timing
 
 SCHEMA = "capacity/measurements/v1"
 MAX_FILE_BYTES = 256 * 2**20
-Status = Literal["ok", "wrong", "unsupported", "out of memory"]
+Status = Literal["ok", "wrong", "unsupported", "out of memory", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,12 @@ from capacity.errors import InvalidInput
 from capacity.hardware import HardwareProfile, load_profile, profile_names
 
 WITHOUT_A_GPU = "without a GPU use --device cpu, or `capacity compare` on a server's benchmark results"
-BUSY_FRACTION = 0.10  # of the card's memory in others' hands, or of its time: timings would be theirs too
+BUSY_FRACTION = 0.10  # of the card's time before we began: timings would be others' too
 POWER_CAP_FRACTION = 0.97
 MEMORY_MATCH_FRACTION = 0.12
+CONTEXT_BYTES = 1.5 * 2**30  # what this process may hold itself by then
+CLOCK_FRACTION = 0.85  # of the maximum; boost clocks float a little below it under load
+LEAST_MEMORY_BYTES = 2**30
 
 _THROTTLE_REASONS = {
     "nvmlClocksThrottleReasonSwPowerCap": "power cap",
@@ -287,22 +290,57 @@ def _nvlinks(nvml: Any, handle: Any) -> int | None:
     return None if all(state is None for state in states) else sum(state == 1 for state in states)
 
 
-def throttle_reasons_now(facts: DeviceFacts) -> tuple[str, ...]:
-    """Why the card is slowed down at this moment; empty on a CPU or without NVML."""
+def clocks_now(facts: DeviceFacts) -> tuple[float | None, tuple[str, ...]]:
+    """SM clock in Hz and why the card is slowed down, at this moment; nothing on a CPU or without NVML."""
     nvml = _nvml() if facts.kind == "cuda" else None
-    if nvml is None:
-        return ()
-    handle = _handle(nvml, require_torch(), facts.index)
-    return () if handle is None else _throttle_reasons(nvml, handle)
+    handle = None if nvml is None else _handle(nvml, require_torch(), facts.index)
+    if handle is None:
+        return None, ()
+    mhz = _ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
+    return None if mhz is None else mhz * 1e6, _throttle_reasons(nvml, handle)
+
+
+def clock_remarks(facts: DeviceFacts, clock_hz: float | None, reasons: Iterable[str]) -> tuple[str, ...]:
+    """What the clocks did under load: far below their maximum, and who held them down."""
+    remarks = []
+    top = facts.sm_clock_max_hz
+    if clock_hz and top and clock_hz < CLOCK_FRACTION * top:
+        remarks.append(
+            f"under load the SM clock was {clock_hz / 1e9:.2f} GHz, its maximum is {top / 1e9:.2f} GHz"
+        )
+    if held := ", ".join(reasons):
+        remarks.append(f"under load the clocks were held down by: {held}")
+    return tuple(remarks)
+
+
+def require_memory(facts: DeviceFacts) -> None:
+    """Raises InvalidInput where so little memory is free that no case would fit."""
+    if facts.memory_free_bytes >= LEAST_MEMORY_BYTES:
+        return
+    free, total = facts.memory_free_bytes / 2**30, facts.memory_total_bytes / 2**30
+    way_out = (
+        "wait until whoever holds the rest is done, or choose another with --device cuda:N"
+        if facts.kind == "cuda"
+        else "free some memory first"
+    )
+    raise InvalidInput(
+        f"{facts.torch_name} has {free:.1f} of {total:.1f} GiB of memory free, {LEAST_MEMORY_BYTES / 2**30:.0f} GiB "
+        f"are needed: {way_out}"
+    )
 
 
 def busy_remarks(facts: DeviceFacts) -> tuple[str, ...]:
     """Whether somebody else is on the card: what they hold, or how busy it was before we began."""
     remarks = []
     used = facts.memory_total_bytes - facts.memory_free_bytes
-    if facts.other_processes or used > BUSY_FRACTION * facts.memory_total_bytes:
+    if (
+        used > CONTEXT_BYTES
+    ):  # a container's process numbers are not the driver's: memory tells ours from others'
         others = f"{facts.other_processes} other processes" if facts.other_processes else "others"
-        remarks.append(f"{others} hold {used / 2**30:.1f} GiB of this GPU: timings share it with them")
+        remarks.append(
+            f"{others} hold {used / 2**30:.1f} GiB of this GPU: timings share it with them; measure when it is idle, "
+            "or on another with --device cuda:N"
+        )
     elif facts.utilization_fraction is not None and facts.utilization_fraction > BUSY_FRACTION:
         remarks.append(f"this GPU was {facts.utilization_fraction:.0%} busy before the first measurement")
     if facts.throttle_reasons:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import product
@@ -29,10 +29,12 @@ from capacity_validate.campaigns import (
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, read_measurements, split
 from capacity_validate.devices import (
     DeviceFacts,
+    clock_remarks,
+    clocks_now,
     find_device,
     match_profile,
+    require_memory,
     require_torch,
-    throttle_reasons_now,
 )
 from capacity_validate.findings import Finding
 from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
@@ -47,7 +49,15 @@ from capacity_validate.report_data import (
     not_timed,
 )
 from capacity_validate.residuals import step_evidence, whole_steps
-from capacity_validate.runner import Progress, RunOutcome
+from capacity_validate.runner import (
+    CaseRunner,
+    DeviceLost,
+    Progress,
+    RunOutcome,
+    first_line,
+    is_device_lost,
+    is_out_of_memory,
+)
 from capacity_validate.timing import RunClock, run_clock_for
 
 TOLERANCE_TTFT = 0.25
@@ -84,6 +94,7 @@ def validate(
     """
     started = time.monotonic()
     facts = find_device(device, threads=threads)
+    require_memory(facts)
     chosen = load_campaign(campaign)
     run = _Run(
         torch=require_torch(),
@@ -123,6 +134,7 @@ class _Run:
     speculation: list[dict[str, Any]] = field(default_factory=list)
     memory: dict[str, float] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
     interrupted: bool = False
     extra_depth: int | None = None
     found: FittedProfile | None = None
@@ -188,22 +200,43 @@ class _Run:
     def measure(self) -> None:
         """All stages, as far as the budget goes; Ctrl-C ends them and the report is of what there is."""
         try:
-            self._kernels_and_steps()
+            self._stage("kernels and steps", self._kernels_and_steps)
             if self.outcome is not None and self.outcome.interrupted:
                 raise KeyboardInterrupt
             if self.plan.techniques:
-                self._techniques()
+                self._stage("techniques", self._techniques)
             if self.model is not None:
-                self._memory()
-                self._serving()
-                self._speculation()
-            self._collectives()
+                self._stage("memory", self._memory)
+                self._stage("serving", self._serving)
+                self._stage("speculative decoding", self._speculation)
+            self._stage("collectives", self._collectives)
         except KeyboardInterrupt:
             self.interrupted = True
             self.remarks.append("interrupted: this report is of what had been measured by then")
-        reasons = throttle_reasons_now(self.facts)
-        if reasons:
-            self.remarks.append(f"the clocks were held down at the end by: {', '.join(reasons)}")
+        except DeviceLost as lost:
+            self.broken.append(str(lost))
+
+    def _stage(self, name: str, run: Callable[[], None]) -> None:
+        """Run a stage. What goes wrong in it is said in the report and does not cost the other stages."""
+        try:
+            run()
+        except DeviceLost:
+            raise
+        except Exception as error:
+            if is_device_lost(error):
+                raise DeviceLost(name, first_line(error)) from None
+            if not is_out_of_memory(error):
+                self.broken.append(f"{name} failed: {first_line(error)}")
+                return
+            self.remarks.append(f"{name}: left out or cut short, memory ran out ({first_line(error)})")
+            self._free_memory()
+
+    def _free_memory(self) -> None:
+        import gc
+
+        gc.collect()
+        if self.on_gpu:
+            self.torch.cuda.empty_cache()
 
     def _time_left_s(self) -> float:
         return self.deadline - time.monotonic()
@@ -222,7 +255,6 @@ class _Run:
 
     def _kernels_and_steps(self) -> None:
         from capacity_validate.kernels import Bench
-        from capacity_validate.runner import CaseRunner
         from capacity_validate.timing import stopwatch_for
 
         cases = ordered_cases(self.plan)
@@ -246,6 +278,7 @@ class _Run:
         self.outcome = runner.run(
             _interleaved(cases, steps), passes=self.plan.passes, deadline=deadline, progress=self.progress
         )
+        self.remarks += clock_remarks(self.facts, *clocks_now(self.facts))
         self._extra_depth(runner)
 
     def _load_model(self) -> list[Case]:
@@ -301,10 +334,11 @@ class _Run:
 
     def _memory(self) -> None:
         from capacity_validate.memory_check import (
+            activation_findings,
             exact_findings,
+            fused_activation_bytes,
             gpu_memory,
             peak_activation_bytes,
-            predicted_activation_bytes,
         )
 
         if not self.plan.memory:
@@ -314,8 +348,10 @@ class _Run:
         tokens = max(self.plan.transformer.prefill) if self.plan.transformer else 0
         if tokens:
             self.memory["prefill_tokens"] = float(tokens)
-            self.memory["activation_peak_bytes"] = peak_activation_bytes(self.torch, self.model, tokens)
-            self.memory["activation_model_bytes"] = predicted_activation_bytes(self.model, tokens)
+            peak = peak_activation_bytes(self.torch, self.model, tokens)
+            self.memory["activation_peak_bytes"] = peak
+            self.memory["activation_bytes_of_a_fused_engine"] = fused_activation_bytes(self.model, tokens)
+            self.findings += activation_findings(self.model, tokens, peak)
         if self.on_gpu:
             self.memory |= gpu_memory(self.torch, self.facts.torch_name)
 
@@ -506,6 +542,7 @@ class _Run:
             ttft_error=median_error(rows, "model prefill"),
             tpot_error=median_error(rows, "model decode"),
             interrupted=self.interrupted,
+            broken=tuple(self.broken),
             remarks=tuple(self.remarks),
         )
 

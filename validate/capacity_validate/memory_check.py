@@ -6,9 +6,15 @@ from typing import Any
 
 from capacity.engines import find_engine
 from capacity.memory import activation_bytes
+from capacity.model import ModelSpec
+from capacity.model.spec import Attention, DenseFeedForward
 from capacity.quantization import weight_bytes
 from capacity_validate.findings import Finding
 from capacity_validate.transformer import Row, Transformer
+
+HIDDEN_COPIES = 2  # the residual and the normalised input
+FFN_COPIES = 4  # gate and up in one tensor, SiLU(gate), and the product with up
+ACTIVATION_TOLERANCE = 0.05  # allocators round up; masks and positions are small beside it
 
 
 def exact_findings(model: Transformer) -> list[Finding]:
@@ -47,9 +53,45 @@ def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
     return peak_bytes(bench, lambda: model.logits(step))
 
 
-def predicted_activation_bytes(model: Transformer, tokens: int) -> float:
-    """What the memory model sets aside for one sequence of `tokens` tokens in one step of a fused engine."""
-    return activation_bytes(model.model, find_engine("vllm"), max_num_seqs=1, max_num_batched_tokens=tokens)
+def fused_activation_bytes(model: Transformer, tokens: int) -> float:
+    """What the memory model sets aside for one sequence of `tokens` tokens in one step of an engine."""
+    engine = find_engine("vllm")
+    halves = activation_bytes(model.model, engine, max_num_seqs=1, max_num_batched_tokens=tokens)
+    return halves * model.dtype.itemsize / 2
+
+
+def activation_findings(model: Transformer, tokens: int, measured_bytes: float) -> list[Finding]:
+    """The peak against the memory model's form, the widest layer of all tokens; dense layers wider than attention.
+
+    An engine's fused activation keeps gate and up; this loop's makes SiLU(gate) and the product beside them.
+    """
+    widest = _widest_dense(model.model)
+    if widest is None:
+        return []
+    values = tokens * (HIDDEN_COPIES * model.model.hidden_size + FFN_COPIES * widest)
+    expected = float(values * model.dtype.itemsize)
+    return [
+        Finding(
+            name=f"{model.model.name}: activation peak",
+            value=abs(measured_bytes / expected - 1.0),
+            limit=ACTIVATION_TOLERANCE,
+            detail=f"prefill of {tokens} tokens: {measured_bytes / 2**20:.2f} MiB measured, {expected / 2**20:.2f} by "
+            f"tokens x ({HIDDEN_COPIES} hidden + {FFN_COPIES} FFN widths); relative difference",
+        )
+    ]
+
+
+def _widest_dense(model: ModelSpec) -> int | None:
+    """Intermediate size of the widest layer; None where experts or attention are wider, or may be."""
+    widths = []
+    for group in model.layer_groups:
+        mixer, feed_forward = group.mixer, group.feed_forward
+        if not isinstance(mixer, Attention) or not isinstance(feed_forward, DenseFeedForward):
+            return None
+        if 3 * mixer.num_heads * mixer.head_dim > 2 * feed_forward.intermediate_size:
+            return None
+        widths.append(feed_forward.intermediate_size)
+    return max(widths)
 
 
 def gpu_memory(torch: Any, device: str) -> dict[str, float]:

@@ -109,6 +109,7 @@ class ValidationReport:
     ttft_error: float | None  # median of held-out prefills, calibrated
     tpot_error: float | None  # median of held-out decode steps, calibrated
     interrupted: bool
+    broken: tuple[str, ...]  # stages that failed, and why
     remarks: tuple[str, ...]
 
     @property
@@ -130,6 +131,10 @@ class ValidationReport:
         wrong = [entry["id"] for entry in self.not_timed if entry["status"] == "wrong"]
         if wrong:
             failed.append(f"{len(wrong)} kernels gave wrong results: {', '.join(wrong[:3])}")
+        crashed = [entry["id"] for entry in self.not_timed if entry["status"] == "failed"]
+        if crashed:
+            failed.append(f"{len(crashed)} kernels failed: {', '.join(crashed[:3])}")
+        failed += self.broken
         return tuple(failed)
 
     @property

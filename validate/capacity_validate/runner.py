@@ -13,7 +13,36 @@ from capacity_validate.timing import How, Stopwatch, summarise_samples
 
 Progress = Callable[[int, int, str], None]
 MIN_SAMPLES = 5
+_NO_MEMORY = ("out of memory", "not enough memory", "allocate memory")
+_LOST = ("illegal memory access", "misaligned address", "unspecified launch failure", "device-side assert")
 MAX_SAMPLES = 200
+
+
+class DeviceLost(Exception):
+    """A kernel broke the device's context: nothing more runs in this process. The log names it, a new run goes on."""
+
+    def __init__(self, what: str, text: str) -> None:
+        super().__init__(
+            f"{what} broke the device's context ({text}); run the same command again to go on after it"
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    text = str(error).strip()
+    line = text.splitlines()[0] if text else ""
+    name = type(error).__name__
+    return line if isinstance(error, RuntimeError) and line else f"{name}: {line}" if line else name
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on the device or the host."""
+    return isinstance(error, MemoryError) or any(part in str(error).lower() for part in _NO_MEMORY)
+
+
+def is_device_lost(error: BaseException) -> bool:
+    """Whether CUDA's context is beyond use: every later call would fail with the same error."""
+    return any(part in str(error).lower() for part in _LOST)
 
 
 @dataclass(slots=True)
@@ -97,14 +126,15 @@ class CaseRunner:
             return self._timed(case, prepared)
         except Unsupported as reason:
             self.log.add(MeasuredCase(case=case, status="unsupported", note=str(reason)))
-        except MemoryError:
-            self._out_of_memory(case, "")
-        except RuntimeError as error:
-            text = str(error).splitlines()[0] if str(error) else type(error).__name__
-            if "out of memory" not in text.lower() and "not enough memory" not in text.lower():
-                self.log.add(MeasuredCase(case=case, status="unsupported", note=text))
-                return False
-            self._out_of_memory(case, text)
+        except Exception as error:  # one case's bad luck must not cost the others
+            text = first_line(error)
+            if is_out_of_memory(error):
+                self._out_of_memory(case, text)
+            else:
+                known = isinstance(error, RuntimeError) and not is_device_lost(error)
+                self.log.add(MeasuredCase(case=case, status="unsupported" if known else "failed", note=text))
+            if is_device_lost(error):
+                raise DeviceLost(case.id, text) from None
         return False
 
     def _out_of_memory(self, case: Case, text: str) -> None:

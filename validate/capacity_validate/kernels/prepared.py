@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,33 +128,65 @@ def relative_error(torch: Any, out: Any, reference: Any) -> float:
     return error if error == error else float("inf")
 
 
-def materialised_bytes(torch: Any, call: Callable[[], object]) -> float:
-    """Bytes of every tensor that a call creates on the way: what separates O(N) attention from O(N^2).
+def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
+    """Most bytes that tensors made by a call held at one moment: what separates O(N) attention from O(N^2).
 
-    Counted where torch dispatches operators, so a kernel's own scratch is left out.
+    Seen where torch dispatches operators: a storage counts from its first tensor until the last is gone. A kernel's
+    own scratch is left out.
     """
+    import weakref
+
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    seen: dict[int, int] = {}
+    tensors: dict[int, int] = {}  # living tensors by storage
+    given: set[int] = set()
+    live = peak = 0
 
-    class Counter(TorchDispatchMode):  # type: ignore[misc]
+    def gone(key: int, size: int) -> None:
+        nonlocal live
+        tensors[key] -= 1
+        if not tensors[key]:
+            live -= size
+
+    def made(tensor: Any) -> None:
+        nonlocal live, peak
+        storage = tensor.untyped_storage()
+        key, size = storage.data_ptr(), storage.nbytes()
+        if key in given:
+            return
+        if not tensors.get(key):
+            live += size
+            peak = max(peak, live)
+        tensors[key] = tensors.get(key, 0) + 1
+        weakref.finalize(tensor, gone, key, size).atexit = False
+
+    def each(values: Any) -> Iterator[Any]:
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                yield value
+            elif isinstance(value, list | tuple):
+                yield from each(value)
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            for tensor in each((*args, *(kwargs or {}).values())):
+                key = tensor.untyped_storage().data_ptr()
+                if not tensors.get(key):
+                    given.add(key)
             out = func(*args, **(kwargs or {}))
-            for tensor in out if isinstance(out, (tuple, list)) else (out,):
-                if isinstance(tensor, torch.Tensor):
-                    storage = tensor.untyped_storage()
-                    seen[id(storage), storage.data_ptr()] = storage.nbytes()  # type: ignore[index]
+            for tensor in each(out if isinstance(out, list | tuple) else (out,)):
+                made(tensor)
             return out
 
-    with Counter():
+    with Watch():
         call()
-    return float(sum(seen.values()))
+    return float(peak)
 
 
 def peak_bytes(bench: Bench, call: Callable[[], object]) -> float:
-    """Memory that a call needs besides its inputs: the allocator's peak on a GPU, created tensors on a CPU."""
+    """Memory that a call needs besides its inputs: the allocator's peak on a GPU, living tensors on a CPU."""
     if not bench.on_cuda:
-        return materialised_bytes(bench.torch, call)
+        return live_peak_bytes(bench.torch, call)
     cuda = bench.torch.cuda
     cuda.synchronize(bench.device)
     before = cuda.memory_allocated(bench.device)
