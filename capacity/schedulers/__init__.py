@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from capacity.errors import UnknownName
 from capacity.schedulers.lockstep import Lockstep
+from capacity.schedulers.offloading import OffloadingV1
 from capacity.schedulers.sequence import (
     DrawnSpeculation,
     Row,
@@ -46,7 +47,11 @@ class Policy(Protocol):
     """What the engine loop asks of a scheduler."""
 
     steps_in_flight: int
-    wake_ps: int | None  # after a schedule() that decided nothing: the instant at which it would
+
+    @property
+    def wake_ps(self) -> int | None:
+        """After a schedule() that decided nothing: the instant at which it would."""
+        ...
 
     @property
     def unfinished(self) -> int: ...
@@ -66,11 +71,11 @@ PolicyMaker = Callable[..., Policy]
 
 
 def _vllm_v1(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:
-    return VllmV1(limits, pool, **options)
+    return OffloadingV1(limits, pool, **options) if "offload" in options else VllmV1(limits, pool, **options)
 
 
 def _vllm_v1_async(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:
-    return VllmV1(limits, pool, asynchronous=True, **options)
+    return _vllm_v1(limits, pool, asynchronous=True, **options)
 
 
 def _lockstep(limits: SchedulerLimits, pool: Any, *, policy: str, balance: str, **options: Any) -> Policy:

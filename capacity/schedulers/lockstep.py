@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from capacity.errors import UnknownName
 from capacity.kv_cache.joint_pool import JointPool
+from capacity.kv_cache.offload import TierUse, added_up
 from capacity.schedulers.sequence import Sequence as Request
 from capacity.schedulers.sequence import Step
 from capacity.step import PS_PER_S
@@ -28,8 +29,9 @@ class Rank(Protocol):
     """What is asked of each rank's scheduler: a `Policy`."""
 
     steps_in_flight: int
-    wake_ps: int | None
 
+    @property
+    def wake_ps(self) -> int | None: ...
     @property
     def unfinished(self) -> int: ...
     @property
@@ -120,6 +122,11 @@ class Lockstep:
     def wake_ps(self) -> int | None:
         return min((rank.wake_ps for rank in self.ranks if rank.wake_ps is not None), default=None)
 
+    @property
+    def tier_use(self) -> tuple[TierUse, ...]:
+        """What the tiers below each rank's KV cache did, together."""
+        return added_up(use for rank in self.ranks for use in getattr(rank, "tier_use", ()))
+
     def add(self, sequence: Request) -> bool:
         sequence.rank = self._choose(sequence)
         self.requests[sequence.rank] += 1
@@ -138,6 +145,7 @@ class Lockstep:
     def update(self, step: Step) -> list[Request]:
         finished: list[Request] = []
         for rank, part in zip(self.ranks, step.parts, strict=True):
+            part.start, part.end = step.start, step.end
             finished += rank.update(part)
             step.emitted += part.emitted
         step.finished = finished

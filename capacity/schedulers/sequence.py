@@ -38,6 +38,8 @@ class Sequence:
     ticket = -1  # while decode steps are jumped over: place in the running list,
     offset = 0  # and `computed` less the clock of the decode group
     rank = 0  # data-parallel rank that it was given to
+    stored_chunks = 0  # chunks of its KV that were copied out of the GPU, or came from there
+    loaded = 0  # tokens that its last load brought to the GPU from a tier below
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class Step:
         default_factory=list
     )  # tokens that each yielding row appended
     held_ps: int = 0
+    stores: list[Any] = field(default_factory=list)  # chunks of KV to copy out of the GPU once it has run
     parts: tuple[Step, ...] = ()
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from typing import Literal
 
 from capacity.kv_cache.content_pool import ContentPool
+from capacity.kv_cache.offload import TierUse
 from capacity.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
 
 WATERMARK_FRACTION = 0.01  # vLLM 0.8.5 CacheConfig, not a flag
@@ -29,7 +30,10 @@ class VllmV0:
         *,
         preemption_mode: Literal["recompute", "swap"] = "recompute",
         num_cpu_blocks: int = 0,
+        swap_block_ps: int = 0,
+        block_bytes: float = 0.0,
     ) -> None:
+        """`num_cpu_blocks` to swap out to; a step waits `swap_block_ps` for each block that it swaps, either way."""
         self.limits = limits
         self.pool = pool
         self.preemption_mode = preemption_mode
@@ -37,6 +41,9 @@ class VllmV0:
         self.waiting: deque[Sequence] = deque()
         self.swapped: deque[Sequence] = deque()
         self._free_cpu_blocks = num_cpu_blocks
+        self._swap_block_ps = swap_block_ps
+        self._block_bytes = block_bytes
+        self._swapped_out = self._swapped_in = self._refused = 0
         self._watermark_blocks = int(WATERMARK_FRACTION * pool.num_blocks)
         self._calls = 0
 
@@ -153,10 +160,14 @@ class VllmV0:
         victim.status = Status.WAITING
         held = len(victim.table.blocks)
         self.pool.release(victim.table)
-        if self.preemption_mode == "swap" and held <= self._free_cpu_blocks:
-            self._free_cpu_blocks -= held
-            self.swapped.append(victim)
-            return False
+        if self.preemption_mode == "swap":
+            if held <= self._free_cpu_blocks:
+                self._free_cpu_blocks -= held
+                self._swapped_out += held
+                step.held_ps += held * self._swap_block_ps
+                self.swapped.append(victim)
+                return False
+            self._refused += 1
         victim.epoch += 1
         victim.preemptions += 1
         step.preempted.append(victim)
@@ -172,6 +183,8 @@ class VllmV0:
                 break
             self.swapped.popleft()
             self._free_cpu_blocks += held
+            self._swapped_in += held
+            step.held_ps += held * self._swap_block_ps
             pool.allocate(r.table, r.known - 1)
             pool.append(r.table, r.known)
             r.status = Status.RUNNING
@@ -180,6 +193,26 @@ class VllmV0:
             step.rows.append(Row(r, 1, r.known - 1, 0, True, r.epoch))
 
     # account
+
+    @property
+    def tier_use(self) -> tuple[TierUse, ...]:
+        """What was swapped out and in."""
+        if self.preemption_mode == "recompute":
+            return ()
+        out, back = self._swapped_out, self._swapped_in
+        return (
+            TierUse(
+                name="swap",
+                stored=out,
+                evicted=back,
+                loaded=back,
+                held=out - back,
+                refused=self._refused,
+                stored_bytes=out * self._block_bytes,
+                loaded_bytes=back * self._block_bytes,
+                hit_tokens=0,
+            ),
+        )
 
     def update(self, step: Step) -> list[Sequence]:
         """One token for every row; returns the requests that finished, dropped ones last."""

@@ -74,6 +74,7 @@ class VllmV1:
     """The V1 scheduler over a KV pool. `schedule()` decides a step, `update()` takes its output."""
 
     wake_ps: int | None = None  # no decision of this policy waits for the clock
+    regular = True  # while nothing interferes, one decode step follows from the one before
 
     def __init__(
         self,
@@ -216,36 +217,41 @@ class VllmV1:
     def admit_waiting(self, rows: list[Row], budget: int) -> None:
         """Start requests from the head of the queue, until one does not fit: nobody behind it is tried."""
         running, waiting = self.running, self.waiting
-        chunked = self.limits.enable_chunked_prefill
         threshold = self.threshold()
         while budget > 0 and waiting and len(running) < self.max_active:
-            r = waiting.head()
-            hit = self.pool.lookup(r.table, r.known - 1)
-            computed = hit[0]
-            tokens = r.known - computed
-            if 0 < threshold < tokens:
-                tokens = threshold
-            if tokens > budget:
-                if not chunked:
-                    break
-                tokens = budget
-            if self.speculation is not None and self._pads_speculation(r, computed, rows):
-                tokens = 1 + self.speculation.k
-                if tokens > budget:
-                    break
-                r.drafts = self.speculation.k
-            if not self._admit(r, tokens, hit):
-                r.drafts = 0
+            tokens = self._start(waiting.head(), rows, budget, threshold)
+            if not tokens:
                 break
-            waiting.pop()
-            running.append(r)
-            r.status = RUNNING
-            r.computed = computed
             budget -= tokens
-            drafts = tokens + computed - r.known
-            yields = drafts >= 0
-            row = (r, tokens, computed, drafts if yields else 0, yields, r.epoch, computed)
-            rows.append(new_tuple(Row, row))
+
+    def _start(self, r: Sequence, rows: list[Row], budget: int, threshold: int) -> int:
+        """Start the head of the queue; returns its tokens in this step, 0 if it does not fit."""
+        hit = self.pool.lookup(r.table, r.known - 1)
+        computed: int = hit[0]
+        tokens = r.known - computed
+        if 0 < threshold < tokens:
+            tokens = threshold
+        if tokens > budget:
+            if not self.limits.enable_chunked_prefill:
+                return 0
+            tokens = budget
+        if self.speculation is not None and self._pads_speculation(r, computed, rows):
+            tokens = 1 + self.speculation.k
+            if tokens > budget:
+                return 0
+            r.drafts = self.speculation.k
+        if not self._admit(r, tokens, hit):
+            r.drafts = 0
+            return 0
+        self.waiting.pop()
+        self.running.append(r)
+        r.status = RUNNING
+        r.computed = computed
+        drafts = tokens + computed - r.known
+        yields = drafts >= 0
+        row = (r, tokens, computed, drafts if yields else 0, yields, r.epoch, computed)
+        rows.append(new_tuple(Row, row))
+        return tokens
 
     def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
         """A request that needs one token is padded to a verification row while no prefill runs beside it."""

@@ -63,7 +63,7 @@ class Engine:
         self.stalled_by: str | None = None
         self.now_ps = int(env.now)
         self.jump: JumpV1 | None = None
-        if jumps and isinstance(policy, VllmV1) and JumpV1.can_follow(policy, pool):
+        if jumps and isinstance(policy, VllmV1) and policy.regular and JumpV1.can_follow(policy, pool):
             self.jump = JumpV1(
                 policy, step_times, ledger, window_tokens=window_tokens, settles=not client.reacts
             )

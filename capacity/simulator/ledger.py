@@ -78,7 +78,7 @@ class Ledger:
             if first_scheduled_ps[index] == MISSING:
                 first_scheduled_ps[index] = now_ps
                 self.cached_tokens[index] = row.cached
-                self.hit_tokens += row.cached
+                self.hit_tokens += row.cached - r.loaded
                 self.queried_tokens += r.prompt_tokens
             elif r.preempted != MISSING:
                 self.preempted_ps[index] += now_ps - r.preempted

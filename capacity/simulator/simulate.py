@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import simpy
@@ -14,10 +14,12 @@ from capacity.kv_cache.block_pool import BlockPool
 from capacity.kv_cache.content import Content
 from capacity.kv_cache.content_pool import ContentPool
 from capacity.kv_cache.contiguous_pool import ContiguousPool
+from capacity.kv_cache.offload import TierUse
 from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import LatencySummary, RequestTable, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
 from capacity.simulator.client import Arrivals, client_of
+from capacity.simulator.data_parallel import data_parallel
 from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.frontend import FrontendTimes, StreamingLedger, client_behind, to_client_clock
 from capacity.simulator.ledger import Ledger, Sample
@@ -31,7 +33,8 @@ class SimulationResult:
 
     `status`: complete; stalled (`reason` says why nothing can proceed); interrupted. KV utilisation and batch size
     are means over the time and the steps in which the engine was busy. `prefix_cache_hit_fraction` is of the prompt
-    tokens at first admission; None where prefix caching is off.
+    tokens at first admission, found on the GPU; None where prefix caching is off. What was found below it is in
+    `kv_tiers`. `data_parallel_requests` are those given to each rank; empty where there are no ranks.
     """
 
     summary: LatencySummary
@@ -47,6 +50,8 @@ class SimulationResult:
     kv_utilization_peak: float
     mean_batch_size: float
     busy_s: float
+    kv_tiers: tuple[TierUse, ...] = ()
+    data_parallel_requests: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -60,6 +65,8 @@ class SimulationResult:
             "kv_utilization_peak": self.kv_utilization_peak,
             "mean_batch_size": self.mean_batch_size,
             "steps": self.steps,
+            "kv_tiers": [asdict(tier) for tier in self.kv_tiers],
+            "data_parallel_requests": list(self.data_parallel_requests),
         }
 
 
@@ -77,6 +84,8 @@ def simulate_engine(
     kv_windows: tuple[int | None, ...] = (None,),
     kv_contiguous_tokens: int | None = None,
     window_tokens: int | None = None,
+    data_parallel_size: int = 1,
+    data_parallel_balance: str = "published-queues",
     speculation: Speculation | None = None,
     goodput_ms: Mapping[str, float] | None = None,
     sample_interval_s: float | None = None,
@@ -91,6 +100,8 @@ def simulate_engine(
     one piece instead, as before paging. `window_tokens` clips contexts in the step shapes.
     Every request runs to its `output_tokens` or to `limits.max_model_len`; a prompt that leaves no room for one
     token is turned away, as vLLM's front-end does, and counts as failed.
+    With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
+    its own, which take every step together: see `capacity.schedulers.lockstep`.
     `policy_options` are further keywords of the policy; `frontend` says what lies between client and engine (none:
     nothing), and records are then on the client's clock, save for the instant of first scheduling.
     `mode` "step" takes one step at a time, block by block: the reference that "jump" equals bit for bit.
@@ -101,15 +112,15 @@ def simulate_engine(
         raise InvalidInput(
             f"the KV cache must have at least 1 block of at least 1 token, not {num_blocks} of {block_size}"
         )
-    pool: Any
-    if policy == "vllm-v0":
-        pool = ContentPool(num_blocks, block_size, prefix_caching=enable_prefix_caching)
-    elif kv_contiguous_tokens is not None:
-        pool = ContiguousPool(num_blocks, block_size, reserved_tokens=kv_contiguous_tokens)
-    elif mode == "jump" and kv_windows == (None,):
-        pool = RunPool(num_blocks, block_size, prefix_caching=enable_prefix_caching)
-    else:
-        pool = BlockPool(
+
+    def empty_pool() -> Any:
+        if policy == "vllm-v0":
+            return ContentPool(num_blocks, block_size, prefix_caching=enable_prefix_caching)
+        if kv_contiguous_tokens is not None:
+            return ContiguousPool(num_blocks, block_size, reserved_tokens=kv_contiguous_tokens)
+        if mode == "jump" and kv_windows == (None,):
+            return RunPool(num_blocks, block_size, prefix_caching=enable_prefix_caching)
+        return BlockPool(
             num_blocks,
             block_size,
             prefix_caching=enable_prefix_caching,
@@ -117,8 +128,19 @@ def simulate_engine(
             max_model_len=limits.max_model_len,
             in_flight_tokens=limits.max_num_batched_tokens,
         )
+
     options = dict(policy_options or {}) | ({} if speculation is None else {"speculation": speculation})
-    scheduler = make_policy(policy, limits, pool, **options)
+    if data_parallel_size > 1:
+        pool, scheduler = data_parallel(
+            [empty_pool() for _ in range(data_parallel_size)],
+            policy,
+            limits,
+            balance=data_parallel_balance,
+            **options,
+        )
+    else:
+        pool = empty_pool()
+        scheduler = make_policy(policy, limits, pool, **options)
     streams = frontend is not None and frontend.streams
     ledger = StreamingLedger(workload, frontend) if frontend is not None and streams else Ledger(workload)
     if progress is not None:
@@ -156,7 +178,7 @@ def simulate_engine(
     if engine.stalled_by is not None:
         status, reason = "stalled", engine.stalled_by
     elif status == "complete":  # facts about our own code, cheap enough to check always
-        assert pool.free_blocks == num_blocks, "KV blocks leaked"
+        assert pool.free_blocks == pool.num_blocks, "KV blocks leaked"
         assert ledger.completed + ledger.rejected == len(workload), "requests were lost"
     if frontend is not None and frontend.delays:
         to_client_clock(ledger, frontend)
@@ -174,10 +196,12 @@ def simulate_engine(
         prefix_cache_hit_fraction=(
             ledger.hit_tokens / max(1, ledger.queried_tokens) if enable_prefix_caching else None
         ),
-        kv_utilization_mean=ledger.kv_block_ps / (busy_ps * num_blocks) if busy_ps else 0.0,
-        kv_utilization_peak=ledger.kv_peak_blocks / num_blocks,
+        kv_utilization_mean=ledger.kv_block_ps / (busy_ps * pool.num_blocks) if busy_ps else 0.0,
+        kv_utilization_peak=ledger.kv_peak_blocks / pool.num_blocks,
         mean_batch_size=ledger.rows / ledger.steps if ledger.steps else 0.0,
         busy_s=busy_ps / PS_PER_S,
+        kv_tiers=getattr(scheduler, "tier_use", ()),
+        data_parallel_requests=tuple(getattr(scheduler, "requests", ())),
     )
 
 
