@@ -4,7 +4,9 @@ conserving requests, transfers and blocks where it is not."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,10 @@ from capacity.kv_cache.content import Content
 from capacity.schedulers import SchedulerLimits
 from capacity.simulator import simulate_engine
 from capacity.simulator.cluster import ClusterResult, EngineSetup, simulate_cluster
-from capacity.simulator.transfer import KvLink, LoadPool, Port, transfer
+from capacity.simulator.disaggregated import Disaggregated
+from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
+from capacity.simulator.time_parts import PARTS, time_parts
+from capacity.simulator.transfer import KvLink, LoadBlockPool, LoadPool, Port, Transfers
 from capacity.step import AffineStepTimes
 from capacity.workload import (
     FixedLengths,
@@ -120,12 +125,60 @@ def test_a_slow_link_delays_by_its_time() -> None:
     assert int(found.transfer_ps[0]) == int(transfer_ps)
 
 
+class Alarms:
+    """A clock that keeps what is to happen, for transfers without a simulation around them."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[int, Callable[[], None]]] = []
+
+    def at(self, at_ps: int, act: Callable[[], None]) -> None:
+        self.due.append((at_ps, act))
+
+    def ring(self) -> None:
+        for _, act in sorted(self.due, key=lambda alarm: alarm[0]):
+            act()
+        self.due.clear()
+
+
 def test_transfers_pass_one_after_the_other() -> None:
-    link = KvLink(bytes_per_token=1.0, bytes_per_s=1.0, latency_s=0.5)
+    clock, arrived = Alarms(), []
+    transfers = Transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0, latency_s=0.5), clock.at)
     sender, first, second = Port(), Port(), Port()
-    assert transfer(link, 2, 0, sender, first) == 2.5e12
-    assert transfer(link, 3, 0, sender, second) == 5.5e12, "the sender is busy for 2 s, its latency overlaps"
-    assert transfer(link, 1, 10**12, Port(), first) == 3.5e12
+    asked = [(2, 0, sender, first), (3, 0, sender, second), (1, 10**12, Port(), first)]
+    ends = [transfers.begin(*each, arrived=arrived.append).end_ps for each in asked]
+    assert ends == [2.5e12, 5.5e12, 3.5e12], "the sender is busy for 2 s, its latency overlaps"
+    clock.ring()
+    assert arrived == sorted(ends)
+    assert (transfers.begun, transfers.arrived, transfers.aborted) == (3, 3, 0)
+
+
+def test_who_waits_behind_an_aborted_transfer_moves_up() -> None:
+    clock, arrived = Alarms(), []
+    transfers = Transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0), clock.at)
+    port, other = Port(), Port()
+    begun, waits, last = (
+        transfers.begin(tokens, 0, port, other, arrived=arrived.append) for tokens in (4, 6, 2)
+    )
+    assert [t.end_ps for t in (begun, waits, last)] == [4e12, 10e12, 12e12]
+    transfers.abort(waits, 10**12)
+    assert [t.end_ps for t in (begun, last)] == [4e12, 6e12], "what is on its way keeps its ports"
+    transfers.abort(begun, 2 * 10**12)
+    assert last.end_ps == 4e12
+    clock.ring()
+    assert arrived == [4e12]
+    assert (transfers.begun, transfers.arrived, transfers.aborted) == (3, 1, 2)
+
+
+def test_what_a_transfer_carries() -> None:
+    link = KvLink(
+        bytes_per_token=10.0,
+        bytes_per_s=1e3,
+        window_bytes_per_token=5.0,
+        window_tokens=100,
+        bytes_per_request=50.0,
+    )
+    assert link.payload_ps(40) == (400 + 200 + 50) * 10**9
+    assert link.payload_ps(400) == (4000 + 500 + 50) * 10**9
 
 
 workloads = st.builds(
@@ -180,6 +233,106 @@ def test_everything_is_conserved(
         np.testing.assert_array_equal(getattr(records, column), getattr(stepped.records, column), column)
 
 
+def deployed(
+    workload: Workload,
+    setups: list[EngineSetup],
+    link: KvLink,
+    *,
+    scaling: dict[str, Autoscaling] | None = None,
+    **options: Any,
+) -> tuple[Disaggregated, ClusterResult]:
+    """A run, and the deployment that it leaves behind."""
+    cluster = Disaggregated(workload, link=link, **options)
+    for each in setups:
+        cluster.add(each)
+    for role, plan in (scaling or {}).items():
+        like = next(each for each in setups if each.role == role)
+        cluster.env.process(autoscaling(cluster, like, plan))
+    cluster.env.run(until=cluster.env.process(cluster.run()))
+    return cluster, cluster.result()
+
+
+def assert_conserved(cluster: Disaggregated, found: ClusterResult, workload: Workload) -> None:
+    """Requests, tokens, transfers and blocks: each in one place, and at the end in none."""
+    records, done = found.records, found.records.completed
+    assert found.status == "complete", found.reason
+    assert int(done.sum()) + found.timed_out + found.rejected == len(workload)
+    np.testing.assert_array_equal(records.output_tokens[done], workload.output_tokens[done])
+    for earlier, later in (
+        (records.arrival_ps, records.first_scheduled_ps),
+        (records.first_scheduled_ps, records.first_token_ps),
+        (records.first_token_ps, records.finish_ps),
+    ):
+        assert (earlier[done] <= later[done]).all()
+    counts = found.transfers
+    assert counts is not None
+    assert counts["begun"] == counts["arrived"] + counts["aborted"]
+    assert counts["arrived"] >= int(done.sum())
+    assert found.transfer_ps is not None
+    least_ps = np.array([cluster.transfers.link.payload_ps(n) for n in workload.prompt_tokens.tolist()])
+    assert (found.transfer_ps[done] >= least_ps[done]).all()
+    assert cluster.outstanding == 0
+    for router in (cluster.router, cluster.decoders):
+        assert not any(router.requests), "no router still counts a request"
+        assert not any(router.prompt_tokens)
+    for life in cluster.lives:
+        if life.replica.alive:
+            assert life.replica.pool.free_blocks == life.setup.num_blocks, "KV blocks leaked"
+            assert not life.replica.sequences
+    parts = time_parts(records, found.transfer_ps)
+    total = sum(getattr(parts, part) for part in PARTS)
+    np.testing.assert_array_equal(total, (records.finish_ps - records.arrival_ps)[done])
+    assert all((getattr(parts, part) >= 0).all() for part in PARTS)
+
+
+services = st.fixed_dictionaries(
+    {
+        "timeout_s": st.sampled_from((None, 0.4, 2.0)),
+        "queue_limit": st.sampled_from((None, 2)),
+        "outstanding_limit": st.sampled_from((None, 3)),
+        "failures": st.sampled_from(
+            (None, None, Failures(mean_time_between_failures_s=6.0, recovery_s=1.0, seed=3))
+        ),
+        "router": st.sampled_from(("round-robin", "least-outstanding", "prefix-aware")),
+        "decode_router": st.sampled_from(("round-robin", "least-outstanding", "least-kv", "prefix-aware")),
+    }
+)
+GROWS = Autoscaling(max_replicas=3, target_requests=4, startup_s=0.5, interval_s=0.5, scale_down_delay_s=1.0)
+
+
+@settings(max_examples=25)
+@given(
+    workloads,
+    st.sampled_from((130, 300, 2000)),
+    st.sampled_from((130, 300, 2000)),
+    st.sampled_from((1e7, 1e8, math.inf)),
+    st.sampled_from(("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm")),
+    st.sampled_from(((None,), (None, 64), (64,))),
+    services,
+    st.sampled_from(({}, {"prefill": GROWS}, {"decode": GROWS, "prefill": GROWS})),
+)
+def test_whatever_happens_everything_is_conserved(
+    workload: Workload,
+    prefill_blocks: int,
+    decode_blocks: int,
+    bytes_per_s: float,
+    policy: str,
+    windows: tuple[int | None, ...],
+    service: dict[str, Any],
+    scaling: dict[str, Autoscaling],
+) -> None:
+    """Timeouts, refusals, failures, scaling, windows, full pools and slow links, in any combination."""
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=bytes_per_s, latency_s=0.001)
+    kind = {"policy": policy, "kv_windows": windows}
+    groups = len(windows)
+    setups = [setup("prefill", num_blocks=groups * prefill_blocks, **kind)] * 2
+    setups += [setup("decode", num_blocks=groups * decode_blocks, **kind)] * 2
+    cluster, found = deployed(workload, setups, link, scaling=scaling, **service)
+    assert_conserved(cluster, found, workload)
+    again = deployed(workload, setups, link, scaling=scaling, **service)[1]
+    assert found.to_dict() == again.to_dict(), "same seed, same answer"
+
+
 def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:
     """Back-pressure: KV that nobody takes stays where it was made, and new prompts wait for its place."""
     workload = requests(60, rate=50.0, prompt=160)
@@ -205,12 +358,87 @@ def test_loaded_blocks_are_given_back() -> None:
     assert not pool.load(pool.table(Content("b")), 100)
 
 
+def test_of_windowed_layers_only_the_window_is_loaded() -> None:
+    """100 tokens in blocks of 4: 25 blocks of full attention; of a window of 10, those of the last 10 tokens."""
+    pool = LoadBlockPool(60, 4, windows=(None, 10), max_model_len=1000, in_flight_tokens=50)
+    table = pool.table(Content("a"))
+    assert pool.load(table, 100)
+    assert pool.free_blocks == 60 - 25 - 3
+    assert pool.lookup(table, 99) == (99, ([], []))
+    pool.grow(table, 100, pool.lookup(table, 99))
+    pool.cache(table, 100)
+    pool.leave_window(table, 99)
+    assert pool.free_blocks == 60 - 25 - 3, "the last token looks back on all of them"
+    assert not pool.load(pool.table(Content("b")), 120), "30 and 3 more are not free"
+    pool.release(table)
+    assert pool.free_blocks == 60
+    again = pool.table(Content("a"))
+    assert pool.lookup(again, 100)[0] == 100, "what was loaded can be hit"
+    assert pool.load(again, 100)
+    assert pool.free_blocks == 60 - 28
+
+
+def test_a_disaggregated_run_scales_and_survives_losses() -> None:
+    """Each pool by its own plan; a lost prefill replica's KV is made again, a lost decode replica's sent again."""
+    workload = requests(300, rate=20.0)
+    slow = KvLink(bytes_per_token=1e5, bytes_per_s=3e7)
+    plan = {"failures": Failures(mean_time_between_failures_s=8.0, recovery_s=0.5, seed=1)}
+    setups = [setup("prefill")] * 2 + [setup("decode")] * 2
+    cluster, found = deployed(workload, setups, slow, **plan)
+    assert_conserved(cluster, found, workload)
+    assert found.restarted > 0
+    assert found.transfers is not None
+    assert found.transfers["aborted"] > 0
+    assert found.records.completed.all(), "the others and the successors answer everyone"
+    cluster, _ = deployed(workload, [setup("prefill"), setup("decode")], INSTANT, scaling={"decode": GROWS})
+    roles = [life.setup.role for life in cluster.lives]
+    assert roles.count("prefill") == 1
+    assert roles.count("decode") > 1
+    assert min(life.from_ps for life in cluster.lives[2:]) > 0
+
+
+def test_impatient_clients_free_both_sides() -> None:
+    workload = requests(80, rate=40.0, prompt=400)
+    slow = KvLink(bytes_per_token=1e5, bytes_per_s=4e7)
+    cluster, found = deployed(workload, [setup("prefill"), setup("decode")], slow, timeout_s=3.0)
+    assert_conserved(cluster, found, workload)
+    assert found.transfers is not None
+    assert found.timed_out >= found.transfers["aborted"] > 0
+    patient = deployed(workload, [setup("prefill"), setup("decode")], slow)[1]
+    assert patient.transfers == {"begun": 80, "arrived": 80, "aborted": 0}
+    first = found.records.completed & (np.arange(80) < 3)
+    np.testing.assert_array_equal(found.records.finish_ps[first], patient.records.finish_ps[first])
+
+
+def test_what_is_never_triggered_changes_nothing() -> None:
+    workload = requests()
+    setups = [setup("prefill"), setup("decode")]
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=1e8)
+    plain = simulate_cluster(workload, setups, link=link)
+    idle = Autoscaling(max_replicas=1, target_requests=1, startup_s=1)
+    armed = simulate_cluster(
+        workload,
+        setups,
+        link=link,
+        timeout_s=1e4,
+        failures=Failures(mean_time_between_failures_s=1e8, recovery_s=1),
+        scaling=idle,
+        decode_scaling=idle,
+    )
+    for column in ("first_scheduled_ps", "first_token_ps", "finish_ps"):
+        np.testing.assert_array_equal(getattr(plain.records, column), getattr(armed.records, column))
+
+
 def test_what_is_not_simulated_is_refused() -> None:
     with pytest.raises(InvalidInput, match="prefill and decode"):
         simulate_cluster(requests(), [setup("prefill")], link=INSTANT)
     with pytest.raises(InvalidInput, match="link"):
         simulate_cluster(requests(), [setup("prefill"), setup("decode")])
-    with pytest.raises(InvalidInput, match="timeout_s"):
-        split(requests(), timeout_s=1.0)
+    with pytest.raises(InvalidInput, match="vllm-v0 scheduler hands no KV over"):
+        simulate_cluster(requests(), [setup("prefill"), setup("decode", policy="vllm-v0")], link=INSTANT)
+    with pytest.raises(InvalidInput, match="groups of layers"):
+        simulate_cluster(requests(), [setup("prefill"), setup("decode", kv_windows=(None, 64))], link=INSTANT)
+    with pytest.raises(InvalidInput, match="no decode replicas to scale"):
+        simulate_cluster(requests(), [setup("both")], decode_scaling=GROWS)
     with pytest.raises(InvalidInput, match="rate"):
         KvLink(bytes_per_token=1.0, bytes_per_s=0.0)

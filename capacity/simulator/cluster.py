@@ -35,10 +35,11 @@ from capacity.simulator.ledger import Ledger
 from capacity.simulator.replica import ARRIVE, NEVER_KEY, Action, Replica
 from capacity.simulator.router import Prompt, Router, make_router
 from capacity.simulator.simulate import SimulationResult, _answers_stay_private
-from capacity.simulator.transfer import KvLink, LoadPool
+from capacity.simulator.transfer import KvLink, LoadBlockPool, LoadPool
 from capacity.step import PS_PER_S, StepTimes, picoseconds
 from capacity.workload import BlockRuns, Workload
 
+Role = Literal["both", "prefill", "decode"]
 NO_CHAIN: tuple[tuple[int, ...], list[int]] = ((), [])
 
 
@@ -57,7 +58,7 @@ class EngineSetup:
     kv_contiguous_tokens: int | None = None
     window_tokens: int | None = None
     label: str = "engine"
-    role: Literal["both", "prefill", "decode"] = "both"
+    role: Role = "both"
 
     def pool(self, mode: str) -> Any:
         """An empty KV pool."""
@@ -71,10 +72,22 @@ class EngineSetup:
         if self.kv_contiguous_tokens is not None:
             return ContiguousPool(self.num_blocks, self.block_size, reserved_tokens=self.kv_contiguous_tokens)
         if self.role == "decode":
-            return LoadPool(self.num_blocks, self.block_size, prefix_caching=self.enable_prefix_caching)
+            return self._load_pool()
         if mode == "jump" and self.kv_windows == (None,):
             return RunPool(self.num_blocks, self.block_size, prefix_caching=self.enable_prefix_caching)
         return BlockPool(
+            self.num_blocks,
+            self.block_size,
+            prefix_caching=self.enable_prefix_caching,
+            windows=self.kv_windows,
+            max_model_len=self.limits.max_model_len,
+            in_flight_tokens=self.limits.max_num_batched_tokens,
+        )
+
+    def _load_pool(self) -> LoadPool | LoadBlockPool:
+        if self.kv_windows == (None,):
+            return LoadPool(self.num_blocks, self.block_size, prefix_caching=self.enable_prefix_caching)
+        return LoadBlockPool(
             self.num_blocks,
             self.block_size,
             prefix_caching=self.enable_prefix_caching,
@@ -118,6 +131,7 @@ class ClusterResult(SimulationResult):
     transfer_ps: npt.NDArray[np.int64] | None = (
         None  # disaggregated: from the end of prefill to the KV's arrival
     )
+    transfers: Mapping[str, int] | None = None  # disaggregated: begun, arrived, aborted
 
     def to_dict(self) -> dict[str, Any]:
         shared = SimulationResult.to_dict(self)
@@ -128,6 +142,7 @@ class ClusterResult(SimulationResult):
             "restarted": self.restarted,
             "replica_s": self.replica_s,
             "transfer_ms": None if self.transfer_ps is None else _milliseconds(self.transfer_ps),
+            "transfers": None if self.transfers is None else dict(self.transfers),
             "replicas": [
                 {name: getattr(replica, name) for name in ReplicaSummary.__slots__}
                 for replica in self.replicas
@@ -268,27 +283,46 @@ class Cluster:
         life.replica.draining = True
         life.ended = why
         self._close(number)
-        if not self.router.requests[number]:
+        if self._idle(number):
             self._retire(number, now_ps)
 
-    @property
-    def serving(self) -> int:
-        """Replicas that take requests."""
-        return sum(life.open for life in self.lives)
+    def _idle(self, number: int) -> bool:
+        """Whether a replica has nothing left to do."""
+        return not self.router_of(number).requests[number]
 
-    @property
-    def starting(self) -> int:
-        """Replicas that will take requests."""
-        return sum(life.replica.alive and not life.open and not life.replica.draining for life in self.lives)
+    def pool_size(self, role: Role) -> int:
+        """Replicas of a role that take requests."""
+        return sum(life.open for life in self.lives if life.setup.role == role)
+
+    def starting(self, role: Role) -> int:
+        """Replicas of a role that will take requests."""
+        return sum(
+            life.replica.alive and not life.open and not life.replica.draining
+            for life in self.lives
+            if life.setup.role == role
+        )
 
     @property
     def outstanding(self) -> int:
         """Requests that are not answered yet."""
-        return len(self._home) + len(self._held)
+        return len(self._home) + self.waiting_for_replica
 
-    def least_loaded(self, count: int) -> list[int]:
-        """`count` of the replicas that take requests, those with the fewest first, of equals the youngest."""
-        ranked = sorted((self.router.requests[n], -n) for n, life in enumerate(self.lives) if life.open)
+    @property
+    def waiting_for_replica(self) -> int:
+        """Requests that no replica has yet."""
+        return len(self._held)
+
+    def load_of(self, role: Role) -> int:  # noqa: ARG002
+        """Requests that the replicas of a role have or wait for."""
+        return self.outstanding
+
+    def least_loaded(self, role: Role, count: int) -> list[int]:
+        """`count` of a role's replicas that take requests, those with the fewest first, of equals the youngest."""
+        ranked = sorted(
+            (self.router_of(n).requests[n], -n)
+            for n, life in enumerate(self.lives)
+            if life.open and life.setup.role == role
+        )
         return [-negative for _, negative in ranked[:count]]
 
     def sample(self, now_ps: int) -> None:
@@ -301,7 +335,7 @@ class Cluster:
         self.lives[number].open = False
         if number in self._paused:
             self._paused.remove(number)
-            self.router.resume(number)
+            self.router_of(number).resume(number)
         self.router_of(number).gone(number)
 
     def _retire(self, number: int, now_ps: int) -> None:
@@ -318,18 +352,31 @@ class Cluster:
         life.ended = "failed"
         lost = [request for request in life.replica.requests if self._home.get(request) == number]
         self._retire(number, now_ps)
-        ledger = self.ledger
         for request in lost:
-            self.router.left(number, self._prompts[request])
-            del self._home[request]
-            ledger.first_scheduled_ps[request] = ledger.first_token_ps[request] = MISSING
-            self.restarted += 1
+            self._lose(request)
         for request in lost:
             self._dispatch(request, now_ps)
+
+    def _lose(self, request: int) -> None:
+        """What its replica did for a request is gone."""
+        number = self._home.pop(request)
+        self.router_of(number).left(number, self._prompts[request])
+        self._forget(request)
+
+    def _forget(self, request: int) -> None:
+        """A request begins anew."""
+        ledger = self.ledger
+        ledger.first_scheduled_ps[request] = ledger.first_token_ps[request] = MISSING
+        ledger.preempted_ps[request] = 0
+        self.restarted += 1
 
     def router_of(self, number: int) -> Router:  # noqa: ARG002
         """The router that sends requests to this replica."""
         return self.router
+
+    @property
+    def _needs_prefixes(self) -> bool:
+        return self.router.needs_prefixes
 
     # requests
 
@@ -345,7 +392,7 @@ class Cluster:
                 array("q", runs.offsets.tobytes()),
                 array("q", runs.first_ids.tobytes()),
                 array("q", _stops(runs).tobytes()),
-                array("q", _shared(runs).tobytes()) if self.router.needs_prefixes else None,
+                array("q", _shared(runs).tobytes()) if self._needs_prefixes else None,
             )
 
     def _chain(self, request: int, block_size: int) -> tuple[Items[int], list[int]]:
@@ -409,10 +456,16 @@ class Cluster:
             self._sending.popleft()
 
     def _dispatch(self, request: int, at_ps: int) -> None:
-        router = self.router
-        if not router.ready:
+        if not self.router.ready:
             self._held[request] = None
             return
+        number = self._assign(request, self.router)
+        replica = self.lives[number].replica
+        replica.deliver(at_ps, request)
+        self.keys[number] = replica.key
+
+    def _assign(self, request: int, router: Router) -> int:
+        """The replica that a router chooses for a request, which is there from now on; at least one must be ready."""
         tokens = self._prompts[request]
         block_size = self.lives[router.ready[0]].setup.block_size
         keys, stops = self._shared_chain(request, block_size) if router.needs_prefixes else NO_CHAIN
@@ -423,10 +476,8 @@ class Cluster:
         if router.requests[number] == self._outstanding_limit:
             self._paused.add(number)
             router.pause(number)
-        life = self.lives[number]
-        life.requests += 1
-        life.replica.deliver(at_ps, request)
-        self.keys[number] = life.replica.key
+        self.lives[number].requests += 1
+        return number
 
     def _session(self, request: int) -> int | None:
         return self._sessions[request] if self._sessions is not None else None
@@ -464,17 +515,21 @@ class Cluster:
             self._left(request, now_ps)
 
     def _left(self, request: int, now_ps: int) -> None:
+        self._depart(request, now_ps)
+        if self.waiting_for_replica:
+            self._release(now_ps)
+        self._send(self.client.completed(request, now_ps))
+
+    def _depart(self, request: int, now_ps: int) -> None:
+        """A request leaves its replica, which may take another, or go."""
         number = self._home.pop(request)
-        self.router_of(number).left(number, self._prompts[request])
-        replica = self.lives[number].replica
-        if replica.draining and not self.router.requests[number]:
+        router = self.router_of(number)
+        router.left(number, self._prompts[request])
+        if self.lives[number].replica.draining and self._idle(number):
             self._retire(number, now_ps)
         if number in self._paused:
             self._paused.remove(number)
-            self.router.resume(number)
-        if self._held:
-            self._release(now_ps)
-        self._send(self.client.completed(request, now_ps))
+            router.resume(number)
 
     def _give_up(self, request: int, now_ps: int) -> None:
         """The client's patience ends: whatever is still outstanding is cancelled."""
@@ -506,7 +561,7 @@ class Cluster:
             arrives = 4 * outside_ps + ARRIVE < first and outside_ps < NEVER
             at_ps = outside_ps if arrives else first >> 2
             if others_ps <= at_ps:
-                if at_ps == NEVER and (not self._held or others_ps == float("inf")):
+                if at_ps == NEVER and (not self.waiting_for_replica or others_ps == float("inf")):
                     return
                 yield env.timeout(others_ps - env.now)
                 self.now_ps = int(env.now)
@@ -539,10 +594,13 @@ class Cluster:
     def _next_action(self) -> int:
         """When a timer ends, or the patience of a client who still waits."""
         deadlines, timers = self._deadlines, self._timers
-        while deadlines and deadlines[0][1] not in self._home and deadlines[0][1] not in self._held:
+        while deadlines and not self._is_outstanding(deadlines[0][1]):
             heapq.heappop(deadlines)
         patience_ps = deadlines[0][0] if deadlines else NEVER
         return min(patience_ps, timers[0][0]) if timers else patience_ps
+
+    def _is_outstanding(self, request: int) -> bool:
+        return request in self._home or request in self._held
 
     def _next_of_others(self, number: int) -> int:
         """When another replica may complete a request, and so bring a new one."""
@@ -565,8 +623,9 @@ class Cluster:
             status, reason = "interrupted", interrupted
         elif stalled is not None:
             status, reason = "stalled", stalled.stalled_by or stalled._stall_reason()
-        elif self._held:
-            status, reason = "stalled", f"{len(self._held)} requests wait for a replica, and there is none"
+        elif self.waiting_for_replica:
+            status = "stalled"
+            reason = f"{self.waiting_for_replica} requests wait for a replica, and there is none"
         caching = any(life.setup.enable_prefix_caching for life in self.lives)
         capacity_ps = sum(life.ledger.kv_busy_ps * life.setup.num_blocks for life in self.lives)
         steps = sum(ledger.steps for ledger in ledgers)
@@ -661,6 +720,7 @@ def simulate_cluster(
     timeout_s: float | None = None,
     failures: Failures | None = None,
     scaling: Autoscaling | None = None,
+    decode_scaling: Autoscaling | None = None,
     link: KvLink | None = None,
     decode_router: str = "least-outstanding",
     sample_interval_s: float | None = None,
@@ -672,7 +732,8 @@ def simulate_cluster(
     `queue_limit`: a replica turns away whoever finds that many waiting. `outstanding_limit`: the router keeps
     requests back, in order, while every replica has that many. `timeout_s`: a client gives up that long
     after it has sent, and the request is cancelled. `scaling` adds replicas like the first of `setups`.
-    Where the setups have roles, requests are prefilled here and decoded there, by way of `link` and `decode_router`.
+    Where the setups have roles, requests are prefilled here and decoded there, by way of `link` and `decode_router`;
+    `scaling` is then of the prefill replicas, and `decode_scaling` of the others.
     `sample_interval_s` asks for samples of the load. Raises InvalidInput and UnknownName.
     """
     if not setups:
@@ -692,21 +753,22 @@ def simulate_cluster(
         from capacity.simulator.disaggregated import Disaggregated, check_roles
 
         check_roles(setups)
-        if link is None or scaling is not None:
-            raise InvalidInput(
-                "disaggregated pools need a link for their KV, and are not scaled automatically"
-            )
+        if link is None:
+            raise InvalidInput("disaggregated pools need a link for their KV")
         cluster: Cluster = Disaggregated(workload, link=link, decode_router=decode_router, **options)
     else:
         cluster = Cluster(workload, **options)
     for setup in setups:
         cluster.add(setup)
-    if scaling is not None:
-        if scaling.max_replicas < len(setups):
-            raise InvalidInput(
-                f"{len(setups)} replicas at first are more than the {scaling.max_replicas} at most"
-            )
-        cluster.env.process(autoscaling(cluster, setups[0], scaling))
+    for role, plan in (("decode", decode_scaling), (setups[0].role if link is None else "prefill", scaling)):
+        if plan is None:
+            continue
+        like = [setup for setup in setups if setup.role == role]
+        if not like:
+            raise InvalidInput(f"there are no {role} replicas to scale")
+        if plan.max_replicas < len(like):
+            raise InvalidInput(f"{len(like)} replicas at first are more than the {plan.max_replicas} at most")
+        cluster.env.process(autoscaling(cluster, like[0], plan))
     if sample_interval_s is not None:
         cluster.env.process(watching(cluster, sample_interval_s))
     done = cluster.env.process(cluster.run())

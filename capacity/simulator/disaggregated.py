@@ -3,13 +3,17 @@
 A request is prefilled (one output token, as a proxy asks for), its blocks stay until its KV has been sent, and a
 decode replica loads it as `capacity.simulator.transfer` says. The decode replica samples every token that the client
 sees, so TTFT includes the transfer. Back-pressure: what no decode replica has room for stays in the prefill pool.
+
+A request whose client has gone frees its blocks on both sides and calls its transfer off. A prefill replica that is
+lost takes the KV with it that it has not sent: those requests start anew. A decode replica that is lost takes what it
+has loaded; what is still with the prefill replica goes to another.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +21,28 @@ import numpy as np
 from capacity.errors import InvalidInput
 from capacity.metrics import MISSING
 from capacity.schedulers import Sequence
-from capacity.simulator.cluster import Cluster, ClusterResult, EngineSetup
+from capacity.simulator.cluster import Cluster, ClusterResult, EngineSetup, Role
 from capacity.simulator.replica import Replica
-from capacity.simulator.router import Prompt, Router, make_router
-from capacity.simulator.transfer import KvLink, Load, Port, transfer
+from capacity.simulator.router import Router, make_router
+from capacity.simulator.transfer import KvLink, Load, Port, Transfer, Transfers, hold_computed
 from capacity.workload import Workload
+
+
+@dataclass(slots=True, eq=False)
+class Handoff:
+    """A prefilled request until a decode replica has its KV. `kept` blocks stand at the sender."""
+
+    request: int
+    tokens: int
+    sender: int
+    kept: Any
+    receiver: int | None = None  # None: no decode replica takes any request
+    load: Load | None = None
+    transfer: Transfer | None = None
+    taken: bool = False  # the receiver runs it already: its transfer took no time
+
+
+POLICIES = ("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi")
 
 
 class Disaggregated(Cluster):
@@ -30,25 +51,70 @@ class Disaggregated(Cluster):
     def __init__(
         self, workload: Workload, *, link: KvLink, decode_router: str = "least-outstanding", **options: Any
     ) -> None:
-        for name in ("timeout_s", "failures", "outstanding_limit"):
-            if options.get(name) is not None:
-                raise InvalidInput(f"{name} is not simulated for disaggregated pools; leave it out")
         super().__init__(workload, **options)
-        self.link = link
         self.decoders = make_router(decode_router, has_sessions=workload.session is not None)
-        self.transfers = 0
+        self.transfers = Transfers(link, self.at)
         self.prefilled_ps = array("q", [MISSING]) * len(workload)
         self.loaded_ps = array("q", [MISSING]) * len(workload)
         self._ports: dict[int, Port] = {}
+        self._handoffs: dict[int, Handoff] = {}
+        self._without_decoder: dict[int, None] = {}  # prefilled requests, in order
         self._feedback = self._engines_act = True
+        self._independent = False
+
+    # replicas
 
     def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int:
-        number = super().add(setup, now_ps, ready=ready)
-        self._ports[number] = Port()
-        return number
+        self._ports[len(self.lives)] = Port()
+        return super().add(setup, now_ps, ready=ready)
 
     def router_of(self, number: int) -> Router:
         return self.router if self.lives[number].setup.role == "prefill" else self.decoders
+
+    @property
+    def _needs_prefixes(self) -> bool:
+        return self.router.needs_prefixes or self.decoders.needs_prefixes
+
+    @property
+    def waiting_for_replica(self) -> int:
+        return len(self._held) + len(self._without_decoder)
+
+    def load_of(self, role: Role) -> int:
+        waiting = self._held if role == "prefill" else self._without_decoder
+        return len(waiting) + sum(
+            self.router_of(number).requests[number]
+            for number, life in enumerate(self.lives)
+            if life.setup.role == role and life.open
+        )
+
+    def _idle(self, number: int) -> bool:
+        return super()._idle(number) and all(h.sender != number for h in self._handoffs.values())
+
+    def _release(self, now_ps: int) -> None:
+        while self._without_decoder and self.decoders.ready:
+            request = next(iter(self._without_decoder))
+            del self._without_decoder[request]
+            self._hand_over(self._handoffs[request], now_ps)
+        super()._release(now_ps)
+
+    def fail(self, number: int, now_ps: int) -> None:
+        if self.lives[number].setup.role == "prefill":
+            stranded = [handoff for handoff in self._handoffs.values() if handoff.sender == number]
+            for handoff in stranded:
+                self._withdraw(handoff, now_ps)
+                self._forget(handoff.request)
+            super().fail(number, now_ps)
+            for handoff in stranded:
+                self._dispatch(handoff.request, now_ps)
+            return
+        saved = [handoff for handoff in self._handoffs.values() if handoff.receiver == number]
+        for handoff in saved:
+            self._take_back(handoff, now_ps)
+        super().fail(number, now_ps)
+        for handoff in saved:
+            self._hand_over(handoff, now_ps)
+
+    # requests
 
     def last_token(self, request: int, setup: EngineSetup) -> int:
         if setup.role == "prefill":
@@ -56,45 +122,129 @@ class Disaggregated(Cluster):
         return super().last_token(request, setup)
 
     def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None:
-        if self.lives[replica.number].setup.role == "decode":
+        number = replica.number
+        if self.lives[number].setup.role == "decode":
             super().finished(replica, sequence, now_ps)
             return
-        request, tokens = sequence.index, sequence.prompt_tokens
-        self.router.left(replica.number, tokens)
+        request, tokens, pool = sequence.index, sequence.prompt_tokens, replica.pool
+        if self._home.get(request) != number:  # its client has given up
+            return
+        kept = pool.table(sequence.table.content)
+        # its blocks are free since this very instant: take them back
+        if not hold_computed(pool, kept, tokens, pool.lookup(kept, tokens)):
+            self._lose(request)  # it was preempted while its last tokens were on the way
+            self._dispatch(request, now_ps)
+            return
         self.prefilled_ps[request] = now_ps
-        pool = replica.pool
-        kept = pool.table(
-            sequence.table.content
-        )  # its blocks are free since this very instant: take them back
-        pool.grow(kept, tokens, pool.lookup(kept, tokens))
-        number = self.decoders.send(Prompt(request, tokens, self._session(request)))
-        self._home[request] = number
-        life = self.lives[number]
-        life.requests += 1
-        decoder = life.replica
+        handoff = self._handoffs[request] = Handoff(request, tokens, number, kept)
+        self._depart(request, now_ps)
+        self._hand_over(handoff, now_ps)
+        if self.waiting_for_replica:
+            self._release(now_ps)
+
+    def later(self, replica: Replica, at_ps: int, sequence: Sequence) -> None:
+        """Nothing to note: a request is taken when its transfer has arrived."""
+
+    def _is_outstanding(self, request: int) -> bool:
+        return super()._is_outstanding(request) or request in self._without_decoder
+
+    def _forget(self, request: int) -> None:
+        super()._forget(request)
+        self.prefilled_ps[request] = self.loaded_ps[request] = MISSING
+
+    def _give_up(self, request: int, now_ps: int) -> None:
+        handoff = self._handoffs.get(request)
+        if handoff is None:
+            super()._give_up(request, now_ps)
+            return
+        self.timed_out += 1
+        self._withdraw(handoff, now_ps)
+        if self.waiting_for_replica:
+            self._release(now_ps)
+        self._send(self.client.completed(request, now_ps))
+
+    # from one to the other
+
+    def _hand_over(self, handoff: Handoff, now_ps: int) -> None:
+        """Have a decode replica load a request's KV, or keep it until one takes requests."""
+        request = handoff.request
+        if not self.decoders.ready:
+            self._without_decoder[request] = None
+            return
+        number = handoff.receiver = self._assign(request, self.decoders)
+        decoder = self.lives[number].replica
         whole = decoder.new_sequence(request, self.ledger.arrival_ps[request])
         if whole is None:
-            pool.release(kept)
+            self._free_kept(handoff, now_ps)
             self.refused(decoder, request, now_ps)
             return
-
-        def begin(at_ps: int) -> int:
-            ports = self._ports[replica.number], self._ports[number]
-            end_ps = transfer(self.link, tokens, at_ps, *ports)
-            self.transfers += 1
-            self.loaded_ps[request] = end_ps
-            self.at(
-                end_ps, lambda: self._deliver(replica.number, end_ps, request, lambda _: pool.release(kept))
-            )
-            return end_ps
-
-        load = Load(sequence=whole, tokens=tokens, begin=begin)
+        load = handoff.load = Load(
+            sequence=whole, tokens=handoff.tokens, begin=lambda at_ps: self._begin(handoff, at_ps)
+        )
         self._deliver(number, now_ps, request, lambda at_ps: decoder.want(load, at_ps))
 
+    def _begin(self, handoff: Handoff, now_ps: int) -> int:
+        """There are blocks for it: its KV sets out. Returns when it will be there, as far as is known."""
+        assert handoff.receiver is not None
+        ports = self._ports[handoff.sender], self._ports[handoff.receiver]
+        transfer = handoff.transfer = self.transfers.begin(
+            handoff.tokens, now_ps, *ports, arrived=lambda at_ps: self._arrived(handoff, at_ps)
+        )
+        handoff.taken = transfer.end_ps <= now_ps
+        return transfer.end_ps
+
+    def _arrived(self, handoff: Handoff, now_ps: int) -> None:
+        self.loaded_ps[handoff.request] = now_ps
+        self._free_kept(handoff, now_ps)
+        if handoff.taken:
+            return
+        assert handoff.receiver is not None
+        assert handoff.load is not None
+        decoder, sequence = self.lives[handoff.receiver].replica, handoff.load.sequence
+        self._deliver(handoff.receiver, now_ps, handoff.request, lambda _: decoder.take_loaded(sequence))
+
+    def _free_kept(self, handoff: Handoff, now_ps: int) -> None:
+        """The sender may forget: no one will ask for this KV again."""
+        del self._handoffs[handoff.request]
+        sender = self.lives[handoff.sender].replica
+        if not sender.alive:
+            return
+        self._deliver(handoff.sender, now_ps, handoff.request, lambda _: sender.pool.release(handoff.kept))
+        if sender.draining and self._idle(handoff.sender):
+            self._retire(handoff.sender, now_ps)
+
+    def _take_back(self, handoff: Handoff, now_ps: int) -> None:
+        """No decode replica is to load a request's KV any more; the sender keeps it."""
+        request, number, load = handoff.request, handoff.receiver, handoff.load
+        self._without_decoder.pop(request, None)
+        if handoff.transfer is not None:
+            self.transfers.abort(handoff.transfer, now_ps)
+        if number is None or load is None:
+            return
+        decoder, taken = self.lives[number].replica, handoff.taken
+        self._depart(request, now_ps)
+        if decoder.alive:
+            self._deliver(
+                number,
+                now_ps,
+                request,
+                lambda at_ps: decoder.cancel(request, at_ps) if taken else decoder.unload(load),
+            )
+        handoff.receiver = handoff.load = handoff.transfer = None
+        handoff.taken = False
+
+    def _withdraw(self, handoff: Handoff, now_ps: int) -> None:
+        """A prefilled request is forgotten on both sides."""
+        self._take_back(handoff, now_ps)
+        self._free_kept(handoff, now_ps)
+
     def result(self, **options: Any) -> ClusterResult:
-        arrived = _array(self.loaded_ps) != MISSING
-        spent = np.where(arrived, _array(self.loaded_ps) - _array(self.prefilled_ps), MISSING)
-        return replace(super().result(**options), transfer_ps=spent)
+        prefilled, loaded = _array(self.prefilled_ps), _array(self.loaded_ps)
+        spent = np.where((loaded != MISSING) & (prefilled != MISSING), loaded - prefilled, MISSING)
+        found = super().result(**options)
+        transfers = self.transfers
+        counts = {"begun": transfers.begun, "arrived": transfers.arrived, "aborted": transfers.aborted}
+        return replace(found, transfer_ps=spent, transfers=counts)
 
 
 def _array(column: Any) -> Any:
@@ -102,12 +252,22 @@ def _array(column: Any) -> Any:
 
 
 def check_roles(setups: Iterable[EngineSetup]) -> None:
-    """Raises InvalidInput where one half of a disaggregated deployment is missing, or not simulated."""
+    """Raises InvalidInput where one half of a disaggregated deployment is missing, or its KV cannot be handed over."""
+    setups = list(setups)
     roles = sorted({setup.role for setup in setups})
     if roles != ["decode", "prefill"]:
         raise InvalidInput(
             f"a disaggregated deployment needs prefill and decode replicas, and no others; here are {', '.join(roles)}"
         )
     for setup in setups:
-        if setup.role == "decode" and setup.kv_windows != (None,):
-            raise InvalidInput("decode pools of models with sliding windows are not simulated")
+        if setup.policy not in POLICIES or setup.kv_contiguous_tokens is not None:
+            kept = (
+                "contiguous KV" if setup.kv_contiguous_tokens is not None else f"the {setup.policy} scheduler"
+            )
+            raise InvalidInput(
+                f"{kept} hands no KV over: disaggregated pools need paged KV and one of {', '.join(POLICIES)}"
+            )
+    if len({setup.kv_windows for setup in setups}) > 1:
+        raise InvalidInput(
+            "prefill and decode pools keep different groups of layers: they need the same model and kinds of KV"
+        )

@@ -83,9 +83,9 @@ def failing(cluster: Cluster, number: int, plan: Failures) -> Process:
 
 
 def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
-    """The control loop. Never fewer replicas than at first."""
-    env = cluster.env
-    least = len(cluster.lives)
+    """The control loop of the replicas of one role. Never fewer than at first."""
+    env, role = cluster.env, setup.role
+    least = sum(life.setup.role == role for life in cluster.lives)
     if plan.max_replicas < least:
         raise InvalidInput(f"{least} replicas at first are more than the most of {plan.max_replicas}")
     interval_ps = max(1, picoseconds(plan.interval_s))
@@ -93,15 +93,15 @@ def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proc
     while True:
         yield env.timeout(interval_ps)
         now_ps = int(env.now)
-        current = cluster.serving + cluster.starting
-        wanted = math.ceil(cluster.outstanding / plan.target_requests)
+        current = cluster.pool_size(role) + cluster.starting(role)
+        wanted = math.ceil(cluster.load_of(role) / plan.target_requests)
         wanted = min(max(wanted, least), plan.max_replicas)
         if wanted >= current:
             last_wanted_ps = now_ps
         for _ in range(wanted - current):
             env.process(_starting(cluster, setup, plan))
         if wanted < current and now_ps - last_wanted_ps >= picoseconds(plan.scale_down_delay_s):
-            for number in cluster.least_loaded(min(current - wanted, cluster.serving - 1)):
+            for number in cluster.least_loaded(role, min(current - wanted, cluster.pool_size(role) - 1)):
                 cluster.drain(number, now_ps, "scaled down")
 
 

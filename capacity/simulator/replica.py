@@ -232,10 +232,18 @@ class Replica(Engine):
         """A loaded request waits before all that hold no blocks: they could wait for its blocks for ever."""
         waiting = self.policy.waiting  # type: ignore[attr-defined]
         if isinstance(waiting, deque):
-            holding = takewhile(lambda r: r.table.held > 0, waiting)
+            holding = takewhile(lambda r: self.pool.held_blocks(r.table) > 0, waiting)
             waiting.insert(sum(1 for _ in holding), sequence)
         else:
             self.policy.add(sequence)
+
+    def unload(self, load: Load) -> None:
+        """The KV of a request no longer comes: give up its place in the queue for blocks, or its blocks."""
+        del self.sequences[load.sequence.index]
+        if load in self._loads:
+            self._loads.remove(load)
+        else:
+            self.pool.release(load.sequence.table)
 
     def cancel(self, request: int, now_ps: int) -> None:
         """Abort a request that is inside; nothing, if it is not."""

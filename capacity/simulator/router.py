@@ -135,15 +135,23 @@ class PrefixAware(LeastOutstanding):
         self.balance_requests = balance_requests
         self.balance_ratio = balance_ratio
         self._holders: dict[int, int] = {}  # replicas that were sent a run, as bits
-        self._alive = 0
+        self._open = 0  # replicas that take requests, as bits
 
     def joined(self, replica: int) -> None:
         super().joined(replica)
-        self._alive |= 1 << replica
+        self._open |= 1 << replica
 
     def gone(self, replica: int) -> None:
         super().gone(replica)
-        self._alive &= ~(1 << replica)
+        self._open &= ~(1 << replica)
+
+    def pause(self, replica: int) -> None:
+        super().pause(replica)
+        self._open &= ~(1 << replica)
+
+    def resume(self, replica: int) -> None:
+        super().resume(replica)
+        self._open |= 1 << replica
 
     def _choose(self, prompt: Prompt) -> int:
         replica = self._longest_match(prompt)
@@ -153,7 +161,7 @@ class PrefixAware(LeastOutstanding):
         return replica
 
     def _longest_match(self, prompt: Prompt) -> int | None:
-        holders, found, matched = self._alive, 0, 0
+        holders, found, matched = self._open, 0, 0
         for key, stop in zip(prompt.keys, prompt.stops):
             holders &= self._holders.get(key, 0)
             if not holders:

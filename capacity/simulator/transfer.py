@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from capacity.errors import InvalidInput
+from capacity.kv_cache.block_pool import NULL, BlockPool, BlockTable, Hit
 from capacity.kv_cache.content import Content
 from capacity.kv_cache.run_pool import RunHit, RunPool, RunTable
 from capacity.schedulers import Sequence
@@ -20,11 +22,18 @@ from capacity.step import picoseconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLink:
-    """How KV travels: bytes of a token of context, payload rate and latency. An infinite rate takes no time."""
+    """How KV travels: what a request's is, payload rate and latency. An infinite rate takes no time.
+
+    `bytes_per_token` of context; `window_bytes_per_token` of its last `window_tokens` besides, for layers that look
+    back no further; `bytes_per_request` whatever its length (the state of linear attention).
+    """
 
     bytes_per_token: float
     bytes_per_s: float
     latency_s: float = 0.0
+    window_bytes_per_token: float = 0.0
+    window_tokens: int = 0
+    bytes_per_request: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.bytes_per_s > 0:
@@ -36,7 +45,9 @@ class KvLink:
 
     def payload_ps(self, tokens: int) -> int:
         """Time for which a transfer keeps its ports busy."""
-        return picoseconds(self.bytes_per_token * tokens / self.bytes_per_s)
+        windowed = self.window_bytes_per_token * min(tokens, self.window_tokens)
+        payload_bytes = self.bytes_per_token * tokens + windowed + self.bytes_per_request
+        return picoseconds(payload_bytes / self.bytes_per_s)
 
     @property
     def latency_ps(self) -> int:
@@ -49,13 +60,66 @@ class Port:
     free_ps = 0
 
 
-def transfer(link: KvLink, tokens: int, now_ps: int, *ports: Port) -> int:
-    """Occupy all `ports` as soon as they are free; returns when the KV has arrived."""
-    begin_ps = max(now_ps, *(port.free_ps for port in ports))
-    end_ps = begin_ps + link.payload_ps(tokens)
-    for port in ports:
-        port.free_ps = end_ps
-    return end_ps + link.latency_ps
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """KV on its way, or waiting for its ports; `end_ps`: when it has arrived."""
+
+    tokens: int
+    asked_ps: int
+    ports: tuple[Port, ...]
+    arrived: Callable[[int], None]
+    begin_ps: int = 0
+    end_ps: int = 0
+
+
+class Transfers:
+    """All KV that is under way over one kind of link: begun = arrived + aborted + under way, at any instant.
+
+    A transfer occupies all its ports as soon as they are free, in the order in which transfers were asked for. One
+    that is called off makes room for those behind it at once.
+    """
+
+    def __init__(self, link: KvLink, at: Callable[[int, Callable[[], None]], None]) -> None:
+        self.link = link
+        self.begun = self.arrived = self.aborted = 0
+        self._at = at
+        self._under_way: dict[Transfer, None] = {}
+
+    def begin(self, tokens: int, now_ps: int, *ports: Port, arrived: Callable[[int], None]) -> Transfer:
+        """Ask for a transfer; `arrived(instant)` is called when it has."""
+        found = Transfer(tokens, now_ps, ports, arrived)
+        self.begun += 1
+        self._under_way[found] = None
+        self._reserve(found, now_ps)
+        return found
+
+    def abort(self, transfer: Transfer, now_ps: int) -> None:
+        """Call one off, begun or not; those that wait behind it move up."""
+        del self._under_way[transfer]
+        self.aborted += 1
+        waiting = [other for other in self._under_way if other.begin_ps > now_ps]
+        for port in {port: None for other in (transfer, *waiting) for port in other.ports}:
+            port.free_ps = now_ps
+        for other in self._under_way:  # who is on the way stays there
+            if other.begin_ps <= now_ps:
+                for port in other.ports:
+                    port.free_ps = max(port.free_ps, other.end_ps - self.link.latency_ps)
+        for other in waiting:
+            self._reserve(other, now_ps)
+
+    def _reserve(self, transfer: Transfer, now_ps: int) -> None:
+        link, ports = self.link, transfer.ports
+        transfer.begin_ps = max(now_ps, *(port.free_ps for port in ports))
+        sent_ps = transfer.begin_ps + link.payload_ps(transfer.tokens)
+        for port in ports:
+            port.free_ps = sent_ps
+        end_ps = transfer.end_ps = sent_ps + link.latency_ps
+        self._at(end_ps, lambda: self._end(transfer, end_ps))
+
+    def _end(self, transfer: Transfer, end_ps: int) -> None:
+        if transfer.end_ps == end_ps and self._under_way.pop(transfer, self) is None:
+            self.arrived += 1
+            transfer.arrived(end_ps)
 
 
 class LoadTable(RunTable):
@@ -94,6 +158,70 @@ class LoadPool(RunPool):
         super().release(table)
         if isinstance(table, LoadTable):
             table.loaded = 0
+
+
+class LoadBlockTable(BlockTable):
+    """The same for layers with windows."""
+
+    __slots__ = ("loaded",)
+
+    def __init__(self, content: Content, num_groups: int) -> None:
+        super().__init__(content, num_groups)
+        self.loaded = 0
+
+
+class LoadBlockPool(BlockPool):
+    """The same for layers with windows: of what is loaded, they take only what later tokens look back on."""
+
+    def table(self, content: Content) -> LoadBlockTable:
+        return LoadBlockTable(content, len(self.windows))
+
+    def lookup(self, table: BlockTable, max_tokens: int) -> Hit:
+        loaded: int = getattr(table, "loaded", 0)
+        if not loaded:
+            return super().lookup(table, max_tokens)
+        return min(loaded, max_tokens), tuple([] for _ in self.windows)
+
+    def grow(self, table: BlockTable, tokens: int, hit: Hit | None = None) -> None:
+        super().grow(table, tokens, None if getattr(table, "loaded", 0) else hit)
+
+    def load(self, table: LoadBlockTable, tokens: int) -> bool:
+        """Take blocks for `tokens` tokens to come; False: they are not free."""
+        if not hold_computed(self, table, tokens, super().lookup(table, tokens)):
+            return False
+        table.loaded = tokens
+        return True
+
+    def release(self, table: BlockTable) -> None:
+        super().release(table)
+        if isinstance(table, LoadBlockTable):
+            table.loaded = 0
+
+
+def hold_computed(pool: Any, table: Any, tokens: int, hit: Any) -> bool:
+    """Blocks for `tokens` tokens whose KV exists or comes ready-made, `hit` of them cached; False: they are not free.
+
+    Layers with windows hold none for what the next token does not look back on.
+    """
+    if not isinstance(pool, BlockPool):
+        if pool.blocks_needed(table, tokens, hit) > pool.free_blocks:
+            return False
+        pool.grow(table, tokens, hit)
+        return True
+    required = -(-tokens // pool.block_size)
+    behind = [
+        0 if window is None else min(max(0, tokens - window) // pool.block_size, required)
+        for window in pool.windows
+    ]
+    hits = [[NULL] * passed + list(cached[passed:]) for passed, cached in zip(behind, hit[1], strict=True)]
+    taken = sum(
+        required - len(held) + sum(b != NULL and pool.ref_counts[b] == 0 for b in held) for held in hits
+    )
+    if taken > pool.free_blocks:
+        return False
+    BlockPool.grow(pool, table, tokens, (tokens, tuple(hits)))
+    table.passed = behind
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
