@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from capacity.attribution import responses, shares
 from capacity.closed_form import PhaseTimes, batch_times, closed_loop_times, main_bound
-from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build
-from capacity.errors import DoesNotFit, InvalidInput, UnknownName
+from capacity.deployment import Cost, Pool, Service, Traffic, build
+from capacity.errors import DoesNotFit, InvalidInput
 from capacity.hardware import load_profile, profile_names
 from capacity.keywords import documented, split
 from capacity.model import ModelSpec, load_model, model_names
@@ -212,34 +212,6 @@ def gpus(*, profiles: str | Path | None = None) -> list[dict[str, Any]]:
         }
         for profile in (load_profile(name, directories) for name in profile_names(directories))
     ]
-
-
-def json_schema(name: str) -> dict[str, Any]:
-    """The JSON schema of an answer (`fit`, `estimate`, `simulation`) or of the deployment file (`deployment`)."""
-
-    known: dict[str, type] = {
-        "fit": Fit,
-        "estimate": Estimate,
-        "explain": Attribution,
-        "compare-batching": BatchingComparison,
-        "simulation": Simulation,
-        "deployment": DeploymentFile,
-    }
-    if name not in known:
-        raise UnknownName("schema", name, known)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema_of(known[name])}
-
-
-def _schema_of(kind: type) -> dict[str, Any]:
-    if kind is Simulation:
-        return Simulation.json_schema()
-    from pydantic import TypeAdapter
-
-    described: dict[str, Any] = TypeAdapter(kind).json_schema(mode="serialization", by_alias=True)
-    if hasattr(kind, "SCHEMA"):
-        described["properties"] = {"schema": {"const": kind.SCHEMA}, **described["properties"]}
-        described["required"] = ["schema", *described["required"]]
-    return described
 
 
 def _without_drafts(resolved: ResolvedPool) -> ResolvedPool:

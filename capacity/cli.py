@@ -341,13 +341,17 @@ def gpus(format: FormatOption = "table", profiles: ProfilesOption = None) -> Non
 
 
 @app.command()
-def schema(name: Annotated[str, typer.Argument(help="fit, estimate, simulation or deployment.")]) -> None:
-    """The JSON schema of an answer or of the deployment file."""
+def schema(
+    name: Annotated[
+        str | None, typer.Argument(help="A verb (fit, estimate, plan, cost, ...), deployment or sweep-file.")
+    ] = None,
+) -> None:
+    """The JSON schema of a verb's answer, or of a file; without a name, which there are."""
     import json
 
-    from capacity import api
+    from capacity.schemas import json_schema, schema_names
 
-    show(json.dumps(api.json_schema(name), indent=2))
+    show("\n".join(schema_names()) if name is None else json.dumps(json_schema(name), indent=2))
 
 
 register_techniques(app)

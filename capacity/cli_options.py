@@ -131,7 +131,7 @@ def write(path: str, text: str) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str = "requests") -> Iterator[Callable[[int, int], None]]:
     """A callback (done, total) that draws a bar on stderr once a second has passed, if somebody looks at it."""
     started = time.monotonic()
     bar: Any = None
@@ -146,7 +146,7 @@ def progress_bar() -> Iterator[Callable[[int, int], None]]:
             from rich.progress import Progress
 
             bar = Progress(console=Console(stderr=True), transient=True)
-            task = bar.add_task("requests", total=total)
+            task = bar.add_task(what, total=total)
             bar.start()
         bar.update(task, completed=done)
 

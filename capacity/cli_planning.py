@@ -18,6 +18,7 @@ from capacity.cli_options import (
     VllmOption,
     check_format,
     pasted_command,
+    progress_bar,
     show,
     verb,
     write,
@@ -235,13 +236,27 @@ def sweep(
     export: Annotated[
         str | None, typer.Option("--export", help="Also write the rows: FILE.csv, .parquet or .html.")
     ] = None,
+    format: FormatOption = "table",
 ) -> None:
     """Many points: a grid, zipped or random axes, over processes or a cluster, resumed where it was stopped."""
     from capacity.api_sweep import sweep as run
 
-    swept = run(
-        spec, store, workers=workers, scheduler=scheduler, retry_failed=retry_failed, export_to=export
-    )
+    check_format(format)
+    with progress_bar("points") as progress:
+        swept = run(
+            spec,
+            store,
+            workers=workers,
+            scheduler=scheduler,
+            retry_failed=retry_failed,
+            export_to=export,
+            progress=progress,
+        )
+    if format != "table":
+        from capacity import report
+
+        show(report.render(swept, format))
+        return
     told = f"{swept.done:,} done, {swept.failed:,} failed, {swept.skipped:,} were there"
     show(f"{swept.points:,} points: {told}; in {store}")
 

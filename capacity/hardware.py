@@ -97,7 +97,7 @@ class HardwareProfile(Spec):
 
 def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
     """Names of all profiles on the search path, sorted; variants (`name@variant`) included."""
-    return tuple(sorted({path.stem for path in _profile_paths(directories)}))
+    return tuple(sorted({path.stem for path in profile_paths(directories)}))
 
 
 def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareProfile:
@@ -263,12 +263,13 @@ def bundled_directory() -> Path:
     return inside if inside.is_dir() else package.parent / "hardware_profiles"
 
 
-def _profile_paths(directories: Sequence[Path | str]) -> list[Path]:
+def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
+    """Profile files on the search path, the folders that are searched first in front."""
     return [path for folder in _directories(directories) for path in sorted(folder.glob("*.toml"))]
 
 
 def _find_path(name: str, directories: Sequence[Path | str]) -> Path:
-    paths = _profile_paths(directories)
+    paths = profile_paths(directories)
     by_name: dict[str, Path] = {}
     for path in paths:
         by_name.setdefault(path.stem, path)

@@ -309,7 +309,15 @@ class Simulation:
             "prediction_intervals": {"type": "object"},
             "warnings": {"type": "array", "items": text},
         }
-        return {"type": "object", "properties": properties, "required": list(properties)}
+        of_some_engines: dict[str, Any] = {
+            "kv_tiers": {"type": "array", "items": {"type": "object"}},
+            "data_parallel_requests": {"type": "array", "items": count},
+        }
+        return {
+            "type": "object",
+            "properties": properties | of_some_engines,
+            "required": list(properties),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.errors import CapacityError, InvalidInput
@@ -19,7 +19,7 @@ from capacity.resolve import ResolvedPool, resolve
 from capacity.sweeping.spec import Point, SweepSpec, points
 from capacity.sweeping.store import Answer, Store
 
-CHUNK = {"fit": 25, "estimate": 25, "simulate": 1}  # points of one task: analytic ones are short
+CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short
 AHEAD = 3  # tasks handed out for each worker, so that none waits for the next
 ATTEMPTS = 3  # of a point that is alone with a worker when it dies
 KEPT_POOLS = 256  # resolved deployments that a worker remembers
@@ -42,10 +42,16 @@ Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 class Swept:
     """How a sweep ended: `skipped` were done before."""
 
+    SCHEMA: ClassVar[str] = "capacity/swept/v1"
+
     points: int
     done: int
     failed: int
     skipped: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values, `schema` first."""
+        return {"schema": self.SCHEMA, **asdict(self)}
 
 
 def run_sweep(

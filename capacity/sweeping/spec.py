@@ -24,6 +24,7 @@ from capacity.spec import Spec
 
 MAX_FILE_BYTES = 256 * 1024
 MAX_POINTS = 1_000_000
+FILE_OPTIONS = ("model", "trace", "price_file")
 
 Value = bool | int | float | str
 
@@ -144,13 +145,14 @@ def _drawn(values: tuple[Value, ...] | Range, rng: random.Random) -> Value:
 
 
 def point_key(question: str, options: dict[str, Any], goodput: tuple[str, ...]) -> str:
-    """SHA-256 of everything that can change a point's answer: its options, a trace's content, the version."""
+    """SHA-256 of everything that can change a point's answer: its options, the files they name, code and data."""
+    named = {name: _content_hash(str(options[name])) for name in FILE_OPTIONS if name in options}
     described = {
         "question": question,
         "options": options,
         "goodput": goodput,
         "version": package_version(),
-        "trace": _content_hash(str(options["trace"])) if "trace" in options else None,
+        "files": {name: digest for name, digest in named.items() if digest is not None},
     }
     text = json.dumps(described, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -158,16 +160,19 @@ def point_key(question: str, options: dict[str, Any], goodput: tuple[str, ...]) 
 
 @lru_cache(maxsize=64)
 def _content_hash(path: str) -> str | None:
+    """Of a file, or of the config.json in a folder; None where there is none: a name, or the point itself says so."""
+    file = Path(path)
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        file = file / "config.json" if file.is_dir() else file
+        return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:
-        return None  # the point itself will say that it cannot be read
+        return None
 
 
 @lru_cache(maxsize=1)
 def package_version() -> str:
-    """This package's version, and a digest of the numbers that it ships with: profiles and engines."""
-    from capacity.hardware import bundled_directory
+    """This package's version, and a digest of its code and data and of every hardware profile that is found."""
+    from capacity.hardware import profile_paths
 
     try:
         name = version("llm-capacity")
@@ -175,7 +180,7 @@ def package_version() -> str:
         name = "unknown"
     digest = hashlib.sha256()
     package = Path(__file__).parent.parent
-    files = [*bundled_directory().glob("*.toml"), *package.glob("engines/*.toml"), package / "prices.csv"]
-    for file in sorted(files):
+    files = [file for suffix in ("py", "toml", "csv", "json") for file in package.rglob(f"*.{suffix}")]
+    for file in [*sorted(files), *profile_paths()]:
         digest.update(file.name.encode() + file.read_bytes())
     return f"{name}+{digest.hexdigest()[:16]}"
