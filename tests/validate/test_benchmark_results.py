@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,140 @@ def test_inference_perf_requests_have_the_instant_of_every_token(tmp_path: Path)
     assert run.latencies_ms["ttft"]["mean"] == pytest.approx(200)
     assert run.latencies_ms["tpot"]["mean"] == pytest.approx(400)
     assert (run.completed, run.failed) == (1, 1)
+
+
+def test_newer_inference_perf_nests_its_tokens(tmp_path: Path) -> None:
+    request = {
+        "start_time": 5.0,
+        "end_time": 6.0,
+        "error": None,
+        "info": {
+            "request_metrics": {"text": {"input_tokens": 10}},
+            "response_metrics": {"output_tokens": 3, "output_token_times": [5.2, 5.6, 6.0]},
+        },
+    }
+    (run,) = read_results(write(tmp_path / "per_request_lifecycle_metrics.json", [request]))
+    assert run.requests is not None
+    assert (list(run.requests.prompt_tokens), list(run.requests.output_tokens)) == ([10], [3])
+    assert run.latencies_ms["tpot"]["mean"] == pytest.approx(400)
+
+
+@pytest.mark.parametrize(
+    ("config", "rate", "concurrency", "model"),
+    [
+        ({"loadgen": {"concurrency": 4}, "endpoint": {"model_names": ["m"]}}, None, 4, "m"),
+        ({"perf_analyzer": {"stimulus": {"concurrency": 8}}, "model_names": ["m"]}, None, 8, "m"),
+        (
+            {
+                "models": {"items": [{"name": "m"}]},
+                "phases": [
+                    {"name": "warmup", "type": "concurrency", "concurrency": 1},
+                    {"name": "profiling", "type": "poisson", "rate": 3.5},
+                ],
+            },
+            3.5,
+            None,
+            "m",
+        ),
+        (
+            {"phases": {"profiling": {"type": "concurrency", "concurrency": 40}}, "models": ["m"]},
+            None,
+            40,
+            "m",
+        ),
+        ({"phases": {"type": "concurrency", "concurrency": 2}}, None, 2, None),
+        ({}, None, None, None),
+    ],
+)
+def test_aiperf_has_said_its_load_in_three_ways(
+    tmp_path: Path, config: dict[str, Any], rate: float | None, concurrency: int | None, model: str | None
+) -> None:
+    document = {"request_latency": {"unit": "ms", "avg": 900.0}, "input_config": config}
+    (run,) = read_results(write(tmp_path / "profile_export_aiperf.json", document))
+    assert (run.request_rate, run.concurrency, run.model) == (rate, concurrency, model)
+
+
+KNOWN: dict[str, Any] = {
+    "vllm": vllm_result(),
+    "sglang": {"input_throughput": 3.0, "duration": 1.0, "input_lens": [1, 2], "output_lens": [3, 4], "completed": 2},
+    "aiperf": {
+        "request_latency": {"unit": "ms", "avg": 9.0},
+        "input_config": {"phases": [{"name": "profiling", "concurrency": 2}], "endpoint": {"model_names": ["m"]}},
+    },
+    "aiperf requests": {
+        "metadata": {"request_start_ns": 1, "request_end_ns": 2},
+        "metrics": {"input_sequence_length": {"value": 5, "unit": "tokens"}},
+    },
+    "guidellm": {
+        "benchmarks": [
+            {
+                "config": {"strategy": {"type_": "constant", "rate": 2.0}},
+                "metrics": {"request_totals": {"successful": 1}, "request_latency": {"successful": {"count": 1}}},
+                "requests": {"successful": [{"request_start_time": 1.0, "prompt_tokens": 5, "output_tokens": 3}]},
+                "duration": 3.0,
+            }
+        ]
+    },
+    "inference-perf": {
+        "load_summary": {"requested_rate": 1.0},
+        "successes": {"count": 1, "latency": {"request_latency": {"mean": 1.0}}, "throughput": {}},
+    },
+    "inference-perf requests": [
+        {"start_time": 1.0, "end_time": 2.0,
+         "info": {"input_tokens": 5, "output_tokens": 2, "output_token_times": [1.5, 2.0]}}
+    ],
+}  # fmt: skip
+HOSTILE = (
+    None,
+    -1,
+    1e308,
+    10**30,
+    float("nan"),
+    float("inf"),
+    True,
+    "x",
+    "",
+    [],
+    [None],
+    {},
+    {"a": []},
+    [[1]],
+)
+
+
+def changed(document: Any, bad: Any) -> Iterator[Any]:
+    """The document with each of its values in turn, at any depth, replaced by `bad`."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield {**document, key: bad}
+            for inner in changed(value, bad):
+                yield {**document, key: inner}
+    elif isinstance(document, list):
+        for index, value in enumerate(document):
+            for inner in (bad, *changed(value, bad)):
+                yield [*document[:index], inner, *document[index + 1 :]]
+
+
+@pytest.mark.parametrize("tool", KNOWN)
+def test_no_value_of_a_wrong_kind_gets_further_than_one_line(tmp_path: Path, tool: str) -> None:
+    """Each value replaced by each of a dozen hostile ones: a result or MalformedFile, nothing else."""
+    path = tmp_path / "r.json"
+    read = complaints = 0
+    for bad in HOSTILE:
+        for document in changed(KNOWN[tool], bad):
+            write(path, document)
+            try:
+                runs = read_results(path)
+            except MalformedFile as error:
+                text = str(error)
+                complaints += "\n" in text
+                continue
+            read += 1
+            for run in runs:
+                assert all(np.isfinite(v) for values in run.latencies_ms.values() for v in values.values())
+                assert isinstance(run.missing, tuple)
+    assert read > 10
+    assert not complaints
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ listed in `missing`, so that it can be asked for.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from capacity.errors import MalformedFile
 from capacity.workload import Workload
 
 MAX_FILE_BYTES = 512 * 2**20
+MAX_NUMBER = 1e15  # of anything measured
+MAX_TOKENS = 10**8  # of one request
 METRICS = ("ttft", "tpot", "itl", "e2el")
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
@@ -104,25 +106,56 @@ def read_results(path: str | Path) -> list[MeasuredRun]:
     documents = list(_documents(path))
     if not documents:
         raise MalformedFile(path, "is empty")
+    tool, read = _reader(path, documents)
+    try:
+        runs = read()
+        for run in runs:
+            _check_lengths(path, run)
+            run.workload()
+    except (AttributeError, TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
+        raise MalformedFile(
+            path,
+            f"looks like a result of {tool}, but is not laid out as one: {str(error)[:120] or type(error).__name__}",
+        ) from None
+    return runs
+
+
+def _reader(path: Path, documents: Sequence[Any]) -> tuple[str, Callable[[], list[MeasuredRun]]]:
+    """Which tool wrote the documents, and what reads them. Raises MalformedFile."""
     first = documents[0]
     if isinstance(first, list):
-        return [_inference_perf_requests(path, first)]
+        return "inference-perf", lambda: [_inference_perf_requests(path, first)]
+    if any(not isinstance(document, dict) for document in documents):
+        raise MalformedFile(path, "mixes objects and lists, which no known tool writes")
     if "benchmarks" in first:
-        return [_guidellm(path, b, first) for b in first["benchmarks"]]
+        return "guidellm", lambda: [_guidellm(path, b, first) for b in first["benchmarks"]]
     if "metadata" in first and "metrics" in first:
-        return [_aiperf_requests(path, documents)]
+        return "AIPerf", lambda: [_aiperf_requests(path, documents)]
     if isinstance(first.get("request_latency"), dict) or isinstance(first.get("time_to_first_token"), dict):
-        return [_aiperf(path, document) for document in documents]
+        return "AIPerf", lambda: [_aiperf(path, document) for document in documents]
     if "load_summary" in first and "successes" in first:
-        return [_inference_perf(path, document) for document in documents]
+        return "inference-perf", lambda: [_inference_perf(path, document) for document in documents]
     if "mean_e2e_latency_ms" in first or "input_throughput" in first or "sharegpt_output_len" in first:
-        return [_sglang(path, document) for document in documents]
+        return "SGLang", lambda: [_sglang(path, document) for document in documents]
     if "total_output_tokens" in first and "duration" in first:
-        return [_vllm(path, document) for document in documents]
+        return "vllm bench serve", lambda: [_vllm(path, document) for document in documents]
     raise MalformedFile(
         path,
         "is no known benchmark result (vllm bench serve, SGLang, AIPerf, genai-perf, guidellm, inference-perf)",
     )
+
+
+def _check_lengths(path: Path, run: MeasuredRun) -> None:
+    columns = run.requests
+    if columns is None:
+        return
+    for name, values in (("prompt", columns.prompt_tokens), ("output", columns.output_tokens)):
+        worst = max(values, default=0)
+        if worst > MAX_TOKENS or min(values, default=0) < 0:
+            raise MalformedFile(path, f"holds a {name} of {worst:,} tokens: must be 0 to {MAX_TOKENS:,}")
+    for times in (columns.start_s, columns.scheduled_s):
+        if times is not None and not (np.abs(np.asarray(times, dtype=float)) < MAX_NUMBER).all():
+            raise MalformedFile(path, "holds start times that are no numbers")
 
 
 def _documents(path: Path) -> Iterator[Any]:
@@ -151,7 +184,7 @@ def _number(value: object) -> float | None:
     """A finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if np.isfinite(value) else None
+    return float(value) if abs(value) < MAX_NUMBER else None  # not-a-number compares false
 
 
 def _rate(value: object) -> float | None:
@@ -160,7 +193,9 @@ def _rate(value: object) -> float | None:
             value = float(value)
         except ValueError:
             return None
-    return float(value) if isinstance(value, int | float) and value > 0 else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        return None
+    return float(value) if np.isinf(value) or value < MAX_NUMBER else None
 
 
 def _count(value: object) -> int | None:
@@ -170,9 +205,12 @@ def _count(value: object) -> int | None:
 
 def summarise_ms(values_s: Sequence[float]) -> dict[str, float]:
     """Mean and percentiles in ms, as the benchmark clients compute them."""
-    array = np.asarray(values_s, dtype=float) * 1e3
+    array = np.asarray(values_s, dtype=float)
     if not len(array):
         return {}
+    if not (np.abs(array) < MAX_NUMBER).all():
+        raise ValueError("a time is no number of seconds")
+    array = array * 1e3
     quantiles = {f"p{p}": float(np.percentile(array, p)) for p in (50, 90, 95, 99)}
     return {"mean": float(array.mean()), **quantiles}
 
@@ -352,14 +390,13 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
         values = {ours: _number(entry.get(theirs)) for ours, theirs in keys.items()}
         latencies[metric] = {key: value * factor for key, value in values.items() if value is not None}
     config = document.get("input_config") or {}
-    load = config.get("loadgen") or config.get("perf_analyzer", {}).get("stimulus") or {}
-    names = (config.get("endpoint") or {}).get("model_names") or config.get("model_names") or [None]
+    load = _aiperf_load(config)
     count = int(average("request_count") or 0)
     errors = document.get("error_request_count")
     return MeasuredRun(
         tool="AIPerf",
         path=str(path),
-        model=names[0],
+        model=_aiperf_model(config),
         completed=count,
         failed=int(errors.get("avg") or 0) if isinstance(errors, dict) else 0,
         duration_s=average("benchmark_duration"),
@@ -367,14 +404,37 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
         output_throughput=average("output_token_throughput"),
         latencies_ms=latencies,
         requests=None,
-        request_rate=_rate(load.get("request_rate")),
-        burstiness=_number(load.get("arrival_smoothness")) or 1.0,
+        request_rate=_rate(load.get("request_rate", load.get("rate"))),
+        burstiness=_number(load.get("arrival_smoothness", load.get("smoothness"))) or 1.0,
         concurrency=_count(load.get("concurrency")),
         num_requests=count,
         mean_prompt_tokens=average("input_sequence_length"),
         mean_output_tokens=average("output_sequence_length"),
         notices=("this is AIPerf's aggregate; profile_export.jsonl beside it holds every request",),
     )
+
+
+def _aiperf_load(config: Document) -> Document:
+    """How load was made: `loadgen` (AIPerf to 0.11), `phases` (since: all but the warm-up), genai-perf's stimulus."""
+    phases = config.get("phases")
+    if isinstance(phases, dict):
+        phases = [phases] if "type" in phases else [{"name": name, **phase} for name, phase in phases.items()]
+    for phase in phases or ():
+        if phase.get("name") != "warmup" and not phase.get("exclude_from_results"):
+            return dict(phase)
+    return config.get("loadgen") or (config.get("perf_analyzer") or {}).get("stimulus") or {}
+
+
+def _aiperf_model(config: Document) -> str | None:
+    names = (
+        (config.get("endpoint") or {}).get("model_names") or config.get("model_names") or config.get("models")
+    )
+    if isinstance(names, dict):
+        names = names.get("items")
+    first = names[0] if isinstance(names, list) and names else names
+    if isinstance(first, dict):
+        first = first.get("name")
+    return first if isinstance(first, str) else None
 
 
 def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
@@ -530,7 +590,8 @@ def _inference_perf(path: Path, document: Document) -> MeasuredRun:
         found |= {f"p{p}": _number(entry.get(f"p{p}")) for p in (90, 95, 99)}
         latencies[metric] = {key: 1e3 * value for key, value in found.items() if value is not None}
     throughput = success.get("throughput") or {}
-    prompt = success.get("prompt_len") or success.get("prompt_tokens") or {}
+    prompt = success.get("prompt_tokens") or success.get("prompt_len") or {}
+    output = success.get("output_tokens") or success.get("output_len") or {}
     count = int(success.get("count") or 0)
     rate = _number(throughput.get("requests_per_sec"))
     return MeasuredRun(
@@ -549,7 +610,7 @@ def _inference_perf(path: Path, document: Document) -> MeasuredRun:
         concurrency=_count(load.get("concurrency")),
         num_requests=count,
         mean_prompt_tokens=_number(prompt.get("mean")),
-        mean_output_tokens=_number((success.get("output_len") or {}).get("mean")),
+        mean_output_tokens=_number(output.get("mean")),
         notices=("per_request_lifecycle_metrics.json, where it was kept, holds every request",),
     )
 
@@ -560,9 +621,9 @@ def _inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
     for entry in entries:
         if not isinstance(entry, dict) or "start_time" not in entry:
             raise MalformedFile(path, "is a list, but not of inference-perf requests")
-        info = entry.get("info") or {}
-        times = info.get("output_token_times") or []
-        if entry.get("error") or not info.get("output_tokens"):
+        info = _inference_perf_info(entry.get("info") or {})
+        times = info["output_token_times"]
+        if entry.get("error") or not info["output_tokens"]:
             continue
         rows.append((float(entry["start_time"]), float(entry["end_time"]), info, times))
     if not rows:
@@ -600,3 +661,14 @@ def _inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
         mean_prompt_tokens=None,
         mean_output_tokens=None,
     )
+
+
+def _inference_perf_info(info: Document) -> dict[str, Any]:
+    """Tokens and their instants: flat in older versions, under `request_metrics` and `response_metrics` since."""
+    asked = (info.get("request_metrics") or {}).get("text") or info
+    given = info.get("response_metrics") or info
+    return {
+        "input_tokens": asked.get("input_tokens") or 0,
+        "output_tokens": given.get("output_tokens") or 0,
+        "output_token_times": given.get("output_token_times") or [],
+    }
