@@ -22,8 +22,8 @@ MUTATIONS = {
     "preempted to the back of the queue": (vllm_v1, "put_back = deque.appendleft", "put_back = deque.append"),
     "skip instead of head-of-line break": (
         vllm_v1,
-        "                r.drafts = 0\n                break\n",
-        "                r.drafts = 0\n                waiting.add(waiting.pop())\n"
+        "            if not tokens:\n                break\n",
+        "            if not tokens:\n                waiting.add(waiting.pop())\n"
         "                tried = locals().get('tried', 0) + 1\n"
         "                if tried > len(waiting):\n                    break\n                continue\n",
     ),
