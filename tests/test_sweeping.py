@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import csv
+import math
+import multiprocessing
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import distributed
+import pandas
 import pytest
 
 from capacity import estimate
 from capacity.api_sweep import sweep
 from capacity.errors import InvalidInput, MalformedFile
-from capacity.sweeping.run import dask_executors, run_sweep
+from capacity.sweeping.run import Crew, dask_executors, run_sweep
 from capacity.sweeping.spec import SweepSpec, points, read_sweep
 from capacity.sweeping.store import open_store
 
@@ -268,3 +274,76 @@ def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies(tmp_path: Path
     assert len(killed_after) == 1
     assert killed_after[0] < 250, "it ended before a worker was killed: nothing was tested"
     assert _dump(tmp_path / "dask.db") == _dump(tmp_path / "one.db")
+
+
+DEADLY = "a point that kills its worker"
+
+
+def arm() -> None:
+    """In a worker: an option `gpu = DEADLY` ends the process, as running out of memory does."""
+    from capacity.sweeping import run
+
+    answer = run.answer_point
+    run.answer_point = lambda point: os._exit(9) if point.options["gpu"] == DEADLY else answer(point)
+
+
+@contextmanager
+def armed(workers: int = 2) -> Iterator[Crew]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=arm) as executor:
+        yield Crew(executor=executor, workers=workers)
+
+
+def test_a_point_that_kills_its_worker_is_recorded_and_takes_no_other_with_it(tmp_path: Path) -> None:
+    many = make(
+        axes="zip",
+        fixed={"model": "llama-3.1-8b", "input_len": 100, "output_len": 10},
+        vary={
+            "gpu": tuple(DEADLY if i in (60, 330) else "h100" for i in range(360)),
+            "batch_size": tuple(i % 120 + 1 for i in range(360)),
+            "max_num_seqs": tuple(200 + i // 120 for i in range(360)),
+        },
+    )
+    with open_store(tmp_path / "s.db") as store:
+        swept = run_sweep(many, store, executors=armed)
+        rows = list(store.rows(points(many)))
+    assert (swept.points, swept.done, swept.failed) == (360, 358, 2)
+    failed = [row for row in rows if row["status"] == "failed"]
+    assert [row["options"]["gpu"] for row in failed] == [DEADLY] * 2
+    assert {row["reason"] for row in failed} == {"the worker died each time it was tried"}
+
+
+def test_parquet(spec: Path, tmp_path: Path) -> None:
+    sweep(spec, tmp_path / "s.db", export_to=tmp_path / "rows.parquet")
+    sweep(spec, tmp_path / "s.db", export_to=tmp_path / "rows.csv")
+    table = pandas.read_parquet(tmp_path / "rows.parquet")
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert list(table.columns) == list(written[0])
+    assert table["option.gpu"].tolist() == [row["option.gpu"] for row in written]
+    assert table["ttft_s.value"].dtype == float
+    for found, row in zip(table["ttft_s.value"], written, strict=True):
+        assert (math.isnan(found) and row["ttft_s.value"] == "") or found == float(row["ttft_s.value"])
+
+
+def test_a_sweep_of_mixed_types_exports_to_parquet(tmp_path: Path) -> None:
+    mixed = make(vary={"max_model_len": (1024, "2k")})
+    path = tmp_path / "rows.parquet"
+    sweep(mixed, tmp_path / "s.db", export_to=path)
+    assert pandas.read_parquet(path)["option.max_model_len"].tolist() == ["1024", "2k"]
+
+
+def test_formulas_are_not_exported(tmp_path: Path) -> None:
+    odd = make(vary={"engine": ("vllm", "=cmd|' /C calc'!A0", "<script>alert(1)</script>")})
+    for ending in ("csv", "html"):
+        sweep(odd, tmp_path / "s.db", export_to=tmp_path / f"rows.{ending}")
+    assert "\n=cmd" not in (tmp_path / "rows.csv").read_text()
+    assert ",=cmd" not in (tmp_path / "rows.csv").read_text()
+    assert "<script>" not in (tmp_path / "rows.html").read_text()
+
+
+def test_equal_numbers_of_other_types_are_points_of_their_own(tmp_path: Path) -> None:
+    one = make(vary={"enable_prefix_caching": (True, 1)})
+    assert len(points(one)) == 2
+    with open_store(tmp_path / "s.db") as store:
+        assert run_sweep(one, store).points == 2

@@ -49,10 +49,22 @@ def export(rows: Iterable[dict[str, Any]], path: str | Path) -> None:
 def _parquet(rows: list[dict[str, Any]], file: Path) -> None:
     import pandas
 
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: _of_one_type([row.get(name) for row in rows]) for name in names}
     try:
-        pandas.DataFrame(rows).to_parquet(file)
+        pandas.DataFrame(columns).to_parquet(file, index=False)
     except ImportError:
-        raise InvalidInput("Parquet needs pyarrow: pip install pyarrow; or export to .csv") from None
+        raise InvalidInput(
+            "Parquet needs pyarrow: pip install 'llm-capacity[parquet]'; or export to .csv"
+        ) from None
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    """A column as it is, or as text where it holds several types: Parquet has one a column."""
+    kinds = {float if type(value) is int else type(value) for value in values if value is not None}
+    if len(kinds) <= 1 and kinds <= {bool, float, str}:
+        return values
+    return [None if value is None else str(value) for value in values]
 
 
 def _html(rows: list[dict[str, Any]]) -> str:

@@ -21,7 +21,7 @@ from capacity.sweeping.store import Answer, Store
 
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short
 AHEAD = 3  # tasks handed out for each worker, so that none waits for the next
-ATTEMPTS = 3  # of a point that is alone with a worker when it dies
+ATTEMPTS = 2  # of a point that is alone with a worker when it dies
 KEPT_POOLS = 256  # resolved deployments that a worker remembers
 
 
