@@ -110,12 +110,15 @@ def _dump(path: Path) -> list[Any]:
 KILLED = """
 import sys
 from capacity.api_sweep import sweep
+from capacity.sweeping import spec
+spec.package_version = lambda: "one"  # somebody may be editing the package while this runs
 if __name__ == "__main__":
     sweep(sys.argv[1], sys.argv[2])
 """
 
 
-def test_kill_9_loses_only_what_is_in_flight(tmp_path: Path) -> None:
+def test_kill_9_loses_only_what_is_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capacity.sweeping.spec.package_version", lambda: "one")
     path = tmp_path / "sweep.toml"
     batches = ", ".join(str(size) for size in range(1, 701))
     path.write_text(
