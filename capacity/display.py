@@ -71,9 +71,17 @@ def rate_and_interval(quantity: Quantity) -> tuple[str, str]:
     return f"{quantity.value:,.{digits}f}", between(quantity, 1, digits, "")
 
 
+def usd_text(quantity: Quantity | None) -> str:
+    """$ per million tokens."""
+    return "-" if quantity is None else f"${quantity.value:,.3f}"
+
+
+def usd_interval(quantity: Quantity | None) -> str:
+    """Its interval."""
+    return "" if quantity is None else between(quantity, 1, 3, "")
+
+
 def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
-    """$ per million tokens and its interval."""
-    if quantity is None:
-        return "-", ""
-    within = between(quantity, 1, 3, "")
-    return f"${quantity.value:,.3f}", within and f"{within}, by share of GPU time"
+    """Both, and whose price it is."""
+    within = usd_interval(quantity)
+    return usd_text(quantity), within and f"{within}, by share of GPU time"

@@ -26,6 +26,7 @@ OPTIONS: dict[str, dict[str, str | int | bool]] = {
     },
     "browser": {"gatherUsageStats": False},
     "client": {"showErrorDetails": "none", "toolbarMode": "viewer"},
+    "theme": {"paddingTop": "4rem"},
 }
 COLOURS = {"light": {"primaryColor": "#0072B2"}, "dark": {"primaryColor": "#56B4E9"}}
 

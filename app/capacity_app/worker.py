@@ -30,9 +30,9 @@ def main(descriptor: int) -> None:
         while True:
             try:
                 function, arguments, reports = pipe.recv()
-            except EOFError:
+                pipe.send(_answer(pipe, function, arguments, reports=reports))
+            except (EOFError, BrokenPipeError):
                 return
-            pipe.send(_answer(pipe, function, arguments, reports=reports))
 
 
 def _answer(pipe: Connection, function: str, arguments: dict[str, Any], *, reports: bool) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008), without the black that a dark page hides
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
-PATTERNS = ("", "/", "x", ".", "-", "\\")
+PATTERNS = ("", "/", "x", ".", "-", "|")
 NEUTRAL = "#8a8a8a"  # told from black and from white
 
 
@@ -34,29 +34,42 @@ def symbol(index: int) -> str:
     return SYMBOLS[index % len(SYMBOLS)]
 
 
-def pattern(index: int) -> str:
-    """The hatching of the n-th kind of bar."""
-    return PATTERNS[index % len(PATTERNS)]
-
-
 def colour(index: int) -> str:
     """The colour of the n-th series."""
     return PALETTE[index % len(PALETTE)]
 
 
+def bar_style(index: int) -> dict[str, Any]:
+    """How bars of the n-th kind look: colour, hatching over it, and text that is read on both."""
+    hatched = {"shape": PATTERNS[index % len(PATTERNS)], "fillmode": "overlay", "solidity": 0.15, "size": 7}
+    return {
+        "marker": {
+            "color": colour(index),
+            "pattern": {**hatched, "fgcolor": "rgba(255,255,255,0.75)"},
+            "line": {"width": 1, "color": colour(index)},
+        },
+        "insidetextfont": {"color": "#ffffff" if index % len(PALETTE) == 0 else "#000000", "size": 13},
+        "outsidetextfont": {"size": 12},
+        "cliponaxis": False,
+    }
+
+
 def layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> Any:
-    """Axis titles, a legend above, room for nothing else; transparent, so that light and dark pages both work."""
+    """Axis titles, the legend below, tools above; transparent, so that light and dark pages both work."""
     figure.update_layout(
         xaxis_title=x,
         yaxis_title=y,
         height=height,
-        margin={"l": 10, "r": 10, "t": 40, "b": 10},
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+        margin={"l": 10, "r": 20, "t": 34, "b": 10},
+        legend={"orientation": "h", "yanchor": "top", "y": -0.25, "x": 0, "traceorder": "normal"},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": NEUTRAL, "activecolor": PALETTE[0]},
         hovermode="closest",
         **more,
     )
+    figure.update_xaxes(automargin=True)
+    figure.update_yaxes(automargin=True)
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from capacity.display import STANDARD, Units
-from capacity.figures.chart import NEUTRAL, Chart, colour, layout, pattern
+from capacity.figures.chart import NEUTRAL, Chart, bar_style, layout
 
 if TYPE_CHECKING:
     from capacity.api_grid import FitGrid, GridCell
@@ -17,6 +17,7 @@ PARTS = (
     ("overhead", "overhead_bytes"),
     ("KV cache", "kv_cache_bytes"),
 )
+LABELLED_FRACTION = 0.12  # of the GPU: what is smaller has its name in the legend alone
 YES, NO = "✓", "✗"
 
 
@@ -29,18 +30,20 @@ def memory_chart(answer: Fit, units: Units = STANDARD) -> Chart:
     for index, (name, field) in enumerate(PARTS):
         size = getattr(memory, field)
         figure.add_bar(
-            name=name,
+            name=f"{name} {units.memory_text(size)}",
             x=[units.of_bytes(size)],
             y=[answer.gpu.name],
             orientation="h",
-            marker={"color": colour(index), "pattern": {"shape": pattern(index)}},
-            text=f"{name} {units.memory_text(size)}",
+            width=0.5,
+            text=name if size > LABELLED_FRACTION * memory.total_bytes else "",
             textposition="inside",
+            textangle=0,
             insidetextanchor="middle",
+            **bar_style(index),
             hovertemplate=f"{name}: {units.memory_text(size)}<extra></extra>",
         )
     for label, value, dash, anchor in (
-        ("may use", memory.usable_bytes, "dash", "bottom right"),
+        ("may use", memory.usable_bytes, "dash", "top left"),
         ("engine sees", memory.total_bytes, "solid", "top right"),
     ):
         figure.add_vline(
@@ -49,8 +52,9 @@ def memory_chart(answer: Fit, units: Units = STANDARD) -> Chart:
             annotation={"text": f"{label} {units.memory_text(value)}"},
             annotation_position=anchor,
         )
-    layout(figure, x=f"{units.memory} on one GPU", y="", height=230, barmode="stack")
+    layout(figure, x=f"{units.memory} on one GPU", y="", height=280, barmode="stack")
     figure.update_yaxes(showticklabels=False)
+    figure.update_layout(legend={"y": -0.55})
     parts = ", ".join(f"{name} {units.memory_text(getattr(memory, field))}" for name, field in PARTS)
     verdict = "It fits" if answer.fits else "It does not fit"
     return Chart(
@@ -70,18 +74,16 @@ def memory_chart(answer: Fit, units: Units = STANDARD) -> Chart:
 
 
 def grid_rows(grid: FitGrid) -> list[dict[str, Any]]:
-    """One row a GPU, one column a size: ✓ with the longest context, or ✗; the first reason at the end."""
+    """One row a GPU, one column a size: ✓ with the longest requests at a time, or ✗; every reason at the end."""
     rows: dict[str, dict[str, Any]] = {}
+    reasons: dict[str, list[str]] = {}
     for cell in grid.cells:
-        row = rows.setdefault(cell.gpu, {"GPU": cell.gpu})
-        row[f"TP {cell.tensor_parallel_size}"] = cell_text(cell)
+        rows.setdefault(cell.gpu, {"GPU": cell.gpu})[f"TP {cell.tensor_parallel_size}"] = cell_text(cell)
         if cell.reason is not None:
-            row.setdefault("why not", f"TP {cell.tensor_parallel_size}: {cell.reason}")
-    return [{"why not": "", **row} | {"why not": row.get("why not", "")} for row in rows.values()]
+            reasons.setdefault(cell.gpu, []).append(f"TP {cell.tensor_parallel_size}: {cell.reason}")
+    return [{**row, "why not": " ".join(reasons.get(gpu, []))} for gpu, row in rows.items()]
 
 
 def cell_text(cell: GridCell) -> str:
-    """`✓ 131,072 tokens, 3.2 at a time`, or `✗`."""
-    if not cell.fits:
-        return NO
-    return f"{YES} {cell.max_context_tokens:,} tokens, {cell.max_concurrency:,.1f} at a time"
+    """`✓ 3.2`, or `✗`."""
+    return NO if cell.max_concurrency is None else f"{YES} {cell.max_concurrency:,.1f}"

@@ -1,13 +1,82 @@
-"""Fit: does it fit, and what is left for the KV cache."""
+"""Estimate: how fast and how dear, what bounds it, and what would help."""
 
 from __future__ import annotations
 
+import streamlit as st
+
 from capacity import api
-from capacity_app import parts
+from capacity.display import (
+    rate_and_interval,
+    seconds_and_interval,
+    time_and_interval,
+    usd_interval,
+    usd_text,
+)
+from capacity.figures.estimates import responses_chart, roofline_chart, shares_chart, step_chart
+from capacity.glossary import define
+from capacity_app import parts, state
 from capacity_app.router import current_inputs
 
+BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+TOGETHER, LOOP = "a batch together", "a closed loop"
+
 inputs = current_inputs()
-answer = api.fit(inputs.model, **inputs.pool)
-parts.kpis([parts.Kpi(label="KV cache", value=inputs.units.memory_text(answer.memory.kv_cache_bytes))])
-parts.copies("fit", inputs.model_name, inputs.pool, answer)
+units = inputs.units
+
+load = state.segments(
+    "Requests run as",
+    "load",
+    (TOGETHER, LOOP),
+    TOGETHER,
+    help="A batch is prefilled and decoded together; a closed loop keeps the sidebar's concurrency in flight.",
+)
+batch = st.select_slider(
+    "Batch size",
+    BATCHES,
+    32,
+    **state.bound("batch", 32),
+    disabled=load == LOOP,
+    help="Requests in the batch.",
+)
+running = {"concurrency": inputs.concurrency} if load == LOOP else {"batch_size": batch}
+options = {**inputs.pool, **inputs.lengths, **running}
+answer = api.estimate(inputs.model, **options, **inputs.cost)
+why = api.explain(inputs.model, **options)
+
+
+def kpi(label: str, shown: tuple[str, str], term: str) -> parts.Kpi:
+    """A figure with its 90 % interval and the glossary's definition."""
+    return parts.Kpi(label=label, value=shown[0], below=shown[1], help=define(term).definition)
+
+
+found = [kpi("TTFT", time_and_interval(answer.ttft_s, units), "ttft")]
+if answer.tpot_s is not None:
+    found.append(kpi("TPOT", time_and_interval(answer.tpot_s, units), "tpot"))
+found += [
+    kpi("E2E latency", seconds_and_interval(answer.e2e_s), "e2e latency"),
+    kpi("Output tokens/s", rate_and_interval(answer.output_tokens_per_s), "throughput"),
+    kpi("per user", rate_and_interval(answer.output_tokens_per_s_per_user), "throughput"),
+    kpi("per GPU", rate_and_interval(answer.output_tokens_per_s_per_gpu), "throughput"),
+]
+if answer.cost is not None:
+    price = answer.usd_per_million_output_tokens
+    found.append(kpi("$ per 1M output", (usd_text(price), usd_interval(price)), "cost per token"))
+parts.kpis(found)
+st.caption(f"Below each number: its 90 % interval. Basis: {answer.basis}.")
+parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, answer)
 parts.notes(answer.warnings)
+
+parts.chart(roofline_chart(answer))
+left, right = st.columns(2)
+with left:
+    parts.chart(shares_chart(why))
+with right:
+    parts.chart(responses_chart(why))
+phase = state.segments(
+    "Step", "phase", ("prefill", "decode"), "decode" if answer.breakdown.decode else "prefill"
+)
+operators = answer.breakdown.prefill if phase == "prefill" else answer.breakdown.decode
+if operators:
+    parts.chart(step_chart(operators, "prefill" if phase == "prefill" else "decode", units))
+else:
+    st.info("A single output token: there is no decode step.")

@@ -57,4 +57,5 @@ task = Task(function="capacity.api_grid:fit_grid", arguments={"model": inputs.mo
 grid = parts.background("grid", task, doing="Fitting")
 if grid.value is not None:
     alt = "For each GPU and tensor-parallel size whether the model fits, or why not."
-    parts.table("fit_grid", grid_rows(grid.value), alt=alt)
+    st.caption(f"✓ fits, with so many requests of {answer.max_model_len:,} tokens at a time; ✗ does not.")
+    parts.table("fit_grid", grid_rows(grid.value), alt=alt, column_config={"GPU": {"pinned": True}})

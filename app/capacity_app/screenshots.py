@@ -1,0 +1,158 @@
+"""Pictures of every page in both themes: `python -m capacity_app.screenshots [FOLDER]`, by default docs/screenshots.
+
+Needs playwright and a Chromium on the path (or the one that CHROMIUM names).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from capacity.errors import InvalidInput
+from capacity_app.launch import server_command
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER_ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb")
+START_S = 60.0
+READY_MS = 60_000
+WIDTH, HEIGHT = 1280, 900
+Theme = Literal["light", "dark"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shot:
+    """A page as it is to be seen. `click` is a button to press first, `until` a text to wait for then."""
+
+    name: str
+    path: str
+    click: str | None = None
+    until: str | None = None
+
+
+LLAMA = "model=llama-3.1-70b&tp=4"
+SHOTS = (
+    Shot(name="fit", path=f"/?{LLAMA}", until="CSV"),
+    Shot(name="estimate", path=f"/estimate?{LLAMA}"),
+    Shot(name="plan", path="/plan?rate=8", click="Search", until="Deployments that meet"),
+    Shot(name="models-and-gpus", path="/models_and_gpus"),
+)
+
+
+def chromium_path() -> str | None:
+    """A Chromium, or None."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+@contextmanager
+def dashboard_server(log: Path | None = None) -> Iterator[str]:
+    """The dashboard on a free port of this machine: its address, while the context lasts. Raises InvalidInput."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    command = server_command(port=port, host="127.0.0.1", browser=False)
+    with (
+        (log or Path(os.devnull)).open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    until_s = time.monotonic() + START_S
+    while time.monotonic() < until_s and process.poll() is None:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise InvalidInput(f"the dashboard did not start within {START_S:.0f} s")
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A headless Chromium. Raises InvalidInput without one."""
+    path = chromium_path()
+    if path is None:
+        raise InvalidInput(f"no Chromium: install one of {', '.join(BROWSERS)}, or name it in CHROMIUM")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=list(BROWSER_ARGUMENTS))
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+def open_page(found: Any, theme: Theme = "light", width: int = WIDTH, height: int = HEIGHT) -> Any:
+    """A page of a new session, in a fixed locale."""
+    context = found.new_context(
+        locale="en-US", color_scheme=theme, viewport={"width": width, "height": height}, timezone_id="UTC"
+    )
+    context.set_default_timeout(READY_MS)
+    return context.new_page()
+
+
+def settle(page: Any) -> None:
+    """Wait until streamlit has nothing more to draw."""
+    page.get_by_test_id("stApp").wait_for()
+    page.wait_for_function(
+        "() => { const app = document.querySelector('[data-testid=stApp]');"
+        " return app && app.getAttribute('data-test-script-state') === 'notRunning'"
+        " && !document.querySelector('[data-testid=stSkeleton]')"
+        " && !document.querySelector('[data-stale=true]'); }"
+    )
+
+
+def take(found: Any, address: str, shot: Shot, theme: Theme, folder: Path) -> Path:
+    """One picture: the whole page at a width that text stays readable in."""
+    page = open_page(found, theme)
+    page.goto(address + shot.path)
+    settle(page)
+    if shot.click is not None:
+        page.get_by_role("button", name=shot.click).first.click()
+    if shot.until is not None:
+        page.get_by_text(shot.until).first.wait_for()
+    settle(page)
+    page.wait_for_timeout(1000)  # charts glide to their places
+    whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+    page.set_viewport_size({"width": WIDTH, "height": min(max(HEIGHT, int(whole)), 2400)})
+    page.wait_for_timeout(500)
+    path = folder / f"{shot.name}-{theme}.png"
+    page.screenshot(path=str(path))
+    page.context.close()
+    return path
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Take all pictures, or those whose names follow the folder."""
+    folder = Path(arguments[0]) if arguments else Path("docs/screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [shot for shot in SHOTS if not arguments[1:] or shot.name in arguments[1:]]
+    try:
+        with dashboard_server() as address, browser() as found:
+            for shot in wanted:
+                for theme in ("light", "dark"):
+                    print(take(found, address, shot, theme, folder))  # type: ignore[arg-type]
+    except InvalidInput as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
