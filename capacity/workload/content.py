@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -156,65 +155,122 @@ def _block_runs(
 ) -> BlockRuns:
     if not 1 <= block_tokens <= MAX_REQUEST_TOKENS:
         raise InvalidInput(f"block_tokens must be from 1 to {MAX_REQUEST_TOKENS}, not {block_tokens}")
-    numbers: dict[tuple[int, object, int], int] = {}
-    ids = content.segment_ids.tolist()
-    tokens = content.segment_tokens.tolist()
-    bounds = content.offsets.tolist()
-    answers = content.answer_ids.tolist()
-    answer_tokens = [0] * len(content) if output_tokens is None else output_tokens.tolist()
-    firsts: list[int] = []
-    counts: list[int] = []
-    offsets = [0]
-    for request, (begin, end) in enumerate(pairwise(bounds)):
-        segments = list(zip(ids[begin:end], tokens[begin:end]))
-        if answer_tokens[request]:
-            segments.append((answers[request], answer_tokens[request]))
-        for first, count in _runs_of_segments(segments, block_tokens, numbers, partial=partial):
-            firsts.append(first)
-            counts.append(count)
-        offsets.append(len(firsts))
-    return BlockRuns(
-        block_tokens=block_tokens,
-        offsets=np.asarray(offsets, dtype=np.int64),
-        first_ids=np.asarray(firsts, dtype=np.int64),
-        counts=np.asarray(counts, dtype=np.int64),
-    )
+    chain = _ChainedRuns(len(content), block_tokens)
+    begins, counts = content.offsets[:-1], np.diff(content.offsets)
+    longest = int(counts.max(initial=0))
+    for depth in range(
+        longest + 1
+    ):  # every prompt's first segment, then every second, ... and answers behind them
+        rows = np.flatnonzero(counts > depth)
+        at = begins[rows] + depth
+        texts, tokens = content.segment_ids[at], content.segment_tokens[at]
+        if output_tokens is not None:
+            ends = np.flatnonzero(counts == depth)
+            order = np.argsort(np.concatenate((rows, ends)), kind="stable")
+            rows = np.concatenate((rows, ends))[order]
+            texts = np.concatenate((texts, content.answer_ids[ends]))[order]
+            tokens = np.concatenate((tokens, output_tokens[ends]))[order]
+        if len(rows):
+            chain.extend(rows, texts, tokens)
+    if partial:
+        chain.close()
+    return chain.runs()
 
 
-def _runs_of_segments(
-    segments: list[tuple[int, int]],
-    block_tokens: int,
-    numbers: dict[tuple[int, object, int], int],
-    *,
-    partial: bool,
-) -> list[tuple[int, int]]:
-    """Runs of one token sequence. A run's number is that of (block before it, text, where in the text it begins)."""
-    runs: list[tuple[int, int]] = []
-    parent = -1
-    open_pieces: list[tuple[int, int]] = []  # of the block that spans segments: (text, tokens)
-    open_start = 0  # where in its first text that block begins
-    missing = 0  # tokens until that block is full
-    for text, length in segments:
-        start = 0
-        if missing:
-            start = min(missing, length)
-            open_pieces.append((text, start))
-            missing -= start
-            if missing:
-                continue
-            number = numbers.setdefault((parent, tuple(open_pieces), open_start), len(numbers))
-            parent = number << RUN_BITS
-            runs.append((parent, 1))
-        blocks, rest = divmod(length - start, block_tokens)
-        if blocks:
-            first = numbers.setdefault((parent, text, start), len(numbers)) << RUN_BITS
-            runs.append((first, blocks))
-            parent = first + blocks - 1
-        if rest:
-            open_pieces = [(text, rest)]
-            open_start = start + blocks * block_tokens
-            missing = block_tokens - rest
-    if partial and missing:
-        number = numbers.setdefault((parent, tuple(open_pieces), open_start), len(numbers))
-        runs.append((number << RUN_BITS, 1))
-    return runs
+class _ChainedRuns:
+    """Block runs of many token sequences that grow together, a segment of each at a time.
+
+    A run's number is that of (block before it, text, where in the text it begins); of a block that spans segments
+    it is (block before it, its pieces). The block before fixes how many segments there are before that, so equal
+    runs are found at the same depth.
+    """
+
+    def __init__(self, sequences: int, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self._parent = np.full(sequences, -1, dtype=np.int64)  # last full block
+        self._open = np.full(
+            sequences, -1, dtype=np.int64
+        )  # number of the pieces of the block that is not full
+        self._missing = np.zeros(sequences, dtype=np.int64)  # tokens until it is; 0: there is none
+        self._numbers = self._opened = 0
+        self._found: list[tuple[IntArray, IntArray, IntArray]] = []  # (sequence, first id, blocks)
+
+    def extend(self, rows: IntArray, texts: IntArray, tokens: IntArray) -> None:
+        """Append to each of the sequences `rows`, which rise, the beginning of a text."""
+        missing = self._missing[rows]
+        start = np.minimum(missing, tokens)
+        joined = missing > 0
+        if joined.any():
+            mine = rows[joined]
+            self._open[mine] = self._pieces(self._open[mine], texts[joined], start[joined])
+            self._missing[mine] -= start[joined]
+            self._emit(mine[self._missing[mine] == 0])
+        blocks, rest = np.divmod(tokens - start, self._block_tokens)
+        whole = blocks > 0
+        if whole.any():
+            mine = rows[whole]
+            first = self._run_ids(self._parent[mine], texts[whole], start[whole])
+            self._found.append((mine, first, blocks[whole]))
+            self._parent[mine] = first + blocks[whole] - 1
+        begun = rest > 0
+        if begun.any():
+            mine = rows[begun]
+            self._open[mine] = self._pieces(
+                texts[begun], rest[begun], (start + blocks * self._block_tokens)[begun]
+            )
+            self._missing[mine] = self._block_tokens - rest[begun]
+
+    def close(self) -> None:
+        """Give the last block of each sequence an identity, full or not."""
+        self._emit(np.flatnonzero(self._missing))
+
+    def runs(self) -> BlockRuns:
+        count = len(self._parent)
+        if not self._found:
+            none = np.empty(0, dtype=np.int64)
+            offsets = np.zeros(count + 1, dtype=np.int64)
+            return BlockRuns(block_tokens=self._block_tokens, offsets=offsets, first_ids=none, counts=none)
+        owner, first, blocks = (np.concatenate(parts) for parts in zip(*self._found))
+        order = np.argsort(owner, kind="stable")
+        return BlockRuns(
+            block_tokens=self._block_tokens,
+            offsets=np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=count)))),
+            first_ids=first[order],
+            counts=blocks[order],
+        )
+
+    def _emit(self, rows: IntArray) -> None:
+        """The open blocks of these sequences become runs of one."""
+        if len(rows):
+            first = self._run_ids(self._parent[rows], self._open[rows])
+            self._found.append((rows, first, np.ones(len(rows), dtype=np.int64)))
+            self._parent[rows] = first
+
+    def _run_ids(self, *identity: IntArray) -> IntArray:
+        group, groups = _grouped(identity)
+        numbers = self._numbers + group
+        self._numbers += groups
+        return numbers << RUN_BITS
+
+    def _pieces(self, *identity: IntArray) -> IntArray:
+        group, groups = _grouped(identity)
+        numbers = self._opened + group
+        self._opened += groups
+        return numbers
+
+
+def _grouped(columns: Sequence[IntArray]) -> tuple[IntArray, int]:
+    """Number of each row's group, where rows that are equal in all columns are one group; and how many there are."""
+    group, groups = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        if groups == len(column):
+            break
+        if (column == column[0]).all():
+            continue
+        values, place = np.unique(column, return_inverse=True)
+        if groups == 1:
+            group, groups = place, len(values)
+        else:
+            values, group = np.unique(group * len(values) + place, return_inverse=True)
+            groups = len(values)
+    return group, groups
