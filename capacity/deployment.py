@@ -8,19 +8,29 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AllowInfNan, Field, ValidationError, field_validator
+from pydantic import AllowInfNan, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from capacity.errors import InvalidInput, MalformedFile
 from capacity.spec import Spec
 from capacity.toml_text import toml_value
+from capacity.vllm_config import kv_role, speculation
 
 MAX_FILE_BYTES = 256 * 1024
 FILE_SCHEMA: Literal["capacity/deployment/v1"] = "capacity/deployment/v1"
 
+_VARIANT = re.compile(
+    r"function-|constrained-|literal\[|int$|str$|dict\["
+)  # pydantic's names of alternatives
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+_JSON_OPTIONS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "speculative_config": speculation,
+    "kv_transfer_config": kv_role,
+}
 
 FiniteOrInf = Annotated[float, AllowInfNan(True)]
 
@@ -56,8 +66,11 @@ class Pool(Spec):
     engine: str = _flag(
         "vllm", "Engine, with an optional version: vllm, vllm@0.11, sglang, tensorrt-llm, ..."
     )
-    max_model_len: int | None = _flag(
-        None, "Longest request in tokens, prompt and output; default: the model's.", ge=1, le=1 << 40
+    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] = _flag(
+        "auto", "Activations, KV and unquantized weights: half, bfloat16, ...; auto: as in the checkpoint."
+    )
+    max_model_len: Annotated[int, Field(ge=1, le=1 << 40)] | Literal["auto"] | None = _flag(
+        None, "Longest request in tokens, prompt and output; auto: what fits; default: the model's."
     )
     gpu_memory_utilization: float | None = _flag(
         None,
@@ -67,8 +80,14 @@ class Pool(Spec):
         gt=0,
         le=1,
     )
+    kv_cache_memory_bytes: int | None = _flag(
+        None, "Bytes of KV cache per GPU, whatever --gpu-memory-utilization says.", ge=1, le=1 << 50
+    )
     max_num_seqs: int | None = _flag(None, "Most requests in one step.", ge=1, le=1 << 24)
     max_num_batched_tokens: int | None = _flag(None, "Token budget of one step.", ge=1, le=1 << 30)
+    max_num_scheduled_tokens: int | None = _flag(
+        None, "Most tokens scheduled in a step, below the budget that memory is kept for.", ge=1, le=1 << 30
+    )
     block_size: int | None = _flag(None, "Tokens in a KV block.", ge=1, le=1 << 20)
     enable_chunked_prefill: bool | None = _flag(None, "Split long prompts over steps.")
     enable_prefix_caching: bool | None = _flag(None, "Reuse the KV of shared prefixes.")
@@ -95,6 +114,12 @@ class Pool(Spec):
     acceptance: str | None = _flag(
         None, "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published."
     )
+    speculative_config: str | dict[str, Any] | None = _flag(
+        None, "The same as vLLM's JSON: method, model, num_speculative_tokens."
+    )
+    decode_context_parallel_size: int = _flag(
+        1, "GPUs that share the context of a decode; only 1 is modelled.", "-dcp", "--dcp", ge=1
+    )
     num_gpu_blocks_override: int | None = _flag(
         None, "KV blocks, as the engine's log prints them, in place of the computed number.", ge=1
     )
@@ -103,11 +128,61 @@ class Pool(Spec):
     role: Literal["both", "prefill", "decode"] = _flag(
         "both", "What its engines do: both, or in a disaggregated deployment prefill or decode."
     )
+    kv_transfer_config: str | dict[str, Any] | None = _flag(
+        None, "The same as vLLM's JSON: kv_role kv_producer (prefill) or kv_consumer (decode)."
+    )
 
-    @field_validator("max_model_len", "max_num_seqs", "max_num_batched_tokens", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _written_short(cls, value: object) -> object:
+    def _from_json(cls, fields: Any) -> Any:
+        """What vLLM's JSON options say, in this pool's own fields. One that cannot be read is left to its field."""
+        if not isinstance(fields, dict):
+            return fields
+        found = dict(fields)
+        for name, read in _JSON_OPTIONS.items():
+            given = found.get(name)
+            if not isinstance(given, str | dict):
+                continue
+            try:
+                said = read(given)
+            except ValueError:
+                continue
+            del found[name]
+            for field, value in said.items():
+                if field in found and found[field] != value:
+                    raise InvalidInput(
+                        f"{name} says {field} {value}, and {field} is {found[field]}: give one of them"
+                    )
+            found |= said
+        return found
+
+    @field_validator("decode_context_parallel_size")
+    @classmethod
+    def _one_context(cls, value: int) -> int:
+        if value > 1:
+            raise ValueError("decodes that share a context are not modelled: leave it out")
+        return value
+
+    @field_validator("speculative_config", "kv_transfer_config")
+    @classmethod
+    def _unread(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.field_name is not None:
+            _JSON_OPTIONS[info.field_name](value)  # raises: else it would have been taken out
+        return value
+
+    @field_validator(
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_num_scheduled_tokens",
+        "kv_cache_memory_bytes",
+        mode="before",
+    )
+    @classmethod
+    def _written_short(cls, value: object, info: ValidationInfo) -> object:
         """vLLM's short form: 25.6k is 25600, 1k is 1000, 1K is 1024. What is not one is left to the integer parser."""
+        if info.field_name == "max_model_len" and value in (-1, "-1"):
+            return "auto"  # as vLLM reads it
         short = (
             re.fullmatch(r"(\d{1,12}(?:\.\d{1,12})?)([kKmMgG])", value.strip())
             if isinstance(value, str)
@@ -344,7 +419,7 @@ def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) ->
     import difflib
 
     first = error.errors()[0]
-    where = [part for part in first["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+    where = [part for part in first["loc"] if not (isinstance(part, str) and _VARIANT.match(part))]
     name = ".".join(str(part) for part in where) or spec.__name__
     shown = f"--{name.replace('_', '-')}" if flags else name
     if first["type"] == "extra_forbidden":

@@ -160,6 +160,7 @@ class _Setup:
     activations_bytes: int | None
     nontorch_bytes: int | None
     num_gpu_blocks_override: int | None
+    kv_cache_memory_bytes: int | None
 
     @property
     def expert_dp(self) -> int:
@@ -185,6 +186,7 @@ def memory_plan(
     block_size: int | None = None,
     enforce_eager: bool = False,
     num_gpu_blocks_override: int | None = None,
+    kv_cache_memory_bytes: int | None = None,
     weights_bytes: int | None = None,
     activations_bytes: int | None = None,
     nontorch_bytes: int | None = None,
@@ -230,6 +232,7 @@ def memory_plan(
         activations_bytes=activations_bytes,
         nontorch_bytes=nontorch_bytes,
         num_gpu_blocks_override=num_gpu_blocks_override,
+        kv_cache_memory_bytes=kv_cache_memory_bytes,
     )
     _check(setup)
     return _plan(setup)
@@ -716,6 +719,8 @@ def _stage_memory(setup: _Setup, stage: int, layers: range) -> _StageMemory:
     usable = _usable(setup, weights + activations + overhead)
     layout = _stage_layout(setup, layers)
     kv_cache = usable - weights - activations - overhead
+    if setup.kv_cache_memory_bytes is not None and kv_cache < setup.kv_cache_memory_bytes:
+        kv_cache -= setup.kv_cache_memory_bytes  # what is too little of what was asked for
     return _StageMemory(
         weights=weights,
         usable=usable,
@@ -777,6 +782,8 @@ def _stage_layout(setup: _Setup, layers: range) -> KvLayout:
 def _usable(setup: _Setup, taken: int) -> int:
     """What weights, activations, overhead and KV may take together, by the engine's rule."""
     total = setup.profile.memory_engine_bytes
+    if setup.kv_cache_memory_bytes is not None:
+        return min(taken + setup.kv_cache_memory_bytes, total)
     match setup.engine.memory_rule:
         case "fraction_of_total":
             return math.ceil(total * setup.utilization)
@@ -828,6 +835,8 @@ def _reason(setup: _Setup, plan: MemoryPlan, request_bytes: int) -> str:
             f"{_gb(plan.activations_bytes + plan.overhead_bytes)} of activations and overhead per GPU; "
             f"{gpu} has {_gb(plan.usable_bytes)} usable"
         )
+        if setup.kv_cache_memory_bytes is not None:
+            text += f", and --kv-cache-memory-bytes asks for {_gb(setup.kv_cache_memory_bytes)}"
         return f"{text}: {_gb(-plan.kv_cache_bytes)} too little. {_remedy(setup)}"
     if setup.num_gpu_blocks_override is not None:
         blocks = f"--num-gpu-blocks-override {plan.kv_capacity_blocks}"

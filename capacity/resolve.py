@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from capacity.closed_form import EngineLimits
 from capacity.deployment import Pool
@@ -15,7 +15,13 @@ from capacity.errors import InvalidInput
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.memory import MemoryPlan, memory_plan, smallest_tensor_parallel_size
 from capacity.model import ModelSpec, load_model
-from capacity.quantization import QuantizationScheme, find_kv_cache_format, scheme_for
+from capacity.quantization import (
+    QuantizationScheme,
+    find_format,
+    find_kv_cache_format,
+    scheme_for,
+    uniform_scheme,
+)
 from capacity.step_model import StepModel
 
 
@@ -52,6 +58,7 @@ class ResolvedPool:
             "block_size": self.pool.block_size,
             "enforce_eager": self.pool.enforce_eager,
             "num_gpu_blocks_override": self.pool.num_gpu_blocks_override,
+            "kv_cache_memory_bytes": self.pool.kv_cache_memory_bytes,
         }
 
     @cached_property
@@ -114,11 +121,16 @@ class ResolvedPool:
         )
 
     @property
+    def max_num_scheduled_tokens(self) -> int:
+        """Most tokens in a step."""
+        return self.pool.max_num_scheduled_tokens or self.max_num_batched_tokens
+
+    @property
     def limits(self) -> EngineLimits:
         """What bounds the composition of a step, for the closed-form estimator."""
         return EngineLimits(
             max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_batched_tokens=self.max_num_scheduled_tokens,
             chunked_prefill=self.chunked_prefill,
             mixes_prefill_with_decode=self.engine.mixes_prefill_with_decode,
             window_tokens=self.model.window_tokens,
@@ -136,6 +148,9 @@ def resolve(
     """
     directories: Sequence[Path | str] = [profiles] if profiles else []
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
+    if pool.max_model_len == "auto":
+        return _longest_that_fits(spec, pool, profiles)
+    spec = _in_dtype(spec, pool.dtype)
     profile = load_profile(pool.gpu, directories)
     engine = find_engine(pool.engine)
     defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
@@ -160,6 +175,11 @@ def resolve(
         max_num_seqs = budget
     kv_cache_dtype = _kv_cache_dtype(pool, scheme)
     _check_formats(engine, scheme, kv_cache_dtype, spec.dtype)
+    if pool.max_num_scheduled_tokens is not None and pool.max_num_scheduled_tokens > budget:
+        raise InvalidInput(
+            f"--max-num-scheduled-tokens {pool.max_num_scheduled_tokens} is above --max-num-batched-tokens {budget}: "
+            "lower the one or raise the other"
+        )
     caching = engine.prefix_caching if pool.enable_prefix_caching is None else pool.enable_prefix_caching
     return ResolvedPool(
         pool=pool,
@@ -185,9 +205,41 @@ def _converted(model: ModelSpec, scheme: QuantizationScheme) -> tuple[str, ...]:
     return (f"{model.name} is published in {own.name}: {scheme.name} means a copy converted beforehand",)
 
 
+def _longest_that_fits(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
+    """`--max-model-len auto`: the model's own length, or the longest request that the KV cache holds."""
+    found = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
+    longest = found.memory.max_context_tokens
+    if found.memory.fits or longest < 1:
+        return found
+    note = f"--max-model-len auto: {longest} of the model's {found.max_model_len} tokens"
+    shorter = resolve(model, pool.model_copy(update={"max_model_len": longest}), profiles=profiles)
+    return replace(shorter, notes=(*shorter.notes, note))
+
+
+DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
+    "half": "fp16",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float": "fp32",
+    "float32": "fp32",
+}
+
+
+def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
+    """The model loaded with `--dtype`: activations, KV, and the weights of a checkpoint that is not quantized."""
+    if dtype == "auto" or DTYPES[dtype] == model.dtype:
+        return model
+    name = DTYPES[dtype]
+    if model.checkpoint.quantized:
+        return replace(model, dtype=name)
+    return replace(
+        model, dtype=name, checkpoint=uniform_scheme(name, find_format(name), base=find_format(name))
+    )
+
+
 def _max_model_len(model: ModelSpec, pool: Pool) -> tuple[int, tuple[str, ...]]:
     limit = model.max_position_embeddings
-    if pool.max_model_len is None:
+    if pool.max_model_len is None or pool.max_model_len == "auto":
         return limit, ()
     if pool.max_model_len > limit:
         raise InvalidInput(

@@ -52,7 +52,7 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
     pool = resolved.pool
     return SchedulerLimits(
         max_num_seqs=resolved.max_num_seqs,
-        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        max_num_batched_tokens=resolved.max_num_scheduled_tokens,
         max_model_len=resolved.max_model_len,
         priority=pool.scheduling_policy == "priority",
         enable_chunked_prefill=resolved.chunked_prefill,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from capacity.errors import InvalidInput
 SHORT = {
     "tp": "tensor_parallel_size",
     "pp": "pipeline_parallel_size",
+    "dcp": "decode_context_parallel_size",
     "dp": "data_parallel_size",
     "ep": "enable_expert_parallel",
     "q": "quantization",
@@ -118,20 +118,10 @@ def _is_flag(word: str) -> bool:
 
 def _is_default(name: str, value: str) -> bool:
     """Flags that ask for what is modelled anyway."""
-    if name == "speculative_config":
-        return _empty_json(value)
     return (name, value) in {
-        ("dtype", "auto"),
         ("load_format", "auto"),
         ("seed", "0"),
     }
-
-
-def _empty_json(value: str) -> bool:
-    try:
-        return not json.loads(value)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _count(value: str) -> str | int:

@@ -97,12 +97,10 @@ def test_a_pasted_command_with_all_that_people_write() -> None:
         "gpu_memory_utilization": "0.85",
         "enable_prefix_caching": True,
         "quantization": "fp8",
+        "speculative_config": '{"method": "eagle", "num_speculative_tokens": 3}',
     }
-    assert [word.split()[0] for word in read.ignored] == [
-        "--trust-remote-code",
-        "--served-model-name",
-        "--speculative-config",
-    ]
+    assert read.pool("h100").speculator == "eagle"
+    assert [word.split()[0] for word in read.ignored] == ["--trust-remote-code", "--served-model-name"]
     assert read.pool("h100").tensor_parallel_size == 2
     module = read_vllm_command(
         "python -m vllm.entrypoints.openai.api_server --model m --tensor-parallel-size 8"

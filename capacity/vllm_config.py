@@ -1,0 +1,80 @@
+"""The options that `vllm serve` takes as JSON, in the words of a pool. ValueError, in one line, for what is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+METHODS = {  # vLLM 0.33.0, config/speculative.py
+    "ngram": "ngram",
+    "ngram_gpu": "ngram",
+    "medusa": "medusa",
+    "eagle": "eagle",
+    "eagle3": "eagle3",
+    "draft_model": "draft-model",
+    "mtp": "mtp",
+    "deepseek_mtp": "mtp",
+    "glm4_moe_mtp": "mtp",
+    "qwen3_next_mtp": "mtp",
+    "ernie_mtp": "mtp",
+    "longcat_flash_mtp": "mtp",
+    "mimo_mtp": "mtp",
+}
+SPECULATIVE_KEYS = (
+    "method",
+    "model",
+    "num_speculative_tokens",
+    "prompt_lookup_min",
+    "prompt_lookup_max",
+    "draft_tensor_parallel_size",
+)
+ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
+OFFLOADING = ("offloading", "lmcache", "sharedstorage")
+
+
+def speculation(config: str | Mapping[str, Any]) -> dict[str, Any]:
+    """`--speculative-config` as `speculator` and `num_speculative_tokens`; empty where it asks for nothing."""
+    given = _object(config)
+    if not given:
+        return {}
+    if unknown := [key for key in given if key not in SPECULATIVE_KEYS]:
+        raise ValueError(f"{unknown[0]!r} is not modelled; read are {', '.join(SPECULATIVE_KEYS)}")
+    method = given.get("method") or ("draft_model" if "model" in given else None)
+    if method not in METHODS:
+        known = ", ".join(METHODS)
+        raise ValueError(f"method {method!r} is not one of {known}; or give --speculator and --acceptance")
+    found: dict[str, Any] = {"speculator": METHODS[method]}
+    if given.get("num_speculative_tokens") is not None:
+        found["num_speculative_tokens"] = given["num_speculative_tokens"]
+    return found
+
+
+def kv_role(config: str | Mapping[str, Any]) -> dict[str, Any]:
+    """`--kv-transfer-config` as the `role` of a disaggregated deployment's pool; empty where it says none."""
+    given = _object(config)
+    if not given:
+        return {}
+    connector = str(given.get("kv_connector", ""))
+    if connector.lower().startswith(OFFLOADING):
+        raise ValueError(
+            f"{connector} offloads KV, it does not hand it over: --kv-offloading-size says how much"
+        )
+    role = given.get("kv_role")
+    if role not in ROLES:
+        raise ValueError(f"kv_role {role!r} is not one of {', '.join(ROLES)}")
+    return {} if role == "kv_both" else {"role": ROLES[role]}
+
+
+def _object(config: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(config, Mapping):
+        return config
+    try:
+        found = json.loads(config) if config.strip() else {}
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ValueError("it must be a JSON object")
+    return found
