@@ -8,9 +8,11 @@ GPUs are counted at their full all-in power, idle or not: an upper bound at low 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from capacity.api_prices import ApiPrice
 from capacity.deployment import Billing
 from capacity.errors import InvalidInput
 from capacity.pricing import HOURS_PER_MONTH, RULE, SECONDS_PER_HOUR, Price, usd_per_hour
@@ -55,9 +57,10 @@ class LoadCost:
 class BreakEven:
     """Own GPUs against an API: the month's bills at the served load, and the load at which they are equal.
 
-    `possible` is whether the deployment could carry that load.
+    `possible` is whether the deployment could carry that load; `api` names the price and its source.
     """
 
+    api: str
     api_usd_per_request: float
     api_usd_per_month: float
     own_usd_per_month: float
@@ -94,7 +97,10 @@ class BatchJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What a deployment costs. `served` is None where no load was given, and `utilization` then too."""
+    """What a deployment costs. `served` is None where no load was given, and `utilization` then too.
+
+    `break_even` is against the API prices that were given, `apis` against those of the price list.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/cost/v1"
 
@@ -112,6 +118,7 @@ class Bill:
     full: LoadCost
     utilization: float | None
     break_even: BreakEven | None
+    apis: tuple[BreakEven, ...]
     spot: SpotCost | None
     job: BatchJob | None
     rule: str
@@ -136,6 +143,7 @@ def make_bill(
     watts_per_gpu: float,
     full: Rates,
     served: Rates | None,
+    apis: Sequence[ApiPrice] = (),
     warnings: tuple[str, ...] = (),
 ) -> Bill:
     """The bill of `billing.replicas` engines; `full` and `served` are the loads of all of them together."""
@@ -143,6 +151,11 @@ def make_bill(
     billed = billed_gpus(price, gpus)
     hourly = usd_per_hour(price, billed)
     watts = watts_per_gpu * gpus
+    given = given_api(billing)
+
+    def against(api: ApiPrice) -> BreakEven:
+        return break_even(hourly, served or full, full, api, cached_fraction=billing.api_cached_fraction)
+
     return Bill(
         deployment=deployment,
         tier=price.tier,
@@ -157,7 +170,8 @@ def make_bill(
         served=None if served is None else load_cost(hourly, watts, served, billing),
         full=load_cost(hourly, watts, full, billing),
         utilization=None if served is None else served.requests_per_s / full.requests_per_s,
-        break_even=break_even(hourly, served or full, full, billing),
+        break_even=None if given is None else against(given),
+        apis=tuple(against(api) for api in apis),
         spot=spot_cost(price, billing, gpus_per_replica),
         job=batch_job(price, billing, gpus_per_replica, full),
         rule=RULE,
@@ -191,30 +205,35 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
     )
 
 
-def api_usd_per_request(rates: Rates, billing: Billing) -> float | None:
-    """What an API asks for one request, with its discount on cached input; None without its prices."""
+def given_api(billing: Billing) -> ApiPrice | None:
+    """The API price that was given as flags; None where none was."""
     if billing.api_input_price is None and billing.api_output_price is None:
         return None
     if billing.api_input_price is None or billing.api_output_price is None:
         raise InvalidInput("an API has two prices: give --api-input-price and --api-output-price")
-    cached = billing.api_cached_fraction
-    plain = 1 - cached + cached * billing.api_cached_multiple
-    usd = (
-        rates.input_tokens * plain * billing.api_input_price + rates.output_tokens * billing.api_output_price
+    return ApiPrice(
+        provider="user",
+        model="given",
+        usd_per_million_input=billing.api_input_price,
+        usd_per_million_output=billing.api_output_price,
+        cached_multiple=billing.api_cached_multiple,
+        cache_write_multiple=billing.api_cache_write_multiple,
+        date="",
+        source="given with --api-input-price and --api-output-price",
     )
-    return usd / MILLION
 
 
-def break_even(hourly_usd: float, rates: Rates, full: Rates, billing: Billing) -> BreakEven | None:
-    """The load from which the GPUs, paid for in any case, are cheaper than the API; None without its prices."""
-    each = api_usd_per_request(rates, billing)
-    if each is None:
-        return None
+def break_even(
+    hourly_usd: float, rates: Rates, full: Rates, api: ApiPrice, *, cached_fraction: float = 0.0
+) -> BreakEven:
+    """The load from which the GPUs, paid for in any case, are cheaper than the API, which is paid by the token."""
+    each = api.usd_per_request(rates.input_tokens, rates.output_tokens, cached_fraction)
     if each == 0:
         raise InvalidInput("an API that is free has no break-even: give its prices above 0")
     month_s = HOURS_PER_MONTH * SECONDS_PER_HOUR
     requests = hourly_usd * HOURS_PER_MONTH / each
     return BreakEven(
+        api=api.described,
         api_usd_per_request=each,
         api_usd_per_month=each * rates.requests_per_s * month_s,
         own_usd_per_month=hourly_usd * HOURS_PER_MONTH,

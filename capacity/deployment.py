@@ -102,6 +102,29 @@ class Pool(Spec):
     prefill_schedule_interval: int = _flag(
         1, "Steps from one prefill step to the next, at least.", ge=1, le=1 << 20
     )
+    kv_offloading_size: float | None = _flag(
+        None,
+        "GiB of host memory for KV that leaves the GPU, over all GPUs of an engine (of a data-parallel rank).",
+        ge=0,
+        le=1 << 30,
+    )
+    kv_offloading_backend: Literal["native", "lmcache"] = _flag(
+        "native", "How it comes back: native (requests wait beside the queue) or lmcache (steps wait)."
+    )
+    kv_offloading_bytes_per_s: FiniteOrInf | None = _flag(
+        None, "Rate between a GPU and host memory, each way; default: the GPU's PCIe link.", gt=0
+    )
+    kv_offloading_disk_size: float | None = _flag(
+        None, "GiB of a second tier (disk, network) below host memory; default: none.", ge=0, le=1 << 40
+    )
+    kv_offloading_disk_bytes_per_s: FiniteOrInf | None = _flag(
+        None, "Rate between the second tier and a GPU's share of host memory, each way.", gt=0
+    )
+    kv_offloading_disk_latency_s: float = _flag(0.0, "Latency of the second tier.", ge=0, le=3600)
+    preemption_mode: Literal["recompute", "swap"] = _flag(
+        "recompute", "What becomes of a preempted request's KV (vLLM's V0 engine alone can swap)."
+    )
+    swap_space: float = _flag(4.0, "GiB of host memory per GPU to swap to.", ge=0, le=1 << 30)
     kv_layout: Literal["paged", "contiguous"] = _flag(
         "paged", "KV in blocks as needed, or max_model_len reserved for every request (as before paging)."
     )
@@ -325,13 +348,23 @@ class Billing(Spec):
     replicas: int = _flag(1, "Engines of this kind.", ge=1, le=1_000_000)
     requests_per_user_hour: float | None = _flag(None, "Requests of one user in an hour.", gt=0)
     co2_g_per_kwh: float | None = _flag(None, "Carbon intensity of the electricity.", ge=0)
+    api: str | None = _flag(
+        None, "Compare with providers of the dated API price list: DeepInfra,SambaNova, or all."
+    )
+    api_price_file: str | None = _flag(
+        None,
+        "API price list of your own (CSV in the form of capacity/api_prices.csv), in place of the bundled one.",
+    )
     api_input_price: float | None = _flag(None, "An API's $ per 1M input tokens.", ge=0)
     api_output_price: float | None = _flag(None, "An API's $ per 1M output tokens.", ge=0)
     api_cached_fraction: float = _flag(
         0.0, "Share of input tokens that the API's prompt cache serves.", ge=0, le=1
     )
     api_cached_multiple: float = _flag(
-        0.1, "Price of a cached input token over that of a plain one.", ge=0, le=1
+        0.1, "Price of a cached input token over that of a plain one, of --api-input-price.", ge=0, le=1
+    )
+    api_cache_write_multiple: float = _flag(
+        1.0, "The same of an input token that is written to the cache; where any are cached.", ge=0
     )
     interruptions_per_hour: float | None = _flag(None, "Spot: how often an instance is taken away.", ge=0)
     restart_s: float = _flag(600.0, "Spot: until a replacement serves again, loading included.", ge=0)

@@ -11,7 +11,7 @@ from capacity.report import _facts, _grid, _text, flattened, to_csv
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from capacity.billing import Bill, LoadCost
+    from capacity.billing import Bill, BreakEven, LoadCost
     from capacity.planning.advice import Advice, AdviceList
     from capacity.planning.curves import Curve
     from capacity.planning.paired import Diff
@@ -203,7 +203,7 @@ def bill_tables(bill: Bill) -> list[RenderableType]:
         ("GPUs", f"{bill.billed_gpus:,}", whole),
         ("hour", f"${bill.usd_per_hour:,.2f}", ""),
         ("month", f"${bill.usd_per_month:,.2f}", "730 h"),
-        ("power", f"{bill.watts / 1e3:,.2f} kW", "all in, at full use"),
+        ("power", f"{bill.watts / 1e3:,.2f} kW", "all in, at full use: an upper bound of what is served"),
     ]
     if bill.utilization is not None:
         facts.append(("utilization", f"{bill.utilization:.1%}", "served over full load"))
@@ -212,22 +212,8 @@ def bill_tables(bill: Bill) -> list[RenderableType]:
         _facts("Bill", facts),
         _load_table(bill),
     ]
-    if found := bill.break_even:
-        reach = "within reach" if found.possible else "more than this deployment can serve"
-        rows = [
-            (
-                "the API, at this load",
-                f"${found.api_usd_per_month:,.2f} a month",
-                f"${found.api_usd_per_request:.6f} a request",
-            ),
-            ("these GPUs", f"${found.own_usd_per_month:,.2f} a month", "busy or idle"),
-            (
-                "break-even",
-                f"{found.requests_per_month:,.0f} requests a month",
-                f"{found.requests_per_s:,.3f} a second: {reach}",
-            ),
-        ]
-        parts.append(_facts("Against the API", rows))
+    if against := [found for found in (bill.break_even, *bill.apis) if found is not None]:
+        parts.append(_api_table(bill, against))
     if spot := bill.spot:
         rows = [
             ("useful time", f"{spot.useful_fraction:.1%}", "the rest is restarts"),
@@ -248,6 +234,24 @@ def bill_tables(bill: Bill) -> list[RenderableType]:
         ]
         parts.append(_facts("Batch job at full load", rows))
     return [*parts, f"rule: {bill.rule}", *(f"[yellow]note:[/yellow] {warning}" for warning in bill.warnings)]
+
+
+def _api_table(bill: Bill, against: Sequence[BreakEven]) -> Any:
+    load = "at full load" if bill.served is None else "at this load"
+    table = _grid(
+        f"Against an API; these GPUs are ${bill.usd_per_month:,.2f} a month, busy or idle",
+        ("API", "left"), ("$ a request", "right"), (f"$ a month {load}", "right"),
+        ("cheaper from, requests/s", "right"), ("requests a month", "right"),
+    )  # fmt: skip
+    for found in against:
+        table.add_row(
+            found.api,
+            f"{found.api_usd_per_request:.6f}",
+            f"{found.api_usd_per_month:,.2f}",
+            f"{found.requests_per_s:,.3f}" + ("" if found.possible else " (more than these can serve)"),
+            f"{found.requests_per_month:,.0f}",
+        )
+    return table
 
 
 LOAD_ROWS: tuple[tuple[str, str, str], ...] = (

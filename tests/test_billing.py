@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity import estimate
+from capacity.api_prices import api_price_list, read_api_prices
 from capacity.billing import Rates, batch_job, billed_gpus, load_cost, make_bill, spot_cost
 from capacity.deployment import Billing
-from capacity.errors import InvalidInput
+from capacity.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.model import model_names
 from capacity.planning.bills import cost
 from capacity.pricing import Price, gpu_hours
 
@@ -193,4 +196,67 @@ def test_refusals() -> None:
         )
     assert not math.isnan(
         cost("llama-3.1-8b", gpu="h100", price="0", input_len=9, output_len=1).full.usd_per_request
+    )
+
+
+API_HEAD = (
+    "provider,model,usd_per_million_input,usd_per_million_output,cached_multiple,cache_write_multiple,date,source\n"
+)
+
+
+def test_an_api_price_list_with_cache_discounts(tmp_path: Path) -> None:
+    """By hand: 1,000 in and 100 out at $1 and $4, half of it cached: 500 x 1.25 + 500 x 0.1 + 100 x 4 = 1,075."""
+    file = tmp_path / "apis.csv"
+    file.write_text(
+        API_HEAD
+        + "A,llama-3.1-8b,1,4,0.1,1.25,2026-11-01,its page\nB,llama-3.1-8b,2,2,,,2026-11-02,its page\n"
+    )
+    load = {"gpu": "h100", "price": "2", "input_len": 1000, "output_len": 100, "api_price_file": str(file)}
+    first, second = cost("llama-3.1-8b", **load, api_cached_fraction=0.5).apis
+    assert first.api_usd_per_request == pytest.approx(1075e-6)
+    assert second.api_usd_per_request == pytest.approx(2200e-6)  # no discount is published: paid in full
+    assert "2026-11-01" in first.api
+    assert first.requests_per_month * first.api_usd_per_request == pytest.approx(2 * 730, abs=CENT)
+    (uncached,) = cost("llama-3.1-8b", **load, api="a").apis
+    assert uncached.api_usd_per_request == pytest.approx(
+        1400e-6
+    )  # nothing is written where nothing is cached
+    with pytest.raises(UnknownName, match="from 'C'"):
+        cost("llama-3.1-8b", **load, api="C")
+    with pytest.raises(InvalidInput, match="no price of qwen3-8b"):
+        cost("qwen3-8b", **load, api="all")
+
+
+def test_every_listed_api_price_is_dated_sourced_and_of_a_known_model() -> None:
+    for price in api_price_list():
+        assert price.model in model_names()
+        assert price.date.startswith("20")
+        assert price.source
+        assert 0 < price.usd_per_million_input <= price.usd_per_million_output
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("A,m,x,1,,,2026,s", "usd_per_million_input is 'x'"),
+        ("A,m,-1,1,,,2026,s", "at least 0"),
+        ("A,m,1,inf,,,2026,s", "finite"),
+        ("A,m,1,1,,,,s", "date is missing"),
+        ("", "holds no price"),
+    ],
+)
+def test_a_bad_api_price_list_is_refused(row: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "apis.csv"
+    file.write_text(API_HEAD + row + "\n")
+    with pytest.raises(MalformedFile, match=problem):
+        read_api_prices(file)
+
+
+def test_interruptions_at_a_price_that_is_not_interrupted_are_said() -> None:
+    load = {"gpu": "h100", "input_len": 500, "output_len": 100, "interruptions_per_hour": 0.1}
+    assert any(
+        "--price-tier spot" in text for text in cost("llama-3.1-8b", price_tier="on-demand", **load).warnings
+    )
+    assert not any(
+        "--price-tier" in text for text in cost("llama-3.1-8b", price_tier="spot", **load).warnings
     )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capacity.deployment import Cost
 from capacity.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.hardware import profile_names
 from capacity.pricing import (
@@ -24,6 +25,7 @@ from capacity.pricing import (
     read_prices,
     usd_per_hour,
 )
+from capacity.pricing import price_of as price_of_cost
 
 CENT = 0.005
 
@@ -204,3 +206,57 @@ def test_prices_are_those_of_the_reference(shared_dir: Path) -> None:
     ours = sorted(price.usd_per_gpu_hour for price in price_table())
     for value in set(expected):
         assert ours.count(value) >= expected.count(value)
+
+
+OWN = (
+    "gpu,provider,product,tier,usd_per_gpu_hour,gpus_per_instance,date,source\n"
+    "H100,Acme,node-8,reserved,1.95,8,2026-11-01,contract 17\n"
+    "h200,Acme,node-8,reserved,2.95,8,2026-11-01,contract 17\n"
+    "h200,Acme,spare,spot,0.95,1,2026-11-01,contract 17\n"
+    "toy-1gb,Acme,toy,on-demand,0.10,1,2026-11-01,contract 17\n"
+)
+
+
+def test_a_price_file_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(OWN)
+    only = price_of_cost("h100", Cost(price_file=str(file)))
+    assert only is not None
+    assert (only.tier, only.usd_per_gpu_hour, only.gpus_per_instance) == ("reserved", 1.95, 8)
+    assert "Acme node-8, sold by 8 GPUs, 2026-11-01 (contract 17)" in only.described
+    with pytest.raises(InvalidInput, match=r"several tiers \(reserved, spot\): give --price-tier"):
+        price_of_cost("h200", Cost(price_file=str(file)))
+    spot = price_of_cost("h200", Cost(price_file=str(file), price_tier="spot"))
+    assert spot is not None
+    assert spot.product == "spare"
+    with pytest.raises(InvalidInput, match="no price of b200"):
+        price_of_cost("b200", Cost(price_file=str(file)))
+    with pytest.raises(InvalidInput, match="no spot price of h100"):
+        price_of_cost("h100", Cost(price_file=str(file), price_tier="spot"))
+    toy = price_of_cost("toy-1gb", Cost(price_file=str(file)))
+    assert toy is not None
+    assert toy.usd_per_gpu_hour == 0.10
+
+
+def test_a_rentable_instance_by_its_name() -> None:
+    cost = Cost(price_tier="on-demand", price_instance="p5.48xlarge")
+    found = price_of_cost("h100", cost)
+    assert found is not None
+    assert (found.provider, found.gpus_per_instance) == ("AWS", 8)
+    with pytest.raises(UnknownName, match=r"p5\.48xlarge"):
+        price_of_cost("h100", Cost(price_tier="on-demand", price_instance="p5.48xlargo"))
+    with pytest.raises(InvalidInput, match="needs a tier"):
+        price_of_cost("h100", Cost(price_instance="p5.48xlarge"))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("", "column gpu is missing"), ("gpu,provider\n", "column product"), (OWN[:73], "holds no price")],
+)
+def test_a_price_file_that_is_none(text: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(text)
+    with pytest.raises(MalformedFile, match=problem):
+        read_prices(file)
+    with pytest.raises(MalformedFile, match="cannot be read"):
+        read_prices(tmp_path / "none.csv")

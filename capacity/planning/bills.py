@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capacity.api_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.billing import Bill, Rates, make_bill
 from capacity.closed_form import closed_loop_times
 from capacity.deployment import Billing, Cost, Pool, Traffic, build
 from capacity.errors import InvalidInput
 from capacity.keywords import documented, split
 from capacity.planning.step_error import Factors, ScaledSteps
-from capacity.pricing import price_of
+from capacity.pricing import Price, price_of
 from capacity.resolve import ResolvedPool, resolve
 
 if TYPE_CHECKING:
@@ -67,8 +69,22 @@ def cost(
         watts_per_gpu=resolved.profile.system_watts_per_gpu,
         full=full,
         served=served,
-        warnings=(*resolved.notes, *warnings),
+        apis=_apis(resolved.model.name, billing),
+        warnings=(*resolved.notes, *warnings, *_cautions(price, billing)),
     )
+
+
+def _apis(model: str, billing: Billing) -> tuple[ApiPrice, ...]:
+    """The listed prices to compare with: those asked for, or all of a list of one's own."""
+    if billing.api is None and billing.api_price_file is None:
+        return ()
+    table = None if billing.api_price_file is None else read_api_prices(billing.api_price_file)
+    return find_api_prices(model, billing.api or "all", table=table)
+
+
+def _cautions(price: Price, billing: Billing) -> Iterator[str]:
+    if billing.interruptions_per_hour and price.tier not in ("spot", "given"):
+        yield f"interruptions at the {price.tier} price: --price-tier spot is what is interrupted, and cheaper"
 
 
 def _served(
@@ -91,6 +107,8 @@ def _served(
         raise InvalidInput("no request was served: nothing to divide the bill by")
     warnings = []
     offered = requests.request_rate_per_s
+    if requests.content is not None and resolved.prefix_caching:
+        warnings.append("full load is without prefix-cache hits, which this traffic has: it could carry more")
     if not math.isinf(offered) and trial.requests_per_s * TOO_MUCH < offered and requests.span_s > 0:
         warnings.append(
             f"{offered:,.2f} requests/s were offered, {trial.requests_per_s:,.2f} served, draining the queue included"
