@@ -18,17 +18,28 @@ from capacity_validate.kernels.attention import reference_attention
 worst = 0.0
 for splits in (1, 4):
     paged._splits = lambda *_: splits
-    for heads, kv_heads, d, window in ((8, 2, 64, 0), (4, 4, 32, 0), (8, 1, 64, 37), (28, 4, 128, 0)):
+    for heads, kv_heads, d, window, chunked, sunk in (
+        (8, 2, 64, 0, False, False), (4, 4, 32, 0, False, False), (8, 1, 64, 37, False, False),
+        (28, 4, 128, 0, False, False), (6, 6, 96, 0, False, False), (8, 2, 64, 37, True, False),
+        (8, 2, 64, 0, False, True), (8, 2, 64, 20, False, True),
+    ):
         generator = torch.Generator().manual_seed(1)
         keys, values = (torch.randn(32, 16, kv_heads, d, generator=generator) for _ in range(2))
         contexts = [1, 17, 100]
         table = torch.randperm(32, generator=generator)[:21].view(3, 7)
         query = torch.randn(3, heads, d, generator=generator)
-        out = paged._triton_decode(query, keys, values, table, torch.tensor(contexts), 100, window)
+        sinks = torch.randn(heads, generator=generator) * 2 if sunk else None
+        out = paged._triton_decode(
+            query, keys, values, table, torch.tensor(contexts), 100, window, chunked=chunked, sinks=sinks
+        )
         for row, context in enumerate(contexts):
-            first = max(0, context - window) if window else 0
+            first = paged.first_seen(context, window or None, chunked=chunked)
             k, v = (c[table[row]].flatten(0, 1)[first:context].transpose(0, 1)[None] for c in (keys, values))
             expected = reference_attention(torch, query[row][None, :, None], k, v)[0, :, 0]
+            if sinks is not None:
+                scores = query[row].double().view(kv_heads, -1, d) @ k[0].double().transpose(1, 2) * d**-0.5
+                lse = torch.logsumexp(scores, dim=-1).flatten()
+                expected = expected * torch.sigmoid(lse - sinks.double())[:, None]
             worst = max(worst, float((out[row].double() - expected).norm() / expected.norm()))
 print(worst)
 """
@@ -38,7 +49,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from capacity_validate.kernels import triton_paged
 
-sizes = dict(GROUP=4, GROUP_PADDED=16, D=128, BLOCK=16, TILE=64, SPLITS=4, HEADS=32)
+sizes = dict(GROUP=4, GROUP_PADDED=16, D=128, WIDTH=128, BLOCK=16, TILE=64, SPLITS=4, HEADS=32, CHUNKED=False)
 kinds = dict(query="*bf16", keys="*bf16", values="*bf16", block_table="*i64", contexts="*i64", scale="fp32")
 kinds |= dict(partial="*fp32", summary="*fp32")
 names = triton_paged.paged_decode.arg_names

@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from capacity_validate import validate  # noqa: E402
-from capacity_validate.memory_check import exact_findings  # noqa: E402
+from capacity_validate.memory_check import (  # noqa: E402
+    activation_findings,
+    exact_findings,
+    peak_activation_bytes,
+)
+from capacity_validate.paged import paged_decode_attention  # noqa: E402
 from capacity_validate.quantizers import (  # noqa: E402
     absmax,
     fp8,
@@ -95,9 +100,10 @@ def test_one_mixed_step_is_the_sum_of_its_rows(model: Transformer) -> None:
 
 
 def test_a_model_without_a_kernel_is_refused() -> None:
-    spec = load_model("qwen3-next-80b-a3b")
-    with pytest.raises(UnsupportedModel, match="linear attention"):
-        Transformer(spec, device="cpu", num_blocks=1)
+    for name, lacks in (("qwen3-next-80b-a3b", "linear attention"), ("deepseek-v3.2", "sparse indexer")):
+        with pytest.raises(UnsupportedModel, match=lacks) as refused:
+            Transformer(load_model(name), device="cpu", num_blocks=1)
+        assert "\n" not in str(refused.value)
 
 
 @given(st.integers(1, 12), st.integers(0, 12), st.one_of(st.none(), st.integers(1, 16)))
@@ -357,10 +363,60 @@ def test_biased_and_normalised_attention_has_the_specs_parameters() -> None:
         model = Transformer(spec, device="cpu", num_blocks=16)
         assert sum(t.numel() for t in model.weight_tensors) == spec.total_params
         assert cached_against_uncached(model) < 1e-4
-    gated_mixer = replace(base.layer_groups[0].mixer, output_gate=True)
-    gated_spec = replace(base, layer_groups=(replace(base.layer_groups[0], mixer=gated_mixer),))
-    with pytest.raises(UnsupportedModel, match="gate"):
-        Transformer(gated_spec, device="cpu", num_blocks=1)
+
+
+def attention_by_definition(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor, sinks: torch.Tensor | None
+) -> torch.Tensor:
+    """Softmax over what is seen, with exp(sink) in its denominator; float64, [heads, tokens, d]."""
+    groups = q.shape[0] // k.shape[0]
+    k, v = (part.repeat_interleave(groups, dim=0).double() for part in (k, v))
+    scores = q.double() @ k.transpose(1, 2) * q.shape[-1] ** -0.5
+    weights = torch.exp(scores).masked_fill(~seen, 0.0)
+    total = weights.sum(dim=-1, keepdim=True)
+    if sinks is not None:
+        total = total + torch.exp(sinks.double())[:, None, None]
+    return (weights / total) @ v
+
+
+@pytest.mark.parametrize("name", ["tiny-sinks", "tiny-chunked", "tiny-window", "tiny"])
+def test_windows_chunks_and_sinks_are_what_their_definition_says(name: str) -> None:
+    """Of the mixer itself, prefill and decode, against plain exponentials."""
+    spec = small_model(name)
+    model = Transformer(spec, device="cpu", num_blocks=16)
+    model.fill_caches()
+    mixer, context = model.layers[0].mixer, 150
+    blocks = torch.randperm(16, generator=torch.Generator().manual_seed(3)).tolist()
+    window, chunked = mixer.spec.window_tokens or context, mixer.spec.chunked
+    keys, values = (c[torch.tensor(blocks)].flatten(0, 1)[:context].transpose(0, 1) for c in mixer.caches)
+    query = torch.arange(context)[:, None]
+    first = query // window * window if chunked else query - window + 1
+    position = torch.arange(context)[None, :]
+    seen = (position <= query) & (position >= first)
+    q = torch.randn(
+        context, mixer.spec.num_heads, mixer.spec.head_dim, generator=torch.Generator().manual_seed(4)
+    )
+    expected = attention_by_definition(q.transpose(0, 1), keys, values, seen, mixer.sinks)
+    for computed in (0, 70):
+        found = mixer._prefill(q[computed:], computed, torch.tensor(blocks))
+        assert torch.allclose(found.transpose(0, 1).double(), expected[:, computed:], atol=1e-5)
+    last = paged_decode_attention(
+        q[-1:], *mixer.caches, torch.tensor([blocks]), torch.tensor([context]), max_context=context,
+        window_tokens=mixer.spec.window_tokens, chunked=chunked, sinks=mixer.sinks,
+    )  # fmt: skip
+    assert torch.allclose(last[0].double(), expected[:, -1], atol=1e-5)
+
+
+def test_the_activation_peak_of_a_prefill_is_the_memory_models_form(tiny: Transformer) -> None:
+    """To the byte, but for masks and positions: two hidden states and the FFN's four, whatever the length."""
+    for tokens in (64, 256):
+        (finding,) = activation_findings(tiny, tokens, peak_activation_bytes(torch, tiny, tokens))
+        assert finding.passed, finding
+        assert finding.value < 0.02
+    wrong = activation_findings(tiny, 64, 2 * peak_activation_bytes(torch, tiny, 64))
+    assert not wrong[0].passed
+    mixture = Transformer(small_model("tiny-moe"), device="cpu", num_blocks=8)
+    assert activation_findings(mixture, 64, 1.0) == []
 
 
 def test_models_cut_to_fit_are_extrapolated_from_two_depths(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from capacity.errors import UnsupportedModel
 from capacity.hardware import HardwareProfile, dump_profile, parse_profile
 from capacity.model import ModelSpec
 from capacity.schedulers import SchedulerLimits
@@ -288,9 +289,14 @@ class _Run:
             return []
         from capacity_validate.model_cases import blocks_for, step_cases
         from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
-        from capacity_validate.transformer import Transformer
+        from capacity_validate.transformer import Transformer, require_supported
 
         whole = find_model(stage.model)
+        try:
+            require_supported(whole)
+        except UnsupportedModel as refused:
+            self.remarks.append(f"no whole model was run: {refused}")
+            return []
         layers = layers_that_fit(whole, MEMORY_SHARE * self.facts.memory_free_bytes)
         layers = min(layers, stage.max_layers or layers)
         if layers < 1:

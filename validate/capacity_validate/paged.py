@@ -20,15 +20,50 @@ def paged_decode_attention(
     max_context: int,
     contexts_cpu: Sequence[int] | None = None,
     window_tokens: int | None = None,
+    chunked: bool = False,
+    sinks: Any = None,
 ) -> Any:
     """One query row for each sequence, [batch, heads, d] -> the same; row i sees its first `contexts[i]` tokens.
 
-    `contexts_cpu` are the same numbers on the host, for the gather; without them it asks the device.
+    With `window_tokens` only the last of them, or with `chunked` those of its own chunk. `sinks` are one logit a head,
+    of a key that every row sees and whose value is nothing. `contexts_cpu` are the contexts on the host, for the
+    gather; without them it asks the device.
     """
     if query.is_cuda:
-        return _triton_decode(query, keys, values, block_table, contexts, max_context, window_tokens or 0)
+        return _triton_decode(
+            query,
+            keys,
+            values,
+            block_table,
+            contexts,
+            max_context,
+            window_tokens or 0,
+            chunked=chunked,
+            sinks=sinks,
+        )
     host = list(contexts_cpu) if contexts_cpu is not None else contexts.tolist()
-    return _gather_decode(query, keys, values, block_table, host, window_tokens)
+    firsts = [first_seen(context, window_tokens, chunked=chunked) for context in host]
+    return _gather_decode(query, keys, values, block_table, host, firsts, sinks)
+
+
+def first_seen(context: int, window_tokens: int | None, *, chunked: bool) -> int:
+    """The first token that the last of `context` tokens sees."""
+    if window_tokens is None:
+        return 0
+    return (context - 1) // window_tokens * window_tokens if chunked else max(0, context - window_tokens)
+
+
+def with_sink(k: Any, v: Any, sinks: Any, seen: Any) -> tuple[Any, Any, Any]:
+    """Keys and values with one of zeros behind them, and the bias that makes its logit the sink's.
+
+    [heads, tokens, d]; `sinks` [heads, queries or 1]; `seen` [queries, tokens]. Source: gpt-oss's model card.
+    """
+    import torch
+
+    k, v = (torch.cat([part, torch.zeros_like(part[:, :1])], dim=1) for part in (k, v))
+    bias = torch.zeros(seen.shape, device=k.device, dtype=k.dtype).masked_fill(~seen, float("-inf"))
+    last = sinks.to(k.dtype).expand(-1, seen.shape[0])[..., None]
+    return k, v, torch.cat([bias.expand(k.shape[0], -1, -1), last], dim=-1)
 
 
 def gather_context(cache: Any, blocks: Any, tokens: int, *, first: int = 0) -> Any:
@@ -40,35 +75,56 @@ def gather_context(cache: Any, blocks: Any, tokens: int, *, first: int = 0) -> A
 
 
 def _gather_decode(
-    query: Any, keys: Any, values: Any, block_table: Any, contexts: Sequence[int], window_tokens: int | None
+    query: Any,
+    keys: Any,
+    values: Any,
+    block_table: Any,
+    contexts: Sequence[int],
+    firsts: Sequence[int],
+    sinks: Any,
 ) -> Any:
     """Sequence by sequence, so that the time follows the sum of contexts rather than the longest."""
     import torch
 
-    batch, heads, d = query.shape
+    _, heads, d = query.shape
     kv_heads = keys.shape[2]
     out = torch.empty_like(query)
-    for row in range(batch):
-        context = contexts[row]
-        first = 0 if window_tokens is None else max(0, context - window_tokens)
+    for row, (context, first) in enumerate(zip(contexts, firsts, strict=True)):
         k, v = (gather_context(cache, block_table[row], context, first=first) for cache in (keys, values))
         q = query[row].view(kv_heads, heads // kv_heads, d)
-        attended = torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None])
+        bias = None
+        if sinks is not None:
+            seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device)
+            k, v, bias = with_sink(k, v, sinks.view(kv_heads, -1), seen)
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            q[None], k[None], v[None], attn_mask=None if bias is None else bias[None]
+        )
         out[row] = attended[0].reshape(heads, d)
     return out
 
 
 def _triton_decode(
-    query: Any, keys: Any, values: Any, block_table: Any, contexts: Any, max_context: int, window_tokens: int
+    query: Any,
+    keys: Any,
+    values: Any,
+    block_table: Any,
+    contexts: Any,
+    max_context: int,
+    window_tokens: int,
+    *,
+    chunked: bool = False,
+    sinks: Any = None,
 ) -> Any:
     """Split-K flash decoding: a program walks one slice of one sequence and KV head; a second kernel joins slices."""
     import torch
 
     decode, combine = _kernels()
+    query = query.contiguous()
     batch, heads, d = query.shape
     kv_heads, block_size = keys.shape[2], keys.shape[1]
-    group = heads // kv_heads
-    splits = _splits(batch * kv_heads, max_context, query.device.index)
+    group, width = heads // kv_heads, _power_of_two(d)
+    seen = min(max_context, window_tokens) if window_tokens else max_context
+    splits = _splits(batch * kv_heads, seen, query.device.index)
     partial = torch.empty(batch, heads, splits, d, device=query.device, dtype=torch.float32)
     summary = torch.empty(batch, heads, splits, 2, device=query.device, dtype=torch.float32)
     out = torch.empty_like(query)
@@ -76,12 +132,13 @@ def _triton_decode(
         query, keys, values, block_table, contexts, partial, summary,
         query.stride(0), query.stride(1), keys.stride(0), keys.stride(1), keys.stride(2), block_table.stride(0),
         d**-0.5, window_tokens,
-        GROUP=group, GROUP_PADDED=max(16, _power_of_two(group)), D=d, BLOCK=block_size,
-        TILE=64, SPLITS=splits, HEADS=heads, num_warps=4, num_stages=2,
+        GROUP=group, GROUP_PADDED=max(16, _power_of_two(group)), D=d, WIDTH=width, BLOCK=block_size,
+        TILE=64, SPLITS=splits, HEADS=heads, CHUNKED=chunked, num_warps=4, num_stages=2,
     )  # fmt: skip
     combine[(batch, heads)](
-        partial, summary, out, D=d, SPLITS=splits, SPLITS_PADDED=_power_of_two(splits), HEADS=heads
-    )
+        partial, summary, out, summary if sinks is None else sinks,
+        D=d, WIDTH=width, SPLITS=splits, SPLITS_PADDED=_power_of_two(splits), HEADS=heads, SINKS=sinks is not None,
+    )  # fmt: skip
     return out
 
 

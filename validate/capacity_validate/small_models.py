@@ -24,6 +24,17 @@ _MIXERS: dict[str, Mixer] = {
     "tiny-mqa": Attention(num_heads=8, num_kv_heads=1, head_dim=64),
     "tiny-window": Attention(num_heads=8, num_kv_heads=2, head_dim=64, window_tokens=64),
     "tiny-moe": Attention(num_heads=8, num_kv_heads=2, head_dim=64),
+    "tiny-sinks": Attention(
+        num_heads=8,
+        num_kv_heads=2,
+        head_dim=64,
+        window_tokens=64,
+        sinks=True,
+        qkv_bias=True,
+        output_bias=True,
+    ),
+    "tiny-gated": Attention(num_heads=8, num_kv_heads=2, head_dim=64, output_gate=True, qk_norm="full"),
+    "tiny-chunked": Attention(num_heads=8, num_kv_heads=2, head_dim=64, window_tokens=40, chunked=True),
     "tiny-mla": LatentAttention(
         num_heads=8,
         kv_lora_rank=128,
@@ -35,7 +46,18 @@ _MIXERS: dict[str, Mixer] = {
 }
 _FEED_FORWARDS: dict[str, FeedForward] = {
     "tiny-moe": MoEFeedForward(num_experts=8, experts_per_token=2, expert_intermediate_size=512),
+    "tiny-sinks": MoEFeedForward(
+        num_experts=8, experts_per_token=2, expert_intermediate_size=512, expert_bias=True, router_bias=True
+    ),
+    "tiny-gated": MoEFeedForward(
+        num_experts=8,
+        experts_per_token=2,
+        expert_intermediate_size=512,
+        shared_intermediate_size=256,
+        shared_gate=True,
+    ),
 }
+_FOUR_NORMS = ("tiny-gated",)
 
 
 def small_model_names() -> tuple[str, ...]:
@@ -61,6 +83,7 @@ def small_model(name: str) -> ModelSpec:
         layer_groups=(group,),
         max_position_embeddings=8192,
         dtype="fp32",
+        norms_per_layer=4 if name in _FOUR_NORMS else 2,
         checkpoint=uniform_scheme("fp32", full, base=full),
         source="made for the validation harness",
     )

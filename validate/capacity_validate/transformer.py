@@ -26,7 +26,7 @@ from capacity.model.spec import (
 from capacity_validate.kernels.attention import absorbed_decode
 from capacity_validate.kernels.experts import ExpertWeights, gated, grouped_experts, looped_experts
 from capacity_validate.layers import add_norm, rope_tables, rotate, write_cache
-from capacity_validate.paged import gather_context, paged_decode_attention
+from capacity_validate.paged import gather_context, paged_decode_attention, with_sink
 
 EPSILON = 1e-6
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -58,16 +58,26 @@ class Inputs:
     sampled: Any
 
 
+def require_supported(model: ModelSpec) -> None:
+    """Raises UnsupportedModel for what this loop has no kernels for, before anything is allocated."""
+    mixers = [group.mixer for group in model.layer_groups]
+    if any(isinstance(mixer, LinearAttention) for mixer in mixers):
+        raise UnsupportedModel(model.model_type, "the harness has no linear attention")
+    if any(isinstance(mixer, LatentAttention) and mixer.indexer is not None for mixer in mixers):
+        raise UnsupportedModel(model.model_type, "the harness has no sparse indexer")
+    if model.norms_per_layer not in (2, 4):
+        raise UnsupportedModel(model.model_type, "the harness has layers of two or four norms only")
+    if model.dtype not in _DTYPES:
+        raise UnsupportedModel(model.model_type, f"the harness has no weights in {model.dtype}")
+
+
 class Transformer:
-    """Weights and KV cache of `model` on one device. Raises UnsupportedModel for linear attention."""
+    """Weights and KV cache of `model` on one device. Raises UnsupportedModel for linear and sparse attention."""
 
     def __init__(
         self, model: ModelSpec, *, device: str, num_blocks: int, block_size: int = 16, seed: int = 0
     ) -> None:
-        if any(isinstance(group.mixer, LinearAttention) for group in model.layer_groups):
-            raise UnsupportedModel(model.model_type, "the harness has no linear attention yet")
-        if model.norms_per_layer != 2:
-            raise UnsupportedModel(model.model_type, "the harness has layers of two norms only")
+        require_supported(model)
         self.model = model
         self.device = device
         self.dtype = _DTYPES[model.dtype]
@@ -108,7 +118,8 @@ class Transformer:
             feed_forward = DenseMlp(self, group.feed_forward.intermediate_size)
         else:
             feed_forward = ExpertMlp(self, group.feed_forward)
-        return Layer(self._ones(hidden), self._ones(hidden), mixer, feed_forward)
+        norms = [self._ones(hidden) for _ in range(self.model.norms_per_layer)]
+        return Layer(norms, mixer, feed_forward)
 
     def _rope(self, dim: int, longest: int) -> tuple[Any, Any]:
         if dim not in self._tables:
@@ -122,7 +133,7 @@ class Transformer:
         if self.head is not self.embedding:
             found.append(self.head)
         for layer in self.layers:
-            found += [layer.first_norm, layer.second_norm, *layer.mixer.weights, *layer.feed_forward.weights]
+            found += [*layer.norms, *layer.mixer.weights, *layer.feed_forward.weights]
         return found
 
     @property
@@ -182,10 +193,10 @@ class Transformer:
         x = functional.embedding(step.tokens, self.embedding)
         residual = torch.zeros_like(x)
         for layer in self.layers:
-            x, residual = add_norm(x, residual, layer.first_norm, EPSILON)
-            x = layer.mixer(x, step)
-            x, residual = add_norm(x, residual, layer.second_norm, EPSILON)
-            x = layer.feed_forward(x)
+            x, residual = add_norm(x, residual, layer.norms[0], EPSILON)
+            x = layer.after(layer.mixer(x, step), 2)
+            x, residual = add_norm(x, residual, layer.norms[1], EPSILON)
+            x = layer.after(layer.feed_forward(x), 3)
         rows = (x + residual).index_select(0, step.sampled)
         return functional.linear(
             functional.rms_norm(rows, (rows.shape[-1],), self.final_norm, EPSILON), self.head
@@ -198,90 +209,136 @@ class Transformer:
 
 
 class Layer:
-    def __init__(self, first_norm: Any, second_norm: Any, mixer: Any, feed_forward: Any) -> None:
-        self.first_norm, self.second_norm = first_norm, second_norm
+    """Norms before mixer and feed-forward; with four of them (Gemma, GLM-4) also after each."""
+
+    def __init__(self, norms: Sequence[Any], mixer: Any, feed_forward: Any) -> None:
+        self.norms = norms
         self.mixer, self.feed_forward = mixer, feed_forward
+
+    def after(self, x: Any, index: int) -> Any:
+        """`x` through norm `index`, where there is one."""
+        if index >= len(self.norms):
+            return x
+        return functional.rms_norm(x, (x.shape[-1],), self.norms[index], EPSILON)
 
 
 class GroupedMixer:
-    """Multi-head, grouped-query or multi-query attention over a paged cache, with or without a sliding window."""
+    """Multi-head, grouped-query or multi-query attention over a paged cache.
+
+    With a sliding or chunked window, learned sinks, biases, query and key norms, and an output gate where the model
+    has them.
+    """
 
     def __init__(self, owner: Transformer, spec: Attention, tables: tuple[Any, Any]) -> None:
-        if spec.output_gate or spec.sinks or spec.chunked or spec.output_bias or spec.qk_norm == "full":
-            raise UnsupportedModel(
-                owner.model.model_type, "the harness has no such attention yet (gate, sinks, chunks)"
-            )
         self.spec, self.tables = spec, tables
         hidden, d = owner.model.hidden_size, spec.head_dim
-        width, kv_width = spec.num_heads * d, spec.num_kv_heads * d
-        self.widths = (width, kv_width, kv_width)
+        self.width, kv_width = spec.num_heads * d, spec.num_kv_heads * d
+        self.widths = (self.width * (2 if spec.output_gate else 1), kv_width, kv_width)
         self.qkv = owner._random(sum(self.widths), hidden, scale=hidden**-0.5)
         self.bias = owner._random(sum(self.widths), scale=0.1) if spec.qkv_bias else None
-        self.qk_norms = (owner._ones(d), owner._ones(d)) if spec.qk_norm == "per_head" else None
-        self.output = owner._random(hidden, width, scale=width**-0.5)
+        self.qk_norms = _qk_norms(owner, spec)
+        self.output = owner._random(hidden, self.width, scale=self.width**-0.5)
+        self.output_bias = owner._random(hidden, scale=0.1) if spec.output_bias else None
+        self.sinks = owner._random(spec.num_heads, scale=1.0) if spec.sinks else None
         shape = (owner.allocated_blocks, owner.block_size, spec.num_kv_heads, d)
         self.caches = [torch.zeros(shape, device=owner.device, dtype=owner.dtype) for _ in range(2)]
 
     @property
     def weights(self) -> list[Any]:
-        bias = [] if self.bias is None else [self.bias]
-        return [self.qkv, self.output, *bias, *(self.qk_norms or ())]
+        optional = (self.bias, self.output_bias, self.sinks)
+        return [self.qkv, self.output, *self.qk_norms, *(part for part in optional if part is not None)]
 
     def __call__(self, x: Any, step: Inputs) -> Any:
         spec, d = self.spec, self.spec.head_dim
         q, k, v = functional.linear(x, self.qkv, self.bias).split(self.widths, dim=-1)
-        q, k = q.view(-1, spec.num_heads, d), k.view(-1, spec.num_kv_heads, d)
-        if self.qk_norms is not None:
-            q, k = (
-                functional.rms_norm(part, (d,), weight, EPSILON)
-                for part, weight in zip((q, k), self.qk_norms, strict=True)
-            )
+        gate = None
+        if spec.output_gate:
+            q, gate = q.chunk(2, dim=-1)
+        q, k = self._normed(q, k)
+        q, k = q.reshape(-1, spec.num_heads, d), k.reshape(-1, spec.num_kv_heads, d)
         q, k = rotate(q, step.positions, self.tables), rotate(k, step.positions, self.tables)
         keys, values = self.caches
-        write_cache(keys, values, k, v.view(-1, spec.num_kv_heads, d), step.slots)
+        write_cache(keys, values, k, v.reshape(-1, spec.num_kv_heads, d), step.slots)
         parts = []
         if step.decode_rows:
             parts.append(
                 paged_decode_attention(
                     q[: step.decode_rows], keys, values, step.tables, step.contexts,
-                    max_context=step.max_context, contexts_cpu=step.contexts_cpu, window_tokens=spec.window_tokens,
+                    max_context=step.max_context, contexts_cpu=step.contexts_cpu,
+                    window_tokens=spec.window_tokens, chunked=spec.chunked, sinks=self.sinks,
                 )
             )  # fmt: skip
         for first, count, computed, blocks in step.prefills:
             parts.append(self._prefill(q[first : first + count], computed, blocks))
         attended = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return functional.linear(attended.reshape(x.shape[0], -1), self.output)
+        attended = attended.reshape(x.shape[0], -1)
+        if gate is not None:
+            attended = attended * torch.sigmoid(gate)
+        return functional.linear(attended, self.output, self.output_bias)
+
+    def _normed(self, q: Any, k: Any) -> tuple[Any, Any]:
+        """Queries and keys normalised: head by head, or over all heads at once, as the weights' length says."""
+        if not self.qk_norms:
+            return q, k
+        q, k = (
+            functional.rms_norm(
+                part.reshape(part.shape[0], -1, weight.shape[0]), weight.shape, weight, EPSILON
+            )
+            for part, weight in zip((q, k), self.qk_norms, strict=True)
+        )
+        return q, k
 
     def _prefill(self, q: Any, computed: int, blocks: Any) -> Any:
         count = q.shape[0]
         k, v = (gather_context(cache, blocks, computed + count) for cache in self.caches)
         groups = self.spec.num_heads // self.spec.num_kv_heads
-        if groups > 1 and not q.is_cuda:
+        repeated = groups > 1 and (not q.is_cuda or self.sinks is not None)
+        if repeated:
             k, v = k.repeat_interleave(groups, dim=0), v.repeat_interleave(groups, dim=0)
-        mask = causal_mask(count, computed, self.spec.window_tokens, q.device)
+        mask = causal_mask(count, computed, self.spec.window_tokens, q.device, chunked=self.spec.chunked)
+        if self.sinks is not None:
+            return self._prefill_with_sinks(q, k, v, mask)
         attended = functional.scaled_dot_product_attention(
             q.transpose(0, 1)[None], k[None], v[None],
-            attn_mask=mask, is_causal=mask is None, enable_gqa=groups > 1 and q.is_cuda,
+            attn_mask=mask, is_causal=mask is None, enable_gqa=groups > 1 and not repeated,
         )  # fmt: skip
         return attended[0].transpose(0, 1)
 
+    def _prefill_with_sinks(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
+        if mask is None:
+            mask = torch.ones(q.shape[0], k.shape[1], dtype=torch.bool, device=q.device).tril()
+        k, v, bias = with_sink(k, v, self.sinks[:, None], mask)
+        attended = functional.scaled_dot_product_attention(
+            q.transpose(0, 1)[None], k[None], v[None], attn_mask=bias[None]
+        )
+        return attended[0].transpose(0, 1)
 
-def causal_mask(new_tokens: int, computed: int, window_tokens: int | None, device: Any) -> Any:
+
+def _qk_norms(owner: Transformer, spec: Attention) -> tuple[Any, ...]:
+    d = spec.head_dim
+    lengths = {"none": (), "per_head": (d, d), "full": (spec.num_heads * d, spec.num_kv_heads * d)}
+    return tuple(owner._ones(length) for length in lengths[spec.qk_norm])
+
+
+def causal_mask(
+    new_tokens: int, computed: int, window_tokens: int | None, device: Any, *, chunked: bool = False
+) -> Any:
     """True where a query may look; None where SDPA's own causal mask says the same."""
     if computed == 0 and (window_tokens is None or new_tokens <= window_tokens):
         return None
     query = torch.arange(computed, computed + new_tokens, device=device)[:, None]
     key = torch.arange(computed + new_tokens, device=device)[None, :]
     seen = key <= query
-    return seen if window_tokens is None else seen & (key > query - window_tokens)
+    if window_tokens is None:
+        return seen
+    first = query // window_tokens * window_tokens if chunked else query - window_tokens + 1
+    return seen & (key >= first)
 
 
 class LatentMixer:
     """Multi-head latent attention: prefill expands the latent to heads, decode absorbs the expansion."""
 
     def __init__(self, owner: Transformer, spec: LatentAttention, tables: tuple[Any, Any]) -> None:
-        if spec.indexer is not None:
-            raise UnsupportedModel(owner.model.model_type, "the harness has no sparse indexer yet")
         self.spec, self.tables = spec, tables
         hidden, heads, latent = owner.model.hidden_size, spec.num_heads, spec.kv_lora_rank
         self.scale = spec.qk_head_dim**-0.5
@@ -395,29 +452,39 @@ class ExpertMlp:
     """Routed experts with softmax over the chosen, and a dense shared expert where the model has one."""
 
     def __init__(self, owner: Transformer, spec: MoEFeedForward) -> None:
-        if spec.expert_bias or spec.router_bias or spec.shared_gate:
-            raise UnsupportedModel(owner.model.model_type, "the harness has no biased or gated experts yet")
         hidden, width = owner.model.hidden_size, spec.expert_intermediate_size
         self.spec = spec
         self.router = owner._random(spec.num_experts, hidden, scale=hidden**-0.5)
+        self.router_bias = owner._random(spec.num_experts, scale=0.1) if spec.router_bias else None
+        biased = spec.expert_bias
         self.experts = ExpertWeights(
             gate_up=owner._random(spec.num_experts, 2 * width, hidden, scale=hidden**-0.5),
             down=owner._random(spec.num_experts, hidden, width, scale=width**-0.5),
+            gate_up_bias=owner._random(spec.num_experts, 2 * width, scale=0.1) if biased else None,
+            down_bias=owner._random(spec.num_experts, hidden, scale=0.1) if biased else None,
         )
         self.shared = (
             DenseMlp(owner, spec.shared_intermediate_size) if spec.shared_intermediate_size else None
         )
+        self.shared_gate = owner._random(1, hidden, scale=hidden**-0.5) if spec.shared_gate else None
         self.run = grouped_experts if owner.device != "cpu" else looped_experts
 
     @property
     def weights(self) -> list[Any]:
         shared = self.shared.weights if self.shared else []
-        return [self.router, self.experts.gate_up, self.experts.down, *shared]
+        optional = (self.router_bias, self.shared_gate)
+        return [self.router, *self.experts.tensors, *shared, *(part for part in optional if part is not None)]
 
     def __call__(self, x: Any) -> Any:
-        scores, chosen = torch.topk(functional.linear(x, self.router).float(), self.spec.experts_per_token)
+        routed = functional.linear(x, self.router, self.router_bias).float()
+        scores, chosen = torch.topk(routed, self.spec.experts_per_token)
         out = self.run(torch, self.experts, x, torch.softmax(scores, dim=-1).to(x.dtype), chosen)
-        return out if self.shared is None else out + self.shared(x)
+        if self.shared is None:
+            return out
+        shared = self.shared(x)
+        if self.shared_gate is not None:
+            shared = shared * torch.sigmoid(functional.linear(x, self.shared_gate))
+        return out + shared
 
 
 class DecodeGraph:

@@ -57,11 +57,16 @@ def moe(case: Case, bench: Bench) -> Prepared:
 
 
 class ExpertWeights:
-    """Gate and up in one [experts, 2·width, hidden] tensor, down in [experts, hidden, width]."""
+    """Gate and up in one [experts, 2·width, hidden] tensor, down in [experts, hidden, width], biases by expert."""
 
-    def __init__(self, *, gate_up: Any, down: Any) -> None:
-        self.gate_up = gate_up
-        self.down = down
+    def __init__(self, *, gate_up: Any, down: Any, gate_up_bias: Any = None, down_bias: Any = None) -> None:
+        self.gate_up, self.gate_up_bias = gate_up, gate_up_bias
+        self.down, self.down_bias = down, down_bias
+
+    @property
+    def tensors(self) -> list[Any]:
+        parts = (self.gate_up, self.down, self.gate_up_bias, self.down_bias)
+        return [part for part in parts if part is not None]
 
     @property
     def num_experts(self) -> int:
@@ -84,9 +89,11 @@ def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chos
         if count:
             pairs = order[start : start + count]
             rows = torch.div(pairs, chosen.shape[1], rounding_mode="floor")
-            hidden = gated(torch, linear(x[rows], weights.gate_up[expert]))
+            biases = (weights.gate_up_bias, weights.down_bias)
+            gate_up_bias, down_bias = (None if bias is None else bias[expert] for bias in biases)
+            hidden = gated(torch, linear(x[rows], weights.gate_up[expert], gate_up_bias))
             share = shares.flatten()[pairs].unsqueeze(-1)
-            out.index_add_(0, rows, linear(hidden, weights.down[expert]) * share)
+            out.index_add_(0, rows, linear(hidden, weights.down[expert], down_bias) * share)
             start += count
     return out
 
@@ -97,7 +104,11 @@ def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, cho
     ends = torch.cumsum(counts, dim=0).to(torch.int32)
     rows = torch.div(order, chosen.shape[1], rounding_mode="floor")
     hidden = torch._grouped_mm(x[rows], weights.gate_up.transpose(1, 2), offs=ends)
+    if weights.gate_up_bias is not None:
+        hidden = hidden + weights.gate_up_bias[chosen.flatten()[order]]
     result = torch._grouped_mm(gated(torch, hidden), weights.down.transpose(1, 2), offs=ends)
+    if weights.down_bias is not None:
+        result = result + weights.down_bias[chosen.flatten()[order]]
     out = torch.zeros_like(x)
     return out.index_add_(0, rows, result * shares.flatten()[order].unsqueeze(-1))
 
