@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from capacity.deployment import Traffic
 from capacity.errors import InvalidInput
 from capacity.launching import bench_command, kubernetes_manifest, launch_command
-from capacity.model import load_model
+from capacity.model import ModelSpec, load_model
 from capacity.plan_html import plan_html
 from capacity.report_planning import finite
 from capacity.serving import make_workload
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
 
-def write_plan_files(plan: Plan, folder: Path, *, model: str, traffic: Traffic) -> tuple[Path, ...]:
+def write_plan_files(
+    plan: Plan, folder: Path, *, model: str | ModelSpec, traffic: Traffic
+) -> tuple[Path, ...]:
     """Write the files into `folder` (made where it is missing); returns their paths. Raises InvalidInput."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,8 +40,10 @@ def write_plan_files(plan: Plan, folder: Path, *, model: str, traffic: Traffic) 
     return tuple(folder / name for name in texts)
 
 
-def _texts(plan: Plan, best: Ranked, folder: Path, model: str, traffic: Traffic) -> dict[str, str]:
-    spec = load_model(model)
+def _texts(
+    plan: Plan, best: Ranked, folder: Path, model: str | ModelSpec, traffic: Traffic
+) -> dict[str, str]:
+    spec = model if isinstance(model, ModelSpec) else load_model(model)
     name = spec.hf_id or spec.name
     pool = best.candidate.pool
     texts = {}

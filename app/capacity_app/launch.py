@@ -27,6 +27,7 @@ OPTIONS: dict[str, dict[str, str | int | bool]] = {
     "browser": {"gatherUsageStats": False},
     "client": {"showErrorDetails": "none", "toolbarMode": "viewer"},
     "theme": {"paddingTop": "4rem"},
+    "theme.sidebar": {"paddingTop": "0.5rem"},
 }
 COLOURS = {"light": {"primaryColor": "#0072B2"}, "dark": {"primaryColor": "#56B4E9"}}
 

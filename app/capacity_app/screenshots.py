@@ -43,7 +43,7 @@ LLAMA = "model=llama-3.1-70b&tp=4"
 SHOTS = (
     Shot(name="fit", path=f"/?{LLAMA}", until="CSV"),
     Shot(name="estimate", path=f"/estimate?{LLAMA}"),
-    Shot(name="plan", path="/plan?rate=8", click="Search", until="Deployments that meet"),
+    Shot(name="plan", path="/plan?rate=8", click="Search", until="Turned down"),
     Shot(name="models-and-gpus", path="/models_and_gpus"),
 )
 
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str]) -> int:
         with dashboard_server() as address, browser() as found:
             for shot in wanted:
                 for theme in ("light", "dark"):
-                    print(take(found, address, shot, theme, folder))  # type: ignore[arg-type]
+                    print(take(found, address, shot, theme, folder))
     except InvalidInput as error:
         print(error, file=sys.stderr)
         return 2

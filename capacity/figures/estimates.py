@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from capacity.attribution import BOUNDS
+from capacity.attribution import BOUNDS, Shares
 from capacity.display import STANDARD, Units
 from capacity.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
 from capacity.hardware import load_profile
@@ -181,7 +181,7 @@ def shares_chart(answer: Attribution) -> Chart:
         )
     layout(figure, x="% of the step", y="", height=420, barmode="stack")
     figure.update_yaxes(autorange="reversed")
-    said = [f"{name} is {max(BOUNDS, key=lambda b, f=found: getattr(f, b))}-bound" for name, found in phases]
+    said = [f"{name} is {_largest(found)}-bound" for name, found in phases]
     return Chart(
         name="bounds",
         title="What bounds it",
@@ -189,6 +189,12 @@ def shares_chart(answer: Attribution) -> Chart:
         figure=figure,
         rows=tuple({"phase": name, **{b: getattr(found, b) for b in BOUNDS}} for name, found in phases),
     )
+
+
+def _largest(shares: Shares) -> str:
+    """The bound that takes most."""
+    taken = {bound: float(getattr(shares, bound)) for bound in BOUNDS}
+    return max(taken, key=taken.__getitem__)
 
 
 def responses_chart(answer: Attribution) -> Chart:

@@ -1,13 +1,49 @@
-"""Fit: does it fit, and what is left for the KV cache."""
+"""Models & GPUs: what is known, and where each number comes from."""
 
 from __future__ import annotations
 
+import streamlit as st
+
 from capacity import api
+from capacity.figures.listings import gpu_rows, model_rows, price_rows, source_rows
+from capacity.hardware import load_profile
 from capacity_app import parts
+from capacity_app.boundary import plain
 from capacity_app.router import current_inputs
+from capacity_app.state import model_spec
 
 inputs = current_inputs()
-answer = api.fit(inputs.model, **inputs.pool)
-parts.kpis([parts.Kpi(label="KV cache", value=inputs.units.memory_text(answer.memory.kv_cache_bytes))])
-parts.copies("fit", inputs.model_name, inputs.pool, answer)
-parts.notes(answer.warnings)
+st.caption("Click a column to sort; the magnifier at a table's upper right searches it.")
+models, gpus, chosen_model, chosen_gpu, prices = st.tabs(
+    ["Models", "GPUs", "This model", "This GPU", "Prices"], on_change="rerun"
+)
+if models.open:
+    with models:
+        parts.table(
+            "models", model_rows(api.models()), alt="Model presets with parameters and KV bytes per token."
+        )
+if gpus.open:
+    with gpus:
+        parts.table(
+            "gpus", gpu_rows(api.gpus(), inputs.units), alt="GPU profiles with memory, rates and power."
+        )
+if chosen_model.open:
+    with chosen_model:
+        spec = model_spec(inputs)
+        st.markdown(
+            plain(f"{spec.name}, {spec.hf_id or 'no Hugging Face id'}; source: {spec.source or 'preset'}")
+        )
+        rows = [{"part": p.name, "kind": p.kind, "parameters": p.params} for p in spec.parameter_parts()]
+        parts.table("parameters", rows, alt=f"The parameters of {spec.name} by part.")
+        parts.notes(spec.notes)
+if chosen_gpu.open:
+    with chosen_gpu:
+        profile = load_profile(inputs.pool["gpu"])
+        parts.table(
+            "sources", source_rows(profile), alt=f"Every value of {profile.name} with source, date and basis."
+        )
+if prices.open:
+    with prices:
+        parts.table(
+            "prices", price_rows(inputs.pool["gpu"]), alt="Dated prices of this GPU by provider and tier."
+        )

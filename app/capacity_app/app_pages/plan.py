@@ -1,13 +1,100 @@
-"""Fit: does it fit, and what is left for the KV cache."""
+"""Plan: what to rent for a service level, ranked, with what was turned down and the files to launch it."""
 
 from __future__ import annotations
 
-from capacity import api
-from capacity_app import parts
+import json
+
+import streamlit as st
+
+from capacity.deployment import Traffic
+from capacity.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
+from capacity.hardware import profile_names
+from capacity.report_planning import finite
+from capacity_app import parts, state
+from capacity_app.boundary import plain
+from capacity_app.jobs import Task
+from capacity_app.plan_download import zipped
 from capacity_app.router import current_inputs
 
+OBJECTIVES = ("cost", "gpus", "energy", "latency")
+METRICS = ("mean", "p50", "p90", "p95", "p99")
+CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
+
 inputs = current_inputs()
-answer = api.fit(inputs.model, **inputs.pool)
-parts.kpis([parts.Kpi(label="KV cache", value=inputs.units.memory_text(answer.memory.kv_cache_bytes))])
-parts.copies("fit", inputs.model_name, inputs.pool, answer)
-parts.notes(answer.warnings)
+st.caption("Traffic, model and price are the sidebar's; the GPU and its parallelism are what is searched.")
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    statistic = state.choice("Service level at", "plan_at", METRICS, "p95", width=120)
+    ttft_ms = state.number(
+        "TTFT up to, ms", "plan_ttft", 1000.0, 1.0, 600_000.0, step=50.0, format="%.0f", width=160
+    )
+    tpot_ms = state.number(
+        "TPOT up to, ms", "plan_tpot", 50.0, 0.1, 60_000.0, step=5.0, format="%.1f", width=160
+    )
+    requests = state.whole("Requests to simulate", "plan_n", 500, 10, 20_000, step=100, width=160)
+    limit_s = state.whole("Search for up to, s", "plan_s", 60, 5, 600, step=10, width=160)
+gpus = st.multiselect(
+    "GPUs to choose from", profile_names(), CHOSEN, **state.bound("plan_gpus", list(CHOSEN))
+)
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    objective = state.segments("Least", "plan_for", OBJECTIVES, "cost" if inputs.cost else "gpus")
+    most = state.whole("GPUs at most", "plan_most", 64, 1, 100_000, width=160)
+
+slo = [f"ttft:{statistic}:{ttft_ms:g}ms", f"tpot:{statistic}:{tpot_ms:g}ms"]
+traffic = {**inputs.lengths, "request_rate": inputs.request_rate, "num_prompts": requests}
+options = {
+    "gpus": tuple(gpus),
+    "slo": tuple(slo),
+    **traffic,
+    **inputs.cost,
+    "objective": objective,
+    "max_gpus": most,
+    "time_limit_s": float(limit_s),
+}
+engine = inputs.pool.get("engine")
+if engine is not None:
+    options["engines"] = (engine,)
+task = Task(function="capacity.api_planning:plan", arguments={"model": inputs.model, **options}, reports=True)
+answer = parts.background("plan", task, doing="Searching", button="Search")
+if answer.partial is not None and answer.partial[0].best is not None:
+    so_far = answer.partial[0]
+    st.info(
+        plain(f"Best so far: {so_far.best.label}, after {so_far.elapsed_s:.0f} s"), icon=":material/search:"
+    )
+
+found = answer.value
+parts.copies("plan", inputs.model_name, options, None)
+if found is None:
+    st.stop()
+best = found.best
+if best is None:
+    st.error("Nothing in the space meets the service levels.", icon=":material/close:")
+    parts.table("misses", miss_rows(found), alt="For each service level the best value found, and where.")
+else:
+    price = "" if best.cost is None else f", ${best.cost.usd_per_hour:,.2f} an hour"
+    st.success(plain(f"{best.candidate.label}{price}; {found.proof}"), icon=":material/check:")
+    st.subheader("Deployments that meet the service levels, best first")
+    dollars = {
+        name: st.column_config.NumberColumn(format="dollar") for name in ("$/h", "$/month", "$/1M output")
+    }
+    shares = {
+        name: st.column_config.NumberColumn(format="percent") for name in ("of the limit", "confidence")
+    }
+    parts.table("ranked", ranked_rows(found), alt="The ranked deployments.", column_config=dollars | shares)
+    parts.chart(speed_chart(found))
+    model = inputs.model
+    with st.container(horizontal=True):
+        parts.download(
+            "Report and launch commands",
+            "plan.zip",
+            lambda: zipped(found, model, Traffic(**traffic)),
+            mime="application/zip",
+        )
+        parts.download(
+            "JSON",
+            "plan.json",
+            lambda: json.dumps(finite(found.to_dict()), indent=2, allow_nan=False),
+            mime="application/json",
+        )
+st.subheader("Turned down, and why")
+parts.table("rejected", rejected_rows(found), alt="Every deployment that is no answer, with its reason.")
+parts.notes([*(f"price of {price}" for price in found.prices), *found.warnings])
