@@ -39,9 +39,14 @@ def colour(index: int) -> str:
     return PALETTE[index % len(PALETTE)]
 
 
+def pattern(index: int) -> str:
+    """The hatching of the n-th kind of bar."""
+    return PATTERNS[index % len(PATTERNS)]
+
+
 def bar_style(index: int) -> dict[str, Any]:
     """How bars of the n-th kind look: colour, hatching over it, and text that is read on both."""
-    hatched = {"shape": PATTERNS[index % len(PATTERNS)], "fillmode": "overlay", "solidity": 0.15, "size": 7}
+    hatched = {"shape": pattern(index), "fillmode": "overlay", "solidity": 0.15, "size": 7}
     return {
         "marker": {
             "color": colour(index),
