@@ -302,8 +302,14 @@ class Service(Spec):
     prefill_replicas: int | None = _flag(
         None, "Of --replicas, so many only prefill and the others only decode.", ge=1, le=4096
     )
+    decode_router: str = _flag(
+        "least-outstanding", "The same as --router, among the replicas that only decode."
+    )
+    kv_transfer_link: Literal["infiniband", "nvlink", "pcie"] = _flag(
+        "infiniband", "Link of KV between prefill and decode, of each GPU: infiniband, nvlink, pcie."
+    )
     kv_transfer_bytes_per_s: FiniteOrInf | None = _flag(
-        None, "Rate of KV between prefill and decode; default: the GPUs' network links.", gt=0
+        None, "Rate of KV between prefill and decode; default: that of --kv-transfer-link.", gt=0
     )
     mean_time_between_failures_s: float | None = _flag(
         None, "A replica is lost after so many seconds, on average (spot interruption).", "--mtbf", gt=0
@@ -311,11 +317,20 @@ class Service(Spec):
     recovery_s: float | None = _flag(
         None, "Seconds until a new replica is in place of a lost one.", "--recovery", ge=0
     )
+    requests_of_lost_replicas: Literal["restart", "fail"] = _flag(
+        "restart", "What becomes of a lost replica's requests: restart on another, or fail."
+    )
     autoscale_max_replicas: int | None = _flag(
         None, "Scale from --replicas up to so many.", "--max-replicas", ge=1, le=4096
     )
     autoscale_target_requests: float | None = _flag(
         None, "Requests outstanding per replica that the autoscaler aims at.", "--target-requests", gt=0
+    )
+    decode_autoscale_max_replicas: int | None = _flag(
+        None, "Scale the replicas that only decode up to so many.", ge=1, le=4096
+    )
+    decode_autoscale_target_requests: float | None = _flag(
+        None, "Requests per replica that only decodes; default: --autoscale-target-requests.", gt=0
     )
     replica_startup_s: float | None = _flag(
         None, "Seconds until a replica that is started takes requests.", "--startup", ge=0

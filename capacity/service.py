@@ -8,6 +8,7 @@ from typing import Any
 
 from capacity.deployment import Service
 from capacity.errors import InvalidInput
+from capacity.hardware import Link
 from capacity.metrics import RequestTable
 from capacity.resolve import ResolvedPool
 from capacity.serving import engine_frontend, engine_settings, goodput_ms, serve
@@ -16,6 +17,7 @@ from capacity.simulator.cluster import EngineSetup, simulate_cluster
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.transfer import KvLink
 from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge, probe_capacity
+from capacity.step_model import DIRECT_LINKS
 from capacity.workload import Workload
 
 
@@ -69,6 +71,8 @@ def run_service(
         timeout_s=service.request_timeout_s,
         failures=_failures(service, seed),
         scaling=_scaling(service),
+        decode_scaling=_decode_scaling(service),
+        decode_router=service.decode_router,
         link=_kv_link(pools, service) if setups[0].role != "both" else None,
         sample_interval_s=sample_interval_s,
         goodput_ms=goodput_ms(goodput),
@@ -93,14 +97,29 @@ def _with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[Resolve
 
 
 def _kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
-    """Between two engines, each GPU has its own network link; the slower side counts."""
-    links = [(pool.profile.inter_node, pool.pool.num_gpus) for pool in pools]
+    """Between engines that prefill and engines that decode: each GPU has its own link, and the slower side counts.
+
+    Raises InvalidInput where a GPU has no such link.
+    """
+    links = [(_link_of(pool, service.kv_transfer_link), pool.pool.num_gpus) for pool in pools]
     rate = service.kv_transfer_bytes_per_s or min(link.bytes_per_s * gpus for link, gpus in links)
     return KvLink(
         bytes_per_token=max(pool.memory.kv_bytes_per_token for pool in pools),
         bytes_per_s=rate,
         latency_s=max(link.latency_s for link, _ in links),
+        window_bytes_per_token=max(pool.memory.kv_window_bytes_per_token for pool in pools),
+        window_tokens=pools[0].model.window_tokens or 0,
+        bytes_per_request=max(pool.memory.linear_state_bytes_per_request for pool in pools),
     )
+
+
+def _link_of(pool: ResolvedPool, kind: str) -> Link:
+    profile = pool.profile
+    if kind == "nvlink" and profile.scale_up.kind not in DIRECT_LINKS:
+        raise InvalidInput(
+            f"--kv-transfer-link nvlink: {profile.name} has none; use pcie, infiniband or --kv-transfer-bytes-per-s"
+        )
+    return {"infiniband": profile.inter_node, "nvlink": profile.scale_up, "pcie": profile.pcie}[kind]
 
 
 def _failures(service: Service, seed: int) -> Failures | None:
@@ -113,20 +132,32 @@ def _failures(service: Service, seed: int) -> Failures | None:
     return Failures(
         mean_time_between_failures_s=service.mean_time_between_failures_s,
         recovery_s=service.recovery_s,
+        requests=service.requests_of_lost_replicas,
         seed=seed,
     )
 
 
 def _scaling(service: Service) -> Autoscaling | None:
-    if service.autoscale_max_replicas is None:
+    return _autoscaling(service, "", service.autoscale_max_replicas, service.autoscale_target_requests)
+
+
+def _decode_scaling(service: Service) -> Autoscaling | None:
+    target = service.decode_autoscale_target_requests or service.autoscale_target_requests
+    return _autoscaling(service, "decode-", service.decode_autoscale_max_replicas, target)
+
+
+def _autoscaling(
+    service: Service, pool: str, max_replicas: int | None, target_requests: float | None
+) -> Autoscaling | None:
+    if max_replicas is None:
         return None
-    if service.autoscale_target_requests is None or service.replica_startup_s is None:
+    if target_requests is None or service.replica_startup_s is None:
         raise InvalidInput(
-            "--autoscale-max-replicas needs --autoscale-target-requests and --replica-startup-s"
+            f"--{pool}autoscale-max-replicas needs --{pool}autoscale-target-requests and --replica-startup-s"
         )
     return Autoscaling(
-        max_replicas=service.autoscale_max_replicas,
-        target_requests=service.autoscale_target_requests,
+        max_replicas=max_replicas,
+        target_requests=target_requests,
         startup_s=service.replica_startup_s,
         interval_s=service.autoscale_interval_s,
         scale_down_delay_s=service.scale_down_delay_s,
@@ -145,14 +176,12 @@ def verdict_on(
     if run.status != "complete":
         return None
     capacity = None
-    largest = max(service.autoscale_max_replicas or 1, 1)
-    if len(pools) == 1 and largest > pools[0].pool.replicas:
-        pool = pools[0]
-        pools = [replace(pool, pool=pool.pool.model_copy(update={"replicas": largest}))]
+    pools = _scaled_up(_with_roles(pools, service), service)
     if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
         patient = Service(
             router=service.router,
-            prefill_replicas=service.prefill_replicas,
+            decode_router=service.decode_router,
+            kv_transfer_link=service.kv_transfer_link,
             kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,
         )
 
@@ -161,6 +190,23 @@ def verdict_on(
 
         capacity = probe_capacity(workload, probe, in_flight=_in_flight(pools, workload))
     return judge(run.records, workload, capacity=capacity)
+
+
+def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
+    """The pools with as many replicas as the autoscaler may start of each."""
+    first = {"both": 0, "prefill": 0, "decode": 0}
+    for pool in pools:
+        first[pool.pool.role] += pool.pool.replicas
+    scaled = set()
+    found = []
+    for pool in pools:
+        role = pool.pool.role
+        most = service.decode_autoscale_max_replicas if role == "decode" else service.autoscale_max_replicas
+        more = max((most or 0) - first[role], 0) if role not in scaled else 0
+        scaled.add(role)  # replicas like the first pool's are added
+        replicas = pool.pool.replicas + more
+        found.append(replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas})))
+    return found
 
 
 def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capacity import api
 from capacity.errors import InvalidInput
+from capacity.hardware import load_profile
 from capacity.kv_cache.content import Content
 from capacity.schedulers import SchedulerLimits
 from capacity.simulator import simulate_engine
@@ -256,7 +258,7 @@ def assert_conserved(cluster: Disaggregated, found: ClusterResult, workload: Wor
     """Requests, tokens, transfers and blocks: each in one place, and at the end in none."""
     records, done = found.records, found.records.completed
     assert found.status == "complete", found.reason
-    assert int(done.sum()) + found.timed_out + found.rejected == len(workload)
+    assert int(done.sum()) + found.timed_out + found.rejected + found.lost == len(workload)
     np.testing.assert_array_equal(records.output_tokens[done], workload.output_tokens[done])
     for earlier, later in (
         (records.arrival_ps, records.first_scheduled_ps),
@@ -285,14 +287,13 @@ def assert_conserved(cluster: Disaggregated, found: ClusterResult, workload: Wor
     assert all((getattr(parts, part) >= 0).all() for part in PARTS)
 
 
+LOSSES = Failures(mean_time_between_failures_s=6.0, recovery_s=1.0, seed=3)
 services = st.fixed_dictionaries(
     {
         "timeout_s": st.sampled_from((None, 0.4, 2.0)),
         "queue_limit": st.sampled_from((None, 2)),
         "outstanding_limit": st.sampled_from((None, 3)),
-        "failures": st.sampled_from(
-            (None, None, Failures(mean_time_between_failures_s=6.0, recovery_s=1.0, seed=3))
-        ),
+        "failures": st.sampled_from((None, LOSSES, replace(LOSSES, requests="fail"))),
         "router": st.sampled_from(("round-robin", "least-outstanding", "prefix-aware")),
         "decode_router": st.sampled_from(("round-robin", "least-outstanding", "least-kv", "prefix-aware")),
     }
@@ -442,3 +443,60 @@ def test_what_is_not_simulated_is_refused() -> None:
         simulate_cluster(requests(), [setup("both")], decode_scaling=GROWS)
     with pytest.raises(InvalidInput, match="rate"):
         KvLink(bytes_per_token=1.0, bytes_per_s=0.0)
+
+
+LOAD = {"gpu": "h100", "input_len": 500, "output_len": 50, "num_prompts": 200, "request_rate": 20}
+SPLIT = {**LOAD, "replicas": 3, "prefill_replicas": 1}
+
+
+def test_each_link_has_the_time_of_its_profile() -> None:
+    """A lone request's KV: bytes over the link's rate plus its latency, of the profile."""
+    profile = load_profile("h100")
+    one = {**SPLIT, "num_prompts": 1}
+    bytes_of_kv = 500 * api.fit("llama-3.1-8b", gpu="h100").kv_bytes_per_token
+    for name, link in (
+        ("nvlink", profile.scale_up),
+        ("infiniband", profile.inter_node),
+        ("pcie", profile.pcie),
+    ):
+        found = api.simulate("llama-3.1-8b", **one, kv_transfer_link=name).to_dict()
+        wanted_ms = (bytes_of_kv / link.bytes_per_s + link.latency_s) * 1e3
+        assert found["transfer_ms"]["mean"] == pytest.approx(wanted_ms, rel=1e-6), name
+    with pytest.raises(InvalidInput, match="l4-24gb has none"):
+        api.simulate(
+            "llama-3.1-8b", **{**SPLIT, "gpu": "l4", "max_model_len": 4096}, kv_transfer_link="nvlink"
+        )
+
+
+def test_a_service_of_two_pools_takes_every_option() -> None:
+    answer = api.simulate(
+        "llama-3.1-8b",
+        **SPLIT,
+        router="prefix-aware",
+        decode_router="round-robin",
+        request_timeout_s=30,
+        max_queued_requests=100,
+        max_outstanding_requests=64,
+        mean_time_between_failures_s=5,
+        recovery_s=1,
+        requests_of_lost_replicas="fail",
+        autoscale_max_replicas=2,
+        decode_autoscale_max_replicas=4,
+        autoscale_target_requests=8,
+        replica_startup_s=1,
+        autoscale_interval_s=1,
+    ).to_dict()
+    ended = answer["completed"] + answer["rejected"] + answer["timed_out"] + answer["lost"]
+    assert ended == LOAD["num_prompts"]
+    assert answer["transfers"]["begun"] == answer["transfers"]["arrived"] + answer["transfers"]["aborted"]
+    with pytest.raises(InvalidInput, match="--decode-autoscale-target-requests"):
+        api.simulate("llama-3.1-8b", **SPLIT, decode_autoscale_max_replicas=4, replica_startup_s=1)
+    with pytest.raises(InvalidInput, match="kv_transfer_link is 'ethernet'"):
+        api.simulate("llama-3.1-8b", **SPLIT, kv_transfer_link="ethernet")
+
+
+def test_windowed_models_are_prefilled_here_and_decoded_there() -> None:
+    load = {**SPLIT, "num_prompts": 60, "max_model_len": 8192, "tensor_parallel_size": 2}
+    answer = api.simulate("gpt-oss-20b", **load).to_dict()
+    assert answer["completed"] == 60
+    assert answer["transfers"] == {"begun": 60, "arrived": 60, "aborted": 0}

@@ -117,8 +117,8 @@ class ReplicaSummary:
 class ClusterResult(SimulationResult):
     """What a deployment did with a workload: `SimulationResult` over all replicas, and what happened to each.
 
-    `timed_out` requests were given up by their client, `restarted` ones begun anew after a failure; both of these and
-    `rejected` are counted, and requests that did not complete are the summary's `failed`.
+    `timed_out` requests were given up by their client, `restarted` ones begun anew after a failure, `lost` ones failed
+    with their replica; these and `rejected` are counted, and all that did not complete are the summary's `failed`.
     `replica_s` is the time that replicas were there for, and paid for, until the last request ended.
     """
 
@@ -127,6 +127,7 @@ class ClusterResult(SimulationResult):
     timed_out: int
     restarted: int
     replica_s: float
+    lost: int = 0
     load: tuple[LoadSample, ...] = ()  # over time, where samples were asked for
     transfer_ps: npt.NDArray[np.int64] | None = (
         None  # disaggregated: from the end of prefill to the KV's arrival
@@ -140,6 +141,7 @@ class ClusterResult(SimulationResult):
             "router": self.router,
             "timed_out": self.timed_out,
             "restarted": self.restarted,
+            "lost": self.lost,
             "replica_s": self.replica_s,
             "transfer_ms": None if self.transfer_ps is None else _milliseconds(self.transfer_ps),
             "transfers": None if self.transfers is None else dict(self.transfers),
@@ -203,6 +205,7 @@ class Cluster:
         self.keys: list[int] = []
         self.timed_out = 0
         self.restarted = 0
+        self.lost = 0
         self.rejected = 0
         self.now_ps = 0
         self.load: list[LoadSample] = []
@@ -355,7 +358,16 @@ class Cluster:
         for request in lost:
             self._lose(request)
         for request in lost:
+            self._start_anew(request, now_ps)
+
+    def _start_anew(self, request: int, now_ps: int) -> None:
+        """A request that was lost with its replica is sent to another, or fails."""
+        if self._failures is None or self._failures.requests == "restart":
+            self.restarted += 1
             self._dispatch(request, now_ps)
+            return
+        self.lost += 1
+        self._send(self.client.completed(request, now_ps))
 
     def _lose(self, request: int) -> None:
         """What its replica did for a request is gone."""
@@ -364,11 +376,10 @@ class Cluster:
         self._forget(request)
 
     def _forget(self, request: int) -> None:
-        """A request begins anew."""
+        """Nothing that was done for a request counts."""
         ledger = self.ledger
         ledger.first_scheduled_ps[request] = ledger.first_token_ps[request] = MISSING
         ledger.preempted_ps[request] = 0
-        self.restarted += 1
 
     def router_of(self, number: int) -> Router:  # noqa: ARG002
         """The router that sends requests to this replica."""
@@ -657,6 +668,7 @@ class Cluster:
             replicas=tuple(self._summary(life) for life in self.lives),
             timed_out=self.timed_out,
             restarted=self.restarted,
+            lost=self.lost,
             load=tuple(self.load),
             replica_s=sum(max(0, _end(life, end_ps) - life.from_ps) for life in self.lives) / PS_PER_S,
         )

@@ -105,7 +105,7 @@ class Disaggregated(Cluster):
                 self._forget(handoff.request)
             super().fail(number, now_ps)
             for handoff in stranded:
-                self._dispatch(handoff.request, now_ps)
+                self._start_anew(handoff.request, now_ps)
             return
         saved = [handoff for handoff in self._handoffs.values() if handoff.receiver == number]
         for handoff in saved:
@@ -133,6 +133,7 @@ class Disaggregated(Cluster):
         # its blocks are free since this very instant: take them back
         if not hold_computed(pool, kept, tokens, pool.lookup(kept, tokens)):
             self._lose(request)  # it was preempted while its last tokens were on the way
+            self.restarted += 1
             self._dispatch(request, now_ps)
             return
         self.prefilled_ps[request] = now_ps

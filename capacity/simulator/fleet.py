@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import simpy
@@ -24,11 +24,12 @@ FAILURE_STREAM = 100  # beside the workload's streams of random numbers
 class Failures:
     """Each replica is lost after an exponential time of this mean (a spot interruption, say), with all that it holds.
 
-    Its requests start anew on the others. A new replica, with an empty cache, takes its place `recovery_s` later.
+    Its `requests` start anew on the others, or fail. A new replica, with an empty cache, takes its place `recovery_s` later.
     """
 
     mean_time_between_failures_s: float
     recovery_s: float
+    requests: Literal["restart", "fail"] = "restart"
     seed: int = 0
 
     def __post_init__(self) -> None:
