@@ -138,6 +138,9 @@ def curve(
     hourly_rates: Annotated[
         str | None, typer.Option("--hourly-rates", help="24 rates in place of a peak.")
     ] = None,
+    replications: Annotated[
+        int, typer.Option("--replications", help="Draws of generated traffic, for the interval of sampling.")
+    ] = 3,
     output: Annotated[str | None, typer.Option("--output", help="An HTML file with the chart.")] = None,
     from_vllm: VllmOption = None,
     format: FormatOption = "table",
@@ -149,19 +152,22 @@ def curve(
 
     check_format(format)
     name, fields = _asked(model, options | {"replicas": replicas}, from_vllm)
-    answer = api_curve.curve(
-        name,
-        slo=slo or (),
-        confidence=confidence,
-        rates=numbers("--rates", rates),
-        requests_per_user_hour=requests_per_user_hour,
-        peak_rate=peak_rate,
-        peak_to_mean=peak_to_mean,
-        hourly_rates=numbers("--hourly-rates", hourly_rates),
-        profiles=profiles,
-        download=download,
-        **fields,
-    )
+    with progress_bar("simulations") as progress:
+        answer = api_curve.curve(
+            name,
+            slo=slo or (),
+            confidence=confidence,
+            rates=numbers("--rates", rates),
+            requests_per_user_hour=requests_per_user_hour,
+            peak_rate=peak_rate,
+            peak_to_mean=peak_to_mean,
+            hourly_rates=numbers("--hourly-rates", hourly_rates),
+            replications=replications,
+            profiles=profiles,
+            download=download,
+            progress=progress,
+            **fields,
+        )
     show(report_planning.render(answer, format))
     if output is not None:
         from capacity.plan_html import curve_html

@@ -311,6 +311,14 @@ def curve_tables(curve: Curve) -> list[RenderableType]:
             ("as predicted", f"{highest.predicted:,.3g} requests/s", band),
             (f"with {highest.confidence:.0%} confidence", f"{highest.at_confidence:,.3g} requests/s", ""),
         ]
+        if highest.sampling_low is not None and highest.sampling_high is not None:
+            rows.append(
+                (
+                    "another draw",
+                    f"{highest.sampling_low:,.3g} to {highest.sampling_high:,.3g}",
+                    f"90 % interval of the rate as predicted, over {highest.replications} draws of the traffic",
+                )
+            )
         if curve.users is not None:
             rows.append(
                 ("users", f"{curve.users:,.0f}", f"of {curve.requests_per_user_hour:g} requests an hour each")

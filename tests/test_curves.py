@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from capacity.api_curve import curve
 from capacity.errors import InvalidInput
 from capacity.planning.curves import TOLERANCE, day_of, highest_rate
 
-SMALL = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}
+SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}
 
 
 @given(edge=st.floats(0.01, 1000), guess=st.floats(0.1, 100))
@@ -37,6 +38,19 @@ def test_the_highest_rate_meets_the_slo_and_a_little_more_does_not() -> None:
     at, beyond = curve("llama-3.1-8b", slo="ttft:p95:300ms tpot:p95:20ms", rates=rates, **SMALL).points
     assert at.met
     assert not beyond.met
+
+
+def test_another_draw_of_the_traffic_lands_in_the_interval() -> None:
+    asked = SMALL | {"num_prompts": 300, "slo": "ttft:p95:300ms tpot:p95:20ms", "rates": [1.0]}
+    best = curve("llama-3.1-8b", **asked).highest
+    assert best is not None
+    assert best.replications == 3
+    assert best.sampling_low is not None
+    assert best.sampling_high is not None
+    others = [curve("llama-3.1-8b", **asked, seed=seed, replications=1).highest for seed in range(10, 16)]
+    inside = [best.sampling_low <= other.predicted <= best.sampling_high for other in others if other]
+    assert sum(inside) >= 4  # of six, where nine in ten are expected: 4 or more with probability 0.98
+    assert all(other is not None and other.sampling_low is None for other in others)
 
 
 def test_latency_rises_with_load_and_the_knee_lies_between() -> None:

@@ -7,6 +7,7 @@ deployment's and not the dice's.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -23,6 +24,8 @@ TOLERANCE = 0.02  # of the highest rate, by bisection
 MOST_DOUBLINGS = 12
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # of the highest rate, or of the bound without one
 HOURS = 24
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +51,20 @@ class CurvePoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighestRate:
     """The highest rate within the SLO: with step times as predicted, at the asked confidence, and at the ends of
-    the 90 % band of the step model's error. 0: not even a trickle is."""
+    the 90 % band of the step model's error. 0: not even a trickle is.
+
+    `sampling_low` to `sampling_high` is the 90 % interval of `predicted` over draws of the traffic (Student's t over
+    `replications` of them, each bisected by itself); None with a single draw.
+    """
 
     predicted: float
     at_confidence: float
     confidence: float
     low: float
     high: float
+    replications: int
+    sampling_low: float | None
+    sampling_high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,20 +121,30 @@ def draw_curve(
     requests_per_user_hour: float | None = None,
     day_rates_per_s: Sequence[float] | None = None,
     price: Price | None = None,
+    progress: Progress | None = None,
 ) -> Curve:
-    """The curve of `replicas` engines. `rates`: where to look; None: around the highest rate within the SLO."""
+    """The curve of `replicas` engines. `rates`: where to look; None: around the highest rate within the SLO.
+
+    The first of `workloads` draws the curve; the others, draws of the same traffic, say how much hangs on the draw.
+    `progress(simulations, of about so many)`.
+    """
     if any(workload.is_closed_loop for workload in workloads):
         raise InvalidInput(
             "a curve over rates needs arrivals of their own: leave out --concurrency and sessions"
         )
+    done = 0
 
-    def tried(rate: float, level: float | None, *, give_up: bool) -> Trial:
-        scaled = [workload.at_rate(rate) for workload in workloads]
+    def tried(rate: float, level: float | None, *, give_up: bool, draw: int = 0) -> Trial:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, max(_about(workloads, goal, rates), done + 1))
         factors = factors_at(resolved.step_model, level)
+        scaled = [workloads[draw].at_rate(rate)]
         return simulate_trial(resolved, replicas, scaled, goal, factors=factors, give_up=give_up)
 
-    guess = _bound_rate(resolved, workloads, goal) * replicas
-    highest = _highest(tried, guess, confidence) if goal.slos else None
+    guess = _bound_rate(resolved, workloads[:1], goal) * replicas
+    highest = _highest(tried, guess, confidence, len(workloads)) if goal.slos else None
     notes: tuple[str, ...] = ()
     if highest is not None and math.isinf(max(highest.predicted, highest.high)):
         highest = None
@@ -159,13 +179,39 @@ def _bound_rate(resolved: ResolvedPool, workloads: Sequence[Workload], goal: Goa
     return 1 / work_s if work_s > 0 else 1.0
 
 
-def _highest(tried: Callable[..., Trial], guess: float, confidence: float) -> HighestRate:
-    def at(level: float | None) -> float:
-        return highest_rate(lambda rate: tried(rate, level, give_up=True).met, guess)
+def _about(workloads: Sequence[Workload], goal: Goal, rates: Sequence[float] | None) -> int:
+    """Simulations that a curve takes, as a rule: to bisect takes about nine."""
+    bisections = 3 + len(workloads) if goal.slos else 0
+    return 9 * bisections + len(rates or SHARES)
 
+
+def _highest(tried: Callable[..., Trial], guess: float, confidence: float, draws: int) -> HighestRate:
+    def at(level: float | None, draw: int = 0) -> float:
+        return highest_rate(lambda rate: tried(rate, level, give_up=True, draw=draw).met, guess)
+
+    predicted = [at(None, draw) for draw in range(draws)]
+    sampling = _interval(predicted)
     return HighestRate(
-        predicted=at(None), at_confidence=at(confidence), confidence=confidence, low=at(0.95), high=at(0.05)
+        predicted=predicted[0],
+        at_confidence=at(confidence),
+        confidence=confidence,
+        low=at(0.95),
+        high=at(0.05),
+        replications=draws,
+        sampling_low=None if sampling is None else sampling[0],
+        sampling_high=None if sampling is None else sampling[1],
     )
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 90 % interval of one more draw, by Student's t: what another day of the same traffic would give."""
+    if len(values) < 2 or not all(math.isfinite(value) for value in values):
+        return None
+    from scipy.special import stdtrit
+
+    mean, spread = statistics.mean(values), statistics.stdev(values)
+    reach = float(stdtrit(len(values) - 1, 0.95)) * spread * math.sqrt(1 + 1 / len(values))
+    return max(mean - reach, 0.0), mean + reach
 
 
 def highest_rate(met: Callable[[float], bool], guess: float) -> float:
