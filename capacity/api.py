@@ -6,7 +6,9 @@ line's flags; results are frozen records whose `to_dict()` is the command line's
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,8 +23,6 @@ from capacity.pricing import CostEstimate, Price, cost_estimate, joules_per_toke
 from capacity.resolve import ResolvedPool, resolve
 from capacity.results import (
     Attribution,
-    BatchingComparison,
-    BatchingResult,
     Bounds,
     Breakdown,
     Energy,
@@ -41,7 +41,6 @@ from capacity.step import StepCost
 if TYPE_CHECKING:
     from capacity.metrics import Distribution
     from capacity.simulator import StepObserver
-    from capacity.simulator.batching import BatchingRow
     from capacity.workload import Workload
 
 ESTIMATE_TRAFFIC = ("input_len", "output_len", "batch_size", "concurrency")
@@ -87,58 +86,6 @@ def estimate(
 
 
 @documented(Pool, Traffic)
-def compare_batching(
-    model: str | Path | ModelSpec,
-    *,
-    workload: Workload | None = None,
-    profiles: str | Path | None = None,
-    download: bool = False,
-    **options: Any,
-) -> BatchingComparison:
-    """Static against continuous batching, contiguous against paged KV, prefix cache off and on: same arrivals.
-
-    Keywords and errors are those of `simulate`. KV waste is measured step by step: for thousands of requests.
-    """
-    from capacity.serving import batching_rows, make_workload
-
-    pool_fields, traffic_fields = split(options, Pool, Traffic)
-    resolved = resolve(model, build(Pool, pool_fields), profiles=profiles, download=download)
-    resolved.memory.require_fit()
-    requests = workload if workload is not None else make_workload(build(Traffic, traffic_fields))
-    return BatchingComparison(
-        model=_model_summary(resolved),
-        gpu=GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus),
-        engine=resolved.engine.label,
-        workload=requests.name,
-        max_model_len=resolved.max_model_len,
-        rows=tuple(_batching_result(row) for row in batching_rows(resolved, requests)),
-        warnings=(*resolved.notes, *resolved.memory.warnings, *requests.notices),
-    )
-
-
-def _batching_result(row: BatchingRow) -> BatchingResult:
-    values = row.result.to_dict()
-    same = (
-        "completed",
-        "request_throughput",
-        "output_throughput",
-        "mean_batch_size",
-        "mean_ttft_ms",
-        "p95_ttft_ms",
-        "mean_tpot_ms",
-        "p95_e2el_ms",
-        "prefix_cache_hit_fraction",
-        "preemptions",
-    )
-    return BatchingResult(
-        name=row.name,
-        duration_s=values["duration"],
-        kv_waste_fraction=row.kv_waste_fraction,
-        **{name: values[name] for name in same},
-    )
-
-
-@documented(Pool, Traffic)
 def explain(
     model: str | Path | ModelSpec,
     *,
@@ -160,8 +107,8 @@ def explain(
     field = "batch_size" if traffic.batch_size is not None else "concurrency"
 
     def timed(pool: ResolvedPool, load: int) -> PhaseTimes:
-        formula = batch_times if field == "batch_size" else closed_loop_times
-        return formula(pool.step_model, pool.limits, load, input_len=input_len, output_len=output_len)
+        formula = _batch_over_ranks if field == "batch_size" else _loop_over_ranks
+        return formula(pool, load, input_len=input_len, output_len=output_len)
 
     steps = resolved.step_model
     prefill = steps.step_cost(times.prefill_shape)
@@ -260,10 +207,21 @@ def _fit_fields(resolved: ResolvedPool) -> dict[str, Any]:
 
 def _of_one_replica(resolved: ResolvedPool) -> tuple[str, ...]:
     """That a question about an engine was answered for one of several."""
-    replicas = resolved.pool.replicas
-    return (
+    replicas, ranks = resolved.pool.replicas, resolved.pool.data_parallel_size
+    notes = (
         () if replicas == 1 else (f"of one of the {replicas} replicas; `capacity simulate` answers for all",)
     )
+    if ranks > 1:
+        what = (
+            "share the experts and take every step together"
+            if resolved.model.is_moe
+            else "are independent engines"
+        )
+        notes += (
+            f"memory and KV cache are of one of the {ranks} data-parallel ranks, which {what}; all of them hold "
+            f"{ranks * resolved.memory.kv_capacity_tokens:,} tokens",
+        )
+    return notes
 
 
 def _model_summary(resolved: ResolvedPool) -> ModelSummary:
@@ -357,41 +315,58 @@ def _check_length(resolved: ResolvedPool, tokens: int) -> None:
 
 def _served(resolved: ResolvedPool, traffic: Traffic, tokens: int) -> int:
     """Requests of `tokens` tokens that run at a time; a batch that cannot raises, a closed loop waits."""
-    limits, plan = resolved.limits, resolved.memory
-    held = resolved.concurrent_requests(tokens)
+    plan, ranks = resolved.memory, resolved.pool.data_parallel_size
+    held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
     wanted = traffic.batch_size or traffic.concurrency or 1
-    if traffic.batch_size is not None and traffic.batch_size > limits.max_num_seqs:
+    if traffic.batch_size is not None and traffic.batch_size > seats:
         raise InvalidInput(
-            f"--batch-size {traffic.batch_size} exceeds max_num_seqs {limits.max_num_seqs}: raise --max-num-seqs"
+            f"--batch-size {traffic.batch_size} exceeds max_num_seqs {seats}: raise --max-num-seqs"
         )
     if held < 1 or (traffic.batch_size is not None and held < traffic.batch_size):
         needed = 1 if held < 1 else wanted
         raise DoesNotFit(
-            f"{needed} x {tokens} tokens exceed the KV cache of {plan.kv_capacity_tokens} tokens, which holds {held} "
-            f"such requests; {resolved.more_memory}",
+            f"{needed} x {tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, which holds "
+            f"{held} such requests; {resolved.more_memory}",
             needed_bytes=needed * tokens * plan.kv_bytes_per_token,
             usable_bytes=plan.kv_cache_bytes,
         )
-    return min(wanted, held, limits.max_num_seqs)
+    return min(wanted, held, seats)
 
 
 def _phase_times(
     resolved: ResolvedPool, traffic: Traffic, input_len: int, output_len: int
 ) -> tuple[PhaseTimes, tuple[str, ...]]:
-    steps, limits = resolved.step_model, resolved.limits
     served = _served(resolved, traffic, input_len + output_len)
+    lengths = {"input_len": input_len, "output_len": output_len}
     if traffic.batch_size is not None:
-        return batch_times(steps, limits, served, input_len=input_len, output_len=output_len), ()
-    times = closed_loop_times(steps, limits, served, input_len=input_len, output_len=output_len)
+        return _batch_over_ranks(resolved, served, **lengths), ()
+    times = _loop_over_ranks(resolved, served, **lengths)
     warnings = [
         "ttft_s is without queueing behind other requests; `capacity simulate` gives it with queueing"
     ]
     if traffic.concurrency is not None and served < traffic.concurrency:
-        bound = "max_num_seqs" if served == limits.max_num_seqs else "the KV cache"
+        seats = resolved.pool.data_parallel_size * resolved.max_num_seqs
+        bound = "max_num_seqs" if served == seats else "the KV cache"
         warnings.append(
             f"{bound} holds {served} of the {traffic.concurrency} requests at a time; the others wait"
         )
     return times, tuple(warnings)
+
+
+def _batch_over_ranks(resolved: ResolvedPool, batch_size: int, **lengths: int) -> PhaseTimes:
+    """A batch spread over the data-parallel ranks; the fullest takes as long as all."""
+    share = math.ceil(batch_size / resolved.pool.data_parallel_size)
+    times = batch_times(resolved.step_model, resolved.limits, share, **lengths)
+    return replace(times, requests_per_s=times.requests_per_s * batch_size / share)
+
+
+def _loop_over_ranks(resolved: ResolvedPool, concurrency: int, **lengths: int) -> PhaseTimes:
+    """A closed loop spread over the data-parallel ranks: in lock-step, or each on its own."""
+    share = math.ceil(concurrency / resolved.independent_ranks)
+    times = closed_loop_times(
+        resolved.step_model, resolved.limits, share, ranks=resolved.lockstep_ranks, **lengths
+    )
+    return replace(times, requests_per_s=times.requests_per_s * concurrency / share)
 
 
 def _simulated(

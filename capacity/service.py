@@ -14,6 +14,7 @@ from capacity.resolve import ResolvedPool
 from capacity.serving import engine_frontend, engine_settings, goodput_ms, serve
 from capacity.simulator import SimulationResult
 from capacity.simulator.cluster import EngineSetup, simulate_cluster
+from capacity.simulator.data_parallel_setup import data_parallel_setup
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.transfer import KvLink
 from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge, probe_capacity
@@ -24,12 +25,13 @@ from capacity.workload import Workload
 def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
     """One replica of a pool."""
     settings = engine_settings(resolved, scheduling)
+    ranks, balance = settings.pop("data_parallel_size"), settings.pop("data_parallel_balance")
     speculation = settings.pop("speculation", None)
     if speculation is not None:
         settings["policy_options"] = {**settings["policy_options"], "speculation": speculation}
-    return EngineSetup(
-        **settings, label=f"{resolved.pool.num_gpus} x {resolved.profile.name}", role=resolved.pool.role
-    )
+    gpus = resolved.pool.num_gpus // resolved.independent_ranks
+    rank = EngineSetup(**settings, label=f"{gpus} x {resolved.profile.name}", role=resolved.pool.role)
+    return data_parallel_setup(rank, ranks, balance)
 
 
 def run_service(
@@ -47,7 +49,7 @@ def run_service(
 
     Raises InvalidInput, and Stalled.
     """
-    alone = len(pools) == 1 and pools[0].pool.replicas == 1 and pools[0].pool.role == "both"
+    alone = len(pools) == 1 and _engines(pools[0]) == 1 and pools[0].pool.role == "both"
     if alone and service == Service():
         return serve(
             pools[0],
@@ -60,7 +62,7 @@ def run_service(
     if single.get("observer") is not None:
         raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
     pools = _with_roles(pools, service)
-    setups = [engine_setup(pool, scheduling) for pool in pools for _ in range(pool.pool.replicas)]
+    setups = [engine_setup(pool, scheduling) for pool in pools for _ in range(_engines(pool))]
     return simulate_cluster(
         workload,
         setups,
@@ -73,10 +75,15 @@ def run_service(
         scaling=_scaling(service),
         decode_scaling=_decode_scaling(service),
         decode_router=service.decode_router,
-        link=_kv_link(pools, service) if setups[0].role != "both" else None,
+        link=kv_link(pools, service) if setups[0].role != "both" else None,
         sample_interval_s=sample_interval_s,
         goodput_ms=goodput_ms(goodput),
     )
+
+
+def _engines(resolved: ResolvedPool) -> int:
+    """Engines of a pool that step on their own: data-parallel ranks of a dense model are so many replicas."""
+    return resolved.pool.replicas * resolved.independent_ranks
 
 
 def _with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
@@ -96,7 +103,7 @@ def _with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[Resolve
     ]
 
 
-def _kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
+def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
     """Between engines that prefill and engines that decode: each GPU has its own link, and the slower side counts.
 
     Raises InvalidInput where a GPU has no such link.
@@ -213,5 +220,8 @@ def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:
     """About how many of these requests run at once."""
     tokens = float((workload.prompt_tokens + workload.output_tokens).mean())
     return sum(
-        pool.pool.replicas * min(pool.max_num_seqs, pool.memory.kv_capacity_tokens / tokens) for pool in pools
+        pool.pool.replicas
+        * pool.pool.data_parallel_size
+        * min(pool.max_num_seqs, pool.memory.kv_capacity_tokens / tokens)
+        for pool in pools
     )

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from capacity import speculative
 from capacity.deployment import Traffic
 from capacity.errors import InvalidInput
-from capacity.memory import MemoryPlan
+from capacity.kv_cache.offload import Offload, Tier
+from capacity.memory import GIB, MemoryPlan
 from capacity.resolve import ResolvedPool
 from capacity.schedulers import SchedulerLimits
 from capacity.schedulers.sequence import DrawnSpeculation
 from capacity.simulator import FrontendTimes, SimulationResult, StepObserver, simulate_engine
-from capacity.simulator.batching import BatchingRow, compare_batching, parallel_samples
+from capacity.simulator.samples import parallel_samples
 from capacity.speculative import DraftedSteps, find_speculator
-from capacity.step import StepTimes
+from capacity.step import StepTimes, picoseconds
 from capacity.workload import Workload, parse_slos
 from capacity.workload.described import described
 
 WINDOW_PAGE_TOKENS = 16
 POLICIES_WITH_DRAFTS = ("vllm-v1", "vllm-v1-async")
+POLICIES_WITH_OFFLOAD = ("vllm-v1", "vllm-v1-async")
+LMCACHE_CHUNK_TOKENS = 256  # LMCache's default chunk_size
 
 
 def make_workload(traffic: Traffic) -> Workload:
@@ -86,17 +90,87 @@ def policy_options(resolved: ResolvedPool) -> dict[str, Any]:
     return {}
 
 
+BALANCES = {
+    "sglang": "round-robin",
+    "tensorrt-llm": "fewest-requests",
+}  # of data-parallel ranks; others as vLLM
+
+
+def offloading(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
+    """The keywords of the policy that say where KV goes which leaves the GPU; none where it is dropped.
+
+    Raises InvalidInput where the engine, or the model's cache, does not go with it.
+    """
+    pool, plan = resolved.pool, resolved.memory
+    if pool.preemption_mode == "swap":
+        return _swapping(resolved, policy)
+    if pool.kv_offloading_size is None:
+        return {}
+    if policy not in POLICIES_WITH_OFFLOAD or plan.layout.kv_windows != (None,):
+        what = "windows or a recurrent state" if policy in POLICIES_WITH_OFFLOAD else resolved.engine.label
+        raise InvalidInput(
+            f"--kv-offloading-size is simulated for {' and '.join(POLICIES_WITH_OFFLOAD)} and full attention, not for "
+            f"{what}: leave it out"
+        )
+    link = resolved.profile.pcie
+    lmcache = pool.kv_offloading_backend == "lmcache"
+    chunk_blocks = max(LMCACHE_CHUNK_TOKENS // plan.kv_block_tokens, 1) if lmcache else 1
+    gpus = pool.tensor_parallel_size * pool.pipeline_parallel_size
+    chunk_bytes = plan.kv_block_bytes * chunk_blocks * gpus
+    tiers = [
+        Tier(
+            name="cpu",
+            capacity_chunks=int(pool.kv_offloading_size * GIB // chunk_bytes),
+            bytes_per_s=pool.kv_offloading_bytes_per_s or link.bytes_per_s,
+            latency_s=0.0 if pool.kv_offloading_bytes_per_s == math.inf else link.latency_s,
+        )
+    ]
+    if pool.kv_offloading_disk_size is not None:
+        if pool.kv_offloading_disk_bytes_per_s is None:
+            raise InvalidInput("--kv-offloading-disk-size needs --kv-offloading-disk-bytes-per-s")
+        tiers.append(
+            Tier(
+                name="disk",
+                capacity_chunks=int(pool.kv_offloading_disk_size * GIB // chunk_bytes),
+                bytes_per_s=pool.kv_offloading_disk_bytes_per_s,
+                latency_s=pool.kv_offloading_disk_latency_s,
+            )
+        )
+    offload = Offload(
+        tiers=tuple(tiers), block_bytes=plan.kv_block_bytes, chunk_blocks=chunk_blocks, synchronous=lmcache
+    )
+    return {"offload": offload}
+
+
+def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
+    pool, block_bytes = resolved.pool, resolved.memory.kv_block_bytes
+    if policy != "vllm-v0":
+        raise InvalidInput(
+            f"--preemption-mode swap is of vLLM's V0 engine, and {resolved.engine.label} recomputes: use "
+            "--engine vllm@0.6, or --kv-offloading-size"
+        )
+    return {
+        "preemption_mode": "swap",
+        "num_cpu_blocks": int(pool.swap_space * GIB // block_bytes),
+        "swap_block_ps": picoseconds(block_bytes / resolved.profile.pcie.bytes_per_s),
+        "block_bytes": block_bytes,
+    }
+
+
 def engine_settings(resolved: ResolvedPool, scheduling: str = "continuous") -> dict[str, Any]:
     """The keywords of `simulate_engine` that one engine of the pool needs: times, KV blocks, policy, limits, drafts.
 
     Raises InvalidInput where the policy cannot do what the pool asks of it.
     """
     plan, pool = resolved.memory, resolved.pool
+    policy = policy_name(resolved, scheduling)
     settings: dict[str, Any] = {
         "step_times": resolved.step_model,
         **_kv_blocks(plan),
-        "policy": policy_name(resolved, scheduling),
-        "policy_options": policy_options(resolved),
+        "policy": policy,
+        "policy_options": policy_options(resolved) | offloading(resolved, policy),
+        "data_parallel_size": resolved.lockstep_ranks,
+        "data_parallel_balance": BALANCES.get(resolved.engine.name, "published-queues"),
         "limits": scheduler_limits(resolved),
         "enable_prefix_caching": resolved.prefix_caching,
         "window_tokens": resolved.model.window_tokens,
@@ -105,6 +179,10 @@ def engine_settings(resolved: ResolvedPool, scheduling: str = "continuous") -> d
     if pool.kv_layout == "contiguous":
         settings |= {"kv_contiguous_tokens": resolved.max_model_len, "enable_prefix_caching": False}
     if pool.speculator is not None:
+        if resolved.lockstep_ranks > 1:
+            raise InvalidInput(
+                "drafts are not simulated over data-parallel ranks: leave out --speculator or -dp"
+            )
         settings |= _drafting(resolved, settings)
     elif pool.num_speculative_tokens is not None or pool.acceptance is not None:
         raise InvalidInput("drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...)")
@@ -197,21 +275,6 @@ def serve(
         sample_interval_s=sample_interval_s,
         observer=observer,
         progress=progress,
-    )
-
-
-def batching_rows(resolved: ResolvedPool, workload: Workload) -> tuple[BatchingRow, ...]:
-    """`workload` under static and continuous batching, contiguous and paged KV, prefix cache off and on."""
-    plan = resolved.memory
-    continuous = policy_name(resolved)
-    return compare_batching(
-        workload,
-        step_times=resolved.step_model,
-        num_blocks=plan.kv_capacity_blocks - 1,
-        block_size=plan.kv_block_tokens,
-        limits=scheduler_limits(resolved),
-        continuous=continuous if continuous.startswith("vllm-v1") else "vllm-v1",
-        window_tokens=resolved.model.window_tokens,
     )
 
 

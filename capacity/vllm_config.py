@@ -30,7 +30,8 @@ SPECULATIVE_KEYS = (
     "draft_tensor_parallel_size",
 )
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
-OFFLOADING = ("offloading", "lmcache", "sharedstorage")
+OTHER_OFFLOADING = ("lmcache", "sharedstorage")
+GIB = 2**30
 
 
 def speculation(config: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -51,19 +52,34 @@ def speculation(config: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kv_role(config: str | Mapping[str, Any]) -> dict[str, Any]:
-    """`--kv-transfer-config` as the `role` of a disaggregated deployment's pool; empty where it says none."""
+    """`--kv-transfer-config` as the `role` of a disaggregated deployment's pool, or the host memory that KV goes to;
+    empty where it says neither."""
     given = _object(config)
     if not given:
         return {}
     connector = str(given.get("kv_connector", ""))
-    if connector.lower().startswith(OFFLOADING):
+    if connector == "OffloadingConnector":
+        return _offloading(given.get("kv_connector_extra_config") or {})
+    if connector.lower().startswith(OTHER_OFFLOADING):
         raise ValueError(
-            f"{connector} offloads KV, it does not hand it over: --kv-offloading-size says how much"
+            f"{connector} offloads KV, it does not hand it over: --kv-offloading-size says how much, and "
+            "--kv-offloading-backend how (lmcache, native)"
         )
     role = given.get("kv_role")
     if role not in ROLES:
         raise ValueError(f"kv_role {role!r} is not one of {', '.join(ROLES)}")
     return {} if role == "kv_both" else {"role": ROLES[role]}
+
+
+def _offloading(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Host memory of vLLM's own connector; its older `num_cpu_blocks` leaves bytes to the engine."""
+    given = extra.get("cpu_bytes_to_use")
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+        raise ValueError(
+            f"OffloadingConnector's cpu_bytes_to_use is {given!r}, must be bytes of host memory; or use "
+            "--kv-offloading-size"
+        )
+    return {"kv_offloading_size": given / GIB, "kv_offloading_backend": "native"}
 
 
 def _object(config: str | Mapping[str, Any]) -> Mapping[str, Any]:
