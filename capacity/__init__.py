@@ -9,11 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capacity.api import compare_batching, estimate, explain, fit, gpus, models, simulate
+    from capacity.api import estimate, explain, fit, gpus, models, simulate
     from capacity.api_compare import advise, diff, tornado
     from capacity.api_curve import curve
     from capacity.api_planning import plan
     from capacity.api_sweep import sweep
+    from capacity.api_techniques import (
+        attention_traffic,
+        cache_curve,
+        compare_batching,
+        engine_table,
+        kv,
+        quantize,
+        scale,
+        speculate,
+    )
     from capacity.billing import Bill
     from capacity.errors import CapacityError, DoesNotFit, InvalidInput
     from capacity.planning.bills import cost
@@ -35,27 +45,44 @@ __all__ = [
     "Plan",
     "Simulation",
     "advise",
+    "attention_traffic",
+    "cache_curve",
     "compare_batching",
     "cost",
     "curve",
     "diff",
+    "engine_table",
     "estimate",
     "explain",
     "fit",
     "gpus",
+    "kv",
     "models",
     "plan",
+    "quantize",
+    "scale",
     "simulate",
+    "speculate",
     "sweep",
     "tornado",
 ]
 
 _HOMES = {
-    "capacity.api": ("compare_batching", "estimate", "explain", "fit", "gpus", "models", "simulate"),
+    "capacity.api": ("estimate", "explain", "fit", "gpus", "models", "simulate"),
     "capacity.api_compare": ("advise", "diff", "tornado"),
     "capacity.api_curve": ("curve",),
     "capacity.api_planning": ("plan",),
     "capacity.api_sweep": ("sweep",),
+    "capacity.api_techniques": (
+        "attention_traffic",
+        "cache_curve",
+        "compare_batching",
+        "engine_table",
+        "kv",
+        "quantize",
+        "scale",
+        "speculate",
+    ),
     "capacity.billing": ("Bill",),
     "capacity.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
     "capacity.planning.bills": ("cost",),

@@ -270,34 +270,6 @@ def simulate(
         _fail(f"{answer.run.status}: {answer.run.reason}", 1 if answer.run.status == "stalled" else 130)
 
 
-@verb(app, Pool, Traffic)
-def compare_batching(
-    *,
-    model: OptionalModel = None,
-    options: dict[str, Any],
-    chart: Annotated[
-        str | None, typer.Option("--chart", help="Also write the comparison as an HTML chart.")
-    ] = None,
-    format: FormatOption = "table",
-    deployment: DeploymentOption = None,
-    from_vllm: VllmOption = None,
-    write_deployment: WriteOption = None,
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
-) -> None:
-    """Static or continuous, contiguous or paged, cache on or off? The same arrivals under each, in one table."""
-    from capacity import api
-
-    request = _request(model, options, deployment, write_deployment, from_vllm)
-    load = {**_only_pool(request), **_given(request.traffic)}
-    answer = api.compare_batching(request.model, **load, profiles=profiles, download=download)
-    if chart:
-        from capacity.charts import batching_chart, write_html
-
-        write_html(batching_chart(answer), chart)
-    _show(answer, format)
-
-
 @app.command()
 def schedule(
     file: Annotated[str, typer.Argument(help="A scenario (JSON), or many (JSON lines), plain or gzipped.")],

@@ -1,4 +1,4 @@
-"""The techniques' verbs of the command line: parse, ask `capacity.techniques`, print."""
+"""The techniques' verbs of the command line: parse, ask `capacity.api_techniques`, print."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from capacity.cli_options import FormatOption, ModelArgument, check_format, show, verb
+from capacity.cli_options import FormatOption, ModelArgument, check_format, show, verb, write
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build
 from capacity.errors import InvalidInput
 from capacity.keywords import split
@@ -48,21 +48,18 @@ def quantize(
     format: FormatOption = "table",
 ) -> None:
     """Which way to quantize? Memory, batch, latency, cost and published quality of each, side by side."""
-    from capacity.techniques.answers import quantize_answer
+    from capacity import api_techniques as api
 
-    pool, cost = _specs(options)
-    _show(
-        quantize_answer(
-            model,
-            pool,
-            cost,
-            input_len=input_len,
-            output_len=output_len,
-            large_batch=large_batch,
-            methods=method,
-        ),
-        format,
+    _check(options, Pool, Cost)
+    answer = api.quantize(
+        model,
+        input_len=input_len,
+        output_len=output_len,
+        large_batch=large_batch,
+        methods=method,
+        **options,
     )
+    _show(answer, format)
 
 
 def speculate(
@@ -85,30 +82,36 @@ def speculate(
     ] = True,
     context: Annotated[int, typer.Option("--context", help="Tokens of context of each request.")] = 1024,
     batch_sizes: Annotated[str, typer.Option("--batch-sizes", help="As 1,4,16.")] = "1,4,16,64,256",
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Also a closed loop of each batch through the scheduler.")
+    ] = False,
     textbook: Annotated[
         bool, typer.Option("--textbook", help="Only a published textbook table, beside the formulas.")
+    ] = False,
+    methods: Annotated[
+        bool, typer.Option("--list", help="Only the ways to draft, with their published acceptance.")
     ] = False,
     format: FormatOption = "table",
 ) -> None:
     """Does speculative decoding pay, with how many drafts, up to which batch?"""
-    from capacity.techniques.answers import speculate_answer, textbook_answer
+    from capacity import api_techniques as api
 
-    if textbook:
-        _show(textbook_answer(), format)
+    if textbook or methods:
+        _show(api.textbook() if textbook else api.speculation_methods(), format)
         return
     if model is None:
-        raise InvalidInput("no model: name one (`capacity models` lists them), or give --textbook")
-    pool, _ = _specs(options)
-    answer = speculate_answer(
+        raise InvalidInput("no model: name one (`capacity models` lists them), or give --textbook or --list")
+    _check(options, Pool)
+    answer = api.speculate(
         model,
-        pool,
-        method=method or pool.speculator or "eagle3",
+        method=method,
         draft=draft,
-        acceptance=pool.acceptance,
-        draft_tokens=pool.num_speculative_tokens if draft_tokens is None else draft_tokens,
+        draft_tokens=draft_tokens,
         tree=tree,
         context_tokens=context,
         batches=token_list(batch_sizes, "--batch-sizes"),
+        simulate=simulate,
+        **options,
     )
     _show(answer, format)
 
@@ -120,7 +123,7 @@ def scale(
     input_len: InputOption = 1024,
     output_len: OutputOption = 256,
     concurrency: Annotated[int, typer.Option("--concurrency", help="Requests in flight.")] = 32,
-    axis: Annotated[str, typer.Option("--axis", help="tensor, pipeline or expert.")] = "tensor",
+    axis: Annotated[str, typer.Option("--axis", help="tensor, pipeline, expert or data.")] = "tensor",
     most_gpus: Annotated[int, typer.Option("--most-gpus", help="Largest group tried.")] = 8,
     tpot: Annotated[
         float | None, typer.Option("--tpot", help="Also the cheapest that meets this TPOT, in ms.")
@@ -128,21 +131,20 @@ def scale(
     format: FormatOption = "table",
 ) -> None:
     """What do more GPUs buy? Latency, throughput per GPU and efficiency along one axis of parallelism."""
-    from capacity.techniques.answers import scale_answer
+    from capacity import api_techniques as api
 
-    pool, cost = _specs(options)
+    _check(options, Pool, Cost)
     if tpot is not None and not 0 < tpot < float("inf"):
         raise InvalidInput(f"--tpot {tpot}: must be above 0 ms")
-    answer = scale_answer(
+    answer = api.scale(
         model,
-        pool,
-        cost,
         input_len=input_len,
         output_len=output_len,
         concurrency=concurrency,
         axis=axis,
         most_gpus=most_gpus,
         tpot_s=None if tpot is None else tpot / 1e3,
+        **options,
     )
     _show(answer, format)
 
@@ -155,10 +157,10 @@ def attention_io(
     format: FormatOption = "table",
 ) -> None:
     """What does FlashAttention save? HBM traffic and memory of naive and tiled attention, and the measured kernel."""
-    from capacity.techniques.answers import attention_io_answer
+    from capacity import api_techniques as api
 
-    pool, _ = _specs(options)
-    _show(attention_io_answer(model, pool, contexts=token_list(contexts, "--contexts")), format)
+    _check(options, Pool)
+    _show(api.attention_traffic(model, contexts=token_list(contexts, "--contexts"), **options), format)
 
 
 def batching(
@@ -171,22 +173,23 @@ def batching(
     batching_window: Annotated[
         float, typer.Option("--batching-window", help="Seconds that a static batch waits for members.")
     ] = 0.1,
+    spread: Annotated[
+        bool, typer.Option("--spread/--no-spread", help="Also the gain by the spread of output lengths.")
+    ] = True,
+    chart: Annotated[str | None, typer.Option("--chart", help="Also write an HTML chart.")] = None,
     format: FormatOption = "table",
 ) -> None:
     """What does continuous batching gain, by the spread of lengths in closed form, and on these arrivals?"""
-    from capacity.techniques.answers import batching_answer
+    from capacity import api_techniques as api
 
-    arrivals, rest = split_off(options, Traffic)
-    pool, _ = _specs(rest)
-    if not 0 <= batching_window < float("inf"):
-        raise InvalidInput(f"--batching-window {batching_window}: must be at least 0 s")
-    answer = batching_answer(
-        model,
-        pool,
-        build(Traffic, arrivals, flags=True),
-        batch_size=batch_size,
-        batching_window_s=batching_window,
+    _check(options, Pool, Traffic)
+    answer = api.compare_batching(
+        model, max_batch=batch_size, batching_window_s=batching_window, spread=spread, **options
     )
+    if chart:
+        from capacity.figures.batching import batching_chart
+
+        write(chart, batching_chart(answer).html())
     _show(answer, format)
 
 
@@ -198,9 +201,9 @@ def charts(
 ) -> None:
     """The handbook's charts for your model and GPU, as SVG files."""
     from capacity.resolve import resolve
-    from capacity.techniques.charts import write_charts
+    from capacity.techniques.handbook_charts import write_charts
 
-    pool, _ = _specs(options)
+    (pool,) = _check(options, Pool)
     for path in write_charts(resolve(model, pool), output):
         sys.stdout.write(f"{path}\n")
 
@@ -214,19 +217,32 @@ def kv(
         str, typer.Option("--kv-cache-dtype", help="auto, fp8, int8, int4, ...")
     ] = "auto",
     contexts: ContextsOption = CONTEXTS,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="Of the decode step in which attention overtakes.", min=1)
+    ] = 32,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            "--window", help="Also attention limited to windows, sinks or chunks of so many.", min=1
+        ),
+    ] = None,
+    sinks: Annotated[int, typer.Option("--sinks", help="First tokens kept besides the window.", min=0)] = 4,
     tensor_parallel_size: Annotated[int, typer.Option("--tensor-parallel-size", "-tp", min=1)] = 1,
     quantization: Annotated[str | None, typer.Option("--quantization", "-q", help="Weight format.")] = None,
     engine: Annotated[str, typer.Option("--engine", help="Engine, with an optional version.")] = "vllm",
     format: FormatOption = "table",
 ) -> None:
     """How large is the KV cache? Per token and per request, by kind of attention, and what each GPU holds."""
-    from capacity.techniques.answers import kv_answer
+    from capacity import api_techniques as api
 
-    answer = kv_answer(
+    answer = api.kv(
         models,
         gpus=gpu or [],
         kv_cache_dtype=kv_cache_dtype,
         contexts=token_list(contexts, "--contexts"),
+        batch_size=batch_size,
+        window_tokens=window,
+        sink_tokens=sinks,
         tensor_parallel_size=tensor_parallel_size,
         quantization=quantization,
         engine=engine,
@@ -261,7 +277,7 @@ def cache_curve(
     format: FormatOption = "table",
 ) -> None:
     """Does prefix caching pay? Hit rate at every cache size, by routing, and the bill under providers' caches."""
-    from capacity.techniques.answers import cache_curve_answer
+    from capacity import api_techniques as api
 
     if (model is None) != (gpu is None):
         raise InvalidInput("--model and --gpu belong together: give both or neither")
@@ -269,7 +285,7 @@ def cache_curve(
     if model is not None:
         pool = {"gpu": gpu, "tensor_parallel_size": tensor_parallel_size}
         served_by = (model, build(Pool, pool, flags=True))
-    answer = cache_curve_answer(
+    answer = api.cache_curve(
         trace,
         block_tokens=block_tokens,
         capacities_tokens=token_list(capacity_tokens, "--capacity-tokens"),
@@ -289,9 +305,9 @@ def engines(
     format: FormatOption = "table",
 ) -> None:
     """The serving engines, with the defaults, limits and overheads that the simulator takes."""
-    from capacity.techniques.answers import engines_answer
+    from capacity import api_techniques as api
 
-    _show(engines_answer(gpu, claims=claims), format)
+    _show(api.engine_table(gpu, claims=claims), format)
 
 
 def explain_term(term: str, request: DeploymentFile | None, format: str) -> None:
@@ -335,20 +351,16 @@ def token_list(written: str, flag: str) -> list[int]:
     return found
 
 
-def split_off(options: dict[str, Any], spec: type[Spec]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options that `spec` declares, and the others."""
-    own = {name: value for name, value in options.items() if name in spec.model_fields}
-    return own, {name: value for name, value in options.items() if name not in own}
-
-
-def _specs(options: dict[str, Any]) -> tuple[Pool, Cost]:
-    pool, cost = split(options, Pool, Cost)
-    if "gpu" not in pool:
+def _check(options: dict[str, Any], *specs: type[Spec]) -> list[Any]:
+    """Each spec of the options that were given. Raises InvalidInput in the command line's words."""
+    parts = split(options, *specs)
+    if "gpu" not in parts[0]:
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
-    return build(Pool, pool, flags=True), build(Cost, cost, flags=True)
+    return [build(spec, part, flags=True) for spec, part in zip(specs, parts, strict=True)]
 
 
-def _show(answer: Mapping[str, Any], format: str) -> None:
+def _show(answer: Any, format: str) -> None:
     from capacity.report_techniques import render_answer
 
-    show(render_answer(answer, check_format(format)))
+    record = answer if isinstance(answer, Mapping) else answer.to_dict()
+    show(render_answer(record, check_format(format)))

@@ -18,7 +18,7 @@ from capacity.display import (
     time_and_interval,
     usd_and_interval,
 )
-from capacity.results import Attribution, BatchingComparison, Estimate, Fit, OperatorTime
+from capacity.results import Attribution, Estimate, Fit, OperatorTime
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,8 +38,6 @@ def render(answer: Any, format: str) -> str:
         return _text(_estimate_tables(answer))
     if isinstance(answer, Attribution):
         return _text(_attribution_tables(answer))
-    if isinstance(answer, BatchingComparison):
-        return _text(_batching_tables(answer))
     if isinstance(answer, Fit):
         return _text(_fit_tables(answer))
     return _text(_simulation_tables(answer))
@@ -274,27 +272,6 @@ def _attribution_tables(answer: Attribution) -> list[RenderableType]:
     if answer.breakdown.decode:
         steps.append(_step_table("A decode step", answer.breakdown.decode))
     return [headline, share, help_table, *steps, *_warnings(answer.warnings)]
-
-
-def _batching_tables(answer: BatchingComparison) -> list[RenderableType]:
-    headline = (
-        f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}, "
-        f"{answer.workload}; contiguous KV reserves {answer.max_model_len:,} tokens a request"
-    )
-    names = ("requests/s", "tokens/s", "batch", "TTFT ms", "p95", "TPOT ms", "p95 E2E ms", "KV waste", "hits")
-    table = _grid("The same arrivals", ("", "left"), *((name, "right") for name in names))
-    for row in answer.rows:
-        latencies = (row.mean_ttft_ms, row.p95_ttft_ms, row.mean_tpot_ms, row.p95_e2el_ms)
-        table.add_row(
-            row.name,
-            f"{row.request_throughput:,.2f}",
-            f"{row.output_throughput:,.0f}",
-            f"{row.mean_batch_size:,.1f}",
-            *("-" if value is None else f"{value:,.1f}" for value in latencies),
-            "-" if row.kv_waste_fraction is None else f"{row.kv_waste_fraction:.1%}",
-            _share(row.prefix_cache_hit_fraction),
-        )
-    return [headline, table, *_warnings(answer.warnings)]
 
 
 LATENCIES = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el"))

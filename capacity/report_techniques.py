@@ -14,7 +14,7 @@ PROSE = ("remark", "published quality", "weights", "KV cache")
 
 
 def render_answer(answer: Mapping[str, Any], format: str) -> str:
-    """An answer of `capacity.techniques.answers` in `format`: table, json or csv (its rows)."""
+    """An answer of `capacity.api_techniques` in `format`: table, json or csv (its rows)."""
     if format == "json":
         return json.dumps(answer, indent=2, allow_nan=False)
     if format == "csv":
@@ -116,10 +116,11 @@ def _speculate(answer: Mapping[str, Any]) -> list[Any]:
     rates = ", ".join(f"{rate:.2f}" for rate in answer["acceptance"])
     memory, ttft = answer["memory"], answer["ttft_s"]
     lines = [
-        f"{_headline(answer)}: {answer['method']}, {answer['draft_tokens']} draft tokens, "
+        f"{_headline(answer)}: {answer['method']}, {_drafts(answer['draft_tokens'], answer['verified_tokens'])}, "
         f"{answer['context_tokens']:,} tokens of context",
         f"acceptance by position {rates} ({source['basis']}: {source['text']})",
     ]
+    simulated: list[tuple[str, Cell]] = [("simulated", number("simulated_speedup"))]
     rounds = table(
         "One round against plain decode steps",
         answer["rows"],
@@ -130,8 +131,12 @@ def _speculate(answer: Mapping[str, Any]) -> list[Any]:
             ("verify ms", number("verify_s", 1e3)),
             ("plain ms", number("plain_step_s", 1e3)),
             ("speed-up", number("speedup")),
+            *(simulated if answer["rows"][0]["simulated_speedup"] is not None else []),
             ("textbook", number("textbook_speedup")),
-            ("best k", text("best_draft_tokens")),
+            (
+                "best k",
+                lambda row: _drafts(row["best_draft_tokens"], row["best_verified_tokens"], short=True),
+            ),
             ("speed-up", number("best_speedup")),
         ],
     )
@@ -142,6 +147,24 @@ def _speculate(answer: Mapping[str, Any]) -> list[Any]:
         f"TTFT {ttft['plain'] * 1e3:.1f} to {ttft['with_draft'] * 1e3:.1f} ms without queueing",
     ]
     return [*lines, rounds, *after, *_notes(answer)]
+
+
+def _drafts(depth: int, nodes: int, *, short: bool = False) -> str:
+    """A chain by its length, a tree by its size and depth."""
+    if short:
+        return f"{depth}" if nodes == depth else f"{depth} ({nodes})"
+    return f"{depth} draft tokens" if nodes == depth else f"a tree of {nodes} drafts, {depth} deep"
+
+
+def _speculators(answer: Mapping[str, Any]) -> list[Any]:
+    columns: list[tuple[str, Cell]] = [
+        ("method", text("method")),
+        ("depth", text("draft_tokens")),
+        ("tree", lambda row: "-" if row["tree_tokens"] is None else str(row["tree_tokens"])),
+        ("tokens/round", number("tokens_per_round")),
+        ("remark", lambda row: f"{row['acceptance_model']}: {row['source']} ({row['date']}, {row['basis']})"),
+    ]
+    return [table("Ways to draft, with published acceptance", answer["rows"], columns)]
 
 
 def _textbook(answer: Mapping[str, Any]) -> list[Any]:
@@ -186,7 +209,57 @@ def _kv(answer: Mapping[str, Any]) -> list[Any]:
             ("prefill attention overtakes at", number("prefill_crossover_tokens", 1, 0)),
         ],
     )
-    return [table("KV cache of one request", rows, columns), kinds]
+    parts = [table("KV cache of one request", rows, columns), kinds]
+    if answer["limited"]:
+        parts.append(_limited_table(answer))
+    if answer["long_contexts"]:
+        parts += _long_context_parts(answer["long_contexts"])
+    return parts
+
+
+def _limited_table(answer: Mapping[str, Any]) -> Any:
+    def way(index: int) -> Cell:
+        return lambda row: f"{row['ways'][index]['kv_bytes'] / GIB:,.2f}"
+
+    def share(index: int) -> Cell:
+        return lambda row: f"{row['ways'][index]['pair_fraction']:.1%}"
+
+    names = [way["name"] for way in answer["limited"][0]["ways"]]
+    columns: list[tuple[str, Cell]] = [
+        ("model", text("model")),
+        ("tokens", lambda row: tokens(row["context_tokens"])),
+        *((f"{name}, GiB", way(index)) for index, name in enumerate(names)),
+        *((f"{name}, prefill", share(index)) for index, name in enumerate(names) if index),
+    ]
+    title = (
+        f"If every layer forgot: a window of {answer['window_tokens']:,} tokens, {answer['sink_tokens']} sinks; "
+        "prefill: query x key pairs over all"
+    )
+    return table(title, answer["limited"], columns)
+
+
+def _long_context_parts(found: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def offload(row: Mapping[str, Any]) -> str:
+        prefix = row["offload"]
+        if prefix is None:
+            return "-"
+        return f"{prefix['load_s'] * 1e3:,.1f} / {prefix['recompute_s'] * 1e3:,.1f}"
+
+    def prefill(row: Mapping[str, Any]) -> str:
+        return ", ".join(f"{over['seconds']:,.1f}" for over in row["prefill"]) or "-"
+
+    asked = next((row["offload"]["tokens"] for row in found if row["offload"]), 0)
+    columns: list[tuple[str, Cell]] = [
+        ("model", text("model")),
+        ("GPU", text("gpu")),
+        ("holds", number("held_tokens", 1, 0)),
+        ("attention half of decode at", number("decode_crossover_tokens", 1, 0)),
+        (f"{tokens(asked)} from CPU / again, ms", offload),
+        ("prefill of all it holds on 1, 2, 4, 8 ranks, s", prefill),
+    ]
+    title = f"Long contexts; decode crossover at a batch of {found[0]['batch_size']}"
+    reasons = [f"{row['model']} on {row['gpu']}: {row['reason']}" for row in found if row["reason"]]
+    return [table(title, found, columns), *reasons]
 
 
 def _cache_curve(answer: Mapping[str, Any]) -> list[Any]:
@@ -275,8 +348,9 @@ def _scale(answer: Mapping[str, Any]) -> list[Any]:
         ("TPOT ms", number("tpot_s", 1e3)),
         ("speed-up", number("speedup")),
         ("tokens/s/GPU", number("output_tokens_per_s_per_gpu", 1, 0)),
-        ("efficiency", percent("efficiency", 0)),
-        ("communication", percent("communication_share", 0)),
+        ("efficient", percent("efficiency", 0)),
+        ("links", percent("communication_share", 0)),
+        *_axis_columns(answer["axis"]),
         ("$/1M tokens", number("usd_per_million_tokens", 1, 3)),
     ]
     rows = answer["rows"]
@@ -287,7 +361,36 @@ def _scale(answer: Mapping[str, Any]) -> list[Any]:
         found = answer["cheapest_num_gpus"]
         verdict = "no layout" if found is None else f"{found} GPUs"
         parts.append(f"cheapest with a TPOT of {answer['tpot_limit_s'] * 1e3:g} ms: {verdict}")
+    if answer["context_parallel"]:
+        ranks: list[tuple[str, Cell]] = [
+            ("ranks", text("ranks")),
+            ("prefill ms", number("seconds", 1e3, 1)),
+            ("ring not hidden ms", number("exposed_communication_s", 1e3, 2)),
+            ("efficiency", percent("efficiency", 0)),
+        ]
+        title = f"Context parallelism: one prompt of {answer['input_len']:,} tokens over several such groups"
+        parts.append(table(title, answer["context_parallel"], ranks))
     return [*parts, *_notes(answer)]
+
+
+def _axis_columns(axis: str) -> list[tuple[str, Cell]]:
+    """What is particular to an axis of parallelism."""
+    own: dict[str, list[tuple[str, Cell]]] = {
+        "tensor": [("MB/token sent", number("all_reduce_bytes_per_token", 1e-6))],
+        "pipeline": [
+            ("prefill bubble", percent("bubble_fraction", 0)),
+            ("decode idle", percent("idle_fraction", 0)),
+        ],
+        "expert": [
+            ("busiest GPU x", number("expert_imbalance")),
+            ("experts read", number("experts_read", 1, 0)),
+        ],
+        "data": [
+            ("busiest GPU x", number("expert_imbalance")),
+            ("experts read", number("experts_read", 1, 0)),
+        ],
+    }
+    return own[axis]
 
 
 def _attention_io(answer: Mapping[str, Any]) -> list[Any]:
@@ -308,13 +411,20 @@ def _attention_io(answer: Mapping[str, Any]) -> list[Any]:
 def _batching(answer: Mapping[str, Any]) -> list[Any]:
     columns: list[tuple[str, Cell]] = [
         ("batching", text("name")),
-        ("tokens/s", number("output_tokens_per_s", 1, 0)),
+        ("tokens/s/GPU", number("output_tokens_per_s_per_gpu", 1, 0)),
         ("gain", number("gain")),
         ("TTFT ms", number("mean_ttft_s", 1e3, 0)),
         ("p99", number("p99_ttft_s", 1e3, 0)),
         ("TPOT ms", number("mean_tpot_s", 1e3)),
-        ("mean batch", number("mean_batch_size", 1, 1)),
-        ("KV waste", percent("kv_waste_fraction")),
+        ("slots", percent("slot_waste_fraction", 0)),
+        ("padding", percent("padding_waste_fraction", 0)),
+        ("KV", percent("kv_waste_fraction")),
+    ]
+    spread: list[tuple[str, Cell]] = [
+        ("coefficient of variation", number("coefficient_of_variation")),
+        ("wasted slots", percent("slot_waste_fraction", 0)),
+        ("at most", number("gain_bound")),
+        ("simulated", number("simulated_gain")),
     ]
     closed_form = (
         f"by the lengths alone: a static batch of {answer['batch_size']:,} wastes {answer['slot_waste_fraction']:.0%} "
@@ -322,13 +432,19 @@ def _batching(answer: Mapping[str, Any]) -> list[Any]:
         f"batching gains at most {answer['gain_bound']:.2f} times"
     )
     headline = f"{_headline(answer)}, {answer['workload']}, {answer['requests']:,} requests"
-    return [headline, table("The same arrivals", answer["rows"], columns), closed_form, *_notes(answer)]
+    parts = [headline, table("The same arrivals, and what each wastes", answer["rows"], columns), closed_form]
+    if answer["spread"]:
+        size = answer["spread"][0]["batch_size"]
+        title = f'"2 to 5 times": continuous over static by the spread of output lengths, batch {size}'
+        parts.append(table(title, answer["spread"], spread))
+    return [*parts, *_notes(answer)]
 
 
 TABLES: dict[str, Callable[[Mapping[str, Any]], list[Any]]] = {
     "quantize": _quantize,
     "speculate": _speculate,
     "textbook": _textbook,
+    "speculators": _speculators,
     "kv": _kv,
     "cache-curve": _cache_curve,
     "engines": _engines,

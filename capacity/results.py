@@ -318,37 +318,3 @@ class Simulation:
             "properties": properties | of_some_engines,
             "required": list(properties),
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchingResult:
-    """One way of batching. `kv_waste_fraction`: KV slots that requests held without a token in them, over time."""
-
-    name: str
-    completed: int
-    duration_s: float
-    request_throughput: float
-    output_throughput: float
-    mean_batch_size: float
-    mean_ttft_ms: float | None
-    p95_ttft_ms: float | None
-    mean_tpot_ms: float | None
-    p95_e2el_ms: float | None
-    kv_waste_fraction: float | None
-    prefix_cache_hit_fraction: float | None
-    preemptions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchingComparison(_Result):
-    """The same arrivals under each way of batching and of keeping the KV cache."""
-
-    SCHEMA: ClassVar[str] = "capacity/compare-batching/v1"
-
-    model: ModelSummary
-    gpu: GpuSummary
-    engine: str
-    workload: str
-    max_model_len: int
-    rows: tuple[BatchingResult, ...]
-    warnings: tuple[str, ...]

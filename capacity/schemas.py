@@ -15,6 +15,19 @@ NUMBER: dict[str, Any] = {"type": "number"}
 NUMBER_OR_NULL: dict[str, Any] = {"type": ["number", "null"]}
 OBJECT: dict[str, Any] = {"type": "object"}
 
+TECHNIQUES = {
+    "quantize": "Quantizing",
+    "speculate": "Speculating",
+    "speculators": "Speculators",
+    "textbook": "Textbook",
+    "kv": "KvAnswer",
+    "cache-curve": "CacheCurve",
+    "engines": "Engines",
+    "scale": "Scaling",
+    "attention-io": "AttentionTrafficTable",
+    "batching": "Batching",
+}  # schema name: record
+
 Schema = dict[str, Any]
 
 
@@ -122,7 +135,6 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "fit": _of("capacity.results", "Fit"),
     "estimate": _of("capacity.results", "Estimate"),
     "explain": _of("capacity.results", "Attribution"),
-    "compare-batching": _of("capacity.results", "BatchingComparison"),
     "simulation": _simulation,
     "plan": _infinite_as_null(_plan),
     "cost": _infinite_as_null(_of("capacity.billing", "Bill")),
@@ -131,6 +143,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "advise": _infinite_as_null(_of("capacity.planning.advice", "AdviceList")),
     "diff": _infinite_as_null(_diff),
     "sweep": _of("capacity.sweeping.run", "Swept"),
+    **{name: _of("capacity.api_techniques", kind) for name, kind in TECHNIQUES.items()},
     "deployment": _of("capacity.deployment", "DeploymentFile"),
     "sweep-file": _of("capacity.sweeping.spec", "SweepSpec"),
 }

@@ -447,32 +447,6 @@ def test_the_hash_seed_changes_nothing() -> None:
     assert outputs != {""}
 
 
-def test_compare_batching_replays_the_same_arrivals(run: Any, tmp_path: Path) -> None:
-    """Same requests, four ways; paged KV wastes less than a block a request, contiguous most of what it reserves."""
-    chart = tmp_path / "chart.html"
-    load = (
-        *LLAMA_8B,
-        "--max-model-len",
-        "2048",
-        *LENGTHS,
-        "--random-range-ratio",
-        "0.5",
-        "--request-rate",
-        "20",
-    )
-    ran = run("compare-batching", *load, "--num-prompts", "80", "--chart", str(chart), "--format", "json")
-    assert ran.code == 0, ran.err
-    jsonschema.validate(ran.json, json_schema("compare-batching"))
-    rows = {row["name"]: row for row in ran.json["rows"]}
-    assert {row["completed"] for row in rows.values()} == {80}
-    assert rows["continuous, paged KV"]["kv_waste_fraction"] < 16 / 512
-    assert rows["continuous, contiguous KV"]["kv_waste_fraction"] > 0.5
-    assert rows["static, padded"]["p95_ttft_ms"] > rows["continuous, paged KV"]["p95_ttft_ms"]
-    html = chart.read_text()
-    assert "plotly" in html
-    assert "<script src=" not in html  # it needs nothing else to be seen
-
-
 def test_explain_adds_up_and_points_the_right_way(run: Any) -> None:
     command = ("explain", "llama-3.1-70b", "--gpu", "h100", "-tp", "4", *LENGTHS, "--concurrency", "8")
     answer = run(*command, "--format", "json").json

@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from conftest import SHARED
 
 from capacity.cli import main
 from capacity.cli_techniques import token_list
 from capacity.errors import InvalidInput
+from capacity.schemas import json_schema
 
 H100 = ("--gpu", "h100")
 ARRIVALS = ("--isl", "200", "--osl", "50", "--random-range-ratio", "0.8", "--num-prompts", "60")
@@ -23,7 +25,8 @@ QUESTIONS: dict[str, list[str]] = {
     "quantize": ["quantize", "llama-3.1-8b", *H100, "--price", "2.50"],
     "speculate": ["speculate", "llama-3.1-8b", *H100, "--method", "eagle", "--batch-sizes", "1,64"],
     "textbook": ["speculate", "--textbook"],
-    "kv": ["kv", "llama-3.1-8b", "deepseek-v3", *H100],
+    "speculators": ["speculate", "--list"],
+    "kv": ["kv", "llama-3.1-8b", "deepseek-v3", *H100, "--window", "2044"],
     "engines": ["engines", "--claims"],
     "scale": ["scale", "llama-3.1-8b", *H100, "--tpot", "10"],
     "attention-io": ["attention-io", "llama-3.1-8b", *H100],
@@ -37,6 +40,14 @@ QUESTIONS: dict[str, list[str]] = {
         "--batch-size",
         "8",
     ],
+}
+MORE_QUESTIONS: dict[str, list[str]] = {
+    "speculate, a tree, simulated": ["speculate", "llama-3.1-8b", *H100, "--simulate", "--batch-sizes", "2"],
+    "scale, pipeline": ["scale", "llama-3.1-8b", *H100, "--axis", "pipeline", "--isl", "20000"],
+    "scale, expert": ["scale", "qwen3-30b-a3b", *H100, "--axis", "expert", "--most-gpus", "2"],
+    "scale, data": ["scale", "qwen3-30b-a3b", *H100, "--axis", "data", "--most-gpus", "2"],
+    "kv, nothing fits": ["kv", "deepseek-v3", "--gpu", "l4"],
+    "engines": ["engines"],
 }
 
 
@@ -75,8 +86,43 @@ def test_every_verb_answers_in_every_format(
     assert code == 0
     answer = json.loads(text)
     assert answer["schema"] == f"capacity/{name}/v1"
+    _is_as_its_schema_says(answer)
     code, text = run([*question, "--format", "csv"], monkeypatch, capsys)
     assert len(list(csv.DictReader(io.StringIO(text)))) == len(answer["rows"]) > 0
+
+
+@pytest.mark.parametrize("name", MORE_QUESTIONS)
+def test_further_answers_are_what_their_schema_says(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = MORE_QUESTIONS[name]
+    assert run(question, monkeypatch, capsys)[0] == 0
+    _is_as_its_schema_says(json.loads(run([*question, "--format", "json"], monkeypatch, capsys)[1]))
+
+
+def _is_as_its_schema_says(answer: dict[str, Any]) -> None:
+    """Valid, with nothing that the schema leaves out; without one of its fields it is not."""
+    schema = json_schema(answer["schema"].split("/")[1])
+    jsonschema.validate(answer, schema)
+    assert set(answer) <= set(schema["properties"])
+    for field in answer:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({key: value for key, value in answer.items() if key != field}, schema)
+
+
+def test_the_chart_of_batching_needs_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "chart.html"
+    question = [*QUESTIONS["batching"], "--no-spread", "--chart", str(path)]
+    assert run(question, monkeypatch, capsys)[0] == 0
+    html = path.read_text(encoding="utf-8")
+    assert "plotly" in html
+    assert "<script src=" not in html
+    question[-1] = str(tmp_path / "nowhere" / "chart.html")
+    code, text = run(question, monkeypatch, capsys)
+    assert code == 2
+    assert "cannot write" in text
 
 
 def test_a_cache_curve_of_three_requests_by_hand(
@@ -101,6 +147,7 @@ def test_a_cache_curve_of_three_requests_by_hand(
     assert answer["rows"][-1]["token_hit_fraction"] == pytest.approx(1100 / 2800)
     assert answer["knee_tokens"] == 5 * 512
     assert {row["routing"] for row in answer["routing"]} == {"round-robin", "least-tokens", "prefix"}
+    _is_as_its_schema_says(answer)
     assert run(["cache-curve", trace], monkeypatch, capsys)[0] == 0
     code, text = run(["cache-curve", trace, "--model", "llama-3.1-8b", *H100], monkeypatch, capsys)
     assert code == 0
@@ -140,6 +187,9 @@ def test_mooncakes_published_hit_rate_from_the_command_line(
         (["cache-curve", "nowhere.jsonl", "--model", "llama-3.1-8b"], "--gpu"),
         (["engines", "--gpu", "h999"], "h999"),
         (["scale", "llama-3.1-8b", *H100, "--axis", "diagonal"], "diagonal"),
+        (["scale", "llama-3.1-8b", *H100, "--axis", "data"], "no experts"),
+        (["kv", "llama-3.1-8b", "--window", "0"], "--window"),
+        (["quantize", "llama-3.1-8b", *H100, "--engine", "ollama", "-q", "awq"], "ollama"),
         (["scale", "llama-3.1-8b", *H100, "--tpot", "-1"], "--tpot"),
         (["batching", "llama-3.1-8b", *H100], "no traffic"),
         (

@@ -18,11 +18,11 @@ from capacity.techniques.kv import (
     decode_crossover_tokens,
     decode_growth,
     kv_table,
+    limited_attention,
+    long_context,
     offload,
     prefill_crossover_tokens,
     request_kv_bytes,
-    streaming_kv_bytes,
-    with_kv_cache_dtype,
 )
 
 KIB, GIB = 2**10, 2**30
@@ -80,9 +80,44 @@ def test_kinds_of_attention_by_hand() -> None:
 
 def test_sinks_and_a_window_bound_the_cache() -> None:
     model = load_model("llama-2-7b")
-    held = streaming_kv_bytes(model, 4_000_000, sink_tokens=4, window_tokens=2044)
-    assert held == 2048 * 512 * KIB
-    assert streaming_kv_bytes(model, 100, window_tokens=2044) == 100 * 512 * KIB
+    ways = {w.name: w for w in limited_attention(model, 4_000_000, sink_tokens=4, window_tokens=2044)}
+    assert ways["sinks and window"].kv_bytes == 2048 * 512 * KIB
+    assert ways["window"].kv_bytes == ways["chunks"].kv_bytes == 2044 * 512 * KIB
+    assert ways["full"].kv_bytes == 4_000_000 * 512 * KIB
+    for way in limited_attention(model, 100, window_tokens=2044):
+        assert (way.kv_bytes, way.pair_fraction, way.seen_tokens) == (100 * 512 * KIB, 1, 100)
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 6))
+def test_limited_attention_is_what_counting_pairs_gives(tokens: int, window: int, sinks: int) -> None:
+    """Token i sees itself and all before it; the last `window`; those and the first `sinks`; or its own chunk."""
+
+    def seen(name: str, i: int, j: int) -> bool:
+        return {
+            "full": True,
+            "window": i - j < window,
+            "sinks and window": i - j < window or j < sinks,
+            "chunks": i // window == j // window,
+        }[name]
+
+    causal = tokens * (tokens + 1) // 2
+    for way in limited_attention(load_model("llama-2-7b"), tokens, window_tokens=window, sink_tokens=sinks):
+        counted = sum(seen(way.name, i, j) for i in range(tokens) for j in range(i + 1))
+        assert way.pair_fraction == pytest.approx(counted / causal)
+        assert way.seen_tokens == sum(seen(way.name, tokens - 1, j) for j in range(tokens))
+
+
+def test_a_long_context_on_one_gpu_and_where_it_does_not_fit() -> None:
+    """Each figure is that of its own function; DeepSeek-V3 does not fit one H100, and says so."""
+    found = long_context(pool(), batch_size=32, prefix_tokens=4096)
+    assert found.held_tokens == 131072
+    assert found.decode_crossover_tokens == decode_crossover_tokens(pool(), 32)
+    assert found.offload == offload(pool(), 4096)
+    assert [p.ranks for p in found.prefill] == [1, 2, 4, 8]
+    assert found.reason is None
+    none = long_context(resolve("deepseek-v3", Pool(gpu="h100")), batch_size=1, prefix_tokens=4096)
+    assert (none.held_tokens, none.offload, none.prefill) == (0, None, ())
+    assert "needs" in (none.reason or "")
 
 
 def test_what_each_gpu_holds() -> None:
@@ -143,10 +178,10 @@ def test_context_parallelism_in_its_limits() -> None:
 
 
 def test_a_kv_format_changes_the_cache_only() -> None:
-    smaller = with_kv_cache_dtype(pool(), "fp8")
+    smaller = resolve("llama-3.1-8b", Pool(gpu="h100", kv_cache_dtype="fp8"))
     assert smaller.memory.kv_capacity_tokens == pytest.approx(2 * pool().memory.kv_capacity_tokens, rel=0.01)
     with pytest.raises(UnknownName):
-        with_kv_cache_dtype(pool(), "fp7")
+        resolve("llama-3.1-8b", Pool(gpu="h100", kv_cache_dtype="fp7"))
 
 
 def test_bad_questions_are_refused_in_one_line() -> None:
@@ -155,7 +190,9 @@ def test_bad_questions_are_refused_in_one_line() -> None:
         with pytest.raises(InvalidInput):
             request_kv_bytes(model, tokens)
     with pytest.raises(InvalidInput):
-        streaming_kv_bytes(model, 10, window_tokens=0)
+        limited_attention(model, 10, window_tokens=0)
+    with pytest.raises(InvalidInput):
+        limited_attention(model, 0, window_tokens=8)
     with pytest.raises(InvalidInput):
         decode_growth(pool(), 0)
     with pytest.raises(InvalidInput):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,9 @@ from capacity.deployment import Pool
 from capacity.errors import InvalidInput
 from capacity.pricing import find_price
 from capacity.resolve import resolve
+from capacity.schedulers import SchedulerLimits
+from capacity.simulator import simulate_engine
+from capacity.step import AffineStepTimes
 from capacity.techniques.scaling import (
     all_reduce_bytes_per_token,
     attention_layouts,
@@ -19,8 +23,10 @@ from capacity.techniques.scaling import (
     expert_imbalance,
     experts_touched,
     pipeline_bubble_fraction,
+    pipeline_idle_fraction,
     scaling_curve,
 )
+from capacity.workload import Workload
 
 
 def test_bubbles_by_hand() -> None:
@@ -28,6 +34,78 @@ def test_bubbles_by_hand() -> None:
     assert pipeline_bubble_fraction(4, 12) == pytest.approx(0.2)
     assert pipeline_bubble_fraction(4, 1) == 0.75
     assert pipeline_bubble_fraction(1, 5) == 0
+
+
+def test_idle_stages_by_hand() -> None:
+    """Two micro-batches going round four stages leave two of them empty; four or more leave none."""
+    assert pipeline_idle_fraction(4, 2) == 0.5
+    assert pipeline_idle_fraction(4, 4) == pipeline_idle_fraction(4, 9) == pipeline_idle_fraction(1, 1) == 0
+
+
+@pytest.mark.parametrize(("stages", "chunks"), [(1, 3), (2, 1), (4, 1), (4, 12), (8, 5)])
+def test_the_simulators_pipeline_has_the_bubbles_of_the_formula(stages: int, chunks: int) -> None:
+    """One prompt in m equal chunks through p stages ends after (m + p - 1)/p steps: work over that is 1 - bubble."""
+    result = simulate_engine(
+        Workload(arrival_s=np.zeros(1), prompt_tokens=np.array([64 * chunks]), output_tokens=np.array([1])),
+        step_times=AffineStepTimes(1.0, 0.0),
+        num_blocks=10_000,
+        policy="vllm-v1",
+        limits=SchedulerLimits(max_num_batched_tokens=64, max_num_seqs=4, pipeline_stages=stages),
+    )
+    assert result.steps == chunks
+    worked = chunks / stages
+    assert result.summary.duration == pytest.approx((chunks + stages - 1) / stages)
+    assert worked / result.summary.duration == pytest.approx(1 - pipeline_bubble_fraction(stages, chunks))
+
+
+@pytest.mark.parametrize(("stages", "requests"), [(4, 1), (4, 2), (4, 4), (2, 6)])
+def test_the_simulators_decode_idles_as_the_formula_says(stages: int, requests: int) -> None:
+    """Requests that decode alone in their micro-batch: each stage works requests/p of the time, at most all of it."""
+    outputs = 400
+    result = simulate_engine(
+        Workload(
+            arrival_s=np.zeros(requests),
+            prompt_tokens=np.full(requests, 8),
+            output_tokens=np.full(requests, outputs),
+        ),
+        step_times=AffineStepTimes(1.0, 0.0),
+        num_blocks=10_000,
+        policy="vllm-v1",
+        limits=SchedulerLimits(max_num_seqs=8, max_num_batched_tokens=8, pipeline_stages=stages),
+    )
+    idle = pipeline_idle_fraction(stages, requests)
+    busy = result.steps / stages / result.summary.duration
+    assert busy == pytest.approx(1 - idle, rel=0.02)
+
+
+def test_what_each_axis_says_of_itself() -> None:
+    """Qwen3-30B: 8 of 128 experts; a chunked prompt of 20,000 tokens is 3 chunks of 8,192: on 4 stages 3/6 idle."""
+    common = {"input_len": 1000, "output_len": 100, "concurrency": 32}
+    moe, dense = Pool(gpu="h100", max_model_len=32768), Pool(gpu="h100", max_model_len=32768)
+    for axis in ("expert", "data"):
+        one, two = scaling_curve("qwen3-30b-a3b", moe, axis=axis, most_gpus=2, **common)
+        assert (one.expert_imbalance, two.num_gpus) == (1, 2)
+        assert two.expert_imbalance == pytest.approx(expert_imbalance(128, 8, 32, 2))
+        assert one.experts_read == pytest.approx(experts_touched(128, 8, 32))
+        assert two.output_tokens_per_s_per_gpu is not None
+    piped = scaling_curve(
+        "llama-3.1-8b", dense, axis="pipeline", most_gpus=4, input_len=20_000, output_len=100, concurrency=2
+    )
+    assert [x.bubble_fraction for x in piped] == [0, 1 / 4, 3 / 6]
+    assert [x.idle_fraction for x in piped] == [0, 0, 0.5]
+    tensor = scaling_curve("llama-3.1-8b", dense, most_gpus=8, **common)
+    assert tensor[3].all_reduce_bytes_per_token == all_reduce_bytes_per_token(4096, 32, 8)
+    assert tensor[0].experts_read is tensor[0].expert_imbalance is None
+
+
+def test_data_parallel_attention_scales_the_cache() -> None:
+    """DeepSeek-V3's latent: eight ranks of attention hold more requests than eight tensor-parallel GPUs."""
+    common = {"input_len": 4096, "output_len": 256, "concurrency": 256, "most_gpus": 8}
+    pool = Pool(gpu="h200", max_model_len=8192)
+    tensor = scaling_curve("deepseek-v3", pool, axis="expert", **common)[-1]
+    data = scaling_curve("deepseek-v3", pool, axis="data", **common)[-1]
+    assert (tensor.tensor_parallel_size, data.data_parallel_size) == (8, 8)
+    assert data.max_batch > 2 * tensor.max_batch
 
 
 def test_all_reduce_traffic_by_hand() -> None:
@@ -128,6 +206,8 @@ def test_bad_questions_are_refused_in_one_line() -> None:
     for stages, batches in ((0, 1), (1, 0)):
         with pytest.raises(InvalidInput):
             pipeline_bubble_fraction(stages, batches)
+        with pytest.raises(InvalidInput):
+            pipeline_idle_fraction(stages, batches)
     with pytest.raises(InvalidInput):
         all_reduce_bytes_per_token(8192, 80, 0)
     with pytest.raises(InvalidInput):

@@ -43,7 +43,6 @@ ANSWERS: dict[str, Callable[[], Any]] = {
     "fit": lambda: capacity.fit(MODEL, gpu="h100"),
     "estimate": lambda: capacity.estimate(MODEL, **POOL, concurrency=4, price="2.5"),
     "explain": lambda: capacity.explain(MODEL, **POOL, batch_size=4),
-    "compare-batching": lambda: capacity.compare_batching(MODEL, **LOAD),
     "simulation": lambda: capacity.simulate(MODEL, **LOAD),
     "plan": _plan,
     "plan, unmet": lambda: _plan(slo="ttft:p95:1ms"),

@@ -19,7 +19,7 @@ from test_kv_cache import check_block_pool
 from capacity.errors import InvalidInput
 from capacity.schedulers import DrawnSpeculation, SchedulerLimits, Speculation, Step
 from capacity.simulator import Engine, SimulationResult, simulate_engine
-from capacity.simulator.batching import compare_batching, parallel_samples
+from capacity.simulator.samples import parallel_samples
 from capacity.simulator.timeline import Timeline
 from capacity.step import PS_PER_S, AffineStepTimes, DecodePiece, FunctionStepTimes, StepShape
 from capacity.workload import Workload, random_requests
@@ -463,27 +463,6 @@ def test_timeline_covers_the_run() -> None:
     lives = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 2]
     total_s = sum(e["dur"] for e in lives) / 1e6
     assert total_s == pytest.approx(sum(r.e2e_s for r in result.records if r.e2e_s is not None))
-
-
-def test_paging_wastes_less_than_contiguous_memory() -> None:
-    """The last block of a request is half empty on average: waste under (block - 1) / context; contiguous: most."""
-    workload = random_requests(
-        num_requests=60, input_len=200, output_len=60, request_rate_per_s=30.0, range_ratio=0.5
-    )
-    rows = compare_batching(
-        workload,
-        step_times=AffineStepTimes(0.01, 1e-5),
-        num_blocks=400,
-        limits=SchedulerLimits(max_model_len=1024, max_num_seqs=16),
-    )
-    waste = {row.name: row.kv_waste_fraction for row in rows}
-    contiguous, paged = waste["continuous, contiguous KV"], waste["continuous, paged KV"]
-    assert contiguous is not None
-    assert paged is not None
-    assert paged < 0.08 < 0.6 < contiguous
-    durations = {row.name: row.result.summary.duration for row in rows}
-    assert durations["continuous, paged KV"] < durations["continuous, contiguous KV"]
-    assert durations["continuous, paged KV"] < durations["static, padded"]
 
 
 def test_samples_share_their_prompt() -> None:

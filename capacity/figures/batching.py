@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from capacity.figures.chart import PALETTE, Chart, listed, pattern
+from capacity.figures.chart import Chart, colour, listed
 
 if TYPE_CHECKING:
     from capacity.api_techniques import Batching
@@ -28,10 +28,7 @@ def batching_chart(answer: Batching) -> Chart:
         figure.add_bar(
             x=[name.replace(", ", ",<br>") for name in names],
             y=[None if value is None else scale * value for value in values],
-            marker={
-                "color": [PALETTE[i % len(PALETTE)] for i in range(len(names))],
-                "pattern": {"shape": [pattern(i // len(PALETTE)) for i in range(len(names))]},
-            },
+            marker_color=[colour(index) for index in range(len(names))],
             showlegend=False,
             row=1,
             col=column,

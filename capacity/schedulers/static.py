@@ -36,6 +36,11 @@ class StaticBatching:
         return len(self._waiting) + len(self._batch)
 
     @property
+    def running(self) -> list[Sequence]:
+        """The batch, members that have ended included."""
+        return self._batch
+
+    @property
     def num_running(self) -> int:
         return len(self._batch)
 
@@ -89,6 +94,7 @@ class StaticBatching:
         for row in step.rows:
             r = row.sequence
             if row.yields:
+                r.computed = r.known
                 r.known += 1
                 step.emitted.append((r, 1))
                 if r.known >= r.max_known:

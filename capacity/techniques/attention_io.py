@@ -106,10 +106,7 @@ class AttentionIo:
     naive_seconds: float  # roofline: the larger of FLOPs and bytes at the GPU's peaks
     tiled_seconds: float
     kernel_seconds: float  # the step model's, fitted to measured kernels
-
-    @property
-    def traffic_ratio(self) -> float:
-        return self.naive_bytes / self.tiled_bytes
+    traffic_ratio: float  # naive bytes over tiled ones
 
 
 def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
@@ -149,6 +146,7 @@ def attention_io(resolved: ResolvedPool, tokens: int) -> AttentionIo:
         naive_seconds=max(compute_s, naive_bytes / profile.hbm_bytes_per_s),
         tiled_seconds=max(compute_s, tiled_bytes / profile.hbm_bytes_per_s),
         kernel_seconds=sum(op.seconds for op in operators if op.name.startswith("attention prefill")),
+        traffic_ratio=naive_bytes / tiled_bytes,
     )
 
 

@@ -7,19 +7,26 @@ step takes as long for few rows as for many: 1 for equal lengths, H(B) = 1 + 1/2
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from capacity.errors import InvalidInput
+from capacity.deployment import Service
+from capacity.errors import CapacityError, InvalidInput
 from capacity.resolve import ResolvedPool
-from capacity.serving import scheduler_limits
-from capacity.simulator import simulate_engine
-from capacity.simulator.batching import KvWaste, compare_batching
+from capacity.schedulers import Step
+from capacity.service import run_service
+from capacity.serving import engine_settings, policy_name
+from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator.engine import Engine
 from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 
-CONTINUOUS = "continuous, paged KV"
+SPREADS = (0.0, 0.25, 0.5, 1.0, 2.0)  # coefficients of variation of output lengths
+SPREAD_BATCH = 64  # at most, for the simulated gains by spread: four batches of it
+QUANTILES = 4096
 
 
 def expected_longest(lengths: IntArray, batch_size: int) -> float:
@@ -79,28 +86,108 @@ def paged_kv_waste(tokens: IntArray, block_tokens: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingOption:
-    """One way of batching on the arrivals. `gain` is of output tokens per second over static batching."""
+    """One way of batching on the arrivals. `gain` is of output tokens per second and GPU over the first way.
+
+    Wasted, as shares: `slot` of the decode rows that were computed (members that had ended), `padding` of the prefill
+    tokens that were computed, `kv` of the KV slots that requests held, over time (no token in them, or an ended
+    request's). None: not measured, for several engines.
+    """
 
     name: str
+    num_gpus: int
+    completed: int
+    duration_s: float
+    requests_per_s: float
     output_tokens_per_s: float
+    output_tokens_per_s_per_gpu: float
     mean_ttft_s: float | None
+    p95_ttft_s: float | None
     p99_ttft_s: float | None
     mean_tpot_s: float | None
+    p95_e2e_s: float | None
     mean_batch_size: float
+    slot_waste_fraction: float | None
+    padding_waste_fraction: float | None
     kv_waste_fraction: float | None
+    prefix_cache_hit_fraction: float | None
     preemptions: int
     gain: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpreadGain:
+    """What continuous batching gains over static by the spread of output lengths, at most and simulated.
+
+    Lengths are gamma distributed with the arrivals' mean, 256 or fewer requests wait at once, prompts are equal.
+    """
+
+    coefficient_of_variation: float
+    batch_size: int
+    slot_waste_fraction: float
+    gain_bound: float
+    simulated_gain: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingComparison:
-    """All ways, beside what the lengths alone allow."""
+    """All ways, beside what the lengths alone allow. `notes`: ways that these pools cannot take, and why."""
 
     options: tuple[BatchingOption, ...]
     batch_size: int
     slot_waste_fraction: float
     padding_waste_fraction: float
     gain_bound: float
+    spread: tuple[SpreadGain, ...]
+    notes: tuple[str, ...]
+
+
+class Waste:
+    """An observer: rows and KV slots that were paid for, and those of them that served a request.
+
+    KV is weighted by the time from step to step, from the first step after which anything is held.
+    """
+
+    def __init__(self) -> None:
+        self.decode_rows = self.decode_rows_used = 0
+        self.prefill_tokens = self.prefill_tokens_used = 0
+        self.reserved_token_ps = self.stored_token_ps = 0
+        self._last_ps: int | None = None
+        self._reserved = self._stored = 0
+
+    def __call__(self, step: Step, engine: Engine) -> None:
+        for r, tokens, computed, _, yields, *_ in step.rows:
+            if computed >= r.prompt_tokens and tokens == 1:
+                self.decode_rows += 1
+                self.decode_rows_used += yields
+            else:
+                known = r.known - yields  # when the step was decided
+                self.prefill_tokens += tokens
+                self.prefill_tokens_used += min(tokens, max(known - computed, 0))
+        self._weigh_kv(step, engine)
+
+    def _weigh_kv(self, step: Step, engine: Engine) -> None:
+        if self._last_ps is not None:
+            self.reserved_token_ps += self._reserved * (step.end - self._last_ps)
+            self.stored_token_ps += self._stored * (step.end - self._last_ps)
+        self._last_ps = step.end
+        pool, running = engine.pool, engine.policy.running  # type: ignore[attr-defined]
+        self._reserved = sum(pool.held_blocks(r.table) for r in running) * pool.block_size
+        self._stored = sum(r.computed - r.in_flight_tokens for r in running if r.known < r.max_known)
+
+    @property
+    def slots(self) -> float | None:
+        """Share of decode rows that served nobody; None: there were none."""
+        return 1 - self.decode_rows_used / self.decode_rows if self.decode_rows else None
+
+    @property
+    def padding(self) -> float | None:
+        """Share of prefill tokens that were padding."""
+        return 1 - self.prefill_tokens_used / self.prefill_tokens if self.prefill_tokens else None
+
+    @property
+    def kv(self) -> float | None:
+        """Share of held KV slots that stored nothing of use."""
+        return 1 - self.stored_token_ps / self.reserved_token_ps if self.reserved_token_ps else None
 
 
 def batching_comparison(
@@ -109,76 +196,183 @@ def batching_comparison(
     *,
     batch_size: int | None = None,
     batching_window_s: float = 0.1,
+    spread: bool = True,
 ) -> BatchingComparison:
-    """The same arrivals under static, windowed, unchunked, chunked, contiguous, paged and cached batching.
+    """The same arrivals under static, windowed, unchunked, chunked, contiguous, cached and disaggregated batching.
 
-    `batch_size` limits all of them (None: the pool's max_num_seqs). KV waste is measured one step at a time:
-    for thousands of requests. Disaggregated prefill needs two pools and is not among them. Raises InvalidInput.
+    `batch_size` limits all of them (None: the pool's max_num_seqs). Waste is measured one step at a time: for
+    thousands of requests. Disaggregated prefill needs two engines, and stands beside two that do both; `spread` adds
+    gains by the spread of lengths. Raises InvalidInput.
     """
     resolved.memory.require_fit()
-    plan, limits = resolved.memory, scheduler_limits(resolved)
     if batch_size is not None:
         if batch_size < 1:
             raise InvalidInput(f"a batch of {batch_size}: must be at least 1")
-        limits = replace(limits, max_num_seqs=batch_size)
+        resolved = replace(resolved, max_num_seqs=batch_size)
     longest = int((workload.prompt_tokens + workload.output_tokens).max())
-    if longest > limits.max_model_len:
+    if longest > resolved.max_model_len:
         raise InvalidInput(
-            f"the longest request has {longest} tokens, max_model_len is {limits.max_model_len}: raise the limit"
+            f"the longest request has {longest} tokens, max_model_len is {resolved.max_model_len}: raise the limit"
         )
-    steps, blocks = resolved.step_model, plan.kv_capacity_blocks - 1
-    rows = list(
-        compare_batching(
-            workload,
-            step_times=steps,
-            num_blocks=blocks,
-            limits=limits,
-            block_size=plan.kv_block_tokens,
-            batching_window_s=batching_window_s,
-        )
-    )
-    named = {row.name: (row.result, row.kv_waste_fraction) for row in rows}
-    waste = KvWaste()
-    unchunked = replace(
-        limits,
-        enable_chunked_prefill=False,
-        max_num_batched_tokens=max(limits.max_num_batched_tokens, limits.max_model_len),
-    )
-    whole = simulate_engine(
-        workload,
-        step_times=steps,
-        num_blocks=blocks,
-        block_size=plan.kv_block_tokens,
-        limits=unchunked,
-        policy="vllm-v1",
-        enable_prefix_caching=False,
-        mode="step",
-        observer=waste,
-    )
-    named["continuous, paged KV, whole prompts"] = (whole, waste.fraction)
-    static = next(iter(named.values()))[0].summary.output_throughput
-    members = min(limits.max_num_seqs, len(workload))
+    gpus = resolved.pool.num_gpus
+    found = [
+        _option(name, gpus, simulate_engine(workload, observer=waste, **settings), waste)
+        for name, settings in _ways(resolved, workload, batching_window_s)
+        for waste in (Waste(),)
+    ]
+    notes = []
+    for name, service in (("continuous, 2 engines", None), ("disaggregated, 1 prefill + 1 decode", 1)):
+        pair = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 2}))
+        try:
+            result = run_service([pair], Service(prefill_replicas=service), workload)
+        except CapacityError as error:
+            notes.append(f"{name}: {error}")
+            continue
+        found.append(_option(name, 2 * gpus, result, None))
+    members = min(resolved.max_num_seqs, len(workload))
+    first = found[0].output_tokens_per_s_per_gpu
     return BatchingComparison(
-        options=tuple(
-            BatchingOption(
-                name=name,
-                output_tokens_per_s=result.summary.output_throughput,
-                mean_ttft_s=_seconds(result.summary.to_dict().get("mean_ttft_ms")),
-                p99_ttft_s=_seconds(result.summary.to_dict().get("p99_ttft_ms")),
-                mean_tpot_s=_seconds(result.summary.to_dict().get("mean_tpot_ms")),
-                mean_batch_size=result.mean_batch_size,
-                kv_waste_fraction=wasted,
-                preemptions=result.preemptions,
-                gain=result.summary.output_throughput / static,
-            )
-            for name, (result, wasted) in named.items()
-        ),
+        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in found),
         batch_size=members,
         slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
         padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
         gain_bound=continuous_gain_bound(workload.output_tokens, members),
+        spread=spread_gains(resolved, workload) if spread else (),
+        notes=tuple(notes),
+    )
+
+
+def _ways(
+    resolved: ResolvedPool, workload: Workload, batching_window_s: float
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each way on one engine, with its keywords of `simulate_engine`."""
+    base = _settings(resolved)
+    static = {**base, "policy": "static", "policy_options": {}, "kv_windows": (None,)}
+    if (full := _filling_window_s(workload, resolved.max_num_seqs)) is not None:
+        yield "static, full batches", {**static, "policy_options": {"batching_window_s": full}}
+    window = {"batching_window_s": batching_window_s}
+    yield f"dynamic, window of {batching_window_s:g} s", {**static, "policy_options": window}
+    limits = base["limits"]
+    whole = replace(
+        limits,
+        enable_chunked_prefill=False,
+        max_num_batched_tokens=max(limits.max_num_batched_tokens, limits.max_model_len),
+    )
+    contiguous = {"kv_contiguous_tokens": limits.max_model_len, "kv_windows": (None,)}
+    yield "continuous, contiguous KV", {**base, **contiguous}
+    yield "continuous, whole prompts", {**base, "limits": whole}
+    yield "continuous, chunked prompts", base
+    yield "continuous, prefix cache", {**base, "enable_prefix_caching": True}
+
+
+def _settings(resolved: ResolvedPool) -> dict[str, Any]:
+    """Plain continuous batching on the pool, one step at a time, by vLLM V1's rules where the engine has others."""
+    name = policy_name(resolved)
+    settings = engine_settings(
+        replace(resolved, pool=resolved.pool.model_copy(update={"speculator": None, "kv_layout": "paged"}))
+    )
+    return {
+        **settings,
+        "policy": name if name.startswith("vllm-v1") else "vllm-v1",
+        "policy_options": {},
+        "limits": replace(settings["limits"], enable_chunked_prefill=True),
+        "enable_prefix_caching": False,
+        "mode": "step",
+    }
+
+
+def _filling_window_s(workload: Workload, batch_size: int) -> float | None:
+    """The longest that a batch of this size takes to fill, in order of arrival; None in a closed loop: it may not."""
+    if workload.is_closed_loop:
+        return None
+    arrivals, starts = workload.arrival_s, np.arange(0, len(workload), batch_size)
+    ends = np.minimum(starts + batch_size, len(workload)) - 1
+    return float((arrivals[ends] - arrivals[starts]).max())
+
+
+def _option(name: str, gpus: int, result: SimulationResult, waste: Waste | None) -> BatchingOption:
+    values: Mapping[str, Any] = result.to_dict()
+    return BatchingOption(
+        name=name,
+        num_gpus=gpus,
+        completed=values["completed"],
+        duration_s=values["duration"],
+        requests_per_s=values["request_throughput"],
+        output_tokens_per_s=values["output_throughput"],
+        output_tokens_per_s_per_gpu=values["output_throughput"] / gpus,
+        mean_ttft_s=_seconds(values["mean_ttft_ms"]),
+        p95_ttft_s=_seconds(values["p95_ttft_ms"]),
+        p99_ttft_s=_seconds(values["p99_ttft_ms"]),
+        mean_tpot_s=_seconds(values["mean_tpot_ms"]),
+        p95_e2e_s=_seconds(values["p95_e2el_ms"]),
+        mean_batch_size=result.mean_batch_size,
+        slot_waste_fraction=None if waste is None else waste.slots,
+        padding_waste_fraction=None if waste is None else waste.padding,
+        kv_waste_fraction=None if waste is None else waste.kv,
+        prefix_cache_hit_fraction=result.prefix_cache_hit_fraction,
+        preemptions=result.preemptions,
+        gain=1.0,
     )
 
 
 def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1e3
+
+
+# the folklore's "2 to 5 times", by the spread of lengths
+
+
+def gamma_lengths(mean: float, coefficient_of_variation: float, count: int) -> IntArray:
+    """`count` output lengths at equally spaced quantiles of a gamma distribution, at least 1 each; 0: all equal."""
+    if not (mean >= 1 and coefficient_of_variation >= 0):
+        raise InvalidInput(
+            f"lengths of {mean:g} tokens on average with a coefficient of variation of {coefficient_of_variation:g}: "
+            "at least 1 and 0"
+        )
+    if coefficient_of_variation == 0:
+        return np.full(count, round(mean))
+    from scipy.stats import gamma
+
+    shape = coefficient_of_variation**-2
+    quantiles = gamma.ppf((np.arange(count) + 0.5) / count, shape, scale=mean / shape)
+    return np.maximum(1, np.rint(quantiles)).astype(np.int64)
+
+
+def spread_gains(
+    resolved: ResolvedPool, workload: Workload, spreads: tuple[float, ...] = SPREADS
+) -> tuple[SpreadGain, ...]:
+    """Continuous over static batching of the workload's mean lengths, at each spread of the outputs.
+
+    All requests wait at once, so that nothing but the lengths tells the two apart. An output that would not fit
+    max_model_len is cut there.
+    """
+    batch = min(resolved.max_num_seqs, SPREAD_BATCH)
+    prompt = min(round(float(workload.prompt_tokens.mean())), resolved.max_model_len - 1)
+    mean = float(workload.output_tokens.mean())
+    pool = replace(resolved, max_num_seqs=batch)
+    rng = np.random.default_rng(0)
+    rows = []
+    for spread in spreads:
+        most = resolved.max_model_len - prompt
+        fine = np.minimum(gamma_lengths(mean, spread, QUANTILES), most)
+        outputs = rng.permutation(np.minimum(gamma_lengths(mean, spread, 4 * batch), most))
+        requests = Workload(
+            arrival_s=np.zeros(len(outputs)),
+            prompt_tokens=np.full(len(outputs), prompt),
+            output_tokens=outputs,
+        )
+        common = {**_settings(pool), "mode": "jump"}
+        static = simulate_engine(
+            requests, **{**common, "policy": "static", "kv_windows": (None,)}
+        ).summary.output_throughput
+        continuous = simulate_engine(requests, **common).summary.output_throughput
+        rows.append(
+            SpreadGain(
+                coefficient_of_variation=spread,
+                batch_size=batch,
+                slot_waste_fraction=static_slot_waste(fine, batch),
+                gain_bound=continuous_gain_bound(fine, batch),
+                simulated_gain=continuous / static,
+            )
+        )
+    return tuple(rows)

@@ -9,16 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from capacity.deployment import Pool
-from capacity.errors import InvalidInput, OutsideValidity
+from capacity.errors import CapacityError, InvalidInput, OutsideValidity
 from capacity.model import ModelSpec, load_model
 from capacity.model.spec import Attention, KvCacheGroup, LatentAttention, LayerGroup, LinearAttention
 from capacity.quantization import find_kv_cache_format
 from capacity.resolve import ResolvedPool, resolve
-from capacity.step import decode_shape, prefill_shape
+from capacity.step import decode_shape, prefill_shape, windowed_pairs
 
 CONTEXTS = (4096, 32768, 131072, 1048576)
 LATENT_VALUES = 512 + 64  # of DeepSeek-V2 and V3: kv_lora_rank and rotary key; arXiv 2405.04434
 LONGEST_CONTEXT = 1 << 40
+MOST_RANKS = 8
 
 
 def request_kv_bytes(model: ModelSpec, tokens: int, kv_cache_dtype: str = "auto") -> float:
@@ -35,17 +36,57 @@ def _group_bytes(group: KvCacheGroup, tokens: int) -> float:
     return group.bytes_per_token * held
 
 
-def streaming_kv_bytes(
-    model: ModelSpec, tokens: int, *, sink_tokens: int = 4, window_tokens: int, kv_cache_dtype: str = "auto"
-) -> float:
-    """KV of one request under attention sinks: the first `sink_tokens` and the last `window_tokens` of every layer.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedAttention:
+    """What one request costs if every layer forgets so: KV bytes, and prefill's query x key pairs over causal ones.
 
-    StreamingLLM keeps 4 sinks; what lies between is forgotten, not compressed. Source: Xiao et al.,
-    arXiv 2309.17453. Layers with a window of their own keep the smaller of the two.
+    `seen_tokens`: how many tokens the last one can attend to.
     """
-    if sink_tokens < 0 or window_tokens < 1:
-        raise InvalidInput(f"{sink_tokens} sinks and a window of {window_tokens}: at least 0 and 1")
-    return request_kv_bytes(model, min(tokens, sink_tokens + window_tokens), kv_cache_dtype)
+
+    name: str
+    kv_bytes: float
+    pair_fraction: float
+    seen_tokens: int
+
+
+def limited_attention(
+    model: ModelSpec,
+    tokens: int,
+    *,
+    window_tokens: int,
+    sink_tokens: int = 4,
+    kv_cache_dtype: str = "auto",
+) -> tuple[LimitedAttention, ...]:
+    """Full, sliding-window, sink-and-window (StreamingLLM) and chunked attention, at `tokens` of one request.
+
+    A window keeps the last `window_tokens`; StreamingLLM besides them the first `sink_tokens` (4), without which
+    quality collapses once they leave (Xiao et al., arXiv 2309.17453); chunks of `window_tokens` attend inside
+    themselves only (Llama 4), and are held whole at most. What lies between is forgotten, not compressed. Layers
+    with a window of their own keep the smaller one. Raises InvalidInput.
+    """
+    if sink_tokens < 0 or window_tokens < 1 or tokens < 1:
+        raise InvalidInput(
+            f"{sink_tokens} sinks and a window of {window_tokens} at {tokens} tokens: at least 0, 1 and 1"
+        )
+    streaming = sink_tokens + window_tokens
+    whole, rest = divmod(tokens, window_tokens)
+    causal = windowed_pairs(tokens, 0, None)
+    chunked = whole * windowed_pairs(window_tokens, 0, None) + windowed_pairs(rest, 0, None)
+    ways = (
+        ("full", tokens, causal, tokens),
+        ("window", window_tokens, windowed_pairs(tokens, 0, window_tokens), window_tokens),
+        ("sinks and window", streaming, windowed_pairs(tokens, 0, streaming), streaming),
+        ("chunks", window_tokens, chunked, rest or window_tokens),
+    )
+    return tuple(
+        LimitedAttention(
+            name=name,
+            kv_bytes=request_kv_bytes(model, min(tokens, held), kv_cache_dtype),
+            pair_fraction=pairs / causal,
+            seen_tokens=min(tokens, seen),
+        )
+        for name, held, pairs, seen in ways
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +359,47 @@ def context_parallel_prefill(
     return tuple(found)
 
 
-def with_kv_cache_dtype(resolved: ResolvedPool, kv_cache_dtype: str) -> ResolvedPool:
-    """The same pool with its KV cache in another format. Raises UnknownName."""
-    find_kv_cache_format(kv_cache_dtype)
-    return replace(resolved, kv_cache_dtype=kv_cache_dtype)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongContext:
+    """A model on one GPU (or group): what it holds, where attention overtakes, what fetching a prefix is worth.
+
+    None where the model does not fit, or its times are not modelled there; `reason` then says why.
+    """
+
+    model: str
+    gpu: str
+    held_tokens: int
+    decode_crossover_tokens: int | None  # at `batch_size`: attention is half of a step; None: never
+    batch_size: int
+    offload: Offload | None  # of a prefix of the first context
+    prefill: tuple[ContextParallelPrefill, ...]  # of the longest context held, over ranks
+    prefill_tokens: int
+    reason: str | None
+
+
+def long_context(resolved: ResolvedPool, *, batch_size: int, prefix_tokens: int) -> LongContext:
+    """Everything of a long context on one pool: held tokens, crossover, a fetched prefix, prefill over ranks."""
+    plan = resolved.memory
+    held = plan.max_context_tokens if plan.kv_cache_bytes > 0 else 0
+    nothing = LongContext(
+        model=resolved.model.name,
+        gpu=resolved.profile.name,
+        held_tokens=held,
+        decode_crossover_tokens=None,
+        batch_size=batch_size,
+        offload=None,
+        prefill=(),
+        prefill_tokens=held,
+        reason=plan.reason,
+    )
+    if not held:
+        return nothing
+    try:
+        return replace(
+            nothing,
+            decode_crossover_tokens=decode_crossover_tokens(resolved, batch_size),
+            offload=offload(resolved, prefix_tokens),
+            prefill=context_parallel_prefill(resolved, held) if held >= MOST_RANKS else (),
+        )
+    except CapacityError as error:
+        return replace(nothing, reason=str(error))

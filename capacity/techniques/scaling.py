@@ -11,6 +11,7 @@ from capacity.deployment import Pool
 from capacity.errors import CapacityError, InvalidInput
 from capacity.memory import tensor_parallel_sizes
 from capacity.model import ModelSpec
+from capacity.model.spec import MoEFeedForward
 from capacity.operators import busiest_share, distinct_experts
 from capacity.pricing import Price, cost_estimate
 from capacity.resolve import ResolvedPool, resolve
@@ -18,8 +19,15 @@ from capacity.step import decode_shape
 from capacity.step_model import StepModel
 
 LARGEST_GROUP = 64
-Axis = Literal["tensor", "pipeline", "expert"]
+Axis = Literal["tensor", "pipeline", "expert", "data"]
 AXES: tuple[Axis, ...] = get_args(Axis)
+DOUBLINGS = (1, 2, 4, 8, 16, 32, 64)
+SIZED = {
+    "tensor": "tensor_parallel_size",
+    "expert": "tensor_parallel_size",
+    "pipeline": "pipeline_parallel_size",
+    "data": "data_parallel_size",
+}
 
 
 def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
@@ -31,6 +39,16 @@ def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
     if stages < 1 or micro_batches < 1:
         raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
     return (stages - 1) / (micro_batches + stages - 1)
+
+
+def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
+    """Idle share of a pipeline round which `micro_batches` circle for ever: 1 - m/p while there are too few of them.
+
+    Decode is this: each micro-batch needs its own token before its next step, so fewer than p leave stages empty.
+    """
+    if stages < 1 or micro_batches < 1:
+        raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
+    return max(0.0, 1.0 - micro_batches / stages)
 
 
 def all_reduce_bytes_per_token(
@@ -66,10 +84,15 @@ class Layout:
 
     `efficiency`: output tokens per second and GPU, over those of the smallest layout that fits. `speedup`: TPOT of
     that layout over this one's. Not fitting or refused: `reason` says why, and all times are None.
+    `bubble_fraction`: idle share of the stages while one prompt is prefilled in its chunks, nothing else running;
+    `idle_fraction`: in decode, where fewer requests run than there are stages. `expert_imbalance`: rows of the
+    busiest expert-parallel GPU over the mean in a decode step; `experts_read`: different experts that it touches.
+    `all_reduce_bytes_per_token`: sent by each GPU. None: not of this layout.
     """
 
     tensor_parallel_size: int
     pipeline_parallel_size: int
+    data_parallel_size: int
     expert_parallel: bool
     num_gpus: int
     concurrency: int
@@ -81,6 +104,11 @@ class Layout:
     usd_per_million_tokens: float | None
     efficiency: float | None
     speedup: float | None
+    bubble_fraction: float | None
+    idle_fraction: float | None
+    expert_imbalance: float | None
+    experts_read: float | None
+    all_reduce_bytes_per_token: float | None
     reason: str | None
 
 
@@ -98,7 +126,8 @@ def scaling_curve(
     """Layouts of 1 to `most_gpus` GPUs along one axis; `pool` gives everything else.
 
     `pipeline`: as many micro-batches as stages are under way, each with its share of the requests; bubbles from
-    uneven micro-batches are left out. `expert`: tensor parallelism of attention, whole experts on each GPU.
+    uneven micro-batches are left out. `expert`: tensor parallelism of attention, whole experts on each GPU. `data`:
+    attention repeated on every rank with its own requests, whole experts over all of them, all in step.
     Raises InvalidInput for lengths or loads that cannot be; a layout that cannot be is a row with its reason.
     """
     if min(input_len, concurrency) < 1 or output_len < 2 or not 1 <= most_gpus <= LARGEST_GROUP:
@@ -107,14 +136,17 @@ def scaling_curve(
             f"at least 1, 2, 1 and 1 to {LARGEST_GROUP}"
         )
     base = resolve(model, pool)
-    if axis == "expert" and not base.model.is_moe:
-        raise InvalidInput(f"{base.model.name} has no experts to distribute; use --axis tensor or pipeline")
+    if axis in ("expert", "data") and not base.model.is_moe:
+        raise InvalidInput(
+            f"{base.model.name} has no experts to distribute; use --axis tensor or pipeline, or replicas"
+        )
     if input_len + output_len > base.max_model_len:
         raise InvalidInput(
             f"a request of {input_len + output_len} tokens exceeds max_model_len {base.max_model_len}"
         )
-    if axis == "pipeline":
-        sizes = tuple(s for s in (1, 2, 4, 8, 16, 32, 64) if s <= min(most_gpus, base.model.num_layers))
+    if axis in ("pipeline", "data"):
+        most = min(most_gpus, base.model.num_layers) if axis == "pipeline" else most_gpus
+        sizes = tuple(size for size in DOUBLINGS if size <= most)
     else:
         sizes = tensor_parallel_sizes(base.model, most_gpus)
     layouts = [_layout(base, axis, size, input_len, output_len, concurrency, price) for size in sizes]
@@ -130,15 +162,16 @@ def _layout(
     concurrency: int,
     price: Price | None,
 ) -> Layout:
-    changed = {"pipeline_parallel_size" if axis == "pipeline" else "tensor_parallel_size": size}
-    if axis == "expert":
+    changed: dict[str, int] = {SIZED[axis]: size}
+    if axis in ("expert", "data"):
         changed["enable_expert_parallel"] = True
     resolved = replace(base, pool=base.pool.model_copy(update=changed))
     gpus = resolved.pool.num_gpus
     nothing = Layout(
         tensor_parallel_size=resolved.pool.tensor_parallel_size,
         pipeline_parallel_size=resolved.pool.pipeline_parallel_size,
-        expert_parallel=axis == "expert",
+        data_parallel_size=resolved.pool.data_parallel_size,
+        expert_parallel=resolved.pool.enable_expert_parallel,
         num_gpus=gpus,
         concurrency=concurrency,
         max_batch=0,
@@ -149,24 +182,32 @@ def _layout(
         usd_per_million_tokens=None,
         efficiency=None,
         speedup=None,
+        bubble_fraction=None,
+        idle_fraction=None,
+        expert_imbalance=None,
+        experts_read=None,
+        all_reduce_bytes_per_token=None,
         reason=None,
     )
+    stages, ranks = resolved.pool.pipeline_parallel_size, resolved.lockstep_ranks
     try:
         resolved.memory.require_fit()
         held = resolved.concurrent_requests(input_len + output_len)
-        served = min(concurrency, held, resolved.max_num_seqs)
+        served = min(concurrency, ranks * held, ranks * resolved.max_num_seqs)
         if served < 1:
             raise InvalidInput(f"no request of {input_len + output_len} tokens fits the KV cache")
-        streams = min(resolved.pool.pipeline_parallel_size, served)
+        streams = min(stages, served)
         times = closed_loop_times(
             resolved.step_model,
             resolved.limits,
             math.ceil(served / streams),
             input_len=input_len,
             output_len=output_len,
+            ranks=min(ranks, served),
         )
     except CapacityError as error:
         return replace(nothing, reason=str(error))
+    read, imbalance = _experts(resolved, served)
     decode = resolved.step_model.step_cost(times.decode_shape)
     communication = sum(op.seconds for op in decode.operators if op.bound == "communication")
     usd = None
@@ -181,13 +222,35 @@ def _layout(
         ).usd_per_million_tokens
     return replace(
         nothing,
-        max_batch=held,
+        max_batch=ranks * held,
+        bubble_fraction=pipeline_bubble_fraction(
+            stages, math.ceil(input_len / resolved.max_num_batched_tokens)
+        ),
+        idle_fraction=pipeline_idle_fraction(stages, served),
+        expert_imbalance=imbalance,
+        experts_read=read,
+        all_reduce_bytes_per_token=all_reduce_bytes_per_token(
+            resolved.model.hidden_size, resolved.model.num_layers, resolved.pool.tensor_parallel_size
+        ),
         ttft_s=times.ttft_s,
         tpot_s=times.tpot_s,
         output_tokens_per_s_per_gpu=streams * times.requests_per_s * output_len / gpus,
         communication_share=communication / decode.seconds,
         usd_per_million_tokens=usd,
     )
+
+
+def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
+    """Different experts that a decode step of `served` requests reads, and the busiest GPU's rows over the mean."""
+    parts = (group.feed_forward for group in resolved.model.layer_groups)
+    part = next((part for part in parts if isinstance(part, MoEFeedForward)), None)
+    if part is None:
+        return None, None
+    read = experts_touched(part.num_experts, part.experts_per_token, served)
+    if not resolved.pool.enable_expert_parallel:
+        return read, None
+    ranks = resolved.pool.tensor_parallel_size * resolved.lockstep_ranks
+    return read, expert_imbalance(part.num_experts, part.experts_per_token, served, ranks)
 
 
 def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:

@@ -13,11 +13,11 @@ from capacity.speculative import Speculation, find_speculator
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
 from capacity.techniques.batching import continuous_gain_bound, exponential_gain_bound
-from capacity.techniques.chart import Line, line_chart
 from capacity.techniques.kv import request_kv_bytes
 from capacity.techniques.prefix_cache import reuse_curve
 from capacity.techniques.quantize import find_method
 from capacity.techniques.scaling import scaling_curve
+from capacity.techniques.svg_chart import Line, line_chart
 from capacity.workload import FixedLengths, SteadyArrivals, ThinkTime, conversations
 
 BATCHES = tuple(2**power for power in range(11))

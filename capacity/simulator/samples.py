@@ -1,0 +1,39 @@
+"""Several answers to one prompt: n of the API as requests that share their prompt's KV."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from capacity.workload import PromptContent, Workload
+
+
+def parallel_samples(workload: Workload, samples: int) -> Workload:
+    """Every request `samples` times, with the same prompt: n > 1 as vLLM V1 serves it, each sample a request.
+
+    The samples share the prompt's full KV blocks through the prefix cache; the block that a prompt fills in part is
+    computed by each of them. Links between requests are kept from first sample to first sample.
+    """
+    count = len(workload)
+    rows = np.repeat(np.arange(count), samples)
+    content = workload.content
+    if content is None:
+        content = PromptContent.from_segments([[(i, int(n))] for i, n in enumerate(workload.prompt_tokens)])
+    repeated = content.take(rows)
+    fresh = int(max(repeated.segment_ids.max(), repeated.answer_ids.max())) + 1
+    answers = repeated.answer_ids.copy()
+    later = np.arange(len(rows)) % samples > 0
+    answers[later] = fresh + np.arange(int(later.sum()))
+    after = workload.after_request
+    return replace(
+        workload,
+        arrival_s=workload.arrival_s[rows],
+        prompt_tokens=workload.prompt_tokens[rows],
+        output_tokens=workload.output_tokens[rows],
+        priority=None if workload.priority is None else workload.priority[rows],
+        session=None if workload.session is None else workload.session[rows],
+        content=replace(repeated, answer_ids=answers),
+        after_request=None if after is None else np.where(after[rows] >= 0, after[rows] * samples, -1),
+        think_s=None if workload.think_s is None else workload.think_s[rows],
+    )
