@@ -28,6 +28,7 @@ from capacity.kv_cache.contiguous_pool import ContiguousPool
 from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import MISSING, Distribution, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, make_policy
+from capacity.simulator.chains import NO_CHAIN, Chains
 from capacity.simulator.client import NEVER, Arrivals, client_of
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling, failing, watching
 from capacity.simulator.frontend import Frontend, FrontendTimes, StreamingLedger
@@ -37,10 +38,9 @@ from capacity.simulator.router import Prompt, Router, make_router
 from capacity.simulator.simulate import SimulationResult, _answers_stay_private
 from capacity.simulator.transfer import KvLink, LoadBlockPool, LoadPool
 from capacity.step import PS_PER_S, StepTimes, picoseconds
-from capacity.workload import BlockRuns, Workload
+from capacity.workload import Workload
 
 Role = Literal["both", "prefill", "decode"]
-NO_CHAIN: tuple[tuple[int, ...], list[int]] = ((), [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,13 +223,15 @@ class Cluster:
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
         self._feedback = workload.is_closed_loop
+        # a completion brings no request, and frees no place at the router: each engine may run by itself
+        self._independent = not workload.is_closed_loop and outstanding_limit is None
         self._jumps = mode == "jump" and not streams
         self._private_answers: bool | None = None
         self._prompts = array("q", workload.prompt_tokens.tobytes())
         self._outputs = array("q", workload.output_tokens.tobytes())
         self._priorities = workload.priority.tolist() if workload.priority is not None else None
         self._sessions = workload.session.tolist() if workload.session is not None else None
-        self._runs: dict[int, Any] = {}  # of shareable blocks, by block size
+        self._chains: dict[int, Chains] = {}  # by block size
 
     # replicas
 
@@ -260,7 +262,6 @@ class Cluster:
             )
         self.lives.append(_Life(replica, setup, ledger, now_ps))
         self.keys.append(NEVER_KEY)
-        self._find_runs(setup.block_size)
         if ready:
             self.open(number, now_ps)
         return number
@@ -396,34 +397,10 @@ class Cluster:
             self._private_answers = _answers_stay_private(self.workload)
         return self._private_answers
 
-    def _find_runs(self, block_size: int) -> None:
-        if block_size not in self._runs:
-            runs = self.workload.block_runs(block_size)
-            self._runs[block_size] = runs and (
-                array("q", runs.offsets.tobytes()),
-                array("q", runs.first_ids.tobytes()),
-                array("q", _stops(runs).tobytes()),
-                array("q", _shared(runs).tobytes()) if self._needs_prefixes else None,
-            )
-
-    def _chain(self, request: int, block_size: int) -> tuple[Items[int], list[int]]:
-        """Keys of a request's runs of shareable blocks, and where each ends."""
-        runs = self._runs[block_size]
-        if runs is None:
-            return NO_CHAIN
-        offsets, firsts, ends, _ = runs
-        begin, end = offsets[request], offsets[request + 1]
-        return firsts[begin:end], ends[begin:end].tolist()
-
-    def _shared_chain(self, request: int, block_size: int) -> tuple[Items[int], Items[int]]:
-        """The part of the chain that any other request has as well: what a router gains from remembering."""
-        runs = self._runs[block_size]
-        if runs is None:
-            return NO_CHAIN
-        offsets, firsts, ends, shared = runs
-        begin = offsets[request]
-        end = begin + shared[request]
-        return firsts[begin:end], ends[begin:end]
+    def _chains_of(self, block_size: int) -> Chains:
+        if block_size not in self._chains:
+            self._chains[block_size] = Chains(self.workload, block_size)
+        return self._chains[block_size]
 
     def last_token(self, request: int, setup: EngineSetup) -> int:
         """Tokens, prompt and output, at which a request ends on such a replica."""
@@ -431,14 +408,13 @@ class Cluster:
 
     def _sequence_maker(self, pool: Any, setup: EngineSetup) -> Any:
         prompts, priorities, max_model_len = self._prompts, self._priorities, setup.limits.max_model_len
-        caching, block_size = pool.prefix_caching, pool.block_size
+        chains = self._chains_of(pool.block_size) if pool.prefix_caching else None
 
         def new_sequence(request: int, sent_ps: int) -> Sequence | None:
             prompt_tokens = prompts[request]
             if prompt_tokens >= max_model_len:
                 return None
-            keys, stops = self._chain(request, block_size) if caching else NO_CHAIN
-            content = Content(("private", request), keys, stops) if keys else Content(request)
+            content = chains.content(request) if chains is not None else Content(~request)
             return Sequence(
                 request,
                 id=request,
@@ -479,7 +455,7 @@ class Cluster:
         """The replica that a router chooses for a request, which is there from now on; at least one must be ready."""
         tokens = self._prompts[request]
         block_size = self.lives[router.ready[0]].setup.block_size
-        keys, stops = self._shared_chain(request, block_size) if router.needs_prefixes else NO_CHAIN
+        keys, stops = self._chains_of(block_size).of(request) if router.needs_prefixes else NO_CHAIN
         number = router.send(
             Prompt(request, tokens, self._session(request), keys, stops, tokens // block_size)
         )
@@ -598,7 +574,14 @@ class Cluster:
                 if self._engines_act:  # an arrival elsewhere may be what makes another act
                     action_ps = horizon_ps
             replica = lives[number].replica
-            replica.proceed(horizon_ps, action_ps)
+            if self._independent:
+                if others_ps <= outside_ps:
+                    limit_key = 4 * int(others_ps)
+                else:
+                    limit_key = 4 * outside_ps + ARRIVE if outside_ps < NEVER else NEVER_KEY
+                replica.proceed_until(limit_key, horizon_ps, action_ps)
+            else:
+                replica.proceed(horizon_ps, action_ps)
             if replica.alive:
                 keys[number] = replica.key
 
@@ -695,26 +678,6 @@ def _milliseconds(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
     if found is None:
         return None
     return {"mean": found.mean, **{f"p{percent}": value for percent, value in found.percentiles.items()}}
-
-
-def _stops(runs: BlockRuns) -> npt.NDArray[np.int64]:
-    """Where each run ends, in blocks from the start of its prompt."""
-    ends = np.cumsum(runs.counts)
-    before = np.concatenate(([0], ends))[runs.offsets[:-1]]
-    stops: npt.NDArray[np.int64] = ends - np.repeat(before, np.diff(runs.offsets))
-    return stops
-
-
-def _shared(runs: BlockRuns) -> npt.NDArray[np.int64]:
-    """How many of each request's runs, from the first on, stand in another request as well."""
-    _, number, users = np.unique(runs.first_ids, return_inverse=True, return_counts=True)
-    alone = np.concatenate((users[number] == 1, [True]))
-    at = np.where(alone, np.arange(len(alone)), len(alone))
-    next_alone = np.minimum.accumulate(at[::-1])[::-1]
-    shared: npt.NDArray[np.int64] = (
-        np.minimum(next_alone[runs.offsets[:-1]], runs.offsets[1:]) - runs.offsets[:-1]
-    )
-    return shared
 
 
 def _end(life: _Life, end_ps: int) -> int:

@@ -12,6 +12,7 @@ Synchronous and asynchronous engines differ in one thing: the latter schedules w
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from math import sqrt
 from operator import mul
@@ -159,12 +160,14 @@ class JumpV1:
         window_tokens: int | None,
         settles: bool = False,
     ) -> None:
+        # a completion until then matters to nobody but `finished`: it may be accounted for before its instant
+        self.settle_by = NEVER if settles else -1
+        self.finished: Callable[[Sequence, int], None] = ledger.finished
         self.policy = policy
         self.pool: Any = policy.pool
         self.step_times = step_times
         self.ledger = ledger
         self.window_tokens = window_tokens
-        self._settles = settles  # nobody answers to a completion: it may be accounted for before its instant
         self._asynchronous = policy.asynchronous
         self._budget = policy.limits.max_num_batched_tokens
         self._buckets: BlockBuckets | None = None
@@ -378,7 +381,7 @@ class JumpV1:
             if blocks:
                 pool.take(blocks)
             now = self._leap(now, next_event)
-            if not self._settles or now >= next_event or not self._size:
+            if now >= next_event or self.done is not None or self.settle_by < 0 or not self._size:
                 return now
 
     def _leap(self, now: int, next_event: int) -> int:
@@ -402,7 +405,7 @@ class JumpV1:
                 elif next_event < NEVER:
                     steps = _steps_until(next_event - now, first, slope, steps)
             elif next_event <= pending.end or (
-                pending.finishing and (self.policy.waiting or not self._settles)
+                pending.finishing and (self.policy.waiting or pending.end > self.settle_by)
             ):
                 steps = 1
             elif next_event < NEVER:  # the pending step leads up to the second schedule of the leap
@@ -617,9 +620,9 @@ class JumpV1:
         """Account for a step at once, or leave it to `settle`: at its end something else may see or answer."""
         if not step.finishing:
             self._account(step)
-        elif self._settles and step.end <= next_event:
+        elif step.end <= self.settle_by and step.end <= next_event:
             for r in self._account(step):
-                self.ledger.finished(r, step.end)
+                self.finished(r, step.end)
         else:
             self.done = step
 

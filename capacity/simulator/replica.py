@@ -70,6 +70,9 @@ class Replica(Engine):
         self.draining = False
         self.sequences: dict[int, Sequence] = {}  # requests inside
         self._queue_limit = queue_limit
+        self._settle_by_ps = -1  # completions until then move nobody else
+        if self.jump is not None:
+            self.jump.finished = self._finished
         self._mail: deque[tuple[int, int, Action | None]] = deque()  # (instant, request, action)
         self._new = 0  # requests in the mail
         self._loads: deque[Load] = deque()  # KV that waits for blocks here, in order
@@ -100,6 +103,8 @@ class Replica(Engine):
         if at_ps <= now_ps:
             self.key = 4 * now_ps + DECIDE
         elif self.key < NEVER_KEY and self.key & 3 == SETTLE:
+            if self._settle_by_ps >= 0:
+                self._settle_by_ps = at_ps
             self._decide(at_ps, at_ps)  # decode steps run: up to the first that ends by then
         elif self.key != 4 * now_ps + DECIDE:
             self.now_ps = at_ps
@@ -114,6 +119,12 @@ class Replica(Engine):
         if self.key & 3 == DECIDE:
             self.now_ps = max(self.now_ps, self.key >> 2)
         self._decide(horizon_ps, action_ps)
+
+    def proceed_until(self, limit_key: int, horizon_ps: int, action_ps: int) -> None:
+        """Do all that is due before `limit_key`, as far as this engine goes: what it does moves no other one."""
+        self._settle_by_ps = (limit_key - 1) >> 2
+        while self.key < limit_key and self.alive:
+            self.proceed(horizon_ps, action_ps)
 
     def stop(self) -> None:
         """Nothing more happens here."""
@@ -138,6 +149,7 @@ class Replica(Engine):
             horizon_ps = min(horizon_ps, mail[0][0])
         while True:
             if jump is not None and (jump.active or self._takes_over(jump)):
+                jump.settle_by = self._settle_by_ps
                 wake_ps = jump.advance(now_ps, horizon_ps, action_ps)
                 if wake_ps < 0:
                     wake_ps = NEVER if wake_ps == -1 else self._spell_out(jump, now_ps)
@@ -183,6 +195,11 @@ class Replica(Engine):
         self._rest()
         for r in finished:
             self.owner.finished(self, r, now_ps)
+
+    def _finished(self, sequence: Sequence, now_ps: int) -> None:
+        """A request has ended, and nobody has to wait for that instant to hear it."""
+        del self.sequences[sequence.index]
+        self.owner.finished(self, sequence, now_ps)
 
     def _rest(self) -> None:
         """Between two steps: when must the next be decided?"""

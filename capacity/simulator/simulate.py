@@ -18,6 +18,7 @@ from capacity.kv_cache.offload import TierUse
 from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import LatencySummary, RequestTable, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
+from capacity.simulator.chains import Chains
 from capacity.simulator.client import Arrivals, client_of
 from capacity.simulator.data_parallel import data_parallel
 from capacity.simulator.engine import Engine, StepObserver
@@ -210,20 +211,8 @@ def _sequence_maker(workload: Workload, pool: Any, max_model_len: int) -> Any:
     prompts = array("q", workload.prompt_tokens.tobytes())
     outputs = array("q", workload.output_tokens.tobytes())
     priorities = workload.priority.tolist() if workload.priority is not None else None
-    runs = workload.block_runs(pool.block_size) if pool.prefix_caching else None
-
+    chains = Chains(workload, pool.block_size) if pool.prefix_caching else None
     table = pool.table
-
-    def content(index: int) -> Content:
-        assert runs is not None
-        keys: list[int] = []
-        stops: list[int] = []
-        stop = 0
-        for first, blocks in runs.runs_of(index):
-            stop += blocks
-            keys.append(first)
-            stops.append(stop)
-        return Content(("private", index), keys, stops)
 
     def new_sequence(index: int, sent_ps: int) -> Sequence | None:
         prompt_tokens = prompts[index]
@@ -237,7 +226,7 @@ def _sequence_maker(workload: Workload, pool: Any, max_model_len: int) -> Any:
             prompt_tokens=prompt_tokens,
             max_known=max_known if max_known < max_model_len else max_model_len,
             priority=priorities[index] if priorities is not None else 0,
-            table=table(Content(index) if runs is None else content(index)),
+            table=table(Content(~index) if chains is None else chains.content(index)),
         )
 
     return new_sequence
