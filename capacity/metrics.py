@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -123,6 +123,14 @@ class RequestTable(Sequence[RequestRecord]):
     def completed(self) -> npt.NDArray[np.bool_]:
         done: npt.NDArray[np.bool_] = self.finish_ps != MISSING
         return done
+
+    def latency_s(self, metric: Literal["ttft", "tpot", "e2e"]) -> npt.NDArray[np.float64]:
+        """A latency of each request in s; NaN where it did not complete, and for TPOT of a single token."""
+        begin = self.first_token_ps if metric == "tpot" else self.arrival_ps
+        end = self.first_token_ps if metric == "ttft" else self.finish_ps
+        parts = self.output_tokens - 1 if metric == "tpot" else np.ones(len(self), dtype=np.int64)
+        known = self.completed & (parts > 0)
+        return np.where(known, (end - begin) / PS_PER_S / np.maximum(parts, 1), np.nan)
 
     @classmethod
     def of(cls, records: Iterable[RequestRecord]) -> RequestTable:

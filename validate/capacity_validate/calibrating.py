@@ -107,7 +107,7 @@ def calibrate(
     on_gpu = files[0].environment.get("kind") != "cpu"
     variant = f"{profile.name.partition('@')[0]}@{name}"
     source = f"capacity calibrate, {len(cases)} cases measured on {files[0].environment.get('device')}"
-    found = fit_profile(cases, profile, name=variant, source=source, on_gpu=on_gpu, model=_model_of(files))
+    found = fit_profile(cases, profile, name=variant, source=source, on_gpu=on_gpu, model=model_of(files))
     fits = found.fits
     if not fits:
         reasons = (
@@ -173,7 +173,7 @@ def fit_profile(
     )
 
 
-def _model_of(files: Sequence[Measurements]) -> ModelSpec | None:
+def model_of(files: Sequence[Measurements]) -> ModelSpec | None:
     """The model whose steps the files hold; None where they name none, or not the same."""
     names = {file.model for file in files}
     name = names.pop() if len(names) == 1 else None

@@ -1,0 +1,130 @@
+"""Evidence judged again, on any machine: measurement files in, predictions before and after calibration out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from capacity_validate.calibrating import base_profile, combined, model_of
+from capacity_validate.cases import MeasuredCase, read_measurements, split
+from capacity_validate.fitting import FamilyFit, calibrated_profile, fit_families
+from capacity_validate.predictions import FAMILY, Predictor, calibrates, target_of
+from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
+from capacity_validate.residuals import step_evidence, whole_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstantRow:
+    """A constant of the step model: in the profile as it is, and fitted to half of the cases."""
+
+    family: str
+    name: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """What measurement files say of a profile. `cases` that are held out were not seen by the fit."""
+
+    SCHEMA: ClassVar[str] = "capacity/review/v1"
+
+    device: str
+    profile: str
+    files: tuple[str, ...]
+    roofs: Mapping[str, float]
+    cases: tuple[CaseRow, ...]
+    classes: tuple[ClassErrors, ...]
+    constants: tuple[ConstantRow, ...]
+    refused: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values, `schema` first; each case with its errors."""
+        rows = [
+            {**asdict(r), "error_before": r.error_before, "error_after": r.error_after} for r in self.cases
+        ]
+        return {"schema": self.SCHEMA, **asdict(self), "cases": rows}
+
+
+def review(
+    measurements: Sequence[str | Path], *, gpu: str | None = None, profiles: Sequence[str] = ()
+) -> Review:
+    """Predict every measured case by the profile as it is, and by one fitted to the other half of the cases.
+
+    Writes nothing and needs no device. `gpu` overrides the profile that the files name. Raises InvalidInput,
+    MalformedFile, and OutsideValidity for files that contradict each other.
+    """
+    files = [read_measurements(path) for path in measurements]
+    profile = base_profile(files, gpu=gpu, directories=tuple(profiles))
+    cases = combined(files)
+    model = model_of(files)
+    on_gpu = files[0].environment.get("kind") != "cpu"
+    fits, refused = fit_families(cases, profile, source="review", on_gpu=on_gpu)
+    calibrated = calibrated_profile(profile, fits, family=FAMILY)
+    evidence = None if model is None else step_evidence(cases, model, calibrated, on_gpu=on_gpu)
+    before = Predictor(profile, on_gpu=on_gpu, model=model)
+    after = before
+    if fits:
+        host = None if evidence is None else evidence.host
+        after = Predictor(calibrated, on_gpu=on_gpu, model=model, host=host)
+    judged = [m for m in cases if model is not None or not m.case.operator.startswith("model ")]
+    rows = case_rows(judged, before, after, roles_of(cases, fits, on_gpu=on_gpu))
+    return Review(
+        device=str(files[0].environment.get("device")),
+        profile=profile.name,
+        files=tuple(file.path for file in files),
+        roofs={"hbm_bytes_per_s": profile.hbm_bytes_per_s, **profile.dense_flops_per_s},
+        cases=rows,
+        classes=class_errors(rows),
+        constants=tuple(
+            ConstantRow(
+                family=f"{fit.target.operator} {fit.target.key}".strip(), name=name, before=old, after=new
+            )
+            for fit in fits
+            for name, (old, new) in fit.moved.items()
+        ),
+        refused={f"{entry.target.operator} {entry.target.key}".strip(): entry.reason for entry in refused},
+    )
+
+
+def case_rows(
+    cases: Sequence[MeasuredCase], before: Predictor, after: Predictor, roles: Mapping[str, Role]
+) -> tuple[CaseRow, ...]:
+    """Every timed case, predicted by both; by `after` only where it belongs to a half."""
+    return tuple(
+        CaseRow(
+            id=m.case.id,
+            family=m.case.family,
+            role=roles.get(m.case.id, "shown"),
+            measured_s=m.seconds,
+            spread=m.timing.spread if m.timing else 0.0,
+            repetitions=m.timing.repetitions if m.timing else 0,
+            before_s=before.seconds(m.case),
+            after_s=after.seconds(m.case) if m.case.id in roles else None,
+            flops=m.flops,
+            bytes=m.bytes,
+            reference_error=m.reference_error,
+            extra_bytes=m.extra_bytes,
+        )
+        for m in cases
+        if m.status == "ok"
+    )
+
+
+def roles_of(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu: bool) -> dict[str, Role]:
+    """Which half each case belongs to, as the fits took them; cases of no half are left out."""
+    targets = {fit.target for fit in fits}
+    groups: dict[Any, list[MeasuredCase]] = {}
+    for m in cases:
+        target = target_of(m.case, on_gpu=on_gpu)
+        if m.status == "ok" and target in targets and calibrates(m.case, on_gpu=on_gpu):
+            groups.setdefault(target, []).append(m)
+    groups["steps"] = whole_steps(list(cases))
+    roles: dict[str, Role] = {}
+    for members in groups.values():
+        fitted, held_out = split(members)
+        roles |= {m.case.id: "fitted" for m in fitted}
+        roles |= {m.case.id: "held out" for m in held_out}
+    return roles
