@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from capacity.attribution import responses, shares
+from capacity.attribution import bound_times, responses, shares
 from capacity.closed_form import PhaseTimes, batch_times, closed_loop_times, main_bound
 from capacity.deployment import Cost, Pool, Service, Traffic, build
 from capacity.errors import DoesNotFit, InvalidInput
@@ -518,6 +518,7 @@ def simulate(
         goodput=goodput or (),
         seed=traffic.seed,
         sample_interval_s=sample_interval_s,
+        keep_work=True,
         observer=observer,
         progress=progress,
     )
@@ -533,6 +534,7 @@ def simulate(
         run=run,
         verdict=verdict_on(run, pools, service, requests, scheduling=traffic.scheduling),
         slos=hold(levels, run.records, run.summary),
+        step_bounds=bound_times(run.step_work),
         time_parts=time_parts(run.records, getattr(run, "transfer_ps", None)).to_dict(),
         mean_ttft_ms=_simulated(run.summary.ttft_ms, "ttft", resolved),
         mean_tpot_ms=_simulated(run.summary.tpot_ms, "tpot", resolved),

@@ -7,13 +7,16 @@ the same step model, so that a change of regime (from memory to compute bound, s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from capacity.closed_form import PhaseTimes
 from capacity.resolve import ResolvedPool
-from capacity.step import Bound, StepCost
+from capacity.step import PS_PER_S, Bound, StepCost
+
+if TYPE_CHECKING:
+    from capacity.simulator.step_work import StepWork
 
 CHANGE = 0.10
 BOUNDS: tuple[Bound, ...] = get_args(Bound)
@@ -53,6 +56,53 @@ def shares(cost: StepCost) -> Shares:
     for op in cost.operators:
         seconds[op.bound] += op.seconds
     return Shares(**{bound: value / cost.seconds for bound, value in seconds.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundTime:
+    """Steps of a run that one bound takes the largest part of, and the busy time, of all steps, that it takes."""
+
+    bound: Bound
+    steps_fraction: float
+    time_s: float
+    time_fraction: float
+
+
+def largest_bound(parts: Shares) -> Bound:
+    """The bound that takes most of a step."""
+    return max(BOUNDS, key=lambda bound: float(getattr(parts, bound)))
+
+
+def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
+    """What bound the steps of a run, by the operators of its step model; empty without steps, or without a table.
+
+    Waits for KV to come back from another memory are communication. Decode steps count by batch and context to a few
+    leading bits, steps with a prefill by a sample (`capacity.simulator.step_work`); the time in all is exact.
+    """
+    steps = dict.fromkeys(BOUNDS, 0.0)
+    busy_ps = dict.fromkeys(BOUNDS, 0.0)
+    for work in works:
+        step_cost = getattr(work.step_times, "step_cost", None)
+        if step_cost is None:
+            return ()
+        busy_ps["communication"] += work.held_ps
+        for kind in work.kinds():
+            parts = shares(step_cost(kind.shape))
+            steps[largest_bound(parts)] += kind.steps
+            for bound in BOUNDS:
+                busy_ps[bound] += kind.busy_ps * getattr(parts, bound)
+    count, total_ps = sum(steps.values()), sum(busy_ps.values())
+    if not count or not total_ps:
+        return ()
+    return tuple(
+        BoundTime(
+            bound=bound,
+            steps_fraction=steps[bound] / count,
+            time_s=busy_ps[bound] / PS_PER_S,
+            time_fraction=busy_ps[bound] / total_ps,
+        )
+        for bound in BOUNDS
+    )
 
 
 def responses(resolved: ResolvedPool, load: int, timed: PhaseTimer) -> tuple[Response, ...]:

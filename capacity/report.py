@@ -347,6 +347,14 @@ def _level_table(answer: Simulation) -> list[RenderableType]:
         for label, key in (("all requests", "mean_ms"), ("slowest 5 %", "slowest_mean_ms")):
             table.add_row(label, *(f"{answer.time_parts[key][name]:,.1f}" for name in parts))
         found.append(table)
+    if answer.step_bounds:
+        bounds = [
+            bound for bound in answer.step_bounds if bound.time_fraction >= 5e-4 or bound.steps_fraction
+        ]
+        table = _grid("What bounds the steps", ("", "left"), *((each.bound, "right") for each in bounds))
+        table.add_row("share of busy time", *(f"{each.time_fraction:.1%}" for each in bounds))
+        table.add_row("steps mostly so", *(f"{each.steps_fraction:.1%}" for each in bounds))
+        found.append(table)
     if answer.verdict is not None and answer.verdict.verdict == "stable":
         names = ("p50", "p90", "p95", "p99")
         table = _grid("Steady part, ms (95 % interval)", ("", "left"), *((name, "right") for name in names))

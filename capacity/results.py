@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from capacity.attribution import Response, Shares
+from capacity.attribution import BoundTime, Response, Shares
 from capacity.pricing import CostEstimate
 from capacity.step import Bound
 
@@ -253,6 +253,7 @@ class Simulation:
     verdict: Verdict | None = None
     slos: tuple[SloLevel, ...] = ()
     time_parts: dict[str, Any] | None = None
+    step_bounds: tuple[BoundTime, ...] = ()
     mean_ttft_ms: Quantity | None = None
     mean_tpot_ms: Quantity | None = None
 
@@ -276,6 +277,7 @@ class Simulation:
             **(judged if self.verdict is None else self.verdict.to_dict()),
             "slos": [asdict(level) for level in self.slos],
             "time_parts": self.time_parts,
+            "step_bounds": [asdict(bound) for bound in self.step_bounds],
             "prediction_intervals": {
                 name: None if found is None else {"low": found.low, "high": found.high}
                 for name, found in (("mean_ttft_ms", self.mean_ttft_ms), ("mean_tpot_ms", self.mean_tpot_ms))
@@ -306,6 +308,7 @@ class Simulation:
             **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
             "slos": {"type": "array", "items": {"type": "object"}},
             "time_parts": {"type": ["object", "null"]},
+            "step_bounds": {"type": "array", "items": {"type": "object"}},
             "prediction_intervals": {"type": "object"},
             "warnings": {"type": "array", "items": text},
         }

@@ -43,6 +43,7 @@ def run_service(
     goodput: Sequence[str] = (),
     seed: int = 0,
     sample_interval_s: float | None = None,
+    keep_work: bool = False,
     **single: Any,
 ) -> SimulationResult:
     """Simulate `workload` on the deployment; `single` are keywords of `serve`, for one engine alone.
@@ -57,6 +58,7 @@ def run_service(
             scheduling=scheduling,
             goodput=goodput,
             sample_interval_s=sample_interval_s,
+            keep_work=keep_work,
             **single,
         )
     if single.get("observer") is not None:
@@ -77,6 +79,7 @@ def run_service(
         decode_router=service.decode_router,
         link=kv_link(pools, service) if setups[0].role != "both" else None,
         sample_interval_s=sample_interval_s,
+        keep_work=keep_work,
         goodput_ms=goodput_ms(goodput),
     )
 

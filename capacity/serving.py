@@ -254,6 +254,7 @@ def serve(
     options: Mapping[str, Any] | None = None,
     goodput: Sequence[str] = (),
     sample_interval_s: float | None = None,
+    keep_work: bool = False,
     observer: StepObserver | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SimulationResult:
@@ -273,6 +274,7 @@ def serve(
         frontend=frontend or engine_frontend(resolved),
         goodput_ms=goodput_ms(goodput),
         sample_interval_s=sample_interval_s,
+        keep_work=keep_work,
         observer=observer,
         progress=progress,
     )

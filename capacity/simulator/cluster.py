@@ -36,6 +36,7 @@ from capacity.simulator.ledger import Ledger
 from capacity.simulator.replica import ARRIVE, NEVER_KEY, Action, Replica
 from capacity.simulator.router import Prompt, Router, make_router
 from capacity.simulator.simulate import SimulationResult, _answers_stay_private
+from capacity.simulator.step_work import StepWork
 from capacity.simulator.transfer import KvLink, LoadBlockPool, LoadPool
 from capacity.step import PS_PER_S, StepTimes, picoseconds
 from capacity.workload import Workload
@@ -188,6 +189,7 @@ class Cluster:
         outstanding_limit: int | None = None,
         timeout_s: float | None = None,
         failures: Failures | None = None,
+        keep_work: bool = False,
         mode: Literal["jump", "step"] = "jump",
     ) -> None:
         self.workload = workload
@@ -210,6 +212,7 @@ class Cluster:
         self.now_ps = 0
         self.load: list[LoadSample] = []
         self._failures = failures
+        self._keep_work = keep_work
         self._mode: Literal["jump", "step"] = mode
         self._queue_limit = queue_limit
         self._outstanding_limit = outstanding_limit
@@ -240,6 +243,7 @@ class Cluster:
         number = len(self.lives)
         ledger = copy.copy(self.ledger)  # columns are shared, sums are its own
         ledger.samples = []
+        ledger.work = StepWork(setup.step_times) if self._keep_work else None
         pool = setup.pool(self._mode)
         replica = Replica(
             self.env,
@@ -653,6 +657,7 @@ class Cluster:
             restarted=self.restarted,
             lost=self.lost,
             load=tuple(self.load),
+            step_work=tuple(ledger.work for ledger in ledgers if ledger.work is not None),
             replica_s=sum(max(0, _end(life, end_ps) - life.from_ps) for life in self.lives) / PS_PER_S,
         )
 
@@ -700,6 +705,7 @@ def simulate_cluster(
     decode_router: str = "least-outstanding",
     sample_interval_s: float | None = None,
     goodput_ms: Mapping[str, float] | None = None,
+    keep_work: bool = False,
     mode: Literal["jump", "step"] = "jump",
 ) -> ClusterResult:
     """Simulate `workload` on one replica for each of `setups`, behind a router.
@@ -722,6 +728,7 @@ def simulate_cluster(
         "outstanding_limit": outstanding_limit,
         "timeout_s": timeout_s,
         "failures": failures,
+        "keep_work": keep_work,
         "mode": mode,
     }
     if any(setup.role != "both" for setup in setups):

@@ -173,9 +173,13 @@ class Engine:
         self._in_flight.append(step)
 
     def _step_ps(self, step: Step) -> int:
-        if not step.parts:
-            return self.step_times.step_ps(sum_rows(step.rows, self.window_tokens))
-        return self._joint.joint_ps([sum_rows(part.rows, self.window_tokens) for part in step.parts])
+        shapes = [sum_rows(part.rows, self.window_tokens) for part in step.parts or (step,)]
+        duration_ps = self._joint.joint_ps(shapes) if step.parts else self.step_times.step_ps(shapes[0])
+        work = self.ledger.work
+        if work is not None:
+            work.held_ps += step.held_ps
+            work.step(max(shapes, key=lambda shape: shape.num_tokens), duration_ps)
+        return duration_ps
 
     # account
 

@@ -336,6 +336,8 @@ class JumpV1:
             window_contexts=self._contexts if self.window_tokens is None else self._window_contexts(),
         )
         duration = self.step_times.step_ps(shape)
+        if self.ledger.work is not None:
+            self.ledger.work.step(shape, duration)
         finishing = self._group_step(1)
         clock = self._clock
         still: list[Sequence] = []
@@ -422,6 +424,9 @@ class JumpV1:
                 steps = self._take_blocks(steps, first, slope)
         ledger.steps += steps
         ledger.rows += steps * size
+        if ledger.work is not None:
+            total = first * steps + slope * (steps * (steps - 1) // 2)
+            ledger.work.leap(self._shape, size, contexts, steps, total)
         if steps == until_end or self._growing:
             finishing = self._group_step(steps)
         else:

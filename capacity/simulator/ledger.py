@@ -11,6 +11,7 @@ import numpy as np
 
 from capacity.metrics import MISSING, GapCounter, RequestTable
 from capacity.schedulers import Row, Sequence, Step
+from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
@@ -53,6 +54,7 @@ class Ledger:
         self.queried_tokens = 0
         self.samples: list[Sample] = []
         self.completed = 0
+        self.work: StepWork | None = None  # what the steps were like, where that is asked for
         self.report: Callable[[int], None] | None = None  # told how many have completed,
         self.report_at = 0  # when they are this many; 0: never
         self.report_every = 0

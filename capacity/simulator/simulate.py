@@ -24,6 +24,7 @@ from capacity.simulator.data_parallel import data_parallel
 from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.frontend import FrontendTimes, StreamingLedger, client_behind, to_client_clock
 from capacity.simulator.ledger import Ledger, Sample
+from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S, StepTimes, picoseconds
 from capacity.workload import Workload
 
@@ -53,6 +54,7 @@ class SimulationResult:
     busy_s: float
     kv_tiers: tuple[TierUse, ...] = ()
     data_parallel_requests: tuple[int, ...] = ()
+    step_work: tuple[StepWork, ...] = ()  # of each engine, where it was asked for
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -90,6 +92,7 @@ def simulate_engine(
     speculation: Speculation | None = None,
     goodput_ms: Mapping[str, float] | None = None,
     sample_interval_s: float | None = None,
+    keep_work: bool = False,
     mode: Literal["jump", "step"] = "jump",
     observer: StepObserver | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -105,6 +108,7 @@ def simulate_engine(
     its own, which take every step together: see `capacity.schedulers.lockstep`.
     `policy_options` are further keywords of the policy; `frontend` says what lies between client and engine (none:
     nothing), and records are then on the client's clock, save for the instant of first scheduling.
+    `keep_work` keeps what the steps were like (`step_work`), to tell what bound them.
     `mode` "step" takes one step at a time, block by block: the reference that "jump" equals bit for bit.
     `progress(completed, total)` is called some two hundred times. Raises InvalidInput.
     """
@@ -144,6 +148,8 @@ def simulate_engine(
         scheduler = make_policy(policy, limits, pool, **options)
     streams = frontend is not None and frontend.streams
     ledger = StreamingLedger(workload, frontend) if frontend is not None and streams else Ledger(workload)
+    if keep_work:
+        ledger.work = StepWork(step_times)
     if progress is not None:
         total = len(workload)
         ledger.report = lambda completed: progress(completed, total)
@@ -203,6 +209,7 @@ def simulate_engine(
         busy_s=busy_ps / PS_PER_S,
         kv_tiers=getattr(scheduler, "tier_use", ()),
         data_parallel_requests=tuple(getattr(scheduler, "requests", ())),
+        step_work=() if ledger.work is None else (ledger.work,),
     )
 
 

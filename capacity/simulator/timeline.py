@@ -7,6 +7,7 @@ from typing import Any
 from capacity.metrics import RequestTable
 from capacity.schedulers import Step
 from capacity.simulator.engine import Engine
+from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S
 
 PS_PER_US = PS_PER_S // 10**6
@@ -25,7 +26,8 @@ class Timeline:
         kind = "decode" if not prefill else "prefill" if prefill == tokens else "mixed"
         used = engine.pool.num_blocks - engine.pool.free_blocks
         start_us, end_us = step.start / PS_PER_US, step.end / PS_PER_US
-        arguments = {"rows": len(step.rows), "tokens": tokens, "prefill_tokens": prefill}
+        arguments: dict[str, Any] = {"rows": len(step.rows), "tokens": tokens, "prefill_tokens": prefill}
+        arguments |= _bounds(step, engine)
         self._events.append(_span(kind, ENGINE, 1, start_us, end_us - start_us, arguments))
         self._events.append(
             {"name": "KV blocks", "ph": "C", "pid": ENGINE, "ts": end_us, "args": {"used": used}}
@@ -52,6 +54,18 @@ class Timeline:
                 if begin is not None and end is not None and end > begin:
                     events.append(_span(name, REQUESTS, r.index, begin * 1e6, (end - begin) * 1e6, sizes))
         return {"traceEvents": events + self._events, "displayTimeUnit": "ms"}
+
+
+def _bounds(step: Step, engine: Engine) -> dict[str, Any]:
+    """What bounds a step, and what part of its time each bound takes; empty where its times have no operators."""
+    step_cost = getattr(engine.step_times, "step_cost", None)
+    if step_cost is None or not step.rows or step.parts:
+        return {}
+    cost = step_cost(sum_rows(step.rows, engine.window_tokens))
+    parts: dict[str, float] = {}
+    for op in cost.operators:
+        parts[op.bound] = parts.get(op.bound, 0.0) + op.seconds / cost.seconds
+    return {"bound": max(parts, key=lambda bound: parts[bound]), "bounds": parts}
 
 
 def _span(name: str, pid: int, tid: int, ts: float, dur: float, args: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,79 @@
+"""What an engine's steps were like, in bounded memory: enough to say afterwards what bound them.
+
+Decode steps are counted by batch size and context, each to a few leading bits, with the first shape that was seen of
+each kind. Of steps with a prefill in them, which hardly ever are alike, every one is kept at first, and every second,
+fourth, ... as they become many. Times are exact in all; only their parts rest on the shapes that are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from capacity.step import StepShape, StepTimes
+
+MOST_PREFILLS = 512  # shapes kept
+SIZE_BITS = 5
+CONTEXT_BITS = 4
+
+
+class Kind(NamedTuple):
+    """Steps alike: one shape for all of them, their number and their picoseconds (estimated where sampled)."""
+
+    shape: StepShape
+    steps: float
+    busy_ps: float
+
+
+class StepWork:
+    """The steps of one engine, whose times come from `step_times`."""
+
+    def __init__(self, step_times: StepTimes) -> None:
+        self.step_times = step_times
+        self.held_ps = 0  # steps waited for KV to come back
+        self._decodes: dict[tuple[int, int, int, int], tuple[StepShape, list[int]]] = {}
+        self._prefills: list[tuple[StepShape, int]] = []
+        self._stride = 1
+        self._prefill_steps = 0
+        self._prefill_ps = 0
+
+    def step(self, shape: StepShape, duration_ps: int) -> None:
+        """One step that was decided."""
+        if not shape[1]:
+            self._count(shape[7] + shape[8], shape[9], lambda: shape, 1, duration_ps)
+            return
+        if self._prefill_steps % self._stride == 0:
+            self._prefills.append((shape, duration_ps))
+            if len(self._prefills) > MOST_PREFILLS:
+                del self._prefills[1::2]
+                self._stride *= 2
+        self._prefill_steps += 1
+        self._prefill_ps += duration_ps
+
+    def leap(
+        self, shape_of: Callable[[], StepShape], rows: int, contexts: int, steps: int, total_ps: int
+    ) -> None:
+        """So many decode steps of `rows` requests; `shape_of` gives the first one's shape, if it is asked for."""
+        self._count(rows, contexts, shape_of, steps, total_ps)
+
+    def _count(
+        self, rows: int, contexts: int, shape_of: Callable[[], StepShape], steps: int, total_ps: int
+    ) -> None:
+        size = max(rows.bit_length() - SIZE_BITS, 0)
+        context = max(contexts.bit_length() - CONTEXT_BITS, 0)
+        key = (rows >> size, size, contexts >> context, context)
+        found = self._decodes.get(key)
+        if found is None:
+            found = self._decodes[key] = (shape_of(), [0, 0])
+        sums = found[1]
+        sums[0] += steps
+        sums[1] += total_ps
+
+    def kinds(self) -> Iterator[Kind]:
+        """All steps, in kinds: their numbers and times add up to those of the run."""
+        for shape, (steps, busy_ps) in self._decodes.values():
+            yield Kind(shape, float(steps), float(busy_ps))
+        kept_ps = sum(duration_ps for _, duration_ps in self._prefills)
+        for shape, duration_ps in self._prefills:
+            share = self._prefill_steps / len(self._prefills)
+            yield Kind(shape, share, self._prefill_ps * duration_ps / kept_ps if kept_ps else 0.0)
