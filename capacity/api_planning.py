@@ -44,7 +44,7 @@ def plan(
     from capacity.model import ModelSpec, load_model
     from capacity.planning.arena import Arena
     from capacity.planning.bounds import Load
-    from capacity.planning.options import gpu_names, survey
+    from capacity.planning.options import Market
     from capacity.planning.search import run_search
     from capacity.planning.trial import Goal
 
@@ -61,18 +61,10 @@ def plan(
     arena = Arena(model=spec, workloads=workloads, goal=goal, profiles=profiles)
     load = Load.of(workloads)
     folders = [str(profiles)] if profiles else []
-    found = survey(
-        arena,
-        search,
-        load,
-        gpus=gpu_names(search, folders),
-        tier=cost.price_tier,
-        provider=cost.price_provider,
-        price=cost.price,
-    )
+    market = Market.of(search, cost, folders)
     with pool_of_workers(arena, workers) as executor:
         return run_search(
-            arena, search, load, found, executor=executor, progress=progress, started_s=started_s
+            arena, search, load, market, executor=executor, progress=progress, started_s=started_s
         )
 
 

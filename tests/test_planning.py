@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,19 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.api_planning import parsed_slos, plan, replications
-from capacity.deployment import Pool, Traffic
-from capacity.errors import DoesNotFit, InvalidInput
+from capacity.deployment import Cost, Pool, Traffic
+from capacity.errors import CapacityError, DoesNotFit, InvalidInput
 from capacity.model import load_model
 from capacity.planning.arena import Arena, Task
 from capacity.planning.bounds import Load, bound
-from capacity.planning.options import gpu_names, survey
+from capacity.planning.options import Market, Surveyor
 from capacity.planning.quality import quality_change, quality_table
 from capacity.planning.records import Plan
-from capacity.planning.space import Candidate, Search, pools
+from capacity.planning.space import Candidate, Search, pairs, pools
 from capacity.planning.step_error import Factors, ScaledSteps, factors_at
-from capacity.planning.trial import Goal, simulate_trial, split
+from capacity.planning.trial import Engines, Goal, run_engines, simulate_trial
 from capacity.quantization import scheme_for
 from capacity.resolve import resolve
+from capacity.serving import engine_settings
 from capacity.step import decode_shape, prefill_shape
 from capacity.workload import SteadyArrivals, ThinkTime, conversations, random_requests
 from capacity.workload.lengths import FixedLengths
@@ -32,33 +35,57 @@ PRICES = "a100=1.6,h100=3.85,h200=4.45,b200=6.79,l40s=1"
 SHORT: dict[str, Any] = {"input_len": 700, "output_len": 60, "num_prompts": 100, "replications": 1}
 
 
-def brute_force(model: str, slo: str, space: dict[str, Any], traffic: dict[str, Any]) -> tuple[float, int]:
-    """The least objective over every engine and number of replicas, all simulated; and how many points there were."""
+def brute_force(
+    model: str, slo: str, space: dict[str, Any], traffic: dict[str, Any]
+) -> tuple[float, int, set[Candidate]]:
+    """The least objective over every engine, pair and number of replicas, all simulated; how many points there were;
+    and all that reach that objective. Asserts that the survey leaves each deployment that meets the SLO open."""
     search = Search(**space, replications=traffic["replications"])
     fields = {name: value for name, value in traffic.items() if name != "replications"}
     workloads = replications(Traffic(**fields), None, search.replications)
     arena = Arena(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
-    load = Load.of(workloads)
-    names = gpu_names(search, [])
-    found = survey(arena, search, load, gpus=names, tier=None, provider=None, price=PRICES)
-    by_pool = {option.pool: option for option in found.options}
-    best, points = math.inf, 0
-    for gpu in names:
-        for pool in pools(search, gpu, has_experts=arena.model.is_moe):
-            if not arena.resolved(pool).memory.fits:
-                continue
-            for replicas in range(1, search.max_gpus // pool.num_gpus + 1):
-                points += 1
-                task = Task(candidate=Candidate(pool=pool, replicas=replicas), confidence=search.confidence)
-                if arena.run(task).met:
-                    assert pool in by_pool, f"the survey excluded {pool}, which meets the SLO"
-                    option = by_pool[pool]
-                    assert option.least <= replicas <= option.most, f"a bound excluded {replicas} x {pool}"
-                    best = min(best, option.objective(replicas))
+    market = Market.of(search, Cost(price=PRICES), [])
+    surveyor = Surveyor(arena=arena, search=search, load=Load.of(workloads), market=market)
+    found = surveyor.plain() + surveyor.drafting() + surveyor.disaggregated(math.inf)
+    options = {option.at(0): option for option in found.options}
+    best, points, reached = math.inf, 0, set()
+    for candidate in every_candidate(arena, search, market):
+        points += 1
+        if not arena.run(Task(candidate=candidate, confidence=search.confidence)).met:
+            continue
+        option = options.get(replace(candidate, replicas=0))
+        assert option is not None, f"the survey excluded {candidate}, which meets the SLO"
+        assert option.least <= candidate.replicas <= option.most, f"a bound excluded {candidate}"
+        value = option.objective(candidate.replicas)
+        reached = {candidate} if value < best else reached | {candidate} if value == best else reached
+        best = min(best, value)
     assert points == found.points
-    return best, points
+    return best, points, reached
 
 
+def every_candidate(arena: Arena, search: Search, market: Market) -> Iterator[Candidate]:
+    for gpu in market.quotes:
+        for pool in pools(search, gpu, arena.model):
+            if "aggregated" in search.serving and _runs(arena, pool):
+                for replicas in range(1, search.max_gpus // pool.num_gpus + 1):
+                    yield Candidate(pool=pool, replicas=replicas)
+        for prefill, decode in pairs(search, gpu, arena.model):
+            if "disaggregated" not in search.serving or not (_runs(arena, prefill) and _runs(arena, decode)):
+                continue
+            for count in range(1, search.max_gpus // prefill.num_gpus + 1):
+                left = search.max_gpus - count * prefill.num_gpus
+                for replicas in range(1, left // decode.num_gpus + 1):
+                    yield Candidate(pool=decode, replicas=replicas, prefill=prefill, prefill_replicas=count)
+
+
+def _runs(arena: Arena, pool: Pool) -> bool:
+    try:
+        return arena.resolved(pool).memory.fits and bool(engine_settings(arena.resolved(pool)))
+    except CapacityError:
+        return False
+
+
+PLAIN: dict[str, Any] = {"speculators": "none", "serving": "aggregated"}
 SPACES = {
     "tensor parallelism and GPUs": (
         "llama-3.1-8b",
@@ -94,18 +121,41 @@ SPACES = {
          "alternatives": False, "max_num_batched_tokens": (None,), "max_gpus": 12},
         {"request_rate": 60.0},
     ),
+    "drafts": (
+        "llama-3.1-8b",
+        "ttft:p95:500ms tpot:p95:8ms",
+        {"gpus": "h100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
+         "max_num_batched_tokens": (None,), "speculators": ("none", "eagle3-chain", "ngram"),
+         "num_speculative_tokens": (2, 4), "max_gpus": 16},
+        {"request_rate": 40.0},
+    ),
+    "disaggregation": (
+        "llama-3.1-8b",
+        "ttft:p95:1s itl:p99:20ms",
+        {"gpus": "a100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
+         "max_num_batched_tokens": (None, 512), "serving": ("aggregated", "disaggregated"), "max_gpus": 9},
+        {"request_rate": 8.0, "input_len": 2000},
+    ),
+    "disaggregated mixture of experts": (
+        "mixtral-8x7b",
+        "ttft:p95:1500ms tpot:p95:22ms",
+        {"gpus": "h100", "tensor_parallel_sizes": (2, 4), "expert_parallel": (False,), "quantizations": (None,),
+         "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "serving": "disaggregated", "max_gpus": 20},
+        {"request_rate": 12.0, "input_len": 2000},
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SPACES)
 def test_brute_force_agrees(name: str) -> None:
     model, slo, space, rate = SPACES[name]
-    traffic = SHORT | rate
-    best, points = brute_force(model, slo, space, traffic)
+    space, traffic = PLAIN | space, SHORT | rate
+    best, points, reached = brute_force(model, slo, space, traffic)
     answer = plan(model, slo=slo, price=PRICES, **space, **traffic)
     assert answer.best is not None
     assert math.isfinite(best)
     assert answer.best.objective == pytest.approx(best)
+    assert answer.best.candidate in reached
     assert answer.proved
     assert answer.counts.points == points
     assert answer.counts.simulated <= 0.20 * points, f"{answer.counts.simulated} of {points}"
@@ -117,11 +167,11 @@ def test_brute_force_agrees(name: str) -> None:
 def test_the_fewest_replicas_of_a_single_engine(rate: float) -> None:
     space = {
         "gpus": "a100", "tensor_parallel_sizes": (1,), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
-        "max_num_batched_tokens": (None,), "max_gpus": 32,
+        "max_num_batched_tokens": (None,), "max_gpus": 32, **PLAIN,
     }  # fmt: skip
     traffic = SHORT | {"request_rate": rate}
     slo = "ttft:p90:400ms tpot:p90:30ms"
-    best, _ = brute_force("llama-3.1-8b", slo, space, traffic)
+    best, _, _ = brute_force("llama-3.1-8b", slo, space, traffic)
     answer = plan("llama-3.1-8b", slo=slo, price=PRICES, **space, **traffic)
     assert answer.best is not None
     assert answer.best.objective == pytest.approx(best)
@@ -200,37 +250,41 @@ def test_confidence_levels_are_quantiles_of_the_error_band() -> None:
     assert factors_at(steps, None) == Factors()
 
 
-def test_the_split_gives_every_request_to_one_replica() -> None:
-    whole = random_requests(
-        num_requests=23, input_len=100, output_len=10, request_rate_per_s=5, range_ratio=0.9
-    )
-    parts = list(split(whole, 4))
-    assert sorted(len(part) for part in parts) == [5, 6, 6, 6]
-    merged = np.sort(np.concatenate([part.arrival_s for part in parts]))
-    assert np.array_equal(merged, whole.arrival_s)
-    loop = list(split(whole.in_closed_loop(10), 4))
-    assert [part.concurrency for part in loop] == [3, 3, 2, 2]
-    with pytest.raises(InvalidInput, match="11 replicas are more than the 10"):
-        list(split(whole.in_closed_loop(10), 11))
+@pytest.mark.parametrize("speculator", [None, "eagle3-chain"])
+def test_one_replica_in_turn_is_one_of_the_cluster(speculator: str | None) -> None:
+    """What a sample simulates is, to the picosecond, what the same replica does among the others; drafts are drawn by
+    request number, and so alike in distribution only."""
+    resolved = resolve("llama-3.1-8b", Pool(gpu="a100", speculator=speculator))
+    workload = random_requests(num_requests=120, input_len=300, output_len=20, request_rate_per_s=80, seed=3)
+    whole = run_engines([Engines(resolved=resolved, replicas=4)], workload).records
+    one = run_engines([Engines(resolved=resolved)], workload.take(np.arange(0, 120, 4))).records
+    assert np.array_equal(whole.arrival_ps[::4], one.arrival_ps)
+    if speculator is None:
+        assert np.array_equal(whole.finish_ps[::4], one.finish_ps)
+        assert np.array_equal(whole.first_token_ps[::4], one.first_token_ps)
+    else:
+        ratio = (one.finish_ps - one.arrival_ps).mean() / (whole.finish_ps - whole.arrival_ps).mean()
+        assert ratio == pytest.approx(1, abs=0.1)
 
 
-def test_sessions_stay_together() -> None:
+def test_sessions_and_closed_loops_are_never_sampled() -> None:
+    """Their next request waits for an answer, wherever that is given: the whole deployment is simulated."""
+    resolved = resolve("llama-3.1-8b", Pool(gpu="a100"))
     talks = conversations(
-        num_sessions=9,
-        arrivals=SteadyArrivals(2.0),
+        num_sessions=600,
+        arrivals=SteadyArrivals(40.0),
         turns=FixedLengths(3),
         user_tokens=FixedLengths(20),
-        output=FixedLengths(10),
-        think_time=ThinkTime(1.0),
+        output=FixedLengths(4),
+        think_time=ThinkTime(0.5),
         seed=1,
     )
-    homes: dict[int, set[int]] = {}
-    for number, part in enumerate(split(talks, 4)):
-        assert part.session is not None
-        for session in part.session.tolist():
-            homes.setdefault(session, set()).add(number)
-    assert len(homes) == 9
-    assert all(len(places) == 1 for places in homes.values())
+    loop = random_requests(
+        num_requests=1700, input_len=50, output_len=4, request_rate_per_s=50
+    ).in_closed_loop(8)
+    for workload in (talks, loop):
+        trial = simulate_trial(resolved, 2, [workload], Goal(slos=parsed_slos("e2el:p95:60s")), sample=True)
+        assert (trial.seen, trial.requests) == ("all", len(workload))
 
 
 def test_giving_up_and_sampling_change_no_verdict() -> None:

@@ -16,12 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.closed_form import prefill_steps
-from capacity.planning.trial import Goal
+from capacity.planning.trial import Goal, Role
 from capacity.resolve import ResolvedPool
 from capacity.step import StepShape, decode_shape
-from capacity.workload import Workload
+from capacity.workload import Slo, Workload
 
 SLACK = 0.10  # of a bound: it must miss by more
+LUCKY = 0.9
+METRICS: dict[Role, tuple[str, ...]] = {
+    "both": ("ttft", "e2el", "tpot"),
+    "prefill": ("ttft", "e2el"),
+    "decode": ("tpot",),
+}  # the latencies that an engine in each role alone bounds
 StepSeconds = Callable[[StepShape], float]
 
 
@@ -96,15 +102,51 @@ class Bound:
     reason: str | None
 
 
-def bound(resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, goal: Goal) -> Bound:
-    """The bounds of one engine on `load`."""
-    ratio, reason = _least_latencies(resolved, step_seconds, load, goal)
-    batches = _Batches(resolved, step_seconds, load)
-    limit_s = min((slo.limit_s for slo in goal.slos if slo.metric == "tpot"), default=math.inf)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """A round of drafts: rows to verify for each request, the tokens that it yields on average, and at most."""
+
+    rows: int = 0
+    tokens: float = 1.0
+    most_tokens: int = 1
+
+    def tokens_at(self, share: float) -> float:
+        """Tokens of a round that a request at this percentile (`share`) of slowness has had, at most.
+
+        Only where fewer than one in ten may be slow, or all are lucky nine times in ten, does the mean stand for it.
+        """
+        return self.tokens * (1 + SLACK if self.rows else 1) if share >= LUCKY else float(self.most_tokens)
+
+
+PLAIN = Drafting()
+
+
+def bound(
+    resolved: ResolvedPool,
+    step_seconds: StepSeconds,
+    load: Load,
+    goal: Goal,
+    *,
+    role: Role = "both",
+    drafting: Drafting = PLAIN,
+) -> Bound:
+    """The bounds of one engine on `load`: that does both, or only prefills, or only decodes."""
+    slos = [slo for slo in goal.slos if slo.metric in METRICS[role]]
+    ratio, reason = _least_latencies(resolved, step_seconds, load, slos, goal, drafting)
+    batches = _Batches(resolved, step_seconds, load, role, drafting)
+    limit_s = min(
+        (
+            slo.limit_s * drafting.tokens_at(_share(slo.percentile, goal)) / drafting.tokens
+            for slo in slos
+            if slo.metric == "tpot"
+        ),
+        default=math.inf,
+    )
     fast_s, any_s = batches.request_s(limit_s * (1 + SLACK)), batches.request_s(math.inf)
     replicas = 1
     if reason is None and load.open_loop:
-        replicas = _least_replicas(load, goal, fast_s, any_s, batches.largest)
+        in_flight = 0 if role == "prefill" else batches.largest  # a first token ends a prefill
+        replicas = _least_replicas(load, goal, fast_s, any_s, in_flight)
     share = min(batches.prefill_s / fast_s, 1.0) if fast_s else 0.0
     return Bound(min_replicas=replicas, work_s=fast_s, prefill_share=share, ratio=ratio, reason=reason)
 
@@ -134,16 +176,20 @@ def _share(percentile: float | None, goal: Goal) -> float:
 class _Batches:
     """Engine time of one request when decode runs in batches of a size, the prompts' shares among them."""
 
-    def __init__(self, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load) -> None:
+    def __init__(
+        self, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, role: Role, drafting: Drafting
+    ) -> None:
         self._seconds = step_seconds
+        self._drafting = drafting
         self._load = load
         self._window = resolved.model.window_tokens
         tokens = math.ceil(load.input_tokens + load.output_tokens / 2)
         self.largest = max(1, min(resolved.max_num_seqs, resolved.concurrent_requests(tokens)))
         self._budget = resolved.max_num_batched_tokens
-        self._decoded = max(load.output_tokens - 1, 0.0)
+        rounds = max(load.output_tokens - 1, 0.0) / drafting.tokens
         cached = load.computed_input_tokens if resolved.prefix_caching else load.input_tokens
-        self._computed = cached
+        self._decoded = 0.0 if role == "prefill" else rounds  # decode steps of one request
+        self._computed = 0.0 if role == "decode" else cached
         self._prefill_token_s = min(
             self._prefill_s(tokens) / tokens
             for tokens in {min(size, self._budget) for size in (512, 2048, 8192, self._budget)}
@@ -176,10 +222,11 @@ class _Batches:
         if share >= 1 and share + batch <= self._budget:
             mixed_s = self._seconds(self._with_prefill(self._decode(batch), int(share)))
         step_s = min(apart_s, mixed_s)
-        return step_s, step_s * self._decoded / batch
+        return step_s / self._drafting.tokens, step_s * self._decoded / batch
 
     def _decode(self, batch: int) -> StepShape:
-        return decode_shape(batch, round(self._load.decode_context_tokens), window_tokens=self._window)
+        shape = decode_shape(batch, round(self._load.decode_context_tokens), window_tokens=self._window)
+        return shape._replace(draft_tokens=batch * self._drafting.rows)
 
     def _prefill_s(self, tokens: int) -> float:
         return self._seconds(self._with_prefill(StepShape(), tokens))
@@ -199,13 +246,18 @@ class _Batches:
 
 
 def _least_latencies(
-    resolved: ResolvedPool, step_seconds: StepSeconds, load: Load, goal: Goal
+    resolved: ResolvedPool,
+    step_seconds: StepSeconds,
+    load: Load,
+    slos: Sequence[Slo],
+    goal: Goal,
+    drafting: Drafting,
 ) -> tuple[float, str | None]:
     """The worst ratio of a latency that an empty engine gives to its limit, and the reason where it exceeds 1."""
     worst, reason = 0.0, None
-    for slo in goal.slos:
+    for slo in slos:
         share = _share(slo.percentile, goal)
-        least_s = _least_s(slo.metric, share, resolved, step_seconds, load)
+        least_s = _least_s(slo.metric, share, resolved, step_seconds, load, drafting)
         ratio = least_s / slo.limit_s
         if ratio > worst:
             worst = ratio
@@ -215,17 +267,23 @@ def _least_latencies(
 
 
 def _least_s(
-    metric: str, share: float, resolved: ResolvedPool, step_seconds: StepSeconds, load: Load
+    metric: str,
+    share: float,
+    resolved: ResolvedPool,
+    step_seconds: StepSeconds,
+    load: Load,
+    drafting: Drafting,
 ) -> float:
     if metric in ("ttft", "e2el"):
         if resolved.prefix_caching and load.computed_input_tokens < load.input_tokens:
             return 0.0
         prompt = int(_below(load.prompt_tokens, share))
         return sum(step_seconds(shape) for shape in prefill_steps(1, prompt, resolved.limits))
-    if metric == "itl" or not len(load.contexts):
+    if not len(load.contexts):
         return 0.0
     context = int(_below(load.contexts, share))
-    return step_seconds(decode_shape(1, context, window_tokens=resolved.model.window_tokens))
+    shape = decode_shape(1, context, window_tokens=resolved.model.window_tokens)
+    return step_seconds(shape._replace(draft_tokens=drafting.rows)) / drafting.tokens_at(share)
 
 
 def _below(values: npt.NDArray[Any], share: float) -> float:

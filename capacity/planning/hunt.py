@@ -2,8 +2,10 @@
 
 Within a family (one GPU, one weight format) an incumbent is found first; then each option is tried once with the
 most replicas that would still beat it. That fewer replicas of the same engine do worse is taken for granted
-(each then has more to do); nothing else is. A family is a generator that yields candidates and is sent their
-trials, so that families are tried side by side; what is tried does not depend on how many workers there are.
+(each then has more to do). Of prefill and decode pools it is also taken for granted that TTFT is no better than
+that of the prefill pool alone, and that TPOT is no better with more replicas that prefill and fewer that decode.
+A family is a generator that yields candidates and is sent their trials, so that families are tried side by side;
+what is tried does not depend on how many workers there are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from capacity.planning.options import Option
+from capacity.deployment import Pool
+from capacity.planning.options import Option, costlier
 from capacity.planning.records import Rejection
 from capacity.planning.space import Candidate
 from capacity.planning.trial import Trial
@@ -20,14 +23,16 @@ from capacity.planning.trial import Trial
 GROWTH = 1.5  # of the replicas, from one guess that does not do to the next
 TOGETHER = 2  # options of a family that are tried at a time
 GUESS = 2.0  # replicas that are needed, over the bound: what the first guess assumes
+PREFILL_GUESS = 1.5  # the same of replicas that prefill
 POLISH = 6  # equally dear options that are tried for more margin
 
 
 class Ask(NamedTuple):
-    """A candidate to try; `sample`: one replica will do."""
+    """A candidate to try; `sample`: one replica will do; `first_tokens`: only as far as the first token."""
 
     candidate: Candidate
     sample: bool = True
+    first_tokens: bool = False
 
 
 Batch = tuple[Ask, ...]
@@ -36,9 +41,22 @@ Hunt = Generator[Batch, Sequence[Trial], None]
 
 @dataclass(kw_only=True)
 class Ceiling:
-    """The best objective of all families, where only the best of all is wanted; else infinite."""
+    """What every family must beat: `base`, and where only the best of all is wanted (`shared`) what others offer."""
 
-    value: float = float("inf")
+    base: float = float("inf")
+    shared: bool = False
+    offers: dict[int, float] = field(default_factory=dict)
+    loosened: bool = False  # an offer was taken back: what it put aside must be looked at again
+
+    @property
+    def value(self) -> float:
+        return min(self.base, *self.offers.values()) if self.shared and self.offers else self.base
+
+    def offer(self, family: Family) -> None:
+        """Take note of a family's incumbent."""
+        before = self.offers.get(id(family), float("inf"))
+        self.offers[id(family)] = family.objective
+        self.loosened |= self.shared and family.objective > before
 
 
 @dataclass(kw_only=True)
@@ -46,7 +64,8 @@ class Family:
     """What is known of one GPU and weight format so far."""
 
     options: list[Option]
-    ceiling: Ceiling = field(default_factory=Ceiling)
+    ceiling: Ceiling = field(default_factory=Ceiling, repr=False)
+    open_loop: bool = True  # arrivals wait for no answer
     incumbent: tuple[Option, int, Trial] | None = None
     found: list[tuple[Option, int, Trial]] = field(
         default_factory=list
@@ -80,8 +99,7 @@ class Family:
         ):
             return False
         self.incumbent = (option, replicas, trial)
-        if not option.search.alternatives:
-            self.ceiling.value = min(self.ceiling.value, value)
+        self.ceiling.offer(self)
         return True
 
     def retract(self) -> tuple[Option, int]:
@@ -92,51 +110,41 @@ class Family:
         found, self.found, self.incumbent = self.found, [], None
         for entry in found:
             self.record(*entry)
+        self.ceiling.offer(self)
         return option, replicas
 
+    def forget(self) -> None:
+        """Begin anew; what was simulated is not simulated again."""
+        self.incumbent, self.done = None, False
+        self.found, self.missed, self.open, self.pruned = [], [], [], []
+        self.ceiling.offers.pop(id(self), None)
+
     def rejections(self) -> list[Rejection]:
-        """Why each option of this family that is not among `found` is not an answer."""
-        settled = {id(option) for option, _, _ in self.found}
+        """Why each engine, or pair of them, that is not among `found` is not an answer."""
+        settled = {_engine(option) for option, _, _ in self.found}
         rejected = []
         for option, replicas, trial in self.missed:
-            if id(option) not in settled:
-                rejected.append(
-                    Rejection(pool=option.pool, replicas=replicas, kind="slo", reason=describe_miss(trial))
-                )
-                settled.add(id(option))
+            if _engine(option) not in settled:
+                miss = describe_miss(trial)
+                rejected.append(Rejection.of(option.at(replicas), "slo", miss, replicas=replicas))
+                settled.add(_engine(option))
         for option in self.pruned:
-            if id(option) not in settled:
+            if _engine(option) not in settled:
+                why = costlier(option, self.to_beat)
                 rejected.append(
-                    Rejection(
-                        pool=option.pool,
-                        replicas=option.least,
-                        kind="costlier",
-                        reason=self._costlier(option),
-                    )
+                    Rejection.of(option.at(option.least), why.kind, why.reason, replicas=option.least)
                 )
+                settled.add(_engine(option))
         for option in self.open:
-            if id(option) not in settled:
+            if _engine(option) not in settled:
                 reason = "not simulated: the search ended before its turn"
-                rejected.append(Rejection(pool=option.pool, replicas=None, kind="unresolved", reason=reason))
+                rejected.append(Rejection.of(option.at(option.least), "unresolved", reason, replicas=None))
+                settled.add(_engine(option))
         return rejected
 
-    def _costlier(self, option: Option) -> str:
-        return (
-            f"needs at least {option.least} replicas: {_amount(option, option.objective(option.least))}, "
-            f"no better than the answer's {_amount(option, self.to_beat)}"
-        )
 
-
-def _amount(option: Option, value: float) -> str:
-    match option.search.objective:
-        case "cost":
-            return f"${value:,.2f}/h"
-        case "energy":
-            return f"{value / 1e3:,.1f} kW"
-        case "latency":
-            return f"{value:.2f} of the limit"
-        case _:
-            return f"{value:.0f} GPUs"
+def _engine(option: Option) -> tuple[Pool, Pool | None, str]:
+    return option.pool, option.prefill, option.router
 
 
 def _key(value: float, option: Option, trial: Trial) -> tuple[float, float, float]:
@@ -157,7 +165,9 @@ def describe_miss(trial: Trial) -> str:
 def hunt(family: Family) -> Hunt:
     """Try candidates until nothing in the family can beat its incumbent."""
     family.open = list(family.options)
-    if family.options[0].search.objective == "latency":
+    if family.options[0].prefill is not None:
+        yield from _apart(family)
+    elif family.options[0].search.objective == "latency":
         yield from _fastest(family)
     else:
         yield from _first(family)
@@ -250,6 +260,80 @@ def _fastest(family: Family) -> Hunt:
         for option, trial in zip(batch, trials, strict=True):
             family.record(option, option.most, trial)
             family.open.remove(option)
+
+
+# prefill and decode apart
+
+
+def _apart(family: Family) -> Hunt:
+    """Every pair of a prefill and a decode engine that its bounds leave open, the most promising first."""
+    pairs: dict[tuple[Pool, Pool | None, str], list[Option]] = {}
+    for option in family.open:
+        pairs.setdefault(_engine(option), []).append(option)
+    fewest: dict[Pool, int] = {}
+    latency = family.options[0].search.objective == "latency"
+    for options in pairs.values():
+        prefill = options[0].prefill
+        assert prefill is not None
+        left = [option for option in options if latency or option.most_below(family.to_beat)]
+        if left and family.open_loop:
+            if prefill not in fewest:
+                fewest[prefill] = yield from _fewest_prefills(left)
+            left = [option for option in left if option.prefill_replicas >= fewest[prefill]]
+        if left and latency:
+            yield from _balance(family, left)
+        elif left:
+            yield from _walk(family, left)
+        family.pruned.append(options[0])
+        family.open = [option for option in family.open if _engine(option) != _engine(options[0])]
+
+
+def _fewest_prefills(options: Sequence[Option]) -> Generator[Batch, Sequence[Trial], int]:
+    """The fewest replicas of a prefill engine whose first tokens alone are in time; 1 + the most where none are."""
+    prefill = options[0].prefill
+    assert prefill is not None
+    low, high = options[0].prefill_replicas, options[-1].prefill_replicas + 1
+    guess = min(round(low * PREFILL_GUESS), high - 1)
+    while low < high:
+        (trial,) = yield (Ask(Candidate(pool=prefill, replicas=guess), first_tokens=True),)
+        low, high = (low, guess) if trial.met else (guess + 1, high)
+        guess = (low + high) // 2
+    return low
+
+
+def _walk(family: Family, options: Sequence[Option]) -> Hunt:
+    """From the fewest replicas that prefill on, each with the most that decode and still beat the incumbent."""
+    for option in options:
+        replicas = option.most_below(family.to_beat)
+        if not replicas:
+            return  # with more that prefill, even less so
+        (trial,) = yield (Ask(option.at(replicas)),)
+        family.record(option, replicas, trial)
+        if trial.met:
+            yield from _fewest_decodes(family, option, replicas)
+        elif trial.decode_missed:
+            return  # with more that prefill there are fewer that decode
+
+
+def _fewest_decodes(family: Family, option: Option, high: int) -> Hunt:
+    low = option.least
+    while low < high:
+        middle = (low + high) // 2
+        (trial,) = yield (Ask(option.at(middle)),)
+        family.record(option, middle, trial)
+        low, high = (low, middle) if trial.met else (middle + 1, high)
+
+
+def _balance(family: Family, options: Sequence[Option]) -> Hunt:
+    """Least latency with all GPUs in use: more prefill replicas while TTFT is the worse part, fewer while TPOT is."""
+    low, high = 0, len(options)
+    while low < high:
+        middle = (low + high) // 2
+        option = options[middle]
+        (trial,) = yield (Ask(option.at(option.most)),)
+        family.record(option, option.most, trial)
+        worst = max(trial.levels, key=lambda level: level.ratio)
+        low, high = (low, middle) if worst.slo.startswith("tpot") else (middle + 1, high)
 
 
 def _verify(family: Family) -> Hunt:

@@ -4,38 +4,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from capacity.deployment import Pool
+from capacity.deployment import Cost, Pool
 from capacity.errors import CapacityError, InvalidInput
 from capacity.hardware import load_profile, profile_names
 from capacity.planning.arena import Arena
-from capacity.planning.bounds import Bound, Load, bound
+from capacity.planning.bounds import PLAIN, Bound, Drafting, Load, bound
 from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.records import Kind, Rejection
-from capacity.planning.space import Candidate, Search, pools
+from capacity.planning.space import ROUND_ROBIN, Candidate, Search, pairs, pools
 from capacity.planning.step_error import ScaledSteps, factors_at
-from capacity.planning.trial import most_replicas
-from capacity.pricing import Price, find_price, usd_per_hour
+from capacity.planning.trial import Role, most_replicas
+from capacity.pricing import Price, price_of, usd_per_hour
 from capacity.resolve import ResolvedPool
 from capacity.schedulers import POLICIES
-from capacity.serving import policy_name
+from capacity.serving import engine_settings, policy_name
+from capacity.speculative import expected_tokens_by_position
 
 ROUND_TOKENS = 1024  # a context length that is derived from the traffic is rounded up to this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An engine that might be an answer, with the replicas that are still open (`least` to `most`)."""
+    """An engine that might be an answer, with the replicas that are still open (`least` to `most`).
+
+    With `prefill`, the engine only decodes, and `prefill_replicas` of that one prefill: options of one pair differ
+    in them. `gpu_s` is the GPU time of a request at best.
+    """
 
     pool: Pool
     price: Price | None
     watts_per_gpu: float
     quality: QualityChange
     bound: Bound
+    gpu_s: float
     least: int
     most: int
     search: Search
+    prefill: Pool | None = None
+    prefill_replicas: int = 0
+    router: str = ROUND_ROBIN
 
     @property
     def family(self) -> tuple[str, str | None]:
@@ -44,13 +54,25 @@ class Option:
 
     @property
     def promise(self) -> float:
-        """GPU time of a request at best: what it would cost, up to the price."""
-        return self.bound.work_s * self.objective(1)
+        """What a request would cost at best, up to whole GPUs."""
+        match self.search.objective:
+            case "cost":
+                assert self.price is not None
+                return self.gpu_s * self.price.usd_per_gpu_hour
+            case "energy":
+                return self.gpu_s * self.watts_per_gpu
+            case _:
+                return self.gpu_s
+
+    def gpus(self, replicas: int) -> int:
+        """GPUs in use."""
+        prefill = 0 if self.prefill is None else self.prefill.num_gpus * self.prefill_replicas
+        return self.pool.num_gpus * replicas + prefill
 
     def billed_gpus(self, replicas: int) -> int:
         """GPUs of whole instances."""
         instance = self.price.gpus_per_instance if self.price else 1
-        return math.ceil(self.pool.num_gpus * replicas / instance) * instance
+        return math.ceil(self.gpus(replicas) / instance) * instance
 
     def usd_per_hour(self, replicas: int) -> float | None:
         """$ per hour of whole instances; None without a price."""
@@ -58,7 +80,7 @@ class Option:
 
     def watts(self, replicas: int) -> float:
         """All in, at full use."""
-        return self.watts_per_gpu * self.pool.num_gpus * replicas
+        return self.watts_per_gpu * self.gpus(replicas)
 
     def objective(self, replicas: int) -> float:
         """What is minimised, as far as it is known without simulating; rises with replicas."""
@@ -70,7 +92,7 @@ class Option:
             case "energy":
                 return self.watts(replicas)
             case _:
-                return float(self.pool.num_gpus * replicas)
+                return float(self.gpus(replicas))
 
     def most_below(self, objective: float) -> int:
         """The most replicas, of those open, whose objective is below that; 0 where none is."""
@@ -82,7 +104,13 @@ class Option:
 
     def at(self, replicas: int) -> Candidate:
         """The candidate with so many replicas."""
-        return Candidate(pool=self.pool, replicas=replicas)
+        return Candidate(
+            pool=self.pool,
+            replicas=replicas,
+            prefill=self.prefill,
+            prefill_replicas=self.prefill_replicas,
+            router=self.router,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +121,43 @@ class Survey:
     rejected: tuple[Rejection, ...]
     engines: int
     points: int
-    prices: tuple[Price, ...]
-    least_ratio: tuple[float, Pool, str] | None  # of the bounds that exclude for good: the nearest miss
+    least_ratio: tuple[float, Candidate, str] | None  # of the bounds that exclude for good: the nearest miss
+
+    def __add__(self, other: Survey) -> Survey:
+        ratios = [found for found in (self.least_ratio, other.least_ratio) if found is not None]
+        return Survey(
+            options=self.options + other.options,
+            rejected=self.rejected + other.rejected,
+            engines=self.engines + other.engines,
+            points=self.points + other.points,
+            least_ratio=min(ratios, key=lambda found: found[0], default=None),
+        )
+
+
+NOTHING = Survey(options=(), rejected=(), engines=0, points=0, least_ratio=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Market:
+    """The GPUs to choose from, each with its price, or with why it has none although one is needed."""
+
+    quotes: dict[str, Price | None]
+    unpriced: dict[str, str]
+
+    @classmethod
+    def of(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
+        """Look GPUs and prices up. Raises UnknownName, InvalidInput."""
+        needed = search.objective == "cost" or search.budget is not None
+        quotes: dict[str, Price | None] = {}
+        unpriced: dict[str, str] = {}
+        for gpu in gpu_names(search, profiles):
+            try:
+                quotes[gpu] = price_of(gpu, cost)
+            except InvalidInput as error:
+                quotes[gpu] = None
+                if needed:
+                    unpriced[gpu] = str(error)
+        return cls(quotes=quotes, unpriced=unpriced)
 
 
 def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:
@@ -104,125 +167,292 @@ def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(load_profile(name, profiles).name for name in search.gpus))
 
 
-def survey(
-    arena: Arena,
-    search: Search,
-    load: Load,
-    *,
-    gpus: tuple[str, ...],
-    tier: str | None,
-    provider: str | None,
-    price: str | None,
-) -> Survey:
-    """Every engine of the space: an option, or turned down with its reason."""
-    options: list[Option] = []
-    rejected: list[Rejection] = []
-    prices: list[Price] = []
-    engines = points = 0
-    nearest: tuple[float, Pool, str] | None = None
-    for gpu in gpus:
-        quote, unpriced = _quote(gpu, search, tier, provider, price)
-        if quote is not None:
-            prices.append(quote)
-        for pool in pools(search, gpu, has_experts=arena.model.is_moe):
-            engines += 1
-            if unpriced is not None:
-                rejected.append(Rejection(pool=pool, replicas=None, kind="no price", reason=unpriced))
-                continue
-            most = _most_replicas(pool, quote, search, arena)
-            found = _consider(arena, pool, quote, search, load, most)
-            if isinstance(found, Option) or found[0].kind in ("unmeetable", "limit"):
-                points += most
-            if isinstance(found, Option):
-                options.append(found)
-                continue
-            rejected.append(found[0])
-            if found[1] is not None and (nearest is None or found[1] < nearest[0]):
-                nearest = (found[1], found[0].pool, found[0].reason)
-    return Survey(
-        options=tuple(options),
-        rejected=tuple(rejected),
-        engines=engines,
-        points=points,
-        prices=tuple(prices),
-        least_ratio=nearest,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surveyor:
+    """Turns the engines of the space into options, or down with a reason."""
 
+    arena: Arena
+    search: Search
+    load: Load
+    market: Market
+    _sides: dict[tuple[Pool, Role], Side | Turned] = field(default_factory=dict, repr=False)
 
-def _quote(
-    gpu: str, search: Search, tier: str | None, provider: str | None, price: str | None
-) -> tuple[Price | None, str | None]:
-    """The price of a GPU-hour, or why there is none although one is needed."""
-    try:
-        quote = find_price(gpu, tier=tier, provider=provider, override=price)
-    except InvalidInput as error:
-        needed = search.objective == "cost" or search.budget is not None
-        return None, str(error) if needed else None
-    return quote, None
+    def plain(self) -> Survey:
+        """Every engine that neither drafts nor has its prefills done elsewhere."""
+        return self._aggregated(drafting=False)
 
+    def drafting(self) -> Survey:
+        """Every engine that drafts."""
+        return self._aggregated(drafting=True)
 
-def _most_replicas(pool: Pool, quote: Price | None, search: Search, arena: Arena) -> int:
-    """What GPUs, money and the traffic allow; may be 0."""
-    most = min(search.max_gpus // pool.num_gpus, min(most_replicas(w) for w in arena.workloads))
-    if search.budget is not None and quote is not None:
-        instance = quote.gpus_per_instance
-        affordable = (
-            int(search.budget / quote.usd_per_gpu_hour // instance) * instance
-            if quote.usd_per_gpu_hour
-            else most
-        )
-        most = min(most, affordable // pool.num_gpus)
-    return most
+    def _aggregated(self, *, drafting: bool) -> Survey:
+        found = Found()
+        for gpu in self.market.quotes if "aggregated" in self.search.serving else ():
+            for pool in pools(self.search, gpu, self.arena.model):
+                if (pool.speculator is not None) != drafting:
+                    continue
+                found.engines += 1
+                side = self._side(pool, "both")
+                candidate = Candidate(pool=pool, replicas=1)
+                if isinstance(side, Turned):
+                    found.turn(candidate, side)
+                    if side.kind == "unmeetable":
+                        found.points += self._most(pool)
+                    continue
+                most = self._most(pool)
+                routers = self._routers() if most > 1 else (ROUND_ROBIN,)
+                found.points += most * len(routers)
+                blocked = self._blocked(side, candidate, most, side.bound.min_replicas)
+                if blocked is not None:
+                    found.turn(candidate, blocked)
+                    continue
+                for router in routers:
+                    least = max(side.bound.min_replicas, 1 if router == ROUND_ROBIN else 2)
+                    if least <= most:
+                        found.options.append(self._option(side, least=least, most=most, router=router))
+        return found.survey()
 
+    def disaggregated(self, ceiling: float) -> Survey:
+        """Pairs of a prefill and a decode engine, at every ratio that may be below `ceiling`."""
+        found = Found()
+        for gpu in self.market.quotes if "disaggregated" in self.search.serving else ():
+            for prefill, decode in pairs(self.search, gpu, self.arena.model):
+                found.engines += 1
+                sides = self._side(prefill, "prefill"), self._side(decode, "decode")
+                candidate = Candidate(pool=decode, replicas=1, prefill=prefill, prefill_replicas=1)
+                turned = next((side for side in sides if isinstance(side, Turned)), None)
+                if turned is None or turned.kind == "unmeetable":
+                    found.points += self._ratios(prefill, decode, gpu)
+                if turned is not None:
+                    found.turn(candidate, turned)
+                    continue
+                options = self._pair(sides[0], sides[1], gpu)  # type: ignore[arg-type]
+                if isinstance(options, Turned):
+                    found.turn(candidate, options)
+                    continue
+                open_ = [option for option in options if option.most_below(ceiling)]
+                found.options += open_
+                if not open_:
+                    found.turn(options[0].at(options[0].least), costlier(options[0], ceiling))
+        return found.survey()
 
-def _consider(
-    arena: Arena, pool: Pool, quote: Price | None, search: Search, load: Load, most: int
-) -> Option | tuple[Rejection, float | None]:
-    """An option; or a rejection, with the ratio of value to limit where a bound made it."""
-
-    def no(kind: Kind, reason: str, ratio: float | None = None) -> tuple[Rejection, float | None]:
-        return Rejection(pool=pool, replicas=None, kind=kind, reason=reason), ratio
-
-    try:
-        pool, resolved = _with_context(arena, pool, load)
-        quality = quality_change(resolved.scheme, arena.model.checkpoint, resolved.kv_cache_dtype)
-        if not quality.within(search.max_quality_loss):
-            return no("quality", _quality_reason(quality))
-        plan = resolved.memory
-        if not plan.fits:
-            return no("does not fit", plan.reason or "does not fit")
-        if policy_name(resolved) not in POLICIES:
-            return no("impossible", f"the scheduler of {resolved.engine.label} is not simulated")
-        if resolved.concurrent_requests(load.longest_request_tokens) < 1:
-            return no(
-                "does not fit", f"one request of {load.longest_request_tokens:,} tokens exceeds the KV cache"
+    def _pair(self, prefill: Side, decode: Side, gpu: str) -> list[Option] | Turned:
+        """An option for each number of prefill replicas."""
+        allowed = self._gpus(gpu)
+        least_p, least_d = prefill.bound.min_replicas, decode.bound.min_replicas
+        width_p, width_d = prefill.pool.num_gpus, decode.pool.num_gpus
+        if least_p * width_p + least_d * width_d > allowed:
+            gpus = least_p * width_p + least_d * width_d
+            return Turned(
+                "limit",
+                f"needs at least {least_p} replicas that prefill and {least_d} that decode ({gpus} GPUs); "
+                f"{allowed} are allowed by {_limits(self.search)}",
             )
-        steps = ScaledSteps(resolved.step_model, factors_at(resolved.step_model, search.confidence))
-    except CapacityError as error:
-        return no("impossible", str(error))
-    found = bound(resolved, steps.step_seconds, load, arena.goal)
-    if found.reason is not None:
-        return no("unmeetable", found.reason, found.ratio)
-    if most < 1:
-        return no("limit", f"one replica has {pool.num_gpus} GPUs: {_limits(search)}")
-    if found.min_replicas > most:
-        gpus = found.min_replicas * pool.num_gpus
-        rate = load.requests / max(load.span_s, 1e-9)
-        return no(
-            "limit",
-            f"needs at least {found.min_replicas} replicas ({gpus} GPUs) for {rate:.3g} requests/s; "
-            f"{most} are allowed by {_limits(search)}",
+        highest = (allowed - least_d * width_d) // width_p
+        return [
+            self._option(
+                decode,
+                least=least_d,
+                most=(allowed - count * width_p) // width_d,
+                prefill=prefill,
+                prefill_replicas=count,
+            )
+            for count in range(least_p, highest + 1)
+        ]
+
+    def _option(
+        self,
+        side: Side,
+        *,
+        least: int,
+        most: int,
+        router: str = ROUND_ROBIN,
+        prefill: Side | None = None,
+        prefill_replicas: int = 0,
+    ) -> Option:
+        gpu_s, found = side.bound.work_s * side.pool.num_gpus, side.bound
+        if prefill is not None:
+            before_s = prefill.bound.work_s * prefill.pool.num_gpus
+            gpu_s += before_s
+            found = replace(
+                found,
+                prefill_share=before_s / gpu_s if gpu_s else 0.0,
+                ratio=max(found.ratio, prefill.bound.ratio),
+            )
+        return Option(
+            pool=side.pool,
+            price=self.market.quotes[side.pool.gpu],
+            watts_per_gpu=side.watts_per_gpu,
+            quality=side.quality,
+            bound=found,
+            gpu_s=gpu_s,
+            least=least,
+            most=most,
+            search=self.search,
+            prefill=None if prefill is None else prefill.pool,
+            prefill_replicas=prefill_replicas,
+            router=router,
         )
-    return Option(
-        pool=pool,
-        price=quote,
-        watts_per_gpu=resolved.profile.system_watts_per_gpu,
-        quality=quality,
-        bound=found,
-        least=found.min_replicas,
-        most=most,
-        search=search,
+
+    def _routers(self) -> tuple[str, ...]:
+        if self.search.routers:
+            return self.search.routers
+        shared = self.load.computed_input_tokens < self.load.input_tokens
+        return (ROUND_ROBIN, "prefix-aware") if shared else (ROUND_ROBIN,)
+
+    def _gpus(self, gpu: str) -> int:
+        """GPUs that --max-gpus and --budget allow; may be 0."""
+        quote = self.market.quotes[gpu]
+        if self.search.budget is None or quote is None or not quote.usd_per_gpu_hour:
+            return self.search.max_gpus
+        instance = quote.gpus_per_instance
+        affordable = int(self.search.budget / quote.usd_per_gpu_hour // instance) * instance
+        return min(self.search.max_gpus, affordable)
+
+    def _most(self, pool: Pool) -> int:
+        """Replicas that GPUs, money and the traffic allow; may be 0."""
+        busy = min(most_replicas(workload) for workload in self.arena.workloads)
+        return min(self._gpus(pool.gpu) // pool.num_gpus, busy)
+
+    def _ratios(self, prefill: Pool, decode: Pool, gpu: str) -> int:
+        """Pairs of numbers of replicas that the limits allow."""
+        allowed = self._gpus(gpu)
+        counts = range(1, allowed // prefill.num_gpus + 1)
+        return sum((allowed - count * prefill.num_gpus) // decode.num_gpus for count in counts)
+
+    def _blocked(self, side: Side, candidate: Candidate, most: int, least: int) -> Turned | None:
+        if most < 1:
+            return Turned("limit", f"one replica has {side.pool.num_gpus} GPUs: {_limits(self.search)}")
+        if least <= most:
+            return None
+        gpus = least * candidate.pool.num_gpus
+        rate = self.load.requests / max(self.load.span_s, 1e-9)
+        return Turned(
+            "limit",
+            f"needs at least {least} replicas ({gpus} GPUs) for {rate:.3g} requests/s; "
+            f"{most} are allowed by {_limits(self.search)}",
+        )
+
+    def _side(self, pool: Pool, role: Role) -> Side | Turned:
+        found = self._sides.get((pool, role))
+        if found is None:
+            found = self._sides[pool, role] = self._look(pool, role)
+        return found
+
+    def _look(self, pool: Pool, role: Role) -> Side | Turned:
+        """An engine in one role: excluded exactly, or bounded."""
+        unpriced = self.market.unpriced.get(pool.gpu)
+        if unpriced is not None:
+            return Turned("no price", unpriced)
+        try:
+            pool, resolved = _with_context(self.arena, pool, self.load)
+            quality = quality_change(resolved.scheme, self.arena.model.checkpoint, resolved.kv_cache_dtype)
+            if not quality.within(self.search.max_quality_loss):
+                return Turned("quality", _quality_reason(quality))
+            plan = resolved.memory
+            if not plan.fits:
+                return Turned("does not fit", plan.reason or "does not fit")
+            if policy_name(resolved) not in POLICIES:
+                return Turned("impossible", f"the scheduler of {resolved.engine.label} is not simulated")
+            tokens = self.load.longest_request_tokens
+            if resolved.concurrent_requests(tokens) < 1:
+                return Turned("does not fit", f"one request of {tokens:,} tokens exceeds the KV cache")
+            settings = engine_settings(resolved)
+        except CapacityError as error:
+            return Turned("impossible", str(error))
+        steps = ScaledSteps(settings["step_times"], factors_at(resolved.step_model, self.search.confidence))
+        found = bound(
+            resolved,
+            steps.step_seconds,
+            self.load,
+            self.arena.goal,
+            role=role,
+            drafting=_drafting(settings),
+        )
+        if found.reason is not None:
+            return Turned("unmeetable", found.reason, found.ratio)
+        watts = resolved.profile.system_watts_per_gpu
+        return Side(pool=pool, bound=found, quality=quality, watts_per_gpu=watts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """An engine in its role, with its bounds."""
+
+    pool: Pool
+    bound: Bound
+    quality: QualityChange
+    watts_per_gpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Why something is not an option; `ratio` of value to limit where a bound made it."""
+
+    kind: Kind
+    reason: str
+    ratio: float | None = None
+
+
+@dataclass(kw_only=True)
+class Found:
+    """A survey in the making."""
+
+    options: list[Option] = field(default_factory=list)
+    rejected: list[Rejection] = field(default_factory=list)
+    engines: int = 0
+    points: int = 0
+    nearest: tuple[float, Candidate, str] | None = None
+
+    def turn(self, candidate: Candidate, why: Turned) -> None:
+        """Put an engine, or a pair, aside."""
+        self.rejected.append(Rejection.of(candidate, why.kind, why.reason, replicas=None))
+        if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
+            self.nearest = (why.ratio, candidate, why.reason)
+
+    def survey(self) -> Survey:
+        """What was found."""
+        return Survey(
+            options=tuple(self.options),
+            rejected=tuple(self.rejected),
+            engines=self.engines,
+            points=self.points,
+            least_ratio=self.nearest,
+        )
+
+
+def _drafting(settings: dict[str, Any]) -> Drafting:
+    """Rows and tokens of a round, as the simulator draws them."""
+    speculation = settings.get("speculation")
+    if speculation is None:
+        return PLAIN
+    rates = speculation.rates
+    return Drafting(rows=speculation.k, tokens=expected_tokens_by_position(rates), most_tokens=len(rates) + 1)
+
+
+def costlier(option: Option, to_beat: float) -> Turned:
+    """That not even the bound of an option beats the answer."""
+    what = f"{option.least} replicas"
+    if option.prefill is not None:
+        what = f"{option.prefill_replicas} replicas that prefill and {option.least} that decode"
+    return Turned(
+        "costlier",
+        f"needs at least {what}: {amount(option, option.objective(option.least))}, "
+        f"no better than the answer's {amount(option, to_beat)}",
     )
+
+
+def amount(option: Option, value: float) -> str:
+    """An objective's value in words."""
+    match option.search.objective:
+        case "cost":
+            return f"${value:,.2f}/h"
+        case "energy":
+            return f"{value / 1e3:,.1f} kW"
+        case "latency":
+            return f"{value:.2f} of the limit"
+        case _:
+            return f"{value:.0f} GPUs"
 
 
 def _limits(search: Search) -> str:

@@ -11,11 +11,10 @@ import numpy.typing as npt
 from capacity.billing import billed_gpus, load_cost
 from capacity.deployment import Billing
 from capacity.planning.bills import full_load
-from capacity.planning.step_error import Factors, ScaledSteps
-from capacity.planning.trial import split
+from capacity.planning.step_error import Factors
+from capacity.planning.trial import Engines, run_engines
 from capacity.pricing import Price, usd_per_hour
 from capacity.resolve import ResolvedPool
-from capacity.serving import serve
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
@@ -52,34 +51,24 @@ class Latencies:
 def measure(
     resolved: ResolvedPool, workload: Workload, *, replicas: int = 1, factors: Factors | None = None
 ) -> Latencies:
-    """Simulate `workload` on `replicas` engines. Raises DoesNotFit."""
+    """Simulate `workload` on `replicas` engines that take requests in turn. Raises DoesNotFit."""
     resolved.memory.require_fit()
-    steps = ScaledSteps(resolved.step_model, factors or Factors())
+    engines = Engines(resolved=resolved, replicas=replicas, factors=factors or Factors())
+    table = run_engines([engines], workload).records
     columns = {name: np.full(len(workload), np.nan) for name in ("ttft", "tpot", "e2e")}
-    last_s = first_s = float(workload.arrival_s[0])
-    for place, part in enumerate(split(workload, replicas)):
-        table = serve(resolved, part, step_times=steps).records
-        rows = _rows(workload, replicas, place)
-        done = table.completed
-        several = done & (table.output_tokens > 1)
-        columns["ttft"][rows[done]] = ((table.first_token_ps - table.arrival_ps) / PS_PER_S)[done]
-        columns["e2e"][rows[done]] = ((table.finish_ps - table.arrival_ps) / PS_PER_S)[done]
-        gaps = (table.finish_ps - table.first_token_ps)[several] / PS_PER_S
-        columns["tpot"][rows[several]] = gaps / (table.output_tokens[several] - 1)
-        last_s = max(last_s, float(table.finish_ps.max()) / PS_PER_S)
+    done = table.completed
+    several = done & (table.output_tokens > 1)
+    columns["ttft"][done] = ((table.first_token_ps - table.arrival_ps) / PS_PER_S)[done]
+    columns["e2e"][done] = ((table.finish_ps - table.arrival_ps) / PS_PER_S)[done]
+    gaps = (table.finish_ps - table.first_token_ps)[several] / PS_PER_S
+    columns["tpot"][several] = gaps / (table.output_tokens[several] - 1)
+    first_s, last_s = float(workload.arrival_s[0]), float(table.finish_ps.max()) / PS_PER_S
     return Latencies(
-        ttft_s=columns["ttft"], tpot_s=columns["tpot"], e2e_s=columns["e2e"], duration_s=last_s - first_s
+        ttft_s=columns["ttft"],
+        tpot_s=columns["tpot"],
+        e2e_s=columns["e2e"],
+        duration_s=max(last_s - first_s, 0.0),
     )
-
-
-def _rows(workload: Workload, replicas: int, replica: int) -> npt.NDArray[np.int64]:
-    """Which requests `split` gives to a replica."""
-    if replicas == 1 or workload.session is None:
-        return np.arange(replica, len(workload), replicas)
-    _, first, inverse = np.unique(workload.session, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first, kind="stable")] = np.arange(len(first))
-    return np.flatnonzero(rank[inverse] % replicas == replica)
 
 
 def outcome(

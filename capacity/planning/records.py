@@ -38,17 +38,53 @@ KINDS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A candidate that is not an answer, with its reason; `replicas` None: at any number."""
+    """A candidate that is not an answer, with its reason; `replicas` None: at any number.
+
+    `pool` decodes only where there is a `prefill`, `prefill_replicas` of which were tried (None: any number).
+    """
 
     pool: Pool
     replicas: int | None
     kind: Kind
     reason: str
+    prefill: Pool | None = None
+    prefill_replicas: int | None = None
+
+    @classmethod
+    def of(cls, candidate: Candidate, kind: Kind, reason: str, *, replicas: int | None) -> Rejection:
+        """That of a candidate."""
+        return cls(
+            pool=candidate.pool,
+            replicas=replicas,
+            kind=kind,
+            reason=reason,
+            prefill=candidate.prefill,
+            prefill_replicas=candidate.prefill_replicas if candidate.prefill and replicas else None,
+        )
+
+    @property
+    def engine(self) -> str:
+        """The hardware that it is of, in a few words."""
+        parts = [f"{self.pool.gpu} TP{self.pool.tensor_parallel_size}"]
+        if self.prefill is not None:
+            parts.insert(0, f"TP{self.prefill.tensor_parallel_size} prefill,")
+        if self.pool.speculator is not None:
+            parts.append(self.pool.speculator)
+        return " ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         settings = self.pool.model_dump(exclude_defaults=True)
-        return {"pool": settings, "replicas": self.replicas, "kind": self.kind, "reason": self.reason}
+        plain: dict[str, Any] = {
+            "pool": settings,
+            "replicas": self.replicas,
+            "kind": self.kind,
+            "reason": self.reason,
+        }
+        if self.prefill is not None:
+            plain["prefill"] = self.prefill.model_dump(exclude_defaults=True)
+            plain["prefill_replicas"] = self.prefill_replicas
+        return plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +124,10 @@ class Ranked:
         }
         return {
             "label": self.candidate.label,
+            "pools": [pool.model_dump(exclude_defaults=True) for pool in self.candidate.pools],
             "pool": self.candidate.pool.model_dump(exclude_defaults=True),
             "replicas": self.candidate.replicas,
+            "router": self.candidate.router,
             **plain,
             "tokens_per_s_per_gpu": self.tokens_per_s_per_gpu,
         }

@@ -1,32 +1,31 @@
-"""The planner's stages in order: survey, hunt in all families side by side, then a closer look at the answers."""
+"""The planner's stages in order: survey, hunt in all families side by side, then a closer look at the answers.
+
+First the plain engines of every family, for an answer in seconds; then those that draft and those that prefill apart,
+which must beat the best answer of all.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from capacity.errors import DoesNotFit, InvalidInput
+from capacity.model import ModelSpec
 from capacity.planning.arena import Arena, Task, run_all
 from capacity.planning.bounds import Load
 from capacity.planning.hunt import Ask, Batch, Ceiling, Family, Hunt, hunt
-from capacity.planning.options import Option, Survey, families
+from capacity.planning.options import NOTHING, Market, Option, Survey, Surveyor, families
 from capacity.planning.records import Miss, Plan, Point, Ranked, SearchCounts
-from capacity.planning.space import Candidate, Search
+from capacity.planning.space import Candidate, Search, speculators
 from capacity.planning.step_error import LEVELS
 from capacity.planning.trial import Level, Trial
 from capacity.pricing import CostEstimate, cost_estimate
+from capacity.speculative import find_speculator
 
 TOP = 8  # answers that are ranked
 CLOSER = 4  # of them, those that are run again in full, with intervals
-NOT_SEARCHED = (
-    "speculative decoding (`capacity speculate` evaluates it for one deployment)",
-    "disaggregated prefill and decode",
-    "data-parallel attention within an engine",
-    "routers other than round robin",
-)
-
 Progress = Callable[["Snapshot"], None]
 
 
@@ -47,13 +46,14 @@ class _Search:
     arena: Arena
     search: Search
     load: Load
-    survey: Survey
+    surveyor: Surveyor
     executor: Executor | None
     progress: Progress | None
     started_s: float
-    families: list[Family]
+    survey: Survey = NOTHING
+    families: list[Family] = field(default_factory=list)
     first_answer_s: float | None = None
-    trials: dict[Ask, Trial]
+    trials: dict[Ask, Trial] = field(default_factory=dict)
 
     @property
     def elapsed_s(self) -> float:
@@ -65,8 +65,41 @@ class _Search:
         return limit_s is not None and self.elapsed_s > limit_s
 
     def run(self) -> None:
+        """All waves: plain engines, those that draft, those that prefill apart."""
+        self._wave(self.surveyor.plain(), Ceiling(shared=not self.search.alternatives))
+        for survey in (self.surveyor.drafting, self._disaggregated):
+            self._wave(survey(), Ceiling(base=self.best, shared=True))
+
+    def _disaggregated(self) -> Survey:
+        latency = self.search.objective == "latency"
+        return self.surveyor.disaggregated(float("inf") if latency else self.best)
+
+    @property
+    def best(self) -> float:
+        """The least objective so far; infinite without an answer."""
+        return min((family.objective for family in self.families), default=float("inf"))
+
+    def _wave(self, survey: Survey, ceiling: Ceiling) -> None:
+        self.survey += survey
+        fresh = [
+            Family(options=group, ceiling=ceiling, open_loop=self.load.open_loop)
+            for _, group in families(survey.options)
+        ]
+        self.families += fresh
+        for family in fresh:
+            family.open = list(family.options)
+        self._hunt(fresh)
+        while ceiling.loosened and not self.late:
+            ceiling.loosened = False
+            for family in fresh:
+                family.forget()
+            self._hunt(fresh)
+
+    def _hunt(self, hunted: Sequence[Family]) -> None:
         """Advance all families together, one batch each, until none has more to try or time is up."""
-        hunts = [(family, hunt(family)) for family in self.families]
+        if self.late:
+            return
+        hunts = [(family, hunt(family)) for family in hunted]
         waiting = [(family, generator, next(generator, None)) for family, generator in hunts]
         while any(batch is not None for _, _, batch in waiting) and not self.late:
             active = [entry for entry in waiting if entry[2] is not None]
@@ -79,18 +112,28 @@ class _Search:
             self._report()
 
     def _try(self, asked: Sequence[Ask]) -> list[Trial]:
-        fresh = [ask for ask in dict.fromkeys(asked) if ask not in self.trials]
+        fresh = [ask for ask in dict.fromkeys(asked) if self._known(ask) is None]
         tasks = [
             Task(
                 candidate=ask.candidate,
                 confidence=self.search.confidence,
                 sample=ask.sample,
                 intervals=not ask.sample,
+                first_tokens=ask.first_tokens,
             )
             for ask in fresh
         ]
         self.trials.update(zip(fresh, run_all(self.arena, tasks, self.executor), strict=True))
-        return [self.trials[ask] for ask in asked]
+        return [found for ask in asked if (found := self._known(ask)) is not None]
+
+    def _known(self, ask: Ask) -> Trial | None:
+        """What was seen of a candidate: in full, where it was."""
+        return self.trials.get(ask._replace(sample=False)) or self.trials.get(ask)
+
+    @property
+    def simulated(self) -> int:
+        """Distinct deployments."""
+        return len({(ask.candidate, ask.first_tokens) for ask in self.trials})
 
     def _report(self) -> None:
         best = min(self.families, key=lambda family: family.objective)
@@ -101,7 +144,7 @@ class _Search:
             self.progress(
                 Snapshot(
                     elapsed_s=self.elapsed_s,
-                    simulated=len(self.trials),
+                    simulated=self.simulated,
                     families_done=sum(family.done for family in self.families),
                     families=len(self.families),
                     best=None if incumbent is None else incumbent[0].at(incumbent[1]),
@@ -121,27 +164,25 @@ def run_search(
     arena: Arena,
     search: Search,
     load: Load,
-    found: Survey,
+    market: Market,
     *,
     executor: Executor | None = None,
     progress: Progress | None = None,
     started_s: float | None = None,
 ) -> Plan:
     """The plan for `arena`'s traffic. Raises DoesNotFit where nothing fits and InvalidInput where nothing can run."""
-    _require_options(found)
-    ceiling = Ceiling()
     state = _Search(
         arena=arena,
         search=search,
         load=load,
-        survey=found,
+        surveyor=Surveyor(arena=arena, search=search, load=load, market=market),
         executor=executor,
         progress=progress,
         started_s=time.monotonic() if started_s is None else started_s,
-        families=[Family(options=group, ceiling=ceiling) for _, group in families(found.options)],
-        trials={},
     )
     state.run()
+    found = state.survey
+    _require_options(found)
     ranked = _ranked(state)
     misses = () if ranked else _misses(state)
     points = _points(state)
@@ -168,7 +209,7 @@ def run_search(
             points=found.points,
             excluded=sum(r.kind in ("impossible", "does not fit", "quality", "no price") for r in rejected),
             bounded=sum(r.kind in ("unmeetable", "limit", "costlier") for r in rejected),
-            simulated=len({ask.candidate for ask in state.trials}),
+            simulated=state.simulated,
             unresolved=unresolved,
         ),
         proved=not unresolved and all(family.done for family in state.families),
@@ -176,11 +217,29 @@ def run_search(
         elapsed_s=state.elapsed_s,
         prices=tuple(
             f"{price.gpu}: ${price.usd_per_gpu_hour:g} per GPU-hour, {price.tier}, {price.described}"
-            for price in found.prices
+            for price in market.quotes.values()
+            if price is not None
         ),
-        not_searched=NOT_SEARCHED,
+        not_searched=not_searched(search, load, arena.model),
         warnings=_warnings(arena, ranked),
     )
+
+
+def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
+    """What the axes leave out, and the flag that takes it in."""
+    texts = []
+    drafts = any(speculators(search, model))
+    if not drafts:
+        texts.append("drafts (--speculators eagle3-chain,mtp)")
+    if "disaggregated" not in search.serving:
+        texts.append("disaggregated prefill and decode (--serving aggregated,disaggregated)")
+    elif drafts:
+        texts.append("drafts in disaggregated deployments")
+    if not search.routers:
+        shared = load.computed_input_tokens < load.input_tokens
+        asked = "round robin and prefix-aware" if shared else "round robin"
+        texts.append(f"routers other than {asked} (--routers least-outstanding)")
+    return tuple(texts)
 
 
 def _require_options(found: Survey) -> None:
@@ -215,7 +274,8 @@ def _ranked(state: _Search) -> tuple[Ranked, ...]:
                 pool.pipeline_parallel_size,
                 pool.enable_expert_parallel,
             )
-            shape = (pool.gpu, pool.quantization, *parallelism)
+            before = option.prefill and option.prefill.tensor_parallel_size
+            shape = (pool.gpu, pool.quantization, *parallelism, pool.speculator, before, option.router)
             is_best = best is not None and option is best[0] and replicas == best[1]
             entry = (option, replicas, trial, is_best)
             if shape not in chosen or _order(entry) < _order(chosen[shape]):
@@ -281,7 +341,7 @@ def _answer(
     is_best: bool,
 ) -> Ranked:
     steps = state.arena.resolved(option.pool).step_model
-    gpus = option.pool.num_gpus * replicas
+    gpus = option.gpus(replicas)
     watts = option.watts(replicas)
     value = trial.ratio if state.search.objective == "latency" else option.objective(replicas)
     return Ranked(
@@ -333,11 +393,11 @@ def _misses(state: _Search) -> tuple[Miss, ...]:
         missed = [level for level in trial.levels if level.ratio > 1]
         return tuple(_miss(level, candidate.label) for level in missed)
     if state.survey.least_ratio is not None:
-        ratio, pool, reason = state.survey.least_ratio
+        ratio, candidate, reason = state.survey.least_ratio
         slo = reason.split(" cannot be met: ")[0]
         best = reason.split("needs ")[-1] + " on an empty engine"
-        label = Candidate(pool=pool, replicas=1).label
-        return (Miss(slo=slo, limit=slo.split(":")[-1], best=best, factor=ratio, candidate=label),)
+        limit = slo.split(":")[-1]
+        return (Miss(slo=slo, limit=limit, best=best, factor=ratio, candidate=candidate.label),)
     blocked = next((r for r in state.survey.rejected if r.kind == "limit"), None)
     if blocked is None:
         return ()
@@ -377,9 +437,16 @@ def _miss(level: Level, candidate: str) -> Miss:
 
 def _points(state: _Search) -> list[Point]:
     """What was simulated and not given up, each candidate once, in full where it was."""
-    options = {option.pool: option for family in state.families for option in family.options}
-    latest = {ask.candidate: trial for ask, trial in state.trials.items() if trial.seen != "given up"}
-    return [_point(options[candidate.pool], candidate, trial) for candidate, trial in latest.items()]
+    options = {option.at(0): option for family in state.families for option in family.options}
+    latest = {
+        ask.candidate: trial
+        for ask, trial in state.trials.items()
+        if trial.seen != "given up" and not ask.first_tokens
+    }
+    return [
+        _point(options[replace(candidate, replicas=0)], candidate, trial)
+        for candidate, trial in latest.items()
+    ]
 
 
 def _point(option: Option, candidate: Candidate, trial: Trial) -> Point:
@@ -427,5 +494,20 @@ def _warnings(arena: Arena, ranked: Sequence[Ranked]) -> tuple[str, ...]:
             "the error band of the step times is assumed for some of these GPUs: confidence is only as good"
         )
     if any(answer.candidate.replicas > 1 for answer in ranked):
-        texts.append("replicas are fed round robin and share no prefix cache")
+        texts.append("replicas share no prefix cache; a router stands before them (round robin unless named)")
+    for name in dict.fromkeys(answer.candidate.pool.speculator for answer in ranked):
+        if name is not None:
+            texts.append(_acceptance(name, ranked))
     return tuple(texts)
+
+
+def _acceptance(name: str, ranked: Sequence[Ranked]) -> str:
+    """Where the acceptance of drafts is from: the confidence does not cover it."""
+    speculator = find_speculator(name)
+    given = next(a.candidate.pool.acceptance for a in ranked if a.candidate.pool.speculator == name)
+    if given is not None:
+        return f"drafts by {name} are accepted as given ({given}); the confidence does not cover that"
+    return (
+        f"drafts by {name} are accepted as published for {speculator.acceptance_model} ({speculator.source}); the "
+        "confidence does not cover that: measure yours, and give it by --acceptance"
+    )

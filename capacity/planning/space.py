@@ -1,4 +1,4 @@
-"""What a planner may choose from: the axes as a user writes them, and the engines that they span."""
+"""What a planner may choose from: the axes as a user writes them, and the engines and deployments they span."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from capacity.deployment import Pool
+from capacity.model import ModelSpec
 from capacity.spec import Spec
 
 Objective = Literal["cost", "gpus", "energy", "latency"]
+Serving = Literal["aggregated", "disaggregated"]
 NONE = ("none", "default", "checkpoint", "auto")
+ROUND_ROBIN = "round-robin"
 
 
 def _listed(value: Any) -> Any:
@@ -33,6 +36,7 @@ def _listed_or_default(value: Any) -> Any:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Formats = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
+Choices = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default)]
 Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_listed), Field(min_length=1)]
 Limits = Annotated[
     tuple[Annotated[int, Field(ge=1)] | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)
@@ -50,6 +54,9 @@ class Search(Spec):
     gpus: Names = _axis((), "GPUs to choose from, as h100,h200; all: every profile.", min_length=1)
     tensor_parallel_sizes: Counts = _axis((1, 2, 4, 8), "Tensor-parallel sizes.")
     pipeline_parallel_sizes: Counts = _axis((1,), "Pipeline-parallel sizes.")
+    data_parallel_sizes: Counts = _axis(
+        (1,), "Data-parallel ranks of an engine (models with experts): attention is each rank's own."
+    )
     expert_parallel: Switches = _axis(
         (False, True), "With and without expert parallelism (models with experts)."
     )
@@ -60,6 +67,19 @@ class Search(Spec):
     max_num_batched_tokens: Limits = _axis((None, 2048, 1024, 512), "Token budgets of one step.")
     chunked_prefill: Switches = _axis((None,), "Chunked prefill on and off.")
     prefix_caching: Switches = _axis((None,), "Prefix caching on and off.")
+    speculators: Choices = _axis(
+        (),
+        "Ways to draft (`speculate` lists them), none: without; default: none, and mtp or else eagle3-chain.",
+    )
+    num_speculative_tokens: Counts = _axis((2, 4), "Drafts of a request in a step.")
+    acceptance: str | None = _axis(None, "Their acceptance, as for `simulate`; default: as published.")
+    serving: Annotated[tuple[Serving, ...], BeforeValidator(_listed), Field(min_length=1)] = _axis(
+        ("aggregated", "disaggregated"), "One pool, or prefill and decode apart, at any ratio."
+    )
+    routers: Names = _axis(
+        (),
+        "Routers before the replicas; default: round-robin, and prefix-aware where requests share text.",
+    )
     max_model_len: int | None = _axis(
         None,
         "Longest request in tokens; default: the model's, or the traffic's where that does not fit.",
@@ -94,48 +114,73 @@ class Search(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A pool and how many of it."""
+    """A deployment: `replicas` of a pool behind a router; with `prefill`, that pool only decodes."""
 
     pool: Pool
     replicas: int
+    prefill: Pool | None = None
+    prefill_replicas: int = 0
+    router: str = ROUND_ROBIN
 
     @property
     def num_gpus(self) -> int:
         """GPUs in use, whole instances aside."""
-        return self.pool.num_gpus * self.replicas
+        prefill = 0 if self.prefill is None else self.prefill.num_gpus * self.prefill_replicas
+        return self.pool.num_gpus * self.replicas + prefill
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools as a deployment file has them, with roles and replicas."""
+        if self.prefill is None:
+            return (self.pool.model_copy(update={"replicas": self.replicas}),)
+        roles = ((self.prefill, "prefill", self.prefill_replicas), (self.pool, "decode", self.replicas))
+        return tuple(pool.model_copy(update={"role": role, "replicas": count}) for pool, role, count in roles)
 
     @property
     def label(self) -> str:
         """What tells it from the others, in a line."""
         pool = self.pool
-        parts = [f"{self.replicas} x {pool.gpu} TP{pool.tensor_parallel_size}"]
-        if pool.pipeline_parallel_size > 1:
-            parts[0] += f" PP{pool.pipeline_parallel_size}"
-        if pool.enable_expert_parallel:
-            parts[0] += " EP"
-        parts += [pool.quantization or "checkpoint's weights"]
-        if pool.kv_cache_dtype != "auto":
-            parts.append(f"{pool.kv_cache_dtype} KV")
-        parts += [
-            f"{name} {value}"
-            for name, value in (("seqs", pool.max_num_seqs), ("budget", pool.max_num_batched_tokens))
-            if value is not None
-        ]
-        switches = (("chunked", pool.enable_chunked_prefill), ("prefix cache", pool.enable_prefix_caching))
-        parts += [f"{name} {'on' if value else 'off'}" for name, value in switches if value is not None]
-        if pool.engine != "vllm":
-            parts.append(pool.engine)
-        return ", ".join(parts)
+        parts = [_engines(pool, self.replicas)]
+        if self.prefill is not None:
+            parts[0] = f"{_engines(self.prefill, self.prefill_replicas)} prefill + {parts[0]} decode"
+        return ", ".join([*parts, *_settings(pool, self.router)])
 
 
-def pools(search: Search, gpu: str, *, has_experts: bool) -> Iterator[Pool]:
-    """Every engine of the space on one GPU type, those without tuning first."""
-    expert_parallel = search.expert_parallel if has_experts else (False,)
+def _engines(pool: Pool, replicas: int) -> str:
+    text = f"{replicas} x {pool.gpu} TP{pool.tensor_parallel_size}"
+    if pool.pipeline_parallel_size > 1:
+        text += f" PP{pool.pipeline_parallel_size}"
+    if pool.data_parallel_size > 1:
+        text += f" DP{pool.data_parallel_size}"
+    return text + " EP" if pool.enable_expert_parallel else text
+
+
+def _settings(pool: Pool, router: str) -> list[str]:
+    parts = [pool.quantization or "checkpoint's weights"]
+    if pool.kv_cache_dtype != "auto":
+        parts.append(f"{pool.kv_cache_dtype} KV")
+    if pool.speculator is not None:
+        parts.append(f"{pool.speculator} {pool.num_speculative_tokens or ''}".strip())
+    parts += [
+        f"{name} {value}"
+        for name, value in (("seqs", pool.max_num_seqs), ("budget", pool.max_num_batched_tokens))
+        if value is not None
+    ]
+    switches = (("chunked", pool.enable_chunked_prefill), ("prefix cache", pool.enable_prefix_caching))
+    parts += [f"{name} {'on' if value else 'off'}" for name, value in switches if value is not None]
+    if pool.engine != "vllm":
+        parts.append(pool.engine)
+    if router != ROUND_ROBIN:
+        parts.append(router)
+    return parts
+
+
+def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
+    """Every engine of the space on one GPU type, those without drafts and without tuning first."""
     axes = itertools.product(
+        _drafts(search, model),
         search.engines,
-        search.tensor_parallel_sizes,
-        search.pipeline_parallel_sizes,
-        expert_parallel,
+        _parallelisms(search, has_experts=model.is_moe),
         search.quantizations,
         search.kv_cache_dtypes,
         search.max_num_seqs,
@@ -143,15 +188,10 @@ def pools(search: Search, gpu: str, *, has_experts: bool) -> Iterator[Pool]:
         search.chunked_prefill,
         search.prefix_caching,
     )
-    for engine, tp, pp, ep, weights, cache, seqs, budget, chunked, prefix in axes:
-        if ep and tp == 1:
-            continue  # the same engine as without
+    for drafts, engine, parallelism, weights, cache, seqs, budget, chunked, prefix in axes:
         yield Pool(
             gpu=gpu,
             engine=engine,
-            tensor_parallel_size=tp,
-            pipeline_parallel_size=pp,
-            enable_expert_parallel=bool(ep),
             quantization=weights,
             kv_cache_dtype=cache,
             max_num_seqs=seqs,
@@ -160,4 +200,63 @@ def pools(search: Search, gpu: str, *, has_experts: bool) -> Iterator[Pool]:
             enable_prefix_caching=prefix,
             max_model_len=search.max_model_len,
             gpu_memory_utilization=search.gpu_memory_utilization,
+            **parallelism,
+            **drafts,
         )
+
+
+def speculators(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
+    """Ways to draft that are searched; by default the model's own layer for it, or else an EAGLE-3 head."""
+    return search.speculators or (None, "eagle3-chain" if model.mtp is None else "mtp")
+
+
+def _drafts(search: Search, model: ModelSpec) -> Iterator[dict[str, Any]]:
+    for speculator in speculators(search, model):
+        if speculator is None:
+            yield {}
+            continue
+        for count in search.num_speculative_tokens:
+            yield {
+                "speculator": speculator,
+                "num_speculative_tokens": count,
+                "acceptance": search.acceptance,
+            }
+
+
+def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[dict[str, Any]]:
+    """Data-parallel ranks of a dense model are replicas under another name: experts alone make them one engine."""
+    axes = itertools.product(
+        search.tensor_parallel_sizes,
+        search.pipeline_parallel_sizes,
+        search.data_parallel_sizes if has_experts else (1,),
+        search.expert_parallel if has_experts else (False,),
+    )
+    for tp, pp, dp, ep in axes:
+        if ep and tp * dp == 1:
+            continue  # the same engine as without
+        yield {
+            "tensor_parallel_size": tp,
+            "pipeline_parallel_size": pp,
+            "data_parallel_size": dp,
+            "enable_expert_parallel": bool(ep),
+        }
+
+
+def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Pool]]:
+    """Every pair of an engine that prefills and one that decodes, on one GPU type, in the same formats.
+
+    Parallelism is each side's own. What tunes prefills (token budget, chunking, prefix cache) is at its first value
+    on both sides, and only decode engines vary in `max_num_seqs`; neither drafts.
+    """
+    first = {
+        name: getattr(search, name)[:1]
+        for name in ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")
+    }
+    narrowed = search.model_copy(update={**first, "speculators": (None,)})
+    decode = list(pools(narrowed, gpu, model))
+    once = narrowed.model_copy(update={"max_num_seqs": search.max_num_seqs[:1]})
+    for before in pools(once, gpu, model):
+        for after in decode:
+            same = ("engine", "quantization", "kv_cache_dtype")
+            if all(getattr(before, name) == getattr(after, name) for name in same):
+                yield before, after

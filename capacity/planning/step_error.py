@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
-from capacity.step import DecodePiece, StepCost, StepShape
-from capacity.step_model import StepModel
+from capacity.step import PS_PER_S, DecodePiece, StepCost, StepShape, StepTimes
+from capacity.step_model import KNOT_BITS, StepModel
 
 BAND = 0.9
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -44,32 +44,59 @@ def _quantile(steps: StepModel, phase: Literal["prefill", "decode"], confidence:
 
 
 class ScaledSteps:
-    """A step model whose times are multiplied: steps with a prefill by one factor, pure decode by another."""
+    """Step times that are multiplied: steps with a prefill by one factor, pure decode by another.
 
-    def __init__(self, steps: StepModel, factors: Factors) -> None:
+    Steps that verify drafts have no affine pieces; they are taken on the line between two knots of the contexts, as
+    the step model takes plain ones, and so looked up in place of priced.
+    """
+
+    def __init__(self, steps: StepTimes, factors: Factors) -> None:
         self._steps = steps
         self._factors = factors
         self._pieces: dict[DecodePiece, DecodePiece] = {}
+        self._drafted: dict[tuple[int, int, int], tuple[float, float]] = {}
 
     def step_seconds(self, shape: StepShape) -> float:
-        """As the step model's, for bounds."""
+        """The step in seconds, for bounds."""
         factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
-        return self._steps.step_seconds(shape) * factor
+        if isinstance(self._steps, StepModel):
+            return self._steps.step_seconds(shape) * factor
+        return self._steps.step_ps(shape) / PS_PER_S * factor
 
     def step_cost(self, shape: StepShape) -> StepCost:
         """The step model's table, every operator stretched alike."""
+        assert isinstance(self._steps, StepModel)
         factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
         operators = self._steps.step_cost(shape).operators
         return StepCost(operators=tuple(replace(op, seconds=op.seconds * factor) for op in operators))
 
     def step_ps(self, shape: StepShape) -> int:
-        if shape[7] and not shape[1]:
-            piece = self.decode_piece(shape)
+        if shape[1] or not shape[7]:
+            return max(1, round(self._steps.step_ps(shape) * self._factors.prefill))
+        piece = self.decode_piece(shape)
+        if piece is not None:
             return piece.base_ps + piece.context_ps * shape[9] + piece.window_context_ps * shape[10]
-        return max(1, round(self._steps.step_ps(shape) * self._factors.prefill))
+        if shape[9] != shape[10]:
+            return max(1, round(self._steps.step_ps(shape) * self._factors.decode))
+        return self._on_line(shape)
 
-    def decode_piece(self, shape: StepShape) -> DecodePiece:
+    def _on_line(self, shape: StepShape) -> int:
+        bits = max(shape[9].bit_length() - KNOT_BITS, 0)
+        low, width = shape[9] >> bits << bits, 1 << bits
+        line = self._drafted.get((shape[7], shape[8], low))
+        if line is None:
+            first, last = (
+                self._steps.step_ps(shape._replace(decode_context_tokens=at, decode_window_context_tokens=at))
+                for at in (low, low + width)
+            )
+            slope = (last - first) / width * self._factors.decode
+            line = self._drafted[shape[7], shape[8], low] = (first * self._factors.decode, slope)
+        return max(1, round(line[0] + line[1] * (shape[9] - low)))
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece | None:
         piece = self._steps.decode_piece(shape)
+        if piece is None:
+            return None
         scaled = self._pieces.get(piece)
         if scaled is None:
             factor = self._factors.decode

@@ -1,32 +1,37 @@
-"""One deployment on the real traffic: the arrivals split over its replicas, simulated, and held against the SLO.
+"""One deployment on the real traffic, through the simulator's own cluster and router, held against the SLO.
 
-Replicas are identical and share nothing. Until there are routers, request i goes to replica i mod R, as a
-round-robin balancer sends it; turns of one session stay together; a closed loop's concurrency is split evenly.
+Equal replicas that take requests in turn share nothing: where arrivals do not wait for answers, replica 0 of R sees
+every R-th request, and can stand for all at a first look. An answer is always of the whole deployment.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from capacity.deployment import Service
 from capacity.errors import InvalidInput
 from capacity.metrics import PERCENTILES, RequestTable
 from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.resolve import ResolvedPool
-from capacity.serving import serve
+from capacity.service import engine_setup, kv_link
+from capacity.serving import engine_frontend, engine_settings, serve
 from capacity.simulator import SimulationResult
+from capacity.simulator.cluster import EngineSetup, simulate_cluster
 from capacity.step import PS_PER_S
 from capacity.workload import Slo, Workload
 
 Floats = npt.NDArray[np.float64]
 
 Seen = Literal["all", "sample", "given up"]
+Role = Literal["both", "prefill", "decode"]
 
+AS_PREDICTED = Factors()
 NEVER_S = 1e9  # the latency of a request that was turned away or never ended, in percentiles
 FIRST_LOOK = 6  # a long run is begun with the busiest one in so many of its requests
 LONG_RUN = 1600  # requests
@@ -91,31 +96,25 @@ class Trial:
         """The worst level's value over its limit."""
         return max((level.ratio for level in self.levels), default=0.0)
 
-
-def split(workload: Workload, replicas: int) -> Iterator[Workload]:
-    """The part of each replica, in order. Raises InvalidInput for more replicas than requests at a time."""
-    if replicas == 1:
-        yield workload
-        return
-    most = len(workload) if workload.concurrency is None else workload.concurrency
-    if replicas > most:
-        raise InvalidInput(f"{replicas} replicas are more than the {most} requests there are at a time")
-    places = np.arange(len(workload)) if workload.session is None else _ranks(workload.session)
-    for replica in range(replicas):
-        part = workload.take(np.flatnonzero(places % replicas == replica))
-        if workload.concurrency is not None:
-            share = workload.concurrency // replicas + (replica < workload.concurrency % replicas)
-            part = replace(part, concurrency=share)
-        yield part
+    @property
+    def decode_missed(self) -> bool:
+        """Whether a limit of decode alone was missed."""
+        return any(level.slo.startswith(("tpot", "itl")) and level.ratio > 1 for level in self.levels)
 
 
-def _ranks(sessions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Each request's session as a number, in the order in which sessions first appear."""
-    _, first, inverse = np.unique(sessions, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first, kind="stable")] = np.arange(len(first))
-    ranks: npt.NDArray[np.int64] = rank[inverse]
-    return ranks
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """Equal engines of a deployment; `factors` stretch their predicted step times."""
+
+    resolved: ResolvedPool
+    replicas: int = 1
+    factors: Factors = AS_PREDICTED
+    role: Role = "both"
+
+    def setup(self) -> EngineSetup:
+        """One of them, as the simulator takes it."""
+        found = engine_setup(self.resolved)
+        return replace(found, step_times=ScaledSteps(found.step_times, self.factors), role=self.role)
 
 
 def most_replicas(workload: Workload) -> int:
@@ -123,6 +122,24 @@ def most_replicas(workload: Workload) -> int:
     if workload.concurrency is not None:
         return min(workload.concurrency, len(workload))
     return len(workload) if workload.session is None else len(np.unique(workload.session))
+
+
+def run_engines(
+    engines: Sequence[Engines], workload: Workload, *, router: str = "round-robin"
+) -> SimulationResult:
+    """The whole deployment on `workload`. Raises InvalidInput, and Stalled."""
+    first = engines[0]
+    if len(engines) == 1 and first.replicas == 1:
+        steps = ScaledSteps(engine_settings(first.resolved)["step_times"], first.factors)
+        return serve(first.resolved, workload, step_times=steps)
+    link = kv_link([pool.resolved for pool in engines], Service()) if len(engines) > 1 else None
+    return simulate_cluster(
+        workload,
+        [setup for pool in engines for setup in [pool.setup()] * pool.replicas],
+        router=router,
+        frontend=engine_frontend(first.resolved),
+        link=link,
+    )
 
 
 def simulate_trial(
@@ -136,31 +153,54 @@ def simulate_trial(
     sample: bool = False,
     intervals: bool = False,
 ) -> Trial:
-    """Serve each of `workloads` (replications of one traffic) with `replicas` engines; all requests are pooled.
+    """As `try_engines`, of `replicas` equal engines that take requests in turn."""
+    engines = (Engines(resolved=resolved, replicas=replicas, factors=factors or Factors()),)
+    return try_engines(engines, workloads, goal, give_up=give_up, sample=sample, intervals=intervals)
 
-    `factors` stretch the predicted step times. `give_up` stops as soon as the requests seen so far make a miss
-    certain, in long runs as soon as they make it plain (`_hopeless`). `sample` simulates one replica of a long run
-    in place of all. What stalls has failed.
+
+def try_engines(
+    engines: Sequence[Engines],
+    workloads: Sequence[Workload],
+    goal: Goal,
+    *,
+    router: str = "round-robin",
+    give_up: bool = True,
+    sample: bool = False,
+    intervals: bool = False,
+) -> Trial:
+    """Serve each of `workloads` (replications of one traffic) with the deployment; all requests are pooled.
+
+    `give_up` stops as soon as the requests seen so far make a miss certain, in long runs as soon as they make it
+    plain (`_hopeless`). `sample` simulates one replica of a long run in place of all, where replicas share nothing.
+    What stalls has failed.
     """
-    steps = ScaledSteps(resolved.step_model, factors or Factors())
     total = sum(len(workload) for workload in workloads)
-    parts = [part for workload in workloads for part in split(workload, replicas)]
-    long = total >= LONG_RUN
-    wanted = parts[:1] if sample and long and len(parts[0]) >= LEAST_SAMPLE else parts
-    if give_up and long and not parts[0].is_closed_loop:
-        look = [serve(resolved, _busiest(parts[0]), step_times=steps)]
-        if _hopeless(look, goal, total, seen=1 / len(parts), parts=1):
-            return _trial(look, 1, goal, seen="given up")
+    first, long = workloads[0], total >= LONG_RUN
+    alike = _alike(engines, router, first)
+    part = first if alike == 1 else first.take(np.arange(0, len(first), alike))
+    tried = [replace(engines[0], replicas=1)] if alike > 1 else engines
+    if give_up and long and not first.is_closed_loop:
+        look = [run_engines(tried, _busiest(part), router=router)]
+        if _hopeless(look, goal, total, seen=1 / (alike * len(workloads)), parts=1):
+            return _trial(look, goal, seen="given up")
+    if sample and long and len(part) >= LEAST_SAMPLE and alike * len(workloads) > 1:
+        return _trial([run_engines(tried, part, router=router)], goal, seen="sample", replicas=alike)
     runs: list[SimulationResult] = []
-    for part in wanted:
-        runs.append(serve(resolved, part, step_times=steps))
-        if give_up and len(runs) < len(wanted):
-            seen = len(runs) / len(parts) if long else 1.0
+    for workload in workloads:
+        runs.append(run_engines(engines, workload, router=router))
+        if give_up and len(runs) < len(workloads):
+            seen = len(runs) / len(workloads) if long else 1.0
             if _hopeless(runs, goal, total, seen=seen, parts=len(runs)):
-                return _trial(runs, 1, goal, seen="given up")
-    if len(wanted) < len(parts):
-        return _trial(runs, 1, goal, seen="sample", replicas=len(parts))
-    return _trial(runs, len(workloads), goal, seen="all", intervals=intervals)
+                return _trial(runs, goal, seen="given up")
+    return _trial(runs, goal, seen="all", intervals=intervals)
+
+
+def _alike(engines: Sequence[Engines], router: str, workload: Workload) -> int:
+    """The replicas of which each sees as many of the requests, one after the other, and none acts on another."""
+    in_turn = len(engines) == 1 and router == "round-robin"
+    if not in_turn or workload.is_closed_loop or workload.session is not None:
+        return 1
+    return engines[0].replicas
 
 
 def _busiest(workload: Workload) -> Workload:
@@ -210,20 +250,18 @@ def _hopeless(runs: Sequence[SimulationResult], goal: Goal, total: int, *, seen:
 
 def _trial(
     runs: Sequence[SimulationResult],
-    replications: int,
     goal: Goal,
     *,
     seen: Seen,
     replicas: int = 1,
     intervals: bool = False,
 ) -> Trial:
-    """`replicas`: how many like the ones that ran there are, for the rates."""
+    """`replicas`: how many like the one that ran there are, for the rates."""
     tables = [run.records for run in runs]
     tpot = latencies_s(tables, "tpot")
     together = _good_together(tables, goal)
     levels = tuple(_level(slo, runs, together, goal, intervals=intervals) for slo in goal.slos)
-    each = len(runs) // replications
-    duration_s = sum(_duration_s(tables[n * each : (n + 1) * each]) for n in range(replications))
+    duration_s = sum(_duration_s(table) for table in tables)
 
     def rate(values: Iterable[int]) -> float:
         return sum(values) * replicas / duration_s if duration_s else 0.0
@@ -245,10 +283,9 @@ def _trial(
     )
 
 
-def _duration_s(tables: Sequence[RequestTable]) -> float:
-    """From the first arrival to the last completion over the replicas of one run."""
-    first = min(int(table.arrival_ps.min()) for table in tables)
-    last = max(int(table.finish_ps.max()) for table in tables)  # MISSING is -1
+def _duration_s(table: RequestTable) -> float:
+    """From the first arrival to the last completion of one run."""
+    first, last = int(table.arrival_ps.min()), int(table.finish_ps.max())  # MISSING is -1
     return max(last - first, 0) / PS_PER_S
 
 
@@ -309,7 +346,7 @@ def _level(
 
 
 def _gap_level(slo: Slo, runs: Sequence[SimulationResult]) -> Level:
-    """Of gaps between tokens only fixed percentiles are kept, by replica: the worst replica's stands for all."""
+    """Of gaps between tokens only fixed percentiles are kept: the worst run's stands for all."""
     if slo.percentile not in PERCENTILES:
         known = ", ".join(f"p{p}" for p in PERCENTILES)
         raise InvalidInput(f"{slo}: percentiles of itl are kept at {known} only")
