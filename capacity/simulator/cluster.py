@@ -28,13 +28,14 @@ from capacity.kv_cache.contiguous_pool import ContiguousPool
 from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import MISSING, Distribution, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, make_policy
-from capacity.simulator.chains import NO_CHAIN, Chains
+from capacity.simulator.chains import Chains
 from capacity.simulator.client import NEVER, Arrivals, client_of
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling, failing, watching
 from capacity.simulator.frontend import Frontend, FrontendTimes, StreamingLedger
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.replica import ARRIVE, NEVER_KEY, Action, Replica
 from capacity.simulator.router import Prompt, Router, make_router
+from capacity.simulator.shapes import new_tuple
 from capacity.simulator.simulate import SimulationResult, _answers_stay_private
 from capacity.simulator.step_work import StepWork
 from capacity.simulator.transfer import KvLink, LoadBlockPool, LoadPool
@@ -402,9 +403,10 @@ class Cluster:
         return self._private_answers
 
     def _chains_of(self, block_size: int) -> Chains:
-        if block_size not in self._chains:
-            self._chains[block_size] = Chains(self.workload, block_size)
-        return self._chains[block_size]
+        chains = self._chains.get(block_size)
+        if chains is None:
+            chains = self._chains[block_size] = Chains(self.workload, block_size)
+        return chains
 
     def last_token(self, request: int, setup: EngineSetup) -> int:
         """Tokens, prompt and output, at which a request ends on such a replica."""
@@ -433,18 +435,24 @@ class Cluster:
 
     def _send(self, sent: list[tuple[int, int]]) -> None:
         """Requests from the client, each with its instant; those turned away at once may bring others."""
+        if self._independent:
+            for request, at_ps in sent:
+                self._arrive(request, at_ps)
+            return
         if not sent:
             return
         self._sending.extend(sent)
         if len(self._sending) > len(sent):
             return  # whoever sends them will come to these
         while self._sending:
-            request, at_ps = self._sending[0]
-            self.ledger.arrival_ps[request] = at_ps
-            if self._timeout_ps is not None:
-                heapq.heappush(self._deadlines, (at_ps + self._timeout_ps, request))
-            self._dispatch(request, at_ps)
+            self._arrive(*self._sending[0])
             self._sending.popleft()
+
+    def _arrive(self, request: int, at_ps: int) -> None:
+        self.ledger.arrival_ps[request] = at_ps
+        if self._timeout_ps is not None:
+            heapq.heappush(self._deadlines, (at_ps + self._timeout_ps, request))
+        self._dispatch(request, at_ps)
 
     def _dispatch(self, request: int, at_ps: int) -> None:
         if not self.router.ready:
@@ -458,11 +466,14 @@ class Cluster:
     def _assign(self, request: int, router: Router) -> int:
         """The replica that a router chooses for a request, which is there from now on; at least one must be ready."""
         tokens = self._prompts[request]
-        block_size = self.lives[router.ready[0]].setup.block_size
-        keys, stops = self._chains_of(block_size).of(request) if router.needs_prefixes else NO_CHAIN
-        number = router.send(
-            Prompt(request, tokens, self._session(request), keys, stops, tokens // block_size)
-        )
+        session = self._sessions[request] if self._sessions is not None else None
+        if router.needs_prefixes:
+            block_size = self.lives[router.ready[0]].setup.block_size
+            keys, stops = self._chains_of(block_size).of(request)
+            prompt = new_tuple(Prompt, (request, tokens, session, keys, stops, tokens // block_size))
+        else:
+            prompt = new_tuple(Prompt, (request, tokens, session, (), (), 0))
+        number = router.send(prompt)
         self._home[request] = number
         if router.requests[number] == self._outstanding_limit:
             self._paused.add(number)
@@ -494,10 +505,15 @@ class Cluster:
     def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None:
         """A replica has answered a request."""
         request = sequence.index
-        if self._home.get(request) != replica.number:  # its client has given up
+        number = replica.number
+        if self._home.get(request) != number:  # its client has given up
             return
-        self.lives[replica.number].ledger.finished(sequence, now_ps)
-        self._left(request, now_ps)
+        replica.ledger.finished(sequence, now_ps)
+        if self._independent and not replica.draining:
+            del self._home[request]
+            self.router.left(number, sequence.prompt_tokens)
+        else:
+            self._left(request, now_ps)
 
     def refused(self, replica: Replica, request: int, now_ps: int) -> None:
         """A replica has turned a request away."""

@@ -154,42 +154,58 @@ class PrefixAware(LeastOutstanding):
         self._open |= 1 << replica
 
     def _choose(self, prompt: Prompt) -> int:
-        replica = self._longest_match(prompt)
-        if replica is None:
+        found = self._longest_match(prompt) if prompt.keys else 0
+        if not found:
             replica = super()._choose(prompt)
-        self._remember(prompt, replica)
+        elif found & (found - 1) == 0:
+            replica = found.bit_length() - 1
+        elif found == self._open:
+            replica = self._least(self.requests, self.ready, self._turn)
+        else:
+            holding = [replica for replica in self.ready if found >> replica & 1]
+            replica = self._least(self.requests, holding, self._turn)
+        if prompt.keys:
+            self._remember(prompt, replica)
         return replica
 
-    def _longest_match(self, prompt: Prompt) -> int | None:
+    def _longest_match(self, prompt: Prompt) -> int:
+        """The replicas that were sent the longest part of this prompt, as bits; 0: the loads shall decide."""
+        known, blocks = self._holders, prompt.blocks
         holders, found, matched = self._open, 0, 0
         for key, stop in zip(prompt.keys, prompt.stops):
-            holders &= self._holders.get(key, 0)
+            if key not in known:
+                break
+            holders &= known[key]
             if not holders:
                 break
-            found, matched = holders, min(stop, prompt.blocks)
-            if matched == prompt.blocks:
+            found, matched = holders, stop
+            if matched >= blocks:
+                matched = blocks
                 break
-        if not found or matched < self.match_fraction * prompt.blocks:
-            return None
-        ready = self.ready
-        loads = self.requests if len(ready) == len(self.requests) else [self.requests[k] for k in ready]
-        most, least = max(loads), min(loads)
-        if most - least > self.balance_requests and most > self.balance_ratio * least:
-            return None
-        if found & (found - 1) == 0:
-            return found.bit_length() - 1
-        return self._least(self.requests, [k for k in ready if found >> k & 1], self._turn)
+        if matched < self.match_fraction * blocks:
+            return 0
+        loads = self.requests
+        if max(loads) > self.balance_requests:
+            ready = self.ready
+            if len(ready) != len(loads):
+                loads = [loads[replica] for replica in ready]
+            most, least = max(loads), min(loads)
+            if most - least > self.balance_requests and most > self.balance_ratio * least:
+                return 0
+        return found
 
     def _remember(self, prompt: Prompt, replica: int) -> None:
-        holders, bit, start = self._holders, 1 << replica, 0
+        known, bit, start = self._holders, 1 << replica, 0
         for key, stop in zip(prompt.keys, prompt.stops):
             if start >= prompt.blocks:
                 break
-            holders[key] = holders.get(key, 0) | bit
+            holders = known.get(key, 0)
+            if not holders & bit:
+                known[key] = holders | bit
             start = stop
-        if len(holders) > self.MOST_KEYS:
-            for key in [key for key, _ in zip(holders, range(self.MOST_KEYS // 16))]:
-                del holders[key]
+        if len(known) > self.MOST_KEYS:
+            for key in [key for key, _ in zip(known, range(self.MOST_KEYS // 16))]:
+                del known[key]
 
 
 class SessionSticky(LeastOutstanding):
