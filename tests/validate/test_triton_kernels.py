@@ -44,6 +44,35 @@ for splits in (1, 4):
 print(worst)
 """
 
+_FUSED = """
+import torch
+from capacity_validate import fused, layers
+
+generator = torch.Generator().manual_seed(1)
+random = lambda *shape: torch.randn(*shape, generator=generator)
+worst = 0.0
+for hidden in (512, 320):
+    x, residual, weight = random(5, hidden), random(5, hidden), random(hidden)
+    for ours, theirs in zip(fused.fused_add_norm(x, residual, weight, 1e-6), layers.add_norm(x, residual, weight, 1e-6)):
+        worst = max(worst, float((ours - theirs).abs().max()))
+for heads, kv_heads, d in ((8, 2, 64), (4, 4, 96), (3, 1, 32)):
+    rows, widths = 7, (heads * d, kv_heads * d, kv_heads * d)
+    q, k, v = (p.reshape(rows, -1, d) for p in random(rows, sum(widths)).split(widths, dim=-1))
+    tables = layers.rope_tables(d, 50, base=1e4, device="cpu", dtype=torch.float32)
+    positions, slots = torch.randint(50, (rows,), generator=generator), torch.randperm(32, generator=generator)[:rows]
+    caches = [torch.zeros(2, 16, kv_heads, d) for _ in range(4)]
+    ours = fused.fused_rope_and_cache(q, k, v, positions, tables, *caches[:2], slots)
+    theirs = fused.rope_and_cache(
+        q, k, v, positions=positions, tables=tables, keys=caches[2], values=caches[3], slots=slots
+    )
+    for a, b in ((ours, theirs), (caches[0], caches[2]), (caches[1], caches[3])):
+        worst = max(worst, float((a - b).abs().max()))
+for columns in (64, 1500):
+    both = random(3, 2 * columns)
+    worst = max(worst, float((fused.fused_gated(both) - fused.gated(both)).abs().max()))
+print(worst)
+"""
+
 _COMPILATION = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
@@ -57,6 +86,31 @@ signature = {n: "constexpr" if n in sizes else kinds.get(n, "i32") for n in name
 source = ASTSource(triton_paged.paged_decode, signature, {(names.index(n),): v for n, v in sizes.items()})
 kernel = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 2})
 print(kernel.asm["ptx"].count("mma"), kernel.metadata.shared)
+"""
+
+
+_FUSED_COMPILATION = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from capacity_validate.kernels import triton_fused, triton_paged
+
+half, wide, ints = "*bf16", "*fp32", "*i64"
+kernels = [
+    (triton_fused.add_norm, dict(x=half, residual=half, weight=half, out=half, total=half, epsilon="fp32"),
+     dict(HIDDEN=4096, WIDTH=4096)),
+    (triton_fused.rope_and_cache, dict(q=half, k=half, v=half, out=half, keys=half, values=half, cosines=half,
+     sines=half, positions=ints, slots=ints), dict(HEADS=32, KV_HEADS=8, D=128, HALF=64, WIDTH=64)),
+    (triton_fused.silu_and_multiply, dict(gate_up=half, out=half), dict(COLUMNS=14336, BLOCK=1024)),
+    (triton_paged.combine_slices, dict(partial=wide, summary=wide, out=half, sinks=half),
+     dict(D=128, WIDTH=128, SPLITS=4, SPLITS_PADDED=4, HEADS=32, SINKS=True)),
+]
+done = 0
+for kernel, kinds, sizes in kernels:
+    names = kernel.arg_names
+    signature = {n: "constexpr" if n in sizes else kinds.get(n, "i32") for n in names}
+    source = ASTSource(kernel, signature, {(names.index(n),): v for n, v in sizes.items()})
+    done += "visible .entry" in compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+print(done)
 """
 
 
@@ -78,6 +132,17 @@ def run(code: str, *, interpret: bool) -> list[float]:
 def test_paged_decode_is_attention_in_the_interpreter() -> None:
     (worst,) = run(_ARITHMETIC, interpret=True)
     assert worst < 1e-5
+
+
+def test_fused_kernels_are_their_plain_forms_in_the_interpreter() -> None:
+    (worst,) = run(_FUSED, interpret=True)
+    assert worst < 1e-5
+
+
+def test_fused_kernels_compile_for_hopper() -> None:
+    """Each kernel to PTX, with the types that a bf16 model gives it."""
+    (compiled,) = run(_FUSED_COMPILATION, interpret=False)
+    assert compiled == 4
 
 
 def test_paged_decode_compiles_for_hopper_with_matrix_instructions() -> None:

@@ -293,7 +293,9 @@ def _nvlinks(nvml: Any, handle: Any) -> int | None:
 def clocks_now(facts: DeviceFacts) -> tuple[float | None, tuple[str, ...]]:
     """SM clock in Hz and why the card is slowed down, at this moment; nothing on a CPU or without NVML."""
     nvml = _nvml() if facts.kind == "cuda" else None
-    handle = None if nvml is None else _handle(nvml, require_torch(), facts.index)
+    if nvml is None:
+        return None, ()
+    handle = _handle(nvml, require_torch(), facts.index)
     if handle is None:
         return None, ()
     mhz = _ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)

@@ -405,7 +405,12 @@ class _Run:
         from capacity_validate.transformer import GraphedTransformer
 
         longest = stage.prompt_tokens[1] + stage.output_tokens[1]
-        return GraphedTransformer(self.model, sizes=graph_sizes(stage.max_num_seqs), max_context=longest)
+        before = self.torch.cuda.memory_reserved(self.facts.torch_name)
+        sizes = graph_sizes(stage.max_num_seqs)
+        graphed = GraphedTransformer(self.model, sizes=sizes, max_context=longest)
+        after = self.torch.cuda.memory_reserved(self.facts.torch_name)
+        self.memory |= {"graphs": float(len(sizes)), "graph_pool_bytes": float(max(0, after - before))}
+        return graphed
 
     def _speculation(self) -> None:
         stage = self.plan.speculation

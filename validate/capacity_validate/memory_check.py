@@ -13,7 +13,8 @@ from capacity_validate.findings import Finding
 from capacity_validate.transformer import Row, Transformer
 
 HIDDEN_COPIES = 2  # the residual and the normalised input
-FFN_COPIES = 4  # gate and up in one tensor, SiLU(gate), and the product with up
+FUSED_FFN_COPIES = 3  # gate and up in one tensor, and SiLU(gate) · up
+UNFUSED_FFN_COPIES = 4
 ACTIVATION_TOLERANCE = 0.05  # allocators round up; masks and positions are small beside it
 
 
@@ -57,18 +58,19 @@ def fused_activation_bytes(model: Transformer, tokens: int) -> float:
     """What the memory model sets aside for one sequence of `tokens` tokens in one step of an engine."""
     engine = find_engine("vllm")
     halves = activation_bytes(model.model, engine, max_num_seqs=1, max_num_batched_tokens=tokens)
-    return halves * model.dtype.itemsize / 2
+    return float(halves * model.dtype.itemsize / 2)
 
 
 def activation_findings(model: Transformer, tokens: int, measured_bytes: float) -> list[Finding]:
     """The peak against the memory model's form, the widest layer of all tokens; dense layers wider than attention.
 
-    An engine's fused activation keeps gate and up; this loop's makes SiLU(gate) and the product beside them.
+    Gate and up live beside their product, and on a CPU, where the activation is not fused, beside SiLU(gate) too.
     """
+    copies = UNFUSED_FFN_COPIES if model.device == "cpu" else FUSED_FFN_COPIES
     widest = _widest_dense(model.model)
     if widest is None:
         return []
-    values = tokens * (HIDDEN_COPIES * model.model.hidden_size + FFN_COPIES * widest)
+    values = tokens * (HIDDEN_COPIES * model.model.hidden_size + copies * widest)
     expected = float(values * model.dtype.itemsize)
     return [
         Finding(
@@ -76,7 +78,7 @@ def activation_findings(model: Transformer, tokens: int, measured_bytes: float) 
             value=abs(measured_bytes / expected - 1.0),
             limit=ACTIVATION_TOLERANCE,
             detail=f"prefill of {tokens} tokens: {measured_bytes / 2**20:.2f} MiB measured, {expected / 2**20:.2f} by "
-            f"tokens x ({HIDDEN_COPIES} hidden + {FFN_COPIES} FFN widths); relative difference",
+            f"tokens x ({HIDDEN_COPIES} hidden + {copies} FFN widths); relative difference",
         )
     ]
 
@@ -103,4 +105,5 @@ def gpu_memory(torch: Any, device: str) -> dict[str, float]:
         "reserved_bytes": float(reserved),
         "allocated_bytes": float(torch.cuda.memory_allocated(device)),
         "nontorch_bytes": float(max(0, total - free - reserved)),
+        "nontorch_bytes_of_an_engine": float(find_engine("vllm").nontorch_bytes_tp1),
     }

@@ -23,9 +23,10 @@ from capacity.model.spec import (
     LinearAttention,
     MoEFeedForward,
 )
+from capacity_validate.fused import add_norm, gated, rope_and_cache
 from capacity_validate.kernels.attention import absorbed_decode
-from capacity_validate.kernels.experts import ExpertWeights, gated, grouped_experts, looped_experts
-from capacity_validate.layers import add_norm, rope_tables, rotate, write_cache
+from capacity_validate.kernels.experts import ExpertWeights, grouped_experts, looped_experts
+from capacity_validate.layers import rope_tables, rotate
 from capacity_validate.paged import gather_context, paged_decode_attention, with_sink
 
 EPSILON = 1e-6
@@ -239,7 +240,7 @@ class GroupedMixer:
         self.qk_norms = _qk_norms(owner, spec)
         self.output = owner._random(hidden, self.width, scale=self.width**-0.5)
         self.output_bias = owner._random(hidden, scale=0.1) if spec.output_bias else None
-        self.sinks = owner._random(spec.num_heads, scale=1.0) if spec.sinks else None
+        self.sinks: Any = owner._random(spec.num_heads, scale=1.0) if spec.sinks else None
         shape = (owner.allocated_blocks, owner.block_size, spec.num_kv_heads, d)
         self.caches = [torch.zeros(shape, device=owner.device, dtype=owner.dtype) for _ in range(2)]
 
@@ -256,9 +257,11 @@ class GroupedMixer:
             q, gate = q.chunk(2, dim=-1)
         q, k = self._normed(q, k)
         q, k = q.reshape(-1, spec.num_heads, d), k.reshape(-1, spec.num_kv_heads, d)
-        q, k = rotate(q, step.positions, self.tables), rotate(k, step.positions, self.tables)
+        v = v.reshape(-1, spec.num_kv_heads, d)
         keys, values = self.caches
-        write_cache(keys, values, k, v.reshape(-1, spec.num_kv_heads, d), step.slots)
+        q = rope_and_cache(
+            q, k, v, positions=step.positions, tables=self.tables, keys=keys, values=values, slots=step.slots
+        )
         parts = []
         if step.decode_rows:
             parts.append(
@@ -445,7 +448,7 @@ class DenseMlp:
         return [self.gate_up, self.down]
 
     def __call__(self, x: Any) -> Any:
-        return functional.linear(gated(torch, functional.linear(x, self.gate_up)), self.down)
+        return functional.linear(gated(functional.linear(x, self.gate_up)), self.down)
 
 
 class ExpertMlp:

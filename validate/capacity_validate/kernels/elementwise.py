@@ -51,7 +51,7 @@ def elementwise(case: Case, bench: Bench) -> Prepared:
 
 def _norm(case: Case, bench: Bench) -> Prepared:
     """Residual sum and RMS norm: reads both, writes both."""
-    from capacity_validate.layers import add_norm
+    from capacity_validate.fused import add_norm
 
     torch, rows, hidden, dtype = bench.torch, case["rows"], case["hidden"], bench.dtype(case.kernel)
     moved = 4 * rows * hidden * dtype.itemsize
@@ -69,7 +69,8 @@ def _norm(case: Case, bench: Bench) -> Prepared:
 
 def _rope(case: Case, bench: Bench) -> Prepared:
     """Rotate queries and keys, write keys and values to the paged cache."""
-    from capacity_validate.layers import rope_tables, rotate, write_cache
+    from capacity_validate.fused import rope_and_cache
+    from capacity_validate.layers import rope_tables
 
     torch, rows, dtype = bench.torch, case["rows"], bench.dtype(case.kernel)
     heads, kv_heads, d, block = case["heads"], case["kv_heads"], case["head_dim"], 16
@@ -91,9 +92,9 @@ def _rope(case: Case, bench: Bench) -> Prepared:
     sets = [inputs() for _ in range(2)]
 
     def run(q: Any, k: Any, v: Any, keys: Any, values: Any) -> Any:
-        q, k = rotate(q, positions, tables), rotate(k, positions, tables)
-        write_cache(keys, values, k, v, slot)
-        return q
+        return rope_and_cache(
+            q, k, v, positions=positions, tables=tables, keys=keys, values=values, slots=slot
+        )
 
     calls = [partial(run, *one) for one in sets]
 
@@ -117,16 +118,16 @@ def _rope(case: Case, bench: Bench) -> Prepared:
 
 def _activation(case: Case, bench: Bench) -> Prepared:
     """SiLU(gate) · up: reads two, writes one."""
-    from capacity_validate.kernels.experts import gated
+    from capacity_validate.fused import gated
 
     torch, rows, width, dtype = bench.torch, case["rows"], case["intermediate"], bench.dtype(case.kernel)
     moved = 3 * rows * width * dtype.itemsize
     sets = [bench.random(rows, 2 * width, dtype=dtype) for _ in range(2)]
-    calls = [partial(gated, torch, one) for one in sets]
+    calls = [partial(gated, one) for one in sets]
     return _traffic(
         case,
         calls,
-        lambda: relative_error(torch, calls[0](), gated(torch, sets[0].double())),
+        lambda: relative_error(torch, calls[0](), gated(sets[0].double().cpu())),
         moved,
         flops=4.0 * rows * width,
     )

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
+from capacity_validate.fused import gated
 from capacity_validate.kernels.prepared import TOLERANCES, Bench, Prepared, Unsupported, relative_error
 
 CHECK_TOKENS = 4
@@ -73,12 +74,6 @@ class ExpertWeights:
         return int(self.gate_up.shape[0])
 
 
-def gated(torch: Any, gate_up: Any) -> Any:
-    """SiLU(gate) · up, with both in one tensor."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    return torch.nn.functional.silu(gate) * up
-
-
 def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: Any) -> Any:
     """Each touched expert in turn: what a CPU does, and a GPU without a grouped product. Not capturable in a graph."""
     linear = torch.nn.functional.linear
@@ -91,7 +86,7 @@ def looped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chos
             rows = torch.div(pairs, chosen.shape[1], rounding_mode="floor")
             biases = (weights.gate_up_bias, weights.down_bias)
             gate_up_bias, down_bias = (None if bias is None else bias[expert] for bias in biases)
-            hidden = gated(torch, linear(x[rows], weights.gate_up[expert], gate_up_bias))
+            hidden = gated(linear(x[rows], weights.gate_up[expert], gate_up_bias))
             share = shares.flatten()[pairs].unsqueeze(-1)
             out.index_add_(0, rows, linear(hidden, weights.down[expert], down_bias) * share)
             start += count
@@ -106,7 +101,7 @@ def grouped_experts(torch: Any, weights: ExpertWeights, x: Any, shares: Any, cho
     hidden = torch._grouped_mm(x[rows], weights.gate_up.transpose(1, 2), offs=ends)
     if weights.gate_up_bias is not None:
         hidden = hidden + weights.gate_up_bias[chosen.flatten()[order]]
-    result = torch._grouped_mm(gated(torch, hidden), weights.down.transpose(1, 2), offs=ends)
+    result = torch._grouped_mm(gated(hidden), weights.down.transpose(1, 2), offs=ends)
     if weights.down_bias is not None:
         result = result + weights.down_bias[chosen.flatten()[order]]
     out = torch.zeros_like(x)
@@ -126,7 +121,7 @@ def _reference(torch: Any, weights: ExpertWeights, x: Any, shares: Any, chosen: 
     for token in range(x.shape[0]):
         total = 0.0
         for share, expert in zip(shares[token].double(), chosen[token].tolist(), strict=True):
-            hidden = gated(torch, weights.gate_up[expert].double().cpu() @ x[token].double())
+            hidden = gated(weights.gate_up[expert].double().cpu() @ x[token].double())
             total = total + share * (weights.down[expert].double().cpu() @ hidden)
         rows.append(total)
     return torch.stack(rows)
