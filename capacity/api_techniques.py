@@ -24,7 +24,13 @@ from capacity.speculative import (
     textbook_table,
 )
 from capacity.techniques.attention_io import AttentionIo, attention_io, shared_memory_bytes
-from capacity.techniques.batching import BatchingOption, SpreadGain, batching_comparison
+from capacity.techniques.batching import (
+    BatchingOption,
+    SpreadGain,
+    batching_comparison,
+    contiguous_kv_waste,
+    paged_kv_waste,
+)
 from capacity.techniques.engine_table import Claim, EngineRow, breakdown_claims, engine_rows, ladder_claims
 from capacity.techniques.kv import (
     CONTEXTS,
@@ -459,6 +465,7 @@ def kv(
                 resolve(spec, build(Pool, {"gpu": gpu, **options})),
                 batch_size=batch_size,
                 prefix_tokens=min(contexts),
+                contexts=contexts,
             )
             for spec in specs
             for gpu in gpus
@@ -512,8 +519,12 @@ def cache_curve(
     replicas: int = 1,
     limit: int | None = None,
     served_by: tuple[str, Pool] | None = None,
+    price: str | None = None,
 ) -> CacheCurve:
-    """Hit rates of a trace at every cache size, over replicas, and what they save. Raises InvalidInput."""
+    """Hit rates of a trace at every cache size, over replicas, and what they save on a model and pool (`served_by`).
+
+    `price` is $ per GPU-hour of that pool. Raises InvalidInput.
+    """
     workload = read_trace(trace, limit=limit)
     size = block_tokens or _block_tokens(workload)
     curve = reuse_curve(workload, size, as_engine=as_engine)
@@ -543,10 +554,19 @@ def cache_curve(
             )
             for routing in (ROUTINGS if replicas > 1 else ())
         ),
-        savings=None if served_by is None else prefill_savings(resolve(*served_by), curve),
+        savings=None
+        if served_by is None
+        else prefill_savings(
+            resolve(*served_by), curve, usd_per_gpu_hour=_usd_per_gpu_hour(served_by[1].gpu, price)
+        ),
         plans=tuple(prompt_cache_bill(curve, plan) for plan in prompt_cache_plans().values()),
         warnings=workload.notices,
     )
+
+
+def _usd_per_gpu_hour(gpu: str, price: str | None) -> float | None:
+    found = None if price is None else find_price(gpu, override=price)
+    return None if found is None else found.usd_per_gpu_hour
 
 
 def _block_tokens(workload: Workload) -> int:
@@ -689,7 +709,10 @@ def attention_traffic(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching(_Answer):
-    """The same arrivals under every way of batching, beside what the spread of lengths alone allows."""
+    """The same arrivals under every way of batching, beside what the lengths alone say.
+
+    `contiguous_kv_waste_fraction` and `paged_kv_waste_fraction` are of requests at their final length.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/batching/v1"
 
@@ -702,6 +725,8 @@ class Batching(_Answer):
     batch_size: int
     slot_waste_fraction: float
     padding_waste_fraction: float
+    contiguous_kv_waste_fraction: float
+    paged_kv_waste_fraction: float
     gain_bound: float
     rows: tuple[BatchingOption, ...]
     spread: tuple[SpreadGain, ...]
@@ -734,7 +759,7 @@ def compare_batching(
     compared = batching_comparison(
         resolved, requests, batch_size=max_batch, batching_window_s=batching_window_s, spread=spread
     )
-    facts = _facts(resolved)
+    facts, final = _facts(resolved), requests.prompt_tokens + requests.output_tokens
     return Batching(
         **facts | {"warnings": (*facts["warnings"], *requests.notices, *compared.notes)},
         workload=requests.name,
@@ -743,6 +768,8 @@ def compare_batching(
         batch_size=compared.batch_size,
         slot_waste_fraction=compared.slot_waste_fraction,
         padding_waste_fraction=compared.padding_waste_fraction,
+        contiguous_kv_waste_fraction=contiguous_kv_waste(final, resolved.max_model_len),
+        paged_kv_waste_fraction=paged_kv_waste(final, resolved.memory.kv_block_tokens),
         gain_bound=compared.gain_bound,
         rows=compared.options,
         spread=compared.spread,

@@ -271,6 +271,7 @@ def cache_curve(
     ] = None,
     gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that serves --model.")] = None,
     tensor_parallel_size: Annotated[int, typer.Option("--tensor-parallel-size", "-tp", min=1)] = 1,
+    price: Annotated[str | None, typer.Option("--price", help="$ per GPU-hour of that GPU.")] = None,
     num_prompts: Annotated[
         int | None, typer.Option("--num-prompts", help="Only the first so many.", min=1)
     ] = None,
@@ -281,6 +282,8 @@ def cache_curve(
 
     if (model is None) != (gpu is None):
         raise InvalidInput("--model and --gpu belong together: give both or neither")
+    if price is not None and model is None:
+        raise InvalidInput("--price is of a GPU: add --model and --gpu")
     served_by = None
     if model is not None:
         pool = {"gpu": gpu, "tensor_parallel_size": tensor_parallel_size}
@@ -293,6 +296,7 @@ def cache_curve(
         replicas=replicas,
         limit=num_prompts,
         served_by=served_by,
+        price=price,
     )
     _show(answer, format)
 

@@ -257,9 +257,27 @@ def _long_context_parts(found: Sequence[Mapping[str, Any]]) -> list[Any]:
         (f"{tokens(asked)} from CPU / again, ms", offload),
         ("prefill of all it holds on 1, 2, 4, 8 ranks, s", prefill),
     ]
-    title = f"Long contexts; decode crossover at a batch of {found[0]['batch_size']}"
+    title = f"Long contexts; decode at a batch of {found[0]['batch_size']}"
+    grown = [row for row in found if row["growth"]]
+    points = [point["context_tokens"] for point in grown[0]["growth"]] if grown else []
+
+    def share(index: int) -> Cell:
+        return lambda row: (
+            f"{row['growth'][index]['step_s'] * 1e3:,.1f} ({row['growth'][index]['attention_share']:.0%})"
+        )
+
+    growth: list[tuple[str, Cell]] = [
+        ("model", text("model")),
+        ("GPU", text("gpu")),
+        *((f"at {tokens(context)}", share(index)) for index, context in enumerate(points)),
+    ]
     reasons = [f"{row['model']} on {row['gpu']}: {row['reason']}" for row in found if row["reason"]]
-    return [table(title, found, columns), *reasons]
+    more = (
+        [table("A decode step, ms (attention's share), if memory were no limit", grown, growth)]
+        if grown
+        else []
+    )
+    return [table(title, found, columns), *more, *reasons]
 
 
 def _cache_curve(answer: Mapping[str, Any]) -> list[Any]:
@@ -286,7 +304,7 @@ def _cache_curve(answer: Mapping[str, Any]) -> list[Any]:
         parts.append(
             f"a KV cache of {saved['capacity_tokens']:,} tokens hits {saved['token_hit_fraction']:.1%}: prefill "
             f"of a request {saved['mean_prefill_s'] * 1e3:,.0f} to {saved['mean_prefill_cached_s'] * 1e3:,.0f} ms on "
-            f"average, {saved['saved_fraction']:.1%} of prefill time and its cost saved"
+            f"average, {saved['saved_fraction']:.1%} of prefill time and its cost saved{_input_cost(saved)}"
         )
     plans = table(
         "Providers' caches: input bill",
@@ -296,9 +314,19 @@ def _cache_curve(answer: Mapping[str, Any]) -> list[Any]:
             ("hit in time", percent("hit_fraction")),
             ("bill", percent("relative_cost")),
             ("pays from", percent("break_even_hit_fraction")),
+            ("or reuses", number("break_even_reuses")),
         ],
     )
     return [*parts, plans, *_notes(answer)]
+
+
+def _input_cost(saved: Mapping[str, Any]) -> str:
+    if saved["usd_per_million_input_tokens"] is None:
+        return ""
+    return (
+        f": ${saved['usd_per_million_input_tokens']:.3f} to "
+        f"${saved['usd_per_million_input_tokens_cached']:.3f} for 1M input tokens"
+    )
 
 
 def _engines(answer: Mapping[str, Any]) -> list[Any]:
@@ -429,7 +457,9 @@ def _batching(answer: Mapping[str, Any]) -> list[Any]:
     closed_form = (
         f"by the lengths alone: a static batch of {answer['batch_size']:,} wastes {answer['slot_waste_fraction']:.0%} "
         f"of its decode slots and {answer['padding_waste_fraction']:.0%} of its prefill on padding; continuous "
-        f"batching gains at most {answer['gain_bound']:.2f} times"
+        f"batching gains at most {answer['gain_bound']:.2f} times; reserving {answer['max_model_len']:,} tokens a "
+        f"request leaves {answer['contiguous_kv_waste_fraction']:.0%} of the KV empty at its end, blocks "
+        f"{answer['paged_kv_waste_fraction']:.1%}"
     )
     headline = f"{_headline(answer)}, {answer['workload']}, {answer['requests']:,} requests"
     parts = [headline, table("The same arrivals, and what each wastes", answer["rows"], columns), closed_form]

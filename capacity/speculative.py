@@ -117,7 +117,7 @@ def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextbookEntry:
-    """One published figure beside the formula, and the variants of the formula that give it as printed."""
+    """One published figure beside the formula, and why they disagree: the variant of the formula that gives it."""
 
     quantity: str
     acceptance: float
@@ -146,9 +146,11 @@ def _variants(acceptance: float, drafts: int) -> dict[str, float]:
 def textbook_table() -> tuple[TextbookEntry, ...]:
     """A published table of tokens per round (K = 4, 8) and speed-up (K = 5, c = 0.05) beside the formulas.
 
-    An entry agrees if the formula rounds to it. Where it does not, the variants that do are named; the speed-ups
-    are all lower than E/(K·c + 1), by 5 to 23 %, as if each verification cost 1.06 to 1.37 plain steps. Source of
-    the published figures: the table quoted in this project's issue on techniques, 2026-11.
+    An entry agrees if the formula rounds to it. Where it does not, the variants that do are named, and where none
+    does, the exponent in place of K + 1 at which the formula would give it: between K and K + 1 the bonus token is
+    lost part of the time, below K some drafts add nothing. The speed-ups are all lower than E/(K·c + 1), by 5 to
+    23 %, as if each verification cost 1.06 to 1.37 plain steps. Source of the published figures: the table quoted in
+    this project's issue on techniques, 2026-11.
     """
     rows = [
         _entry("tokens per round", a, k, published, expected_tokens(a, k), _variants(a, k), digits=2)
@@ -182,8 +184,28 @@ def _entry(
         published=published,
         formula=formula,
         agrees=agrees,
-        explained_by="" if agrees else "; ".join(found) or "no variant that we know",
+        explained_by="" if agrees else "; ".join(found) or _effective(acceptance, drafts, published),
     )
+
+
+def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
+    """The n at which (1 - a^n)/(1 - a) is so many tokens: K + 1 if the formula holds. Raises InvalidInput."""
+    left = 1.0 - tokens_per_round * (1.0 - _check_rate(acceptance))
+    if not 0 < acceptance < 1 or not 0 < left < 1:
+        raise InvalidInput(
+            f"{tokens_per_round} tokens a round at an acceptance of {acceptance}: from 0 to 1/(1 - acceptance)"
+        )
+    return math.log(left) / math.log(acceptance)
+
+
+def _effective(acceptance: float, drafts: int, published: float) -> str:
+    """What an entry that no variant gives would mean."""
+    exponent = effective_exponent(acceptance, published)
+    said = f"the formula at an exponent of {exponent:.1f} in place of {drafts + 1}"
+    if exponent >= drafts:
+        share = (published - expected_tokens(acceptance, drafts - 1)) / acceptance**drafts
+        return f"{said}: the bonus token in {share:.0%} of the rounds that earn it"
+    return f"{said}: as if {drafts + 1 - exponent:.1f} of {drafts} drafts were not made"
 
 
 # acceptance and ways to draft

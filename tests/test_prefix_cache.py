@@ -236,6 +236,21 @@ def test_what_hits_save_is_less_than_what_they_are() -> None:
     assert savings.mean_prefill_cached_s == pytest.approx(by_hand / 2)
     nothing = prefill_savings(pool, reuse_curve(workload, 16, as_engine=True), 0)
     assert nothing.saved_fraction == 0
+    assert nothing.usd_per_million_input_tokens is None
+
+
+def test_what_hits_save_in_dollars_by_hand() -> None:
+    """$3.60 an hour are 0.1 cent a second: a million tokens at the mean prefill's seconds for each 8,193."""
+    pool = resolve("llama-3.1-8b", Pool(gpu="h100"))
+    content = PromptContent.from_segments([[(1, 8193)], [(1, 8193)]])
+    workload = Workload(
+        arrival_s=[0.0, 1.0], prompt_tokens=[8193, 8193], output_tokens=[1, 1], content=content
+    )
+    curve = reuse_curve(workload, 16, as_engine=True)
+    savings = prefill_savings(pool, curve, usd_per_gpu_hour=3.60)
+    assert savings.usd_per_million_input_tokens == pytest.approx(savings.mean_prefill_s * 1e-3 / 8193 * 1e6)
+    cached = savings.usd_per_million_input_tokens_cached
+    assert cached == pytest.approx(savings.mean_prefill_cached_s * 1e-3 / 8193 * 1e6)
 
 
 # prices

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from capacity.deployment import Pool
 from capacity.errors import InvalidInput
 from capacity.pricing import find_price
-from capacity.resolve import resolve
 from capacity.schedulers import SchedulerLimits
 from capacity.simulator import simulate_engine
 from capacity.step import AffineStepTimes
 from capacity.techniques.scaling import (
     all_reduce_bytes_per_token,
-    attention_layouts,
     cheapest,
     expert_imbalance,
     experts_touched,
@@ -173,25 +171,6 @@ def test_what_does_not_fit_is_a_row_with_its_reason() -> None:
     assert curve[0].tpot_s is None
     first = next(layout for layout in curve if layout.reason is None)
     assert first.efficiency == 1
-
-
-def test_data_parallel_attention_holds_a_latent_once() -> None:
-    """DeepSeek-V3 on 8 GPUs: 70,272 B a token on every GPU under TP, an eighth under DP; attention weights 8 times.
-
-    More requests then fit, and at a large batch each GPU reads an eighth of the KV.
-    """
-    pool = resolve("deepseek-v3", Pool(gpu="h200", tensor_parallel_size=8))
-    tensor, data = attention_layouts(pool, ranks=8, batch_size=512, context_tokens=4096)
-    assert tensor.kv_bytes_per_token == 61 * 576 * 2
-    assert data.kv_bytes_per_token == tensor.kv_bytes_per_token / 8
-    assert data.weights_bytes > tensor.weights_bytes
-    assert data.output_tokens_per_s_per_gpu > tensor.output_tokens_per_s_per_gpu
-    one, same = attention_layouts(pool, ranks=1, batch_size=8, context_tokens=100)
-    assert (one.step_s, one.weights_bytes) == (same.step_s, same.weights_bytes)
-    with pytest.raises(InvalidInput, match="is dense"):
-        attention_layouts(resolve("llama-3.1-8b", Pool(gpu="h100")), ranks=2, batch_size=2, context_tokens=10)
-    with pytest.raises(InvalidInput, match="multiple"):
-        attention_layouts(pool, ranks=8, batch_size=12, context_tokens=10)
 
 
 def test_bad_questions_are_refused_in_one_line() -> None:

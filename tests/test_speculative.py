@@ -23,6 +23,7 @@ from capacity.speculative import (
     Speculation,
     Speculator,
     acceptance_of_length,
+    effective_exponent,
     expected_tokens,
     expected_tokens_by_position,
     find_speculator,
@@ -105,7 +106,18 @@ def test_the_published_textbook_table_disagrees_where_it_does() -> None:
     assert "exponent K " in table["tokens per round", 0.7, 4].explained_by
     assert "exponent K " in table["tokens per round", 0.9, 8].explained_by
     assert "accepted drafts of K + 1" in table["tokens per round", 0.9, 4].explained_by
-    assert "no variant" in table["tokens per round", 0.8, 8].explained_by
+    for acceptance, drafts, exponent, why in (
+        (0.8, 4, 4.1, "bonus token in 12%"),
+        (0.95, 4, 4.6, "bonus token in 65%"),
+        (0.7, 8, 5.1, "3.9 of 8 drafts"),
+        (0.8, 8, 5.6, "3.4 of 8 drafts"),
+        (0.95, 8, 8.8, "bonus token in 86%"),
+    ):
+        entry = table["tokens per round", acceptance, drafts]
+        found = effective_exponent(acceptance, entry.published)
+        assert (1 - acceptance**found) / (1 - acceptance) == pytest.approx(entry.published)
+        assert f"exponent of {exponent}" in entry.explained_by, entry.explained_by
+        assert why in entry.explained_by, entry.explained_by
     assert all(e.published <= e.formula + 0.005 for e in tokens)
     speedups = [e for e in table.values() if e.quantity == "speed-up"]
     assert len(speedups) == 5
@@ -371,6 +383,9 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
             expected_tokens(acceptance, drafts)
     with pytest.raises(InvalidInput):
         textbook_speedup(0.5, 3, -1)
+    for acceptance, tokens in ((0.5, 2.0), (0.5, 0.0), (1.0, 3.0), (1.5, 2.0)):
+        with pytest.raises(InvalidInput):
+            effective_exponent(acceptance, tokens)
     with pytest.raises(InvalidInput):
         speedup_with_verification(2, draft_tokens=1, draft_cost=0, verify_cost=0)
     with pytest.raises(InvalidInput):

@@ -233,11 +233,8 @@ class ContextPoint:
     context_tokens: int
     step_s: float
     attention_s: float
+    attention_share: float
     kv_read_bytes: float
-
-    @property
-    def attention_share(self) -> float:
-        return self.attention_s / self.step_s
 
 
 def decode_growth(
@@ -252,11 +249,12 @@ def _decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> Cont
         raise InvalidInput(f"a batch of {batch_size} at {context} tokens: both must be at least 1")
     shape = decode_shape(batch_size, context, window_tokens=resolved.model.window_tokens)
     cost = resolved.step_model.step_cost(shape)
-    attention = [op for op in cost.operators if op.name.startswith("attention decode")]
+    attention_s = sum(op.seconds for op in cost.operators if op.name.startswith("attention decode"))
     return ContextPoint(
         context_tokens=context,
         step_s=cost.seconds,
-        attention_s=sum(op.seconds for op in attention),
+        attention_s=attention_s,
+        attention_share=attention_s / cost.seconds,
         kv_read_bytes=batch_size * request_kv_bytes(resolved.model, context, resolved.kv_cache_dtype),
     )
 
@@ -371,13 +369,18 @@ class LongContext:
     held_tokens: int
     decode_crossover_tokens: int | None  # at `batch_size`: attention is half of a step; None: never
     batch_size: int
+    growth: tuple[
+        ContextPoint, ...
+    ]  # a decode step of `batch_size` at each context, memory left out of account
     offload: Offload | None  # of a prefix of the first context
     prefill: tuple[ContextParallelPrefill, ...]  # of the longest context held, over ranks
     prefill_tokens: int
     reason: str | None
 
 
-def long_context(resolved: ResolvedPool, *, batch_size: int, prefix_tokens: int) -> LongContext:
+def long_context(
+    resolved: ResolvedPool, *, batch_size: int, prefix_tokens: int, contexts: Sequence[int] = CONTEXTS
+) -> LongContext:
     """Everything of a long context on one pool: held tokens, crossover, a fetched prefix, prefill over ranks."""
     plan = resolved.memory
     held = plan.max_context_tokens if plan.kv_cache_bytes > 0 else 0
@@ -387,6 +390,7 @@ def long_context(resolved: ResolvedPool, *, batch_size: int, prefix_tokens: int)
         held_tokens=held,
         decode_crossover_tokens=None,
         batch_size=batch_size,
+        growth=(),
         offload=None,
         prefill=(),
         prefill_tokens=held,
@@ -398,6 +402,7 @@ def long_context(resolved: ResolvedPool, *, batch_size: int, prefix_tokens: int)
         return replace(
             nothing,
             decode_crossover_tokens=decode_crossover_tokens(resolved, batch_size),
+            growth=decode_growth(resolved, batch_size, contexts),
             offload=offload(resolved, prefix_tokens),
             prefill=context_parallel_prefill(resolved, held) if held >= MOST_RANKS else (),
         )

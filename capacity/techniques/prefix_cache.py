@@ -180,10 +180,16 @@ class PrefillSavings:
     mean_prefill_s: float  # of a request
     mean_prefill_cached_s: float
     saved_fraction: float  # of prefill GPU time, and so of what input tokens cost
+    usd_per_million_input_tokens: float | None  # without the cache; None: no price
+    usd_per_million_input_tokens_cached: float | None
 
 
 def prefill_savings(
-    resolved: ResolvedPool, curve: ReuseCurve, capacity_blocks: int | None = None
+    resolved: ResolvedPool,
+    curve: ReuseCurve,
+    capacity_blocks: int | None = None,
+    *,
+    usd_per_gpu_hour: float | None = None,
 ) -> PrefillSavings:
     """What hits save through the step model; `capacity_blocks` None: what the pool's own KV cache holds.
 
@@ -203,12 +209,16 @@ def prefill_savings(
         plain += count * resolved.step_model.step_seconds(whole)
         cached += count * resolved.step_model.step_seconds(rest)
     requests = len(curve.prompt_tokens)
+    usd_per_s = None if usd_per_gpu_hour is None else resolved.pool.num_gpus * usd_per_gpu_hour / 3600
+    millions = float(curve.prompt_tokens.sum()) / 1e6
     return PrefillSavings(
         capacity_tokens=capacity_blocks * curve.block_tokens,
         token_hit_fraction=curve.token_hit_fraction(capacity_blocks),
         mean_prefill_s=plain / requests,
         mean_prefill_cached_s=cached / requests,
         saved_fraction=1 - cached / plain,
+        usd_per_million_input_tokens=None if usd_per_s is None else plain * usd_per_s / millions,
+        usd_per_million_input_tokens_cached=None if usd_per_s is None else cached * usd_per_s / millions,
     )
 
 

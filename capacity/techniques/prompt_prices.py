@@ -41,6 +41,7 @@ class PromptCacheBill:
     relative_cost: float
     worth_it: bool
     break_even_hit_fraction: float | None  # None: no hit rate is enough
+    break_even_reuses: float | None  # of one written prefix; None: no number is enough
 
 
 @lru_cache(maxsize=1)
@@ -107,4 +108,5 @@ def prompt_cache_bill(curve: ReuseCurve, plan: PromptCachePlan) -> PromptCacheBi
         relative_cost=cost,
         worth_it=cost < 1,
         break_even_hit_fraction=break_even_hit_fraction(plan.write, plan.read),
+        break_even_reuses=break_even_reuses(plan.write, plan.read) if plan.read < 1 else None,
     )

@@ -15,8 +15,6 @@ from capacity.model.spec import MoEFeedForward
 from capacity.operators import busiest_share, distinct_experts
 from capacity.pricing import Price, cost_estimate
 from capacity.resolve import ResolvedPool, resolve
-from capacity.step import decode_shape
-from capacity.step_model import StepModel
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert", "data"]
@@ -266,74 +264,6 @@ def _with_efficiency(layouts: list[Layout]) -> tuple[Layout, ...]:
         )
         for layout in layouts
     )
-
-
-# attention, divided or repeated
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionLayout:
-    """Attention of a mixture over n GPUs: tensor parallel, or data parallel with experts over all GPUs.
-
-    Per GPU: weights, and KV of one token of the batch's requests that it must hold. `step_s` is a decode step of
-    the whole batch.
-    """
-
-    name: str
-    weights_bytes: float
-    kv_bytes_per_token: float  # on each GPU, over the requests of the whole group: replication shows here
-    step_s: float
-    output_tokens_per_s_per_gpu: float
-
-
-def attention_layouts(
-    resolved: ResolvedPool, *, ranks: int, batch_size: int, context_tokens: int
-) -> tuple[AttentionLayout, AttentionLayout]:
-    """Tensor-parallel attention against data-parallel attention, experts over all `ranks` GPUs in both.
-
-    A latent (MLA) is one KV head: tensor parallelism holds every request's cache on every GPU, data parallelism
-    each request's on one. In exchange every GPU holds all attention weights, and tokens travel to experts and back.
-    Memory is not checked. Raises InvalidInput for a dense model, or a batch that the ranks cannot share evenly.
-    """
-    model = resolved.model
-    if not model.is_moe:
-        raise InvalidInput(f"{model.name} is dense: data-parallel attention is for mixtures; use replicas")
-    if ranks < 1 or batch_size < ranks or batch_size % ranks or context_tokens < 1:
-        raise InvalidInput(
-            f"a batch of {batch_size} at {context_tokens} tokens on {ranks} ranks: the batch must be a multiple of the "
-            "ranks, all at least 1"
-        )
-    heads = max(1, model.num_kv_heads)
-    kv = model.kv_bytes_per_token(resolved.kv_cache_dtype)
-    shared = (
-        sum(resolved.scheme.part_bytes(p) for p in model.parameter_parts() if p.kind == "experts") / ranks
-    )
-    own = sum(resolved.scheme.part_bytes(p) for p in model.parameter_parts() if p.kind != "experts")
-    found = []
-    for name, tensor, data in (("tensor parallel", ranks, 1), ("data parallel", 1, ranks)):
-        steps = StepModel(
-            model,
-            resolved.profile,
-            engine=resolved.engine,
-            scheme=resolved.scheme,
-            kv_cache_dtype=resolved.kv_cache_dtype,
-            tensor_parallel_size=tensor,
-            data_parallel_size=data,
-            expert_parallel=True,
-            max_num_seqs=resolved.max_num_seqs,
-        )
-        shape = decode_shape(batch_size // data, context_tokens, window_tokens=model.window_tokens)
-        step_s = steps.step_seconds(shape)
-        found.append(
-            AttentionLayout(
-                name=name,
-                weights_bytes=shared + own / tensor,
-                kv_bytes_per_token=kv / min(tensor, heads) if data == 1 else kv / data,
-                step_s=step_s,
-                output_tokens_per_s_per_gpu=batch_size / step_s / ranks,
-            )
-        )
-    return found[0], found[1]
 
 
 def cheapest(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
