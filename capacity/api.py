@@ -486,6 +486,7 @@ def simulate(
     """
     from capacity.service import run_service, verdict_on  # SimPy and numpy: not for `fit` and `estimate`
     from capacity.serving import make_workload
+    from capacity.simulator.levels import goodput as goodput_of
     from capacity.simulator.levels import hold
     from capacity.simulator.time_parts import time_parts
     from capacity.workload import parse_slos, write_timed_trace
@@ -522,6 +523,9 @@ def simulate(
         observer=observer,
         progress=progress,
     )
+    verdict = verdict_on(run, pools, service, requests, scheduling=traffic.scheduling)
+    steady = verdict is not None and verdict.verdict == "stable"
+    limits = parse_slos(goodput or ())
     return Simulation(
         model=_model_summary(resolved),
         gpu=GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus),
@@ -531,9 +535,10 @@ def simulate(
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         workload=requests.name,
-        run=run,
-        verdict=verdict_on(run, pools, service, requests, scheduling=traffic.scheduling),
-        slos=hold(levels, run.records, run.summary),
+        run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
+        verdict=verdict,
+        slos=hold(levels, run.records, run.summary, steady=steady),
+        goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         step_bounds=bound_times(run.step_work),
         time_parts=time_parts(run.records, getattr(run, "transfer_ps", None)).to_dict(),
         mean_ttft_ms=_simulated(run.summary.ttft_ms, "ttft", resolved),

@@ -37,10 +37,34 @@ PAGES = (
         help="How fast and how dear? Latency, throughput and cost with intervals, what bounds them, what would help.",
     ),
     PageEntry(
+        name="simulate",
+        title="Simulate",
+        icon=":material/play_circle:",
+        help="What would users see? Requests replayed by the engine's rules, beside other ways of batching.",
+    ),
+    PageEntry(
         name="plan",
         title="Plan",
         icon=":material/fact_check:",
         help="What to rent? The cheapest deployments that meet a service level, ranked, with what was turned down.",
+    ),
+    PageEntry(
+        name="cost",
+        title="Cost",
+        icon=":material/payments:",
+        help="What does it cost? The bill, an API beside it, replicas by the hour, and what the bill hangs on.",
+    ),
+    PageEntry(
+        name="speculation",
+        title="Speculation",
+        icon=":material/bolt:",
+        help="Does speculative decoding pay? Over acceptance, draft length, way of drafting and batch size.",
+    ),
+    PageEntry(
+        name="validate",
+        title="Validate",
+        icon=":material/rule:",
+        help="How far off is it? Your measurements or your server's benchmark beside the prediction.",
     ),
     PageEntry(
         name="models_and_gpus",

@@ -99,22 +99,32 @@ def copies(
     verb: str, model: str, options: Mapping[str, Any], answer: Any, *, function: str | None = None
 ) -> None:
     """The same answer elsewhere: as a command, as Python, as JSON and CSV."""
-    from capacity.report import flattened
-
     with st.container(horizontal=True):
         with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
             st.code(command_line(verb, model, options), language="shell")
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
             st.code(python_call(function or verb, model, options), language="python")
         if answer is not None:
-            record = answer.to_dict()
-            download(
-                "JSON",
-                f"{verb}.json",
-                lambda: json.dumps(record, indent=2, allow_nan=False),
-                mime="application/json",
-            )
-            download("CSV", f"{verb}.csv", lambda: to_csv([flattened(record)]), mime="text/csv")
+            _record_files(verb, answer)
+
+
+def record_downloads(name: str, answer: Any) -> None:
+    """An answer as JSON and CSV, where there is no command to copy."""
+    with st.container(horizontal=True):
+        _record_files(name, answer)
+
+
+def _record_files(name: str, answer: Any) -> None:
+    from capacity.report import flattened
+
+    record = answer.to_dict()
+    download(
+        "JSON",
+        f"{name}.json",
+        lambda: json.dumps(record, indent=2, allow_nan=False),
+        mime="application/json",
+    )
+    download("CSV", f"{name}.csv", lambda: to_csv([flattened(record)]), mime="text/csv")
 
 
 # work under way

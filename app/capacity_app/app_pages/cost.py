@@ -1,0 +1,182 @@
+"""Cost: the bill, an API beside it, replicas by the hour, and what the bill hangs on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from capacity.billing import Bill, LoadCost
+from capacity.figures import costs as figures
+from capacity.glossary import define
+from capacity_app import parts, state
+from capacity_app.boundary import plain
+from capacity_app.jobs import Task
+from capacity_app.router import current_inputs
+
+inputs = current_inputs()
+units = inputs.units
+
+
+def usd(value: float | None, digits: int = 3) -> str:
+    """Dollars, or a dash where there is no figure."""
+    return "-" if value is None else f"${value:,.{digits}f}"
+
+
+def figures_of_merit(bill: Bill) -> None:
+    """The KPI row: what is paid, and what a token and a request cost at the load that is served."""
+    load: LoadCost = bill.served or bill.full
+    at = "as served" if bill.served else "at full load"
+    parts.kpis(
+        [
+            parts.Kpi(
+                label="Per hour",
+                value=usd(bill.usd_per_hour, 2),
+                below=f"{bill.billed_gpus} GPUs at {usd(bill.usd_per_gpu_hour, 2)}",
+            ),
+            parts.Kpi(label="Per month", value=usd(bill.usd_per_month, 0), below="730 h"),
+            parts.Kpi(
+                label="$ per 1M output",
+                value=usd(load.usd_per_million_output_tokens),
+                below=f"{at}; full load {usd(bill.full.usd_per_million_output_tokens)}",
+                help=define("cost per token").definition,
+            ),
+            parts.Kpi(
+                label="$ per 1M input",
+                value=usd(load.usd_per_million_input_tokens),
+                below=f"{at}; full load {usd(bill.full.usd_per_million_input_tokens)}",
+            ),
+            parts.Kpi(label="$ per request", value=usd(load.usd_per_request, 6), below=at),
+            parts.Kpi(
+                label="Utilization",
+                value="-" if bill.utilization is None else f"{bill.utilization:.0%}",
+                below="of what it could serve",
+            ),
+            parts.Kpi(
+                label="Energy",
+                value=f"{load.joules_per_output_token:,.2f} J/token",
+                below=f"{load.kwh_per_million_tokens:,.3f} kWh per 1M tokens, {at}",
+            ),
+        ]
+    )
+
+
+def break_even_lines(bill: Bill) -> None:
+    """For each API the load above which own GPUs are cheaper, and whether they could carry it."""
+    for found in (bill.break_even, *bill.apis):
+        if found is None:
+            continue
+        could = "this deployment can carry that" if found.possible else "more than this deployment can carry"
+        st.markdown(
+            plain(
+                f"Against {found.api}: {usd(found.api_usd_per_month, 0)} a month there, "
+                f"{usd(found.own_usd_per_month, 0)} here; equal at {found.requests_per_s:,.2f} requests/s, {could}."
+            )
+        )
+
+
+def api_options() -> dict[str, Any]:
+    """An API to compare with: the dated list's, and a price of one's own."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        listed = st.toggle("Compare with listed APIs", True, **state.bound("cost_apis", True))
+        own = st.toggle("and with an API of", False, **state.bound("cost_api", False))
+        api_in = state.number("$ per 1M input", "cost_api_in", 0.2, 0.0, 1000.0, disabled=not own, width=150)
+        api_out = state.number(
+            "$ per 1M output", "cost_api_out", 0.6, 0.0, 1000.0, disabled=not own, width=150
+        )
+        cached = state.number(
+            "Cached share of input", "cost_cached", 0.0, 0.0, 1.0, step=0.05, disabled=not own, width=150
+        )
+    found: dict[str, Any] = {"api": "all"} if listed else {}
+    if own:
+        found |= {"api_input_price": api_in, "api_output_price": api_out, "api_cached_fraction": cached}
+    return found
+
+
+def day_and_curve(options: dict[str, Any]) -> None:
+    """Latency against load, and replicas by the hour of a day."""
+    st.subheader("How much it carries, and replicas by the hour")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        ttft_ms = state.number("p95 TTFT up to, ms", "cost_ttft", 1000.0, 1.0, 1e6, width=160)
+        tpot_ms = state.number("p95 TPOT up to, ms", "cost_tpot", 50.0, 0.1, 1e5, width=160)
+        peak = state.number("Requests/s at the day's peak", "cost_peak", 30.0, 0.01, 1e6, width=190)
+        ratio = state.number("Peak over mean", "cost_peak_to_mean", 1.6, 1.0, 2.0, width=150)
+        each = state.number("Requests of a user an hour", "cost_each", 6.0, 0.01, 1e5, width=190)
+    asked = {
+        **options,
+        "slo": (f"ttft:p95:{ttft_ms:g}ms", f"tpot:p95:{tpot_ms:g}ms"),
+        "peak_rate": peak,
+        "peak_to_mean": ratio,
+        "requests_per_user_hour": each,
+    }
+    task = Task(function="capacity.api_curve:curve", arguments={"model": inputs.model, **asked})
+    found = parts.background("curve", task, doing="Searching the highest rate", button="Draw the curve").value
+    parts.copies("curve", inputs.model_name, asked, found)
+    if found is None:
+        return
+    if found.highest is not None:
+        users = "" if found.users is None else f", {found.users:,.0f} users of {each:g} requests an hour"
+        st.success(
+            plain(
+                f"Up to {found.highest.at_confidence:,.2f} requests/s within the SLO at "
+                f"{found.highest.confidence:.0%} confidence{users}."
+            ),
+            icon=":material/check:",
+        )
+    parts.chart(figures.curve_chart(found))
+    day = figures.day_chart(found)
+    if day is not None:
+        parts.chart(day)
+        if found.day.autoscaled_usd_per_month is not None:
+            st.caption(
+                plain(
+                    f"A month: {usd(found.day.autoscaled_usd_per_month, 0)} autoscaled, "
+                    f"{usd(found.day.fixed_usd_per_month, 0)} fixed."
+                )
+            )
+    parts.notes(found.warnings)
+
+
+def sensitivity(options: dict[str, Any]) -> None:
+    """The tornado."""
+    st.subheader("What it hangs on")
+    task = Task(function="capacity.api_compare:tornado", arguments={"model": inputs.model, **options})
+    found = parts.background("tornado", task, doing="Varying inputs", button="Draw the tornado").value
+    parts.copies("tornado", inputs.model_name, options, found)
+    if found is not None:
+        parts.chart(figures.tornado_chart(found, units))
+        parts.notes(found.not_varied)
+
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    replicas = state.whole("Replicas", "cost_replicas", 1, 1, 1000, width=120)
+    requests = state.whole("Requests to simulate", "cost_requests", 500, 10, 20_000, step=100, width=160)
+billed = api_options()
+if not inputs.cost:
+    st.info("No price: choose a tier in the sidebar, or your own price.", icon=":material/payments:")
+else:
+    options = {
+        **inputs.pool,
+        **inputs.lengths,
+        "request_rate": inputs.request_rate,
+        "num_prompts": requests,
+        **({"replicas": replicas} if replicas > 1 else {}),
+        **inputs.cost,
+    }
+    task = Task(
+        function="capacity.planning.bills:cost", arguments={"model": inputs.model, **options, **billed}
+    )
+    bill = parts.background("bill", task, doing="Simulating the load").value
+    parts.copies("cost", inputs.model_name, {**options, **billed}, bill)
+    if bill is not None:
+        figures_of_merit(bill)
+        st.caption(plain(f"{bill.tier}: {bill.source}. {bill.rule.capitalize()}."))
+        left, right = st.columns(2)
+        with left:
+            parts.chart(figures.price_chart(bill))
+        with right:
+            parts.chart(figures.month_chart(bill))
+        break_even_lines(bill)
+        parts.notes(bill.warnings)
+    day_and_curve(options)
+    sensitivity(options)

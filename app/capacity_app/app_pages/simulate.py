@@ -1,0 +1,308 @@
+"""Simulate: what users would see, and what they would see if it were batched or cached otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from capacity.display import Units
+from capacity.figures import runs as figures
+from capacity.glossary import define
+from capacity.results import Quantity, Simulation
+from capacity.workload import parse_slos
+from capacity_app import parts, state, uploads
+from capacity_app.boundary import plain
+from capacity_app.jobs import Task
+from capacity_app.router import current_inputs
+
+ARRIVALS = (
+    "Poisson",
+    "bursty",
+    "constant",
+    "on and off",
+    "ramp",
+    "a day",
+    "closed loop",
+    "all at once",
+    "conversations",
+    "a trace",
+)
+HELP = (
+    "How requests come. In a closed loop the sidebar's concurrency stays in flight; all others go by its requests/s; "
+    "a trace is a file of yours (Azure, Mooncake, Qwen, BurstGPT, agentic or plain CSV, gzip or not)."
+)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "static batching": {"scheduling": "static"},
+    "contiguous KV": {"kv_layout": "contiguous"},
+    "no prefix cache": {"enable_prefix_caching": False},
+    "whole prompts": {"enable_chunked_prefill": False},
+}
+TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
+SAMPLES = 400  # of the time series, over about the run's length
+TIMELINE_REQUESTS = 200
+TIMELINE_S = 30.0
+VERDICT_ICONS = {
+    "stable": ":material/check_circle:",
+    "saturated": ":material/warning:",
+    "overloaded": ":material/error:",
+    "too short to tell": ":material/help:",
+}
+
+inputs = current_inputs()
+units = inputs.units
+
+
+def arriving(kind: str) -> dict[str, Any]:
+    """The arrivals as the library's keywords, with the widgets of this kind drawn."""
+    rate = {"request_rate": inputs.request_rate}
+    columns = st.columns(4)
+    if kind == "bursty":
+        with columns[2]:
+            return {
+                **rate,
+                "burstiness": state.number("Burstiness", "sim_burst", 0.3, 0.01, 100.0, help="1: Poisson."),
+            }
+    if kind == "constant":
+        return {**rate, "burstiness": float("inf")}
+    if kind == "on and off":
+        with columns[2]:
+            on_s = state.number("Seconds on", "sim_on", 10.0, 0.1, 86_400.0)
+        with columns[3]:
+            return {
+                **rate,
+                "arrivals": "on-off",
+                "on_s": on_s,
+                "off_s": state.number("off", "sim_off", 10.0, 0.1, 86_400.0),
+            }
+    if kind == "ramp":
+        with columns[2]:
+            end = state.number("Last requests/s", "sim_end", 12.0, 0.01, 100_000.0)
+        with columns[3]:
+            ramp_s = state.number("over seconds", "sim_ramp", 60.0, 0.1, 86_400.0)
+        return {**rate, "arrivals": "ramp", "end_request_rate": end, "ramp_s": ramp_s}
+    if kind == "a day":
+        with columns[2]:
+            peak = state.number("Peak over mean", "sim_peak", 1.5, 1.0, 2.0)
+        with columns[3]:
+            day_s = state.number("Day of seconds", "sim_day", 240.0, 1.0, 86_400.0)
+        return {**rate, "arrivals": "diurnal", "day_peak_to_mean": peak, "day_length_s": day_s}
+    if kind == "closed loop":
+        return {"concurrency": inputs.concurrency}
+    if kind == "all at once":
+        return {"request_rate": float("inf")}
+    if kind == "conversations":
+        with columns[2]:
+            turns = state.whole("Turns", "sim_turns", 4, 1, 50)
+        with columns[3]:
+            think_s = state.number("Think time, s", "sim_think", 5.0, 0.0, 3600.0)
+        return {**rate, "turns": turns, "think_time_s": think_s}
+    return rate
+
+
+def generated(kind: str) -> dict[str, Any]:
+    """Requests from parameters."""
+    columns = st.columns(4)
+    with columns[0]:
+        count = state.whole("Requests", "sim_requests", 1000, 1, 100_000, step=500)
+    with columns[1]:
+        spread = state.choice("Lengths", "sim_lengths", ("equal", "lognormal", "gamma"), "lognormal")
+    with columns[2]:
+        prefix = state.whole(
+            "System prompt tokens", "sim_prefix", 0, 0, 100_000, help="Shared by all requests."
+        )
+    with columns[3]:
+        seed = state.whole("Seed", "sim_seed", 0, 0, 1_000_000)
+    found: dict[str, Any] = {**inputs.lengths, "num_prompts": count}
+    if spread != "equal":
+        found["length_distribution"] = spread
+    if prefix:
+        found["random_prefix_len"] = prefix
+    return {**found, **arriving(kind), **({"seed": seed} if seed else {})}
+
+
+def uploaded() -> dict[str, Any] | None:
+    """Requests from a file; None until there is one."""
+    columns = st.columns(3)
+    with columns[0]:
+        factor = state.number("Times its rate", "sim_factor", 1.0, 0.01, 1000.0)
+    with columns[1]:
+        until_s = state.number("First seconds of it", "sim_until", 600.0, 1.0, 1e7)
+    with columns[2]:
+        longest = state.whole("Leave out requests over tokens", "sim_longest", 32_768, 2, 2_000_000)
+    file = st.file_uploader("Trace", type=TRACE_TYPES, key="sim_trace", help="It stays on this machine.")
+    if file is None:
+        return None
+    return {
+        "trace": str(uploads.kept(file)),
+        "trace_until_s": until_s,
+        "trace_rate_factor": factor,
+        "max_request_tokens": longest,
+    }
+
+
+def duration_s(traffic: dict[str, Any]) -> float:
+    """About how long the requests come, for the density of the time series."""
+    if "trace" in traffic:
+        return float(traffic["trace_until_s"]) / float(traffic["trace_rate_factor"])
+    rate = traffic.get("request_rate", inputs.request_rate)
+    return max(10.0, traffic["num_prompts"] / rate if rate != float("inf") else 60.0)
+
+
+def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
+    """The run of these options; None while there is none."""
+    task = Task(
+        function="capacity.api:simulate",
+        arguments={"model": inputs.model, **options, "sample_interval_s": sample_s},
+        reports=True,
+    )
+    answer: Simulation | None = parts.background(
+        f"simulate_{label}", task, doing=f"Simulating, {label}"
+    ).value
+    return answer
+
+
+def verdict_line(label: str, answer: Simulation) -> None:
+    """Stable or not, in words and by an icon."""
+    if answer.verdict is None:
+        st.info(plain(f"{label}: {answer.run.status}"), icon=":material/stop:")
+        return
+    found = answer.verdict
+    show = {"stable": st.success, "overloaded": st.error}.get(found.verdict, st.warning)
+    show(plain(f"{label}: {found.verdict}. {found.reason}"), icon=VERDICT_ICONS[found.verdict])
+
+
+def ms(value: float | None, units: Units) -> str:
+    """A latency of the summary, which is in ms."""
+    return "-" if value is None else units.time_text(value / 1e3)
+
+
+def mean_interval(quantity: Quantity | None, units: Units) -> str:
+    """The 90 % interval of a mean in ms that the simulator earned against real servers."""
+    if quantity is None or quantity.low is None or quantity.high is None:
+        return ""
+    return f"{units.time_text(quantity.low / 1e3)} to {units.time_text(quantity.high / 1e3)}"
+
+
+def figures_of_merit(answer: Simulation) -> None:
+    """The KPI row."""
+    values = answer.to_dict()
+    level = values["request_goodput"]
+    parts.kpis(
+        [
+            parts.Kpi(
+                label="Mean TTFT",
+                value=ms(values["mean_ttft_ms"], units),
+                below=mean_interval(answer.mean_ttft_ms, units),
+                help=define("ttft").definition,
+            ),
+            parts.Kpi(label="p95 TTFT", value=ms(values["p95_ttft_ms"], units)),
+            parts.Kpi(
+                label="Mean TPOT",
+                value=ms(values["mean_tpot_ms"], units),
+                below=mean_interval(answer.mean_tpot_ms, units),
+                help=define("tpot").definition,
+            ),
+            parts.Kpi(label="p95 TPOT", value=ms(values["p95_tpot_ms"], units)),
+            parts.Kpi(
+                label="Requests/s",
+                value=f"{values['request_throughput']:,.2f}",
+                below=f"{values['completed']:,} completed, {values['failed']:,} failed",
+            ),
+            parts.Kpi(label="Output tokens/s", value=f"{values['output_throughput']:,.0f}"),
+            parts.Kpi(
+                label="Goodput",
+                value="-" if level is None else f"{level:,.2f}",
+                below="requests/s within the SLO",
+                help=define("goodput").definition,
+            ),
+            parts.Kpi(
+                label="KV use",
+                value=f"{values['kv_utilization_mean']:.0%}",
+                below=f"peak {values['kv_utilization_peak']:.0%}, {values['preemptions']:,} preemptions",
+            ),
+        ]
+    )
+
+
+def show(traffic: dict[str, Any]) -> None:
+    """Everything below the inputs."""
+    service = {} if replicas == 1 else {"replicas": replicas, "router": router}
+    options = {
+        **inputs.pool,
+        **traffic,
+        **service,
+        "goodput": [str(level) for level in (f"ttft:{ttft_ms:g}", f"tpot:{tpot_ms:g}")],
+    }
+    parse_slos(options["goodput"])
+    sample_s = duration_s(traffic) / SAMPLES
+    found = {"as configured": run("as configured", options, sample_s)}
+    for variant in chosen:
+        found[variant] = run(variant, {**options, **VARIANTS[variant]}, sample_s)
+    done = {label: answer for label, answer in found.items() if answer is not None}
+
+    base = done.get("as configured")
+    if base is not None:
+        for label, answer in done.items():
+            verdict_line(label, answer)
+        figures_of_merit(base)
+        parts.copies("simulate", inputs.model_name, options, base)
+        parts.notes(base.warnings)
+    if done:
+        metric = state.segments("Latency", "sim_metric", tuple(figures.METRIC_NAMES.values()), "TTFT")
+        key = next(name for name, title in figures.METRIC_NAMES.items() if title == metric)
+        limit_s = {"ttft": ttft_ms / 1e3, "tpot": tpot_ms / 1e3}.get(key)
+        parts.chart(figures.latency_chart(done, key, units, limit_s=limit_s))
+        parts.chart(figures.state_chart(done))
+        parts.chart(figures.time_parts_chart(done, units))
+        parts.chart(figures.bounds_chart(done))
+
+    st.subheader("Step by step")
+    if replicas > 1:
+        st.caption("A timeline is of one engine alone: choose one replica.")
+    else:
+        if "trace" in options:
+            few = {**options, "trace_until_s": min(options["trace_until_s"], TIMELINE_S)}
+            what = f"The trace's first {few['trace_until_s']:g} s"
+        else:
+            few = {**options, "num_prompts": min(options["num_prompts"], TIMELINE_REQUESTS)}
+            what = f"The first {few['num_prompts']:,} requests"
+        st.caption(f"{what}, every step of the engine. Drag over the chart to zoom.")
+        task = Task(
+            function="capacity_app.tasks:timeline", arguments={"model": inputs.model, **few}, reports=True
+        )
+        steps = parts.background("timeline", task, doing="Recording steps", button="Record the steps")
+        if steps.value is not None:
+            parts.chart(figures.timeline_chart(steps.value[1], units))
+
+
+kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=HELP)
+traffic = uploaded() if kind == "a trace" else generated(kind)
+columns = st.columns(4)
+with columns[0]:
+    replicas = state.whole("Replicas", "sim_replicas", 1, 1, 64)
+with columns[1]:
+    router = state.choice(
+        "Router",
+        "sim_router",
+        ("round-robin", "least-outstanding", "least-kv", "prefix-aware", "session-sticky"),
+        "round-robin",
+        disabled=replicas == 1,
+    )
+with columns[2]:
+    ttft_ms = state.number("SLO: TTFT, ms", "sim_ttft", 500.0, 0.1, 1e6)
+with columns[3]:
+    tpot_ms = state.number("SLO: TPOT, ms", "sim_tpot", 50.0, 0.1, 1e5)
+chosen = st.pills(
+    "Beside it, on the same arrivals",
+    tuple(VARIANTS),
+    selection_mode="multi",
+    default=[],
+    **state.bound("sim_beside", []),
+    help="The same requests under another way of batching or caching: every difference is that way's.",
+)
+
+if traffic is None:
+    st.info("Upload a trace to replay it.", icon=":material/upload_file:")
+else:
+    show(traffic)

@@ -1,0 +1,109 @@
+"""Speculation: how much faster, over acceptance, draft length, way of drafting and batch; where it stops paying."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from capacity import api_techniques
+from capacity.figures import speculation as figures
+from capacity.glossary import define
+from capacity.model import model_names
+from capacity_app import parts, state
+from capacity_app.boundary import plain
+from capacity_app.jobs import Task
+from capacity_app.router import current_inputs
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+PUBLISHED, OWN = "published", "my own"
+
+inputs = current_inputs()
+units = inputs.units
+methods = {row.method: row for row in api_techniques.speculation_methods().rows}
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    method = state.choice("Way to draft", "spec_method", tuple(methods), "eagle3", width=180)
+    drafted = state.whole("Tokens drafted, k", "spec_k", 3, 1, 16, width=140)
+    batch = int(st.select_slider("Batch size", BATCHES, 8, **state.bound("spec_batch", 8), width=240))
+    context = state.whole("Context, tokens", "spec_context", 1024, 1, 1_000_000, step=512, width=150)
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    known = state.segments("Acceptance", "spec_known", (PUBLISHED, OWN), PUBLISHED)
+    share = state.number(
+        "of each drafted token",
+        "spec_acceptance",
+        0.7,
+        0.0,
+        1.0,
+        step=0.05,
+        disabled=known == PUBLISHED,
+        width=160,
+    )
+    tree = st.toggle("Draft in trees where the method does", True, **state.bound("spec_tree", True))
+    draft = None
+    if methods[method].kind == "draft-model":
+        draft = state.choice("Draft model", "spec_draft", model_names(), "llama-3.2-1b", width=220)
+
+options = {
+    **inputs.pool,
+    "method": method,
+    "draft_tokens": drafted,
+    "context_tokens": context,
+    **({"acceptance": f"{share:g}"} if known == OWN else {}),
+    **({} if tree else {"tree": False}),
+    **({} if draft is None else {"draft": draft}),
+}
+answer = api_techniques.speculate(inputs.model, batches=BATCHES, **options)
+row = next(row for row in answer.rows if row.batch_size == batch)
+stops = answer.break_even_batch
+parts.kpis(
+    [
+        parts.Kpi(
+            label=f"Times as fast at batch {batch}",
+            value=f"{row.speedup:.2f}",
+            below=f"best k {row.best_draft_tokens}: {row.best_speedup:.2f}",
+            help=define("speculative decoding").definition,
+        ),
+        parts.Kpi(
+            label="TPOT",
+            value=units.time_text(row.tpot_s),
+            below=f"{units.time_text(row.plain_step_s)} without",
+        ),
+        parts.Kpi(
+            label="Tokens a round",
+            value=f"{row.tokens_per_round:.2f}",
+            below=f"{row.verified_tokens} verified",
+            help=define("acceptance").definition,
+        ),
+        parts.Kpi(
+            label="Verification",
+            value=f"{row.verify_cost:.2f} steps",
+            below=f"draft {units.time_text(row.draft_s)}",
+        ),
+        parts.Kpi(label="Stops paying at batch", value="never" if stops is None else f"{stops:,}"),
+        parts.Kpi(
+            label="TTFT",
+            value=units.time_text(answer.ttft_s.with_draft),
+            below=f"{units.time_text(answer.ttft_s.plain)} without",
+        ),
+    ]
+)
+source = answer.acceptance_source
+st.caption(plain(f"Acceptance: {source.text}, {source.date}, {source.basis}."))
+parts.copies("speculate", inputs.model_name, {**options, "batches": BATCHES}, answer)
+parts.notes(answer.warnings)
+parts.chart(figures.speedup_chart(answer))
+
+place = {"model": inputs.model, "batch": batch, "options": options}
+grid = parts.background(
+    "spec_grid",
+    Task(function="capacity_app.tasks:acceptance_grid", arguments=place),
+    doing="Varying acceptance",
+)
+if grid.value is not None:
+    parts.chart(figures.acceptance_chart(grid.value))
+ways = parts.background(
+    "spec_ways", Task(function="capacity_app.tasks:ways_to_draft", arguments=place), doing="Trying every way"
+)
+if ways.value is not None:
+    found, refused = ways.value
+    parts.chart(figures.methods_chart(found))
+    parts.notes(refused)

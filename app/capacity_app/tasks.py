@@ -1,0 +1,63 @@
+"""What runs in a worker and is more than one call of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from capacity.errors import CapacityError
+from capacity.model import ModelSpec
+from capacity.results import Simulation
+
+if TYPE_CHECKING:
+    from capacity.api_techniques import Speculating, SpeculationRow
+
+ACCEPTANCES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+DRAFT_LENGTHS = (1, 2, 3, 4, 6, 8)
+
+
+def timeline(
+    model: str | ModelSpec, *, progress: Callable[[int, int], None] | None = None, **options: Any
+) -> tuple[Simulation, list[dict[str, Any]]]:
+    """A simulation with every step of its engine: those of its Chrome trace, in order."""
+    from capacity import api
+    from capacity.simulator.timeline import Timeline
+
+    observer = Timeline()
+    answer = api.simulate(model, observer=observer, progress=progress, **options)
+    events = observer.chrome_trace(answer.run.records)["traceEvents"]
+    return answer, [event for event in events if event["ph"] == "X" and event["pid"] == 1]
+
+
+def acceptance_grid(
+    model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
+) -> dict[int, tuple[tuple[float, SpeculationRow], ...]]:
+    """By draft length, the round of one batch at each acceptance."""
+    from capacity.api_techniques import speculate
+
+    def row(k: int, acceptance: float) -> SpeculationRow:
+        asked = {**options, "draft_tokens": k, "acceptance": f"{acceptance:g}"}
+        return speculate(model, batches=(batch,), **asked).rows[0]
+
+    return {k: tuple((share, row(k, share)) for share in ACCEPTANCES) for k in DRAFT_LENGTHS}
+
+
+def ways_to_draft(
+    model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
+) -> tuple[dict[str, Speculating], tuple[str, ...]]:
+    """Every way to draft at its own draft length and published acceptance; and those that cannot, with the reason."""
+    from capacity.api_techniques import speculate, speculation_methods
+
+    shared = {
+        name: value
+        for name, value in options.items()
+        if name not in ("method", "draft_tokens", "acceptance", "draft")
+    }
+    found, refused = {}, []
+    for row in speculation_methods().rows:
+        own = {"draft": options["draft"]} if row.method == options["method"] and "draft" in options else {}
+        try:
+            found[row.method] = speculate(model, batches=(batch,), method=row.method, **shared, **own)
+        except CapacityError as error:
+            refused.append(f"{row.method}: {error}")
+    return found, tuple(refused)
