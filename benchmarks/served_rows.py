@@ -29,7 +29,6 @@ from capacity.resolve import ResolvedPool, resolve
 from capacity.serving import engine_frontend, serve
 from capacity.simulator import FrontendTimes
 from capacity.step import PS_PER_S
-from capacity.step_model import StepModel
 from capacity.workload import random_requests
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -184,10 +183,9 @@ def _matches(row: ServedRow, match: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A row's server: one engine, or one rank of several with its share of the requests."""
+    """A row's server: one engine, of one or more data-parallel ranks."""
 
     resolved: ResolvedPool
-    steps: StepModel
     frontend: FrontendTimes
     policy_options: dict[str, Any]
     concurrency: int
@@ -196,7 +194,7 @@ class Server:
 def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
     """The server that this row describes. Raises CapacityError where it cannot be (does not fit, unknown format)."""
     launch = launch_settings(row)
-    concurrency = max(1, row.concurrency // row.data_parallel)
+    concurrency = max(1, row.concurrency // row.data_parallel)  # of a rank
     model_len = row.input_len + row.output_len + launch.get("model_len_extra", 64)
     budget = launch.get("max_num_batched_tokens")
     budget = model_len if budget == "model length" else budget
@@ -206,12 +204,12 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
     if budget is not None and slots is not None:
         budget = max(budget, slots)
     name = engine or launch.get("engine") or _engine_label(row)
-    ranks = row.tensor_parallel * row.data_parallel
     resolved = resolve(
         row.model,
         Pool(
             gpu=row.gpu,
-            tensor_parallel_size=ranks,
+            tensor_parallel_size=row.tensor_parallel,
+            data_parallel_size=row.data_parallel,
             enable_expert_parallel=row.expert_parallel,
             quantization=row.quantization,
             kv_cache_dtype=launch.get("kv_cache_dtype", "auto"),
@@ -223,19 +221,6 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
             async_scheduling=launch.get("async_scheduling"),
         ),
     )
-    steps = resolved.step_model
-    if row.data_parallel > 1:
-        steps = StepModel(
-            resolved.model,
-            resolved.profile,
-            engine=resolved.engine,
-            scheme=resolved.scheme,
-            kv_cache_dtype=resolved.kv_cache_dtype,
-            tensor_parallel_size=row.tensor_parallel,
-            data_parallel_size=row.data_parallel,
-            expert_parallel=row.expert_parallel,
-            max_num_seqs=resolved.max_num_seqs,
-        )
     usual = engine_frontend(resolved)
     frontend = FrontendTimes(
         request_latency_s=usual.request_latency_s,
@@ -249,8 +234,13 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
         for key in ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction")
         if key in launch and row.backend == "trtllm"
     }
+    if row.data_parallel > 1 and "prompt_wait_steps" in launch:
+        options["prompt_wait_steps"] = launch["prompt_wait_steps"]
     return Server(
-        resolved=resolved, steps=steps, frontend=frontend, policy_options=options, concurrency=concurrency
+        resolved=resolved,
+        frontend=frontend,
+        policy_options=options,
+        concurrency=concurrency * row.data_parallel,
     )
 
 
@@ -284,9 +274,10 @@ def by_formula(row: ServedRow) -> Prediction:
     try:
         server = server_of(row)
         times = closed_loop_times(
-            server.steps,
+            server.resolved.step_model,
             server.resolved.limits,
             server.concurrency,
+            ranks=server.resolved.lockstep_ranks,
             input_len=max(1, round(row.input_len * row.length_scale)),
             output_len=max(2, round(row.output_len * row.length_scale)),
         )
@@ -309,7 +300,6 @@ def by_simulation(row: ServedRow) -> Prediction:
             result = serve(
                 server.resolved,
                 _workload(row, num_prompts, server.concurrency, seed),
-                step_times=server.steps,
                 frontend=server.frontend,
                 options=server.policy_options,
             )

@@ -78,9 +78,17 @@ def _vllm_v1_async(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy
     return _vllm_v1(limits, pool, asynchronous=True, **options)
 
 
-def _lockstep(limits: SchedulerLimits, pool: Any, *, policy: str, balance: str, **options: Any) -> Policy:
+def _lockstep(
+    limits: SchedulerLimits,
+    pool: Any,
+    *,
+    policy: str,
+    balance: str,
+    prompt_wait_steps: int = 0,
+    **options: Any,
+) -> Policy:
     ranks = [make_policy(policy, limits, part, **options) for part in pool.parts]
-    return Lockstep(ranks, pool, balance=balance)
+    return Lockstep(ranks, pool, balance=balance, prompt_wait_steps=prompt_wait_steps)
 
 
 POLICIES: dict[str, PolicyMaker] = {

@@ -95,9 +95,20 @@ BALANCES: dict[str, Callable[[Sequence[Rank]], Balance]] = {
 
 
 class Lockstep:
-    """The ranks' schedulers as one policy: its steps have a part for each rank."""
+    """The ranks' schedulers as one policy: its steps have a part for each rank.
 
-    def __init__(self, ranks: Sequence[Rank], pool: JointPool, *, balance: str = "published-queues") -> None:
+    `prompt_wait_steps` (TensorRT-LLM's attention_dp_config with enable_balance: timeout_iters): prompts begin in the
+    same step on all ranks; while some rank has none and all have rows to generate, they wait, but only so many steps.
+    """
+
+    def __init__(
+        self,
+        ranks: Sequence[Rank],
+        pool: JointPool,
+        *,
+        balance: str = "published-queues",
+        prompt_wait_steps: int = 0,
+    ) -> None:
         if balance not in BALANCES:
             raise UnknownName("balance of data-parallel ranks", balance, BALANCES)
         self.ranks = tuple(ranks)
@@ -105,6 +116,8 @@ class Lockstep:
         self.steps_in_flight = self.ranks[0].steps_in_flight
         self.requests = [0] * len(self.ranks)  # given to each rank
         self._choose = BALANCES[balance](self.ranks)
+        self._prompt_wait_steps = prompt_wait_steps
+        self._prompts_waited = 0
 
     @property
     def unfinished(self) -> int:
@@ -133,6 +146,10 @@ class Lockstep:
         return self.ranks[sequence.rank].add(sequence)
 
     def schedule(self, now_ps: int) -> Step:
+        if self._prompt_wait_steps:
+            held = self._holds_prompts()
+            for rank in self.ranks:
+                rank.holds_prompts = held  # type: ignore[attr-defined]
         parts = tuple(rank.schedule(now_ps) for rank in self.ranks)
         return Step(
             rows=_joined(part.rows for part in parts),
@@ -141,6 +158,18 @@ class Lockstep:
             held_ps=max(part.held_ps for part in parts),
             parts=parts,
         )
+
+    def _holds_prompts(self) -> bool:
+        if all(rank.num_waiting for rank in self.ranks):
+            self._prompts_waited = 0
+            return False
+        self._prompts_waited += 1
+        if self._prompts_waited >= self._prompt_wait_steps or not all(
+            rank.num_running for rank in self.ranks
+        ):
+            self._prompts_waited = 0
+            return False
+        return True
 
     def update(self, step: Step) -> list[Request]:
         finished: list[Request] = []

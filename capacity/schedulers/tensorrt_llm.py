@@ -45,6 +45,7 @@ class TensorRtLlm(Batching):
         self.batch_wait_tokens = batch_wait_tokens_fraction * limits.max_num_batched_tokens
         self.prompts_per_step = prompts_per_step
         self._waited = 0
+        self.holds_prompts = False  # data-parallel ranks: new prompts wait for those of the other ranks
 
     # decide
 
@@ -79,7 +80,12 @@ class TensorRtLlm(Batching):
                 return
             self.prefill(step, r, tokens)
             budget, seats, most = budget - tokens, seats - 1, most - 1
-        if not self.waiting or min(seats, most) <= 0 or self._waits(step, budget, min(seats, most)):
+        if (
+            not self.waiting
+            or self.holds_prompts
+            or min(seats, most) <= 0
+            or self._waits(step, budget, min(seats, most))
+        ):
             return
         reserved = self._reserved()
         while self.waiting and min(seats, most) > 0 and len(self.running) < self.limits.max_num_seqs:
