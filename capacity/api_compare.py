@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +77,13 @@ def tornado(
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
+    progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Tornado:
-    """Cost and p95 when each input is wrong by ±20 %: lengths, rate, hits, price, step times. Raises DoesNotFit."""
+    """Cost and p95 when each input is wrong by ±20 %: lengths, rate, hits, acceptance, price, step times.
+
+    `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
+    """
     from capacity.planning.sensitivity import tornado_of
     from capacity.serving import make_workload
 
@@ -87,7 +91,7 @@ def tornado(
     resolved = resolve(model, pool, profiles=profiles, download=download)
     requests = workload if workload is not None else make_workload(traffic)
     price = price_of(resolved.profile.name, cost)
-    return tornado_of(resolved, requests, replicas=pool.replicas, price=price)
+    return tornado_of(resolved, requests, replicas=pool.replicas, price=price, progress=progress)
 
 
 @documented(Pool, Traffic, Cost)

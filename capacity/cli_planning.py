@@ -190,7 +190,8 @@ def tornado(
 
     check_format(format)
     name, fields = _asked(model, options | {"replicas": replicas}, from_vllm)
-    answer = api_compare.tornado(name, profiles=profiles, download=download, **fields)
+    with progress_bar("inputs") as progress:
+        answer = api_compare.tornado(name, profiles=profiles, download=download, progress=progress, **fields)
     show(report_planning.render(answer, format))
 
 

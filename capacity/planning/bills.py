@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.api_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.billing import Bill, Rates, make_bill
-from capacity.closed_form import closed_loop_times
 from capacity.deployment import Billing, Cost, Pool, Traffic, build
 from capacity.errors import InvalidInput
 from capacity.keywords import documented, split
-from capacity.planning.step_error import Factors, ScaledSteps
+from capacity.planning.saturated import full_load
 from capacity.pricing import Price, price_of
 from capacity.resolve import ResolvedPool, resolve
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
     from capacity.workload import Workload
+
+__all__ = ["cost", "full_load"]
 
 TOO_MUCH = 1.02  # served over offered time, above which a queue was left to grow
 
@@ -120,24 +121,3 @@ def _served(
         prefill_share=0.0,
     )
     return rates, lengths, tuple(warnings)
-
-
-def full_load(
-    resolved: ResolvedPool, lengths: tuple[float, float], replicas: int, *, factors: Factors | None = None
-) -> Rates:
-    """As many requests in flight as the limits and the KV cache hold, for ever."""
-    input_len, output_len = max(round(lengths[0]), 1), max(round(lengths[1]), 1)
-    held = resolved.concurrent_requests(input_len + output_len)
-    concurrency = min(held, resolved.max_num_seqs)
-    if concurrency < 1:
-        raise InvalidInput(
-            f"one request of {input_len + output_len:,} tokens exceeds the KV cache; {resolved.more_memory}"
-        )
-    steps = resolved.step_model if factors is None else ScaledSteps(resolved.step_model, factors)
-    times = closed_loop_times(steps, resolved.limits, concurrency, input_len=input_len, output_len=output_len)
-    return Rates(
-        requests_per_s=times.requests_per_s * replicas,
-        input_tokens=lengths[0],
-        output_tokens=lengths[1],
-        prefill_share=min(max(times.prefill_share, 0.0), 1.0),
-    )

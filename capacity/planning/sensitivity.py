@@ -8,13 +8,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from capacity.planning.hits import ideal_hits, with_hits
 from capacity.planning.outcome import Outcome, change, outcome
 from capacity.planning.step_error import Factors
 from capacity.pricing import Price
 from capacity.resolve import ResolvedPool
+from capacity.speculative import find_speculator
 from capacity.workload import Workload
 
 SWING = 0.20
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,31 +58,53 @@ class Tornado:
 
 
 def tornado_of(
-    resolved: ResolvedPool, workload: Workload, *, replicas: int = 1, price: Price | None = None
+    resolved: ResolvedPool,
+    workload: Workload,
+    *,
+    replicas: int = 1,
+    price: Price | None = None,
+    progress: Progress | None = None,
 ) -> Tornado:
-    """Vary lengths, rate, price and step times. Raises DoesNotFit."""
+    """Vary lengths, rate, hits, acceptance, price and step times; `progress(done, total)`. Raises DoesNotFit."""
 
-    def tried(requests: Workload = workload, *, quote: Price | None = price, factor: float = 1.0) -> Outcome:
+    def tried(
+        requests: Workload = workload, *, pool: ResolvedPool = resolved, factor: float = 1.0
+    ) -> Outcome:
         factors = Factors(prefill=factor, decode=factor)
-        return outcome(resolved, requests, replicas=replicas, price=quote, factors=factors)
+        return outcome(pool, requests, replicas=replicas, price=price, factors=factors)
 
     base = tried()
     inputs: dict[str, Callable[[float], Outcome]] = {
-        "output lengths": lambda f: tried(_with_outputs(workload, f)),
+        "prompt lengths": lambda f: tried(with_prompts(workload, f)),
+        "output lengths": lambda f: tried(with_outputs(workload, f)),
         "step times (calibration error)": lambda f: tried(factor=f),
     }
-    left_out = ["acceptance of drafts (no speculation here)"]
+    left_out = []
     if workload.content is None:
-        inputs["prompt lengths"] = lambda f: tried(_with_prompts(workload, f))
         left_out.append("prefix-cache hit rate (no two prompts share anything)")
+    elif not resolved.prefix_caching:
+        left_out.append("prefix-cache hit rate (the prefix cache is off)")
+    elif not ideal_hits(workload).any():
+        left_out.append("prefix-cache hit rate (no prompt begins as an earlier one did)")
     else:
-        inputs["prefix-cache hit rate"] = lambda f: tried(_with_hits(workload, f))
-        left_out.append("prompt lengths (they follow from the shared texts)")
-    if not workload.is_closed_loop and workload.span_s > 0:
+        inputs["prefix-cache hit rate"] = lambda f: tried(with_hits(workload, f))
+    if resolved.pool.speculator is None:
+        left_out.append("acceptance of drafts (no speculation here)")
+    else:
+        inputs["acceptance of drafts"] = lambda f: tried(pool=with_acceptance(resolved, f))
+    if workload.is_closed_loop or not workload.span_s > 0:
+        left_out.append("request rate (requests do not arrive at one)")
+    else:
         inputs["request rate"] = lambda f: tried(workload.at_rate_factor(f))
-    if price is not None:
+    if price is None:
+        left_out.append("price of a GPU-hour (none was given)")
+    else:
         inputs["price of a GPU-hour"] = lambda f: replace_cost(base, f)
-    swings = [_swing(name, base, vary(1 - SWING), vary(1 + SWING)) for name, vary in inputs.items()]
+    swings = []
+    for number, (name, vary) in enumerate(inputs.items()):
+        swings.append(_swing(name, base, vary(1 - SWING), vary(1 + SWING)))
+        if progress is not None:
+            progress(number + 1, len(inputs))
     gpus = f"{replicas} x {resolved.pool.num_gpus} {resolved.profile.name}"
     return Tornado(
         deployment=f"{resolved.model.name} on {gpus}, {resolved.engine.label}",
@@ -97,27 +123,34 @@ def replace_cost(base: Outcome, factor: float) -> Outcome:
     return replace(base, **{name: usd and usd * factor for name, usd in found.items()})
 
 
-def _with_outputs(workload: Workload, factor: float) -> Workload:
+def with_outputs(workload: Workload, factor: float) -> Workload:
+    """Answers `factor` times as long."""
     outputs = np.maximum(np.rint(workload.output_tokens * factor), 1).astype(np.int64)
     return replace(workload, output_tokens=outputs)
 
 
-def _with_prompts(workload: Workload, factor: float) -> Workload:
-    prompts = np.maximum(np.rint(workload.prompt_tokens * factor), 1).astype(np.int64)
-    return replace(workload, prompt_tokens=prompts)
-
-
-def _with_hits(workload: Workload, factor: float) -> Workload:
-    """Fewer hits: a share of prompts becomes a stranger's; more cannot be made of the same texts, so they stay."""
-    if factor >= 1 or workload.content is None:
-        return workload
+def with_prompts(workload: Workload, factor: float) -> Workload:
+    """Prompts `factor` times as long; what they share stays shared, and is as much longer."""
     content = workload.content
-    period = max(round(1 / (1 - factor)), 1)
-    owner = np.repeat(np.arange(len(workload)), np.diff(content.offsets))
-    fresh = int(content.segment_ids.max()) + 1 + np.arange(len(content.segment_ids))
-    stranger = owner % period == 0
-    ids = np.where(stranger, fresh + int(content.answer_ids.max()) + 1, content.segment_ids)
-    return replace(workload, content=replace(content, segment_ids=ids))
+    if content is None:
+        prompts = np.maximum(np.rint(workload.prompt_tokens * factor), 1).astype(np.int64)
+        return replace(workload, prompt_tokens=prompts)
+    tokens = np.maximum(np.rint(content.segment_tokens * factor), 1).astype(np.int64)
+    longer = replace(content, segment_tokens=tokens)
+    return replace(workload, content=longer, prompt_tokens=longer.prompt_tokens)
+
+
+def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
+    """Each draft accepted `factor` times as often, at most always."""
+    pool = resolved.pool
+    speculator = find_speculator(pool.speculator or "")
+    if pool.acceptance is not None:
+        speculator = speculator.accepting(pool.acceptance)
+    given = pool.num_speculative_tokens
+    drafts = speculator.draft_tokens if given is None else given
+    rates = [min(rate * factor, 1.0) for rate in speculator.first_rates(drafts)]
+    acceptance = ",".join(f"{rate:.6f}" for rate in (*rates, rates[-1]))
+    return replace(resolved, pool=pool.model_copy(update={"acceptance": acceptance}))
 
 
 def _swing(name: str, base: Outcome, low: Outcome, high: Outcome) -> Swing:

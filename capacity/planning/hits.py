@@ -1,0 +1,160 @@
+"""The same requests with more or fewer prefix-cache hits, to see what an answer hangs on.
+
+Lengths and arrivals stay. Fewer: a share of the prompts says something that nobody said before. More: a share of what
+prompts say for the first time becomes what another prompt said at the same place, for good. Hits are counted as an
+endless cache would have them, token by token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from capacity.workload import Workload
+from capacity.workload.content import PromptContent
+
+Segments = list[tuple[int, int]]
+CLOSE = 0.01  # of the hits
+ATTEMPTS = 5
+
+
+def ideal_hits(workload: Workload) -> np.ndarray:
+    """Tokens of every prompt that an endless prefix cache would supply, answers of earlier requests included."""
+    content = workload.content
+    if content is None:
+        return np.zeros(len(workload), dtype=np.int64)
+    longest: dict[tuple[int, int], int] = {}  # (chain before, text) -> tokens of the text that were seen
+    chains: dict[tuple[int, int, int], int] = {}  # (chain before, text, tokens) -> chain after
+    hits = np.zeros(len(workload), dtype=np.int64)
+    for request in range(len(workload)):
+        chain, matching = 0, True
+        prompt = content.segments_of(request)
+        answer = (int(content.answer_ids[request]), int(workload.output_tokens[request]))
+        for place, (text, tokens) in enumerate((*prompt, answer)):
+            seen = longest.get((chain, text), 0)
+            if matching and place < len(prompt):
+                hits[request] += min(seen, tokens)
+                matching = seen >= tokens
+            longest[chain, text] = max(seen, tokens)
+            chain = chains.setdefault((chain, text, tokens), len(chains) + 1)
+    return hits
+
+
+def with_hits(workload: Workload, factor: float) -> Workload:
+    """The requests with `factor` times the hits, within `CLOSE` or as far as that goes in a few attempts.
+
+    What a changed prompt does to later ones shows only when they are counted, so the attempts are corrected.
+    """
+    hits = ideal_hits(workload)
+    total = float(hits.sum())
+    if workload.content is None or factor == 1 or not total:
+        return workload
+    wanted = asked = total * (factor - 1)
+    best, best_miss = workload, abs(wanted)
+    for _ in range(ATTEMPTS):
+        found = _with_changed_hits(workload, workload.content, hits, asked)
+        change = float(ideal_hits(found).sum()) - total
+        if abs(change - wanted) < best_miss:
+            best, best_miss = found, abs(change - wanted)
+        if best_miss <= CLOSE * total or change * wanted <= 0:
+            break
+        asked *= wanted / change
+    return best
+
+
+def _with_changed_hits(
+    workload: Workload, content: PromptContent, hits: np.ndarray, wanted: float
+) -> Workload:
+    prompts = [content.segments_of(request) for request in range(len(workload))]
+    if wanted < 0:
+        altered = PromptContent.from_segments(
+            _estranged(prompts, hits, -wanted), answer_ids=content.answer_ids
+        )
+    else:
+        missed = float(workload.prompt_tokens.sum() - hits.sum())
+        altered = _Repeats(prompts, content.answer_ids.tolist()).content(wanted, missed)
+    return replace(workload, content=altered)
+
+
+def _estranged(prompts: list[Segments], hits: np.ndarray, wanted: float) -> list[Segments]:
+    """Prompts of their own, spread evenly over the requests with hits, until so many hits are gone."""
+    fresh = _beyond(prompts)
+    changed = list(prompts)
+    lost = 0.0
+    for request in _spread(np.flatnonzero(hits)):
+        if lost >= wanted:
+            break
+        total = sum(tokens for _, tokens in prompts[request])
+        changed[request] = [(fresh, total)]
+        fresh += 1
+        lost += float(hits[request])
+    return changed
+
+
+class _Repeats:
+    """Texts that are said for the first time become those that another prompt said after the same beginning.
+
+    A text is renamed for good, so that what later prompts share with this one they still share.
+    """
+
+    def __init__(self, prompts: list[Segments], answers: list[int]) -> None:
+        self._prompts = prompts
+        self._answers = answers
+        self._names: dict[int, int] = {}
+        self._said: set[int] = set()
+        self._followed: dict[tuple[tuple[int, int], ...], int] = {}  # a beginning -> the last request with it
+
+    def content(self, wanted: float, missed: float) -> PromptContent:
+        """The prompts with about `wanted` more tokens hit, of `missed` that are not."""
+        share = min(wanted / missed, 1.0) if missed else 0.0
+        gained = due = 0.0
+        changed: list[Segments] = []
+        answers: list[int] = []
+        for request, original in enumerate(self._prompts):
+            prompt = self._renamed(original)
+            first = next((k for k, (text, _) in enumerate(prompt) if text not in self._said), None)
+            if first is not None:
+                new = sum(tokens for _, tokens in prompt[first:])
+                due += share * new
+                model = self._followed.get(tuple(prompt[:first]))
+                if model is not None and due >= new / 2 and gained < wanted:
+                    found = self._repeat(request, original, changed[model], answers[model], first)
+                    gained += found
+                    due -= found
+                    prompt = self._renamed(original)
+            for depth in range(len(prompt)):
+                self._followed[tuple(prompt[:depth])] = request
+            answer = self._names.get(self._answers[request], self._answers[request])
+            self._said.update((answer, *(text for text, _ in prompt)))
+            changed.append(prompt)
+            answers.append(answer)
+        return PromptContent.from_segments(changed, answer_ids=answers)
+
+    def _renamed(self, prompt: Segments) -> Segments:
+        return [(self._names.get(text, text), tokens) for text, tokens in prompt]
+
+    def _repeat(self, request: int, prompt: Segments, model: Segments, answer: int, first: int) -> float:
+        """Name the new texts of a prompt as the model's, and its answer too where all agree; the tokens gained."""
+        gained = 0.0
+        said_next = [*(text for text, _ in model), answer][min(len(prompt), len(model))]
+        for (text, tokens), (name, length) in zip(prompt[first:], model[first:]):
+            if self._names.get(text, text) in self._said:
+                return gained
+            self._names[text] = name
+            gained += min(tokens, length)
+            if tokens != length:
+                return gained
+        if len(prompt) <= len(model):
+            self._names[self._answers[request]] = said_next
+        return gained
+
+
+def _spread(requests: np.ndarray) -> list[int]:
+    """The same in an order that takes from everywhere, alike on every machine."""
+    return [int(request) for request in np.random.default_rng(0).permutation(requests)]
+
+
+def _beyond(prompts: list[Segments]) -> int:
+    """A text that no prompt says; answers, which follow the prompts' ids, are cleared by a wide gap."""
+    return max((text for prompt in prompts for text, _ in prompt), default=0) + (1 << 40)
