@@ -68,6 +68,7 @@ class FakeCuda:
         class Stream:
             def __init__(self, _: str) -> None: ...
             def wait_stream(self, _: Any) -> None: ...
+            def synchronize(self) -> None: ...
 
         cuda = SimpleNamespace(
             Event=Event, CUDAGraph=Graph, graph=graph, Stream=Stream, stream=stream,
@@ -93,6 +94,14 @@ def test_long_kernels_are_timed_by_events() -> None:
     assert samples == pytest.approx([1e-3 + 5e-6] * len(samples))
 
 
+def test_a_call_that_waits_for_the_device_is_never_captured() -> None:
+    fake = FakeCuda()
+    watch = CudaStopwatch(fake.torch, "cuda:0")
+    calls = [fake.kernel(2e-6)]
+    _, how = watch.sample(calls, budget_s=0.01, at_least=5, at_most=50, capturable=False)
+    assert (how, fake.captures) == ("events", 0)
+
+
 def test_what_cannot_be_captured_is_timed_by_events() -> None:
     fake = FakeCuda(capture_fails=True)
     samples, how = sample(fake, 20e-6)
@@ -100,7 +109,10 @@ def test_what_cannot_be_captured_is_timed_by_events() -> None:
     assert samples[0] == pytest.approx(25e-6)
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(1e-3, 10), (1.0, 5), (101e-6, 50)])
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(1.1e-3, 9), (1.0, 5), (0.9e-3, 5), (1e-6, 50)],  # by events; by events; graphs of 4; graphs of 32
+)
 def test_repetitions_follow_the_budget_between_their_limits(seconds: float, expected: int) -> None:
     samples, _ = sample(FakeCuda(launch_s=0.0), seconds)
     assert len(samples) == expected

@@ -53,7 +53,8 @@ random = lambda *shape: torch.randn(*shape, generator=generator)
 worst = 0.0
 for hidden in (512, 320):
     x, residual, weight = random(5, hidden), random(5, hidden), random(hidden)
-    for ours, theirs in zip(fused.fused_add_norm(x, residual, weight, 1e-6), layers.add_norm(x, residual, weight, 1e-6)):
+    pairs = zip(fused.fused_add_norm(x, residual, weight, 1e-6), layers.add_norm(x, residual, weight, 1e-6))
+    for ours, theirs in pairs:
         worst = max(worst, float((ours - theirs).abs().max()))
 for heads, kv_heads, d in ((8, 2, 64), (4, 4, 96), (3, 1, 32)):
     rows, widths = 7, (heads * d, kv_heads * d, kv_heads * d)

@@ -162,6 +162,7 @@ class _Run:
         if self.on_gpu:
             self.profile, remarks = match_profile(self.facts, gpu=gpu, directories=profiles)
             self.remarks += remarks
+            self.torch.cuda.set_device(self.facts.torch_name)
         else:
             self.torch.set_num_threads(self.facts.compute_units)
             self.profile = self._cpu_profile(path)
@@ -319,7 +320,8 @@ class _Run:
         from capacity_validate.model_cases import StepRunner
 
         runner = StepRunner(self.model, self.torch.Generator().manual_seed(self.seed))
-        return Prepared(calls=[runner.call(case)], check=None, tolerance=0.0, flops=0.0, bytes=0.0)
+        call = runner.call(case)
+        return Prepared(calls=[call], check=None, tolerance=0.0, flops=0.0, bytes=0.0, capturable=False)
 
     def _extra_depth(self, runner: Any) -> None:
         """Where layers were cut: the same steps at half the depth, to extrapolate to all layers."""

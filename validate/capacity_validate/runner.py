@@ -158,7 +158,11 @@ class CaseRunner:
         if pooled.extra_bytes is None and prepared.extra_bytes is not None:
             pooled.extra_bytes = prepared.extra_bytes()
         samples, pooled.how = self.stopwatch.sample(
-            prepared.calls, budget_s=self.case_s, at_least=MIN_SAMPLES, at_most=MAX_SAMPLES
+            prepared.calls,
+            budget_s=self.case_s,
+            at_least=MIN_SAMPLES,
+            at_most=MAX_SAMPLES,
+            capturable=prepared.capturable,
         )
         pooled.samples += samples
         self.log.add(

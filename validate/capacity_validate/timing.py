@@ -18,9 +18,11 @@ from typing import Any, Literal, Protocol
 Call = Callable[[], object]
 How = Literal["thread time", "wall time", "events", "graph"]
 
-GRAPH_BELOW_S = 100e-6  # kernels shorter than this are timed inside a graph: launching takes 3-10 us each
-GRAPH_CALLS = 32
+GRAPH_BELOW_S = 1e-3  # calls shorter than this are timed inside a graph: each launch on the way takes 3-10 us
+GRAPH_S = 3e-3  # of one replay, about
+GRAPH_CALLS = 32  # in one replay, at most
 WARM_UP_CALLS = 3
+WARM_UP_S = 0.02  # on a GPU: clocks fall when it idles between two cases
 OUTLIER_FACTOR = 2.0  # times the median
 
 
@@ -71,9 +73,9 @@ class Stopwatch(Protocol):
     """Times calls that rotate over several sets of inputs."""
 
     def sample(
-        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int
+        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int, capturable: bool = True
     ) -> tuple[list[float], How]:
-        """Seconds of single calls, in order."""
+        """Seconds of single calls, in order. `capturable`: the calls may be put into a CUDA graph."""
         ...
 
     def synchronize(self) -> None:
@@ -89,7 +91,13 @@ class CpuStopwatch:
         self._clock = time.thread_time if threads == 1 else time.perf_counter
 
     def sample(
-        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int
+        self,
+        calls: Sequence[Call],
+        *,
+        budget_s: float,
+        at_least: int,
+        at_most: int,
+        capturable: bool = True,  # noqa: ARG002
     ) -> tuple[list[float], How]:
         clock = self._clock
         for call in calls[:WARM_UP_CALLS]:
@@ -144,12 +152,13 @@ class CudaStopwatch:
         self._torch.cuda.synchronize(self._device)
 
     def sample(
-        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int
+        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int, capturable: bool = True
     ) -> tuple[list[float], How]:
         self._warm_up(calls)
         once = statistics.median(self._events(calls, 5))
-        if once < GRAPH_BELOW_S:
-            graphed = self._graphed(calls, budget_s=budget_s, at_least=at_least, at_most=at_most)
+        if capturable and once < GRAPH_BELOW_S:
+            inner = max(1, min(GRAPH_CALLS, int(GRAPH_S / max(once, 1e-6))))
+            graphed = self._graphed(calls, inner, budget_s=budget_s, at_least=at_least, at_most=at_most)
             if graphed is not None:
                 return graphed, "graph"
         count = max(at_least, min(at_most, int(budget_s / max(once, 1e-6))))
@@ -159,8 +168,12 @@ class CudaStopwatch:
         stream = self._torch.cuda.Stream(self._device)
         stream.wait_stream(self._torch.cuda.current_stream(self._device))
         with self._torch.cuda.stream(stream):
-            for index in range(max(WARM_UP_CALLS, min(len(calls), 8))):
+            began, index, least = time.perf_counter(), 0, max(WARM_UP_CALLS, min(len(calls), 8))
+            while index < least or time.perf_counter() - began < WARM_UP_S:
                 calls[index % len(calls)]()
+                index += 1
+                if index % 8 == 0:
+                    stream.synchronize()
         self._torch.cuda.current_stream(self._device).wait_stream(stream)
         self.synchronize()
 
@@ -178,10 +191,10 @@ class CudaStopwatch:
         return [start.elapsed_time(end) * 1e-3 for start, end in pairs]
 
     def _graphed(
-        self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int
+        self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
     ) -> list[float] | None:
-        """Mean of a call in each replay of a graph of `GRAPH_CALLS` or more; None where capture is refused."""
-        rounds = math.ceil(GRAPH_CALLS / len(calls))
+        """Mean of a call in each replay of a graph of `wanted` or more; None where capture is refused."""
+        rounds = math.ceil(wanted / len(calls))
         inner = rounds * len(calls)
         graph = self._torch.cuda.CUDAGraph()
         try:

@@ -7,6 +7,7 @@ LM head for the rows that sample. Decode rows go first in a step, prefill rows a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +85,9 @@ class Transformer:
         self.dtype = _DTYPES[model.dtype]
         self.block_size = block_size
         self.num_blocks = num_blocks
+        self.split_context = (
+            0  # decode is cut as for contexts of at least so many tokens: no kernel compiled midway
+        )
         self.allocated_blocks = num_blocks + (device != "cpu")  # one more, for the padding rows of graphs
         self._generator = torch.Generator(device=device).manual_seed(seed)
         longest = min(model.max_position_embeddings, num_blocks * block_size)
@@ -156,31 +160,35 @@ class Transformer:
         """Tensors of a step; rows of one token that sample are decoded, wherever they stand in `rows`."""
         ordered = sorted(rows, key=lambda row: len(row.tokens) > 1)
         decode = [row for row in ordered if len(row.tokens) == 1]
-        tokens: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        sampled: list[int] = []
+        size = self.block_size
+        positions = [self._ints([row.computed for row in decode])]
+        slots = [
+            self._ints([row.blocks[row.computed // size] * size + row.computed % size for row in decode])
+        ]
         prefills = []
+        sampled: list[int] = []
+        first = 0
         for row in ordered:
             count = len(row.tokens)
             if count > 1:
-                prefills.append((len(tokens), count, row.computed, self._ints(row.blocks)))
-            tokens += row.tokens
-            span = range(row.computed, row.computed + count)
-            positions += span
-            slots += (row.blocks[p // self.block_size] * self.block_size + p % self.block_size for p in span)
-            sampled += range(len(tokens) - row.samples, len(tokens))
+                blocks = self._ints(row.blocks)
+                span = torch.arange(row.computed, row.computed + count, device=self.device)
+                prefills.append((first, count, row.computed, blocks))
+                positions.append(span)
+                slots.append(blocks[span // size] * size + span % size)
+            first += count
+            sampled += range(first - row.samples, first)
         contexts = tuple(row.computed + 1 for row in decode)
         width = max((len(row.blocks) for row in decode), default=0)
         return Inputs(
-            tokens=self._ints(tokens),
-            positions=self._ints(positions),
-            slots=self._ints(slots),
+            tokens=self._ints([token for row in ordered for token in row.tokens]),
+            positions=torch.cat(positions),
+            slots=torch.cat(slots),
             decode_rows=len(decode),
             tables=self._ints([[*row.blocks, *[0] * (width - len(row.blocks))] for row in decode]),
             contexts=self._ints(contexts),
             contexts_cpu=contexts,
-            max_context=max(contexts, default=0),
+            max_context=max((self.split_context, *contexts)),
             prefills=tuple(prefills),
             sampled=self._ints(sampled),
         )
@@ -301,10 +309,11 @@ class GroupedMixer:
         mask = causal_mask(count, computed, self.spec.window_tokens, q.device, chunked=self.spec.chunked)
         if self.sinks is not None:
             return self._prefill_with_sinks(q, k, v, mask)
-        attended = functional.scaled_dot_product_attention(
-            q.transpose(0, 1)[None], k[None], v[None],
-            attn_mask=mask, is_causal=mask is None, enable_gqa=groups > 1 and not repeated,
-        )  # fmt: skip
+        with prefill_backends(q):
+            attended = functional.scaled_dot_product_attention(
+                q.transpose(0, 1)[None], k[None], v[None],
+                attn_mask=mask, is_causal=mask is None, enable_gqa=groups > 1 and not repeated,
+            )  # fmt: skip
         return attended[0].transpose(0, 1)
 
     def _prefill_with_sinks(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
@@ -315,6 +324,18 @@ class GroupedMixer:
             q.transpose(0, 1)[None], k[None], v[None], attn_mask=bias[None]
         )
         return attended[0].transpose(0, 1)
+
+
+def prefill_backends(query: Any) -> AbstractContextManager[Any]:
+    """On a GPU the kernels that cases calibrate: FlashAttention, or what takes a mask where there is one."""
+    if not query.is_cuda:
+        return nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    chosen: AbstractContextManager[Any] = sdpa_kernel(
+        [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    )
+    return chosen
 
 
 def _qk_norms(owner: Transformer, spec: Attention) -> tuple[Any, ...]:
@@ -547,6 +568,7 @@ class GraphedTransformer:
         self.device, self.num_blocks = model.device, model.num_blocks
         self.inputs = model.inputs
         self._eager = model
+        model.split_context = max_context
         self._graphs = [
             DecodeGraph(model, batch=size, max_context=max_context) for size in sorted(sizes, reverse=True)
         ]

@@ -85,7 +85,14 @@ def _scaled(bench: Bench, a: Any, w: Any, scale_a: Any, scale_w: Any) -> tuple[P
     row_scales = scale_w if scale_w.dim() == 0 else scale_w.T.contiguous()
 
     def call() -> Any:
-        return torch._scaled_mm(a8, w8.T, scale_a=scale_a, scale_b=row_scales, out_dtype=torch.bfloat16)
+        return torch._scaled_mm(
+            a8,
+            w8.T,
+            scale_a=scale_a,
+            scale_b=row_scales,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=bench.on_cuda,  # as engines' kernels accumulate
+        )
 
     _try(call)
     return _checked(bench, call, a8.float() * scale_a, w8.float() * scale_w)

@@ -28,8 +28,8 @@ TOLERANCES = {
     "tf32": 2e-3,
     "bf16": 2e-2,
     "fp16": 4e-3,
-    "fp8": 2e-2,
-    "fp8_rowwise": 2e-2,
+    "fp8": 0.1,  # fast accumulation keeps some 14 bits: up to 5 % at K = 28672, and a wrong layout 100 %
+    "fp8_rowwise": 0.1,
     "int8": 0.0,
 }
 
@@ -103,6 +103,7 @@ class Prepared:
     flops: float
     bytes: float
     extra_bytes: Callable[[], float] | None = None
+    capturable: bool = True  # may be put into a CUDA graph: nothing on the way waits for the device
 
 
 def supported_operators() -> tuple[str, ...]:
@@ -120,8 +121,8 @@ def prepare(case: Case, bench: Bench) -> Prepared:
 
 
 def relative_error(torch: Any, out: Any, reference: Any) -> float:
-    """|out - ref| / |ref| in Frobenius norm; not-a-number counts as infinitely wrong."""
-    out, reference = out.detach().double().cpu(), reference.detach().double().cpu()
+    """|out - ref| / |ref| in Frobenius norm, where `out` is; not-a-number counts as infinitely wrong."""
+    out, reference = out.detach().double(), reference.detach().double().to(out.device)
     error = float(
         torch.linalg.vector_norm(out - reference) / torch.linalg.vector_norm(reference).clamp_min(1e-30)
     )

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_row", "window_tokens"])
 def paged_decode(
     query, keys, values, block_table, contexts, partial, summary,
     query_row, query_head, cache_block, cache_token, cache_head, table_row,
