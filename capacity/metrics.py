@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.errors import InvalidInput
+from capacity.gap_batches import GapBatches
 from capacity.step import PS_PER_S
 
 Floats = npt.NDArray[np.float64]
@@ -172,6 +173,12 @@ class GapCounter:
         self._chunks: list[tuple[Ints, Ints]] = []  # (gaps, how often), as they came
         self._raw = self._distinct = 0
         self._bins: Ints | None = None
+        self._batches = GapBatches()
+
+    def batches(self) -> GapBatches:
+        """The same gaps in order of time, for intervals of their percentiles."""
+        self._flush()
+        return self._batches
 
     def add(self, gap_ps: int, count: int = 1) -> None:
         self.count += count
@@ -191,8 +198,10 @@ class GapCounter:
     def _flush(self) -> None:
         if not self._series:
             return
-        first, step, lengths, weights = np.array(self._series, dtype=np.int64).reshape(-1, 4).T
+        series = np.array(self._series, dtype=np.int64).reshape(-1, 4)
         self._series.clear()
+        self._batches.add(series)
+        first, step, lengths, weights = series.T
         ends = np.cumsum(lengths)
         rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
         values = np.repeat(first, lengths) + np.repeat(step, lengths) * rank

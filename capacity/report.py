@@ -358,20 +358,50 @@ def _level_table(answer: Simulation) -> list[RenderableType]:
     if answer.verdict is not None and answer.verdict.verdict == "stable":
         names = ("p50", "p90", "p95", "p99")
         table = _grid("Steady part, ms (95 % interval)", ("", "left"), *((name, "right") for name in names))
-        for label, key in (("TTFT", "ttft"), ("TPOT", "tpot"), ("E2E", "e2el")):
+        for label, key in (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el")):
             intervals = [answer.verdict.intervals_ms.get(f"{name}_{key}_ms") for name in names]
             table.add_row(label, *("-" if i is None else _range(i.low, i.high) for i in intervals))
         found.append(table)
+    if answer.goodput is not None:
+        good = answer.goodput
+        table = _grid(
+            "Goodput",
+            ("", "left"),
+            ("requests/s", "right"),
+            ("attained", "right"),
+            ("95 % interval", "right"),
+        )
+        for level in good.limits:
+            table.add_row(
+                level.slo, "", *_attained(level.attained_fraction, level.attained_low, level.attained_high)
+            )
+        rate = f"{good.requests_per_s:,.2f}"
+        table.add_row("all", rate, *_attained(good.attained_fraction, good.attained_low, good.attained_high))
+        found.append(table)
     if answer.slos:
         table = _grid(
-            "Service levels", ("", "left"), ("value, ms", "right"), ("attained", "right"), ("", "left")
+            "Service levels",
+            ("", "left"),
+            ("value, ms", "right"),
+            ("attained", "right"),
+            ("95 % interval", "right"),
+            ("", "left"),
         )
         for level in answer.slos:
             value = "-" if level.value_ms is None else f"{level.value_ms:,.1f}"
-            share = "-" if level.attained_fraction is None else f"{level.attained_fraction:.2%}"
-            table.add_row(level.slo, value, share, "[green]met[/green]" if level.met else "[red]unmet[/red]")
+            attained = _attained(level.attained_fraction, level.attained_low, level.attained_high)
+            table.add_row(
+                level.slo, value, *attained, "[green]met[/green]" if level.met else "[red]unmet[/red]"
+            )
         found.append(table)
     return found
+
+
+def _attained(share: float | None, low: float | None, high: float | None) -> tuple[str, str]:
+    if share is None:
+        return "-", ""
+    ends = ("?" if end is None else f"{end:.2%}" for end in (low, high))
+    return f"{share:.2%}", " to ".join(ends)
 
 
 def _range(low: float | None, high: float | None) -> str:

@@ -12,7 +12,7 @@ from capacity.step import Bound
 
 if TYPE_CHECKING:
     from capacity.simulator import SimulationResult
-    from capacity.simulator.levels import SloLevel
+    from capacity.simulator.levels import Goodput, SloLevel
     from capacity.simulator.verdict import Verdict
 
 
@@ -252,6 +252,7 @@ class Simulation:
     warnings: tuple[str, ...]
     verdict: Verdict | None = None
     slos: tuple[SloLevel, ...] = ()
+    goodput: Goodput | None = None
     time_parts: dict[str, Any] | None = None
     step_bounds: tuple[BoundTime, ...] = ()
     mean_ttft_ms: Quantity | None = None
@@ -276,6 +277,7 @@ class Simulation:
             **self.run.to_dict(),
             **(judged if self.verdict is None else self.verdict.to_dict()),
             "slos": [asdict(level) for level in self.slos],
+            "goodput": None if self.goodput is None else asdict(self.goodput),
             "time_parts": self.time_parts,
             "step_bounds": [asdict(bound) for bound in self.step_bounds],
             "prediction_intervals": {
@@ -307,6 +309,7 @@ class Simulation:
             **{key: {"type": ["string", "null"]} for key in ("reason", "verdict", "verdict_reason")},
             **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
             "slos": {"type": "array", "items": {"type": "object"}},
+            "goodput": {"type": ["object", "null"]},
             "time_parts": {"type": ["object", "null"]},
             "step_bounds": {"type": "array", "items": {"type": "object"}},
             "prediction_intervals": {"type": "object"},

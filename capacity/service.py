@@ -199,7 +199,7 @@ def verdict_on(
             return run_service(pools, patient, backlog, scheduling=scheduling).records
 
         capacity = probe_capacity(workload, probe, in_flight=_in_flight(pools, workload))
-    return judge(run.records, workload, capacity=capacity)
+    return judge(run.records, workload, capacity=capacity, gaps=run.gaps)
 
 
 def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:

@@ -673,6 +673,7 @@ class Cluster:
             restarted=self.restarted,
             lost=self.lost,
             load=tuple(self.load),
+            gaps=self.ledger.gaps,
             step_work=tuple(ledger.work for ledger in ledgers if ledger.work is not None),
             replica_s=sum(max(0, _end(life, end_ps) - life.from_ps) for life in self.lives) / PS_PER_S,
         )

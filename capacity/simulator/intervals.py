@@ -12,7 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.errors import InvalidInput
+from capacity.gap_batches import MOST_BATCHES, bin_middles_ps
+from capacity.step import PS_PER_S
 
+Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
@@ -42,19 +45,69 @@ def percentile_interval(values: npt.NDArray[Any], percent: float) -> Interval | 
     value = float(np.percentile(values, percent))
     if len(values) < BATCHES * LEAST_PER_BATCH:
         return Interval(value=value, low=None, high=None)
-    share = percent / 100
     below = np.array([part.mean() for part in np.array_split(values <= value, BATCHES)])
-    # at least what independent values would have: batches that happen to agree prove nothing
-    error = max(_standard_error(below), math.sqrt(share * (1 - share) / len(values)))
-    half = t_quantile(CONFIDENCE, BATCHES - 1) * error / (share * (1 - share))
-    centre = math.log(share / (1 - share))
+    low, high = _places(below, percent / 100, len(values))
 
-    def at(log_odds: float) -> float | None:
-        place = 1 / (1 + math.exp(-log_odds)) if log_odds > -500 else 0.0
+    def at(place: float) -> float | None:
         beyond = len(values) * min(place, 1 - place)
         return float(np.quantile(values, place)) if beyond >= 1 else None
 
-    return Interval(value=value, low=at(centre - half), high=at(centre + half))
+    return Interval(value=value, low=at(low), high=at(high))
+
+
+def gap_interval_ms(batches: Ints, percent: float) -> Interval | None:
+    """The same of gaps between deliveries, from their histograms by batch (`capacity.gap_batches`), in ms.
+
+    Known to the width of a bin, 0.4 %. Fewer than half of the batches there can be give no bounds: the run is short, or
+    little of it was steady. None of no gaps.
+    """
+    counts = batches.sum(axis=1)
+    batches, counts = batches[counts > 0], counts[counts > 0]
+    total = int(counts.sum())
+    if not total:
+        return None
+    reached = np.cumsum(batches.sum(axis=0)) / total
+    middles_ms = bin_middles_ps() * (1e3 / PS_PER_S)
+
+    def at(place: float) -> float:
+        return float(middles_ms[min(int(np.searchsorted(reached, place)), len(middles_ms) - 1)])
+
+    share = percent / 100
+    value = at(share)
+    if len(batches) < MOST_BATCHES // 4 or total < BATCHES * LEAST_PER_BATCH:
+        return Interval(value=value, low=None, high=None)
+    place = int(np.searchsorted(reached, share))
+    below = batches[:, : place + 1].sum(axis=1) / counts
+    low, high = _places(below, share, total)
+    return Interval(value=value, low=min(at(low), value), high=max(at(high), value) if high < 1 else None)
+
+
+def share_interval(within: npt.NDArray[Any]) -> Interval | None:
+    """A share of requests in order of time (an SLO's attainment), by batch means on the scale of log odds.
+
+    Where all or none are within, the other bound is what so many independent requests leave open. None of no requests.
+    """
+    count = len(within)
+    if not count:
+        return None
+    value = float(np.mean(within))
+    if count < BATCHES * LEAST_PER_BATCH:
+        return Interval(value=value, low=None, high=None)
+    if value in (0.0, 1.0):
+        open_end = (1 - CONFIDENCE) ** (1 / count)  # the share at which so many in a row are that unlikely
+        return Interval(value=value, low=open_end if value else 0.0, high=1.0 if value else 1 - open_end)
+    low, high = _places(np.array([part.mean() for part in np.array_split(within, BATCHES)]), value, count)
+    return Interval(value=value, low=low, high=high)
+
+
+def _places(batch_shares: Floats, share: float, count: int) -> tuple[float, float]:
+    """The interval of a share, whose values by batch are `batch_shares`, on the scale of log odds."""
+    # at least what independent values would have: batches that happen to agree prove nothing
+    error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))
+    half = t_quantile(CONFIDENCE, len(batch_shares) - 1) * error / (share * (1 - share))
+    centre = math.log(share / (1 - share))
+    low, high = (1 / (1 + math.exp(-at)) if at > -500 else 0.0 for at in (centre - half, centre + half))
+    return low, high
 
 
 def mean_interval(values: Floats) -> Interval | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from capacity.errors import InvalidInput
 from capacity.metrics import PERCENTILES, LatencySummary, RequestTable
+from capacity.simulator.intervals import share_interval
 from capacity.step import PS_PER_S
 from capacity.workload import Slo
 
@@ -16,27 +18,69 @@ from capacity.workload import Slo
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloLevel:
     """One service level. `value_ms` is its percentile over all requests (None: infinite, too many never ended; or a
-    limit owed to each request); `attained_fraction` the share of requests within the limit, None for gaps."""
+    limit owed to each request); `attained_fraction` the share of requests within the limit, None for gaps. Its 95 %
+    interval is of a steady run; a bound that nothing gives is None."""
 
     slo: str
     limit_ms: float
     value_ms: float | None
     attained_fraction: float | None
     met: bool
+    attained_low: float | None = None
+    attained_high: float | None = None
 
 
-def hold(slos: Iterable[Slo], records: RequestTable, summary: LatencySummary) -> tuple[SloLevel, ...]:
-    """Each of `slos` against all requests of a run; one that did not complete is infinitely late.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """Requests per second within all limits, and their share, with 95 % intervals; and each limit alone."""
 
-    A limit without a percentile is owed to every request. Raises InvalidInput for a percentile of gaps that the
-    summary does not have.
-    """
-    return tuple(
-        _of_gaps(slo, summary) if slo.metric == "itl" else _of_requests(slo, records) for slo in slos
+    requests_per_s: float
+    requests_per_s_low: float | None
+    requests_per_s_high: float | None
+    attained_fraction: float
+    attained_low: float | None
+    attained_high: float | None
+    limits: tuple[SloLevel, ...]
+
+
+def goodput(slos: Sequence[Slo], records: RequestTable, summary: LatencySummary, *, steady: bool) -> Goodput:
+    """How much of what was sent met all of `slos`, which are owed to each request; what never ended met none."""
+    good = np.ones(len(records), dtype=bool)
+    for slo in slos:
+        good &= _values_s(slo, records) <= slo.limit_s
+    low, high = _bounds(good, steady)
+    rate = len(records) / summary.duration if summary.duration else 0.0
+    return Goodput(
+        requests_per_s=rate * float(good.mean()),
+        requests_per_s_low=None if low is None else rate * low,
+        requests_per_s_high=None if high is None else rate * high,
+        attained_fraction=float(good.mean()),
+        attained_low=low,
+        attained_high=high,
+        limits=hold(slos, records, summary, steady=steady),
     )
 
 
-def _of_requests(slo: Slo, records: RequestTable) -> SloLevel:
+def _bounds(within: npt.NDArray[np.bool_], steady: bool) -> tuple[float | None, float | None]:
+    found = share_interval(within) if steady else None
+    return (None, None) if found is None else (found.low, found.high)
+
+
+def hold(
+    slos: Iterable[Slo], records: RequestTable, summary: LatencySummary, *, steady: bool = False
+) -> tuple[SloLevel, ...]:
+    """Each of `slos` against all requests of a run; one that did not complete is infinitely late.
+
+    A limit without a percentile is owed to every request. `steady`: the run was, so that its attainment has an
+    interval. Raises InvalidInput for a percentile of gaps that the summary does not have.
+    """
+    return tuple(
+        _of_gaps(slo, summary) if slo.metric == "itl" else _of_requests(slo, records, steady) for slo in slos
+    )
+
+
+def _values_s(slo: Slo, records: RequestTable) -> npt.NDArray[np.float64]:
+    """The latency of every request that a limit is about; infinite where it never ended."""
     done = records.completed
     values_s = np.full(len(records), np.inf)
     arrival, first, finish = records.arrival_ps[done], records.first_token_ps[done], records.finish_ps[done]
@@ -47,7 +91,13 @@ def _of_requests(slo: Slo, records: RequestTable) -> SloLevel:
     else:
         gaps = records.output_tokens[done] - 1
         values_s[done] = np.where(gaps > 0, (finish - first) / PS_PER_S / np.maximum(gaps, 1), 0.0)
+    return values_s
+
+
+def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
+    values_s = _values_s(slo, records)
     within = values_s <= slo.limit_s
+    low, high = _bounds(within, steady)
     value_s = None
     if slo.percentile is not None:
         # the smallest value that the share reaches where infinity is beside it: no interpolation with it
@@ -61,6 +111,8 @@ def _of_requests(slo: Slo, records: RequestTable) -> SloLevel:
         value_ms=None if value_s is None or not np.isfinite(value_s) else value_s * 1e3,
         attained_fraction=float(within.mean()),
         met=met,
+        attained_low=low,
+        attained_high=high,
     )
 
 

@@ -16,7 +16,7 @@ from capacity.kv_cache.content_pool import ContentPool
 from capacity.kv_cache.contiguous_pool import ContiguousPool
 from capacity.kv_cache.offload import TierUse
 from capacity.kv_cache.run_pool import RunPool
-from capacity.metrics import LatencySummary, RequestTable, summarize
+from capacity.metrics import GapCounter, LatencySummary, RequestTable, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
 from capacity.simulator.chains import Chains
 from capacity.simulator.client import Arrivals, client_of
@@ -54,6 +54,7 @@ class SimulationResult:
     busy_s: float
     kv_tiers: tuple[TierUse, ...] = ()
     data_parallel_requests: tuple[int, ...] = ()
+    gaps: GapCounter | None = None  # between deliveries, in order of time
     step_work: tuple[StepWork, ...] = ()  # of each engine, where it was asked for
 
     def to_dict(self) -> dict[str, Any]:
@@ -209,6 +210,7 @@ def simulate_engine(
         busy_s=busy_ps / PS_PER_S,
         kv_tiers=getattr(scheduler, "tier_use", ()),
         data_parallel_requests=tuple(getattr(scheduler, "requests", ())),
+        gaps=ledger.gaps,
         step_work=() if ledger.work is None else (ledger.work,),
     )
 

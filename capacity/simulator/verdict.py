@@ -15,8 +15,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from capacity.metrics import MISSING, PERCENTILES, RequestTable
-from capacity.simulator.intervals import Floats, Interval, percentile_interval, t_quantile
+from capacity.metrics import MISSING, PERCENTILES, GapCounter, RequestTable
+from capacity.simulator.intervals import (
+    Floats,
+    Interval,
+    gap_interval_ms,
+    percentile_interval,
+    t_quantile,
+)
 from capacity.step import PS_PER_S
 from capacity.workload import PromptContent, Workload
 
@@ -188,8 +194,17 @@ def _spread(session: npt.NDArray[np.int64], copies: int) -> npt.NDArray[np.int64
 # verdict
 
 
-def judge(records: RequestTable, workload: Workload, *, capacity: Capacity | None = None) -> Verdict:
-    """The verdict on a run of `workload` that left `records`. Without `capacity` growth alone speaks."""
+def judge(
+    records: RequestTable,
+    workload: Workload,
+    *,
+    capacity: Capacity | None = None,
+    gaps: GapCounter | None = None,
+) -> Verdict:
+    """The verdict on a run of `workload` that left `records`. Without `capacity` growth alone speaks.
+
+    `gaps` between deliveries, where they are known, have intervals as well.
+    """
     order = np.argsort(records.arrival_ps, kind="stable")
     arrival = records.arrival_ps[order] / PS_PER_S
     completed = records.completed[order]
@@ -226,7 +241,7 @@ def judge(records: RequestTable, workload: Workload, *, capacity: Capacity | Non
         growth_fraction=growth,
         measured_s=(float(bounds[0]), float(bounds[-1])) if len(bounds) else (0.0, 0.0),
         measured_requests=int(measured.sum()),
-        intervals_ms=_intervals(records, order[measured], steady=verdict == "stable"),
+        intervals_ms=_intervals(records, order[measured], gaps, steady=verdict == "stable"),
     )
 
 
@@ -391,10 +406,11 @@ def _peak(arrival: Floats, capacity: float, stay_s: float) -> tuple[float, float
 
 
 def _intervals(
-    records: RequestTable, rows: npt.NDArray[np.int64], *, steady: bool
+    records: RequestTable, rows: npt.NDArray[np.int64], gaps: GapCounter | None, *, steady: bool
 ) -> dict[str, Interval | None]:
     """Of every percentile of the steady part, by the keys of the summary."""
-    names = [f"p{percent}_{metric}_ms" for metric in ("ttft", "tpot", "e2el") for percent in PERCENTILES]
+    metrics = ("ttft", "tpot", "itl", "e2el")
+    names = [f"p{percent}_{metric}_ms" for metric in metrics for percent in PERCENTILES]
     if not steady or not len(rows):
         return dict.fromkeys(names)
     arrival, first, finish = (
@@ -408,8 +424,22 @@ def _intervals(
         "tpot": (finish - first)[several] * to_ms / (outputs[several] - 1),
         "e2el": (finish - arrival) * to_ms,
     }
-    return {
-        f"p{percent}_{metric}_ms": percentile_interval(column, percent)
-        for metric, column in values.items()
-        for percent in PERCENTILES
-    }
+    found: dict[str, Interval | None] = dict.fromkeys(names)
+    for percent in PERCENTILES:
+        found |= {f"p{percent}_{name}_ms": percentile_interval(values[name], percent) for name in values}
+    if gaps is not None:
+        batches = gaps.batches().histograms()
+        begin, end = (_gaps_until(records, int(at)) * len(batches) for at in (arrival[0], arrival[-1]))
+        steady_batches = batches[math.ceil(begin) : math.floor(end)]
+        found |= {f"p{percent}_itl_ms": gap_interval_ms(steady_batches, percent) for percent in PERCENTILES}
+    return found
+
+
+def _gaps_until(records: RequestTable, at_ps: int) -> float:
+    """About which share of all gaps between deliveries lies before an instant."""
+    done = records.completed & (records.output_tokens > 1)
+    first, finish = records.first_token_ps[done], records.finish_ps[done]
+    weights = records.output_tokens[done] - 1
+    total = int(weights.sum())
+    passed = np.clip((at_ps - first) / np.maximum(finish - first, 1), 0, 1)
+    return float(passed @ weights) / total if total else 0.0
