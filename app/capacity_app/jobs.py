@@ -225,6 +225,7 @@ class _Slot:
                 while not job.finished and pipe is not None:
                     _take(job, *pipe.recv())
             except (EOFError, OSError):
+                self.kill()  # what is left of it: the next job gets a new one
                 job.crash = "its process ended"
                 job.end("failed")
             with self._lock:

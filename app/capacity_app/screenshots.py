@@ -31,19 +31,30 @@ Theme = Literal["light", "dark"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shot:
-    """A page as it is to be seen. `click` is a button to press first, `until` a text to wait for then."""
+    """A page as it is to be seen. `upload` is a file to give it, `click` a button to press then, `until` a text to
+    wait for at last."""
 
     name: str
     path: str
+    upload: Path | None = None
     click: str | None = None
     until: str | None = None
 
 
+EVIDENCE = Path("validate/measurements/2026-11-21-cpu-quick.jsonl")  # from the checkout's root
 LLAMA = "model=llama-3.1-70b&tp=4"
 SHOTS = (
     Shot(name="fit", path=f"/?{LLAMA}", until="CSV"),
     Shot(name="estimate", path=f"/estimate?{LLAMA}"),
+    Shot(
+        name="simulate",
+        path="/simulate?rate=10&isl=2048&sim_beside=static+batching&sim_beside=whole+prompts",
+        until="What bound the steps",
+    ),
     Shot(name="plan", path="/plan?rate=8", click="Search", until="Turned down"),
+    Shot(name="cost", path="/cost?rate=8", click="Draw the curve", until="Replicas by the hour"),
+    Shot(name="speculation", path="/speculation", until="Ways to draft"),
+    Shot(name="validate", path="/validate", upload=EVIDENCE, until="calibrated"),
     Shot(name="models-and-gpus", path="/models_and_gpus"),
 )
 
@@ -123,6 +134,8 @@ def take(found: Any, address: str, shot: Shot, theme: Theme, folder: Path) -> Pa
     page = open_page(found, theme)
     page.goto(address + shot.path)
     settle(page)
+    if shot.upload is not None:
+        page.locator("input[type=file]").first.set_input_files(str(shot.upload))
     if shot.click is not None:
         page.get_by_role("button", name=shot.click).first.click()
     if shot.until is not None:

@@ -18,8 +18,9 @@ from capacity.errors import CapacityError, InvalidInput
 from capacity.fields import parse_json_object
 from capacity.hardware import profile_names
 from capacity.model import ModelSpec, from_hf_config, load_model, model_names
-from capacity.pricing import TIERS
+from capacity.pricing import TIERS, find_price
 from capacity.quantization import known_quantizations, kv_cache_format_names
+from capacity_app.boundary import plain
 
 MAX_CONFIG_BYTES = 256 * 1024
 MAX_LINK_BYTES = 6_000
@@ -99,7 +100,7 @@ def sidebar() -> Inputs:
         with columns[1]:
             output_len = whole("Output tokens", "osl", 256, 1, 1_000_000, step=64)
             rate = number("Requests/s", "rate", 4.0, 0.01, 100_000.0)
-        cost = _cost()
+        cost = _cost(pool["gpu"])
         st.divider()
         memory = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
         seconds = segments("Latency in", "time", TIME_UNITS, "ms")
@@ -154,14 +155,21 @@ def _pool() -> dict[str, Any]:
     return {"gpu": gpu} | {name: value for name, (value, default) in chosen.items() if value != default}
 
 
-def _cost() -> dict[str, Any]:
-    """The price: a tier of the dated table, one's own, or none."""
+def _cost(gpu: str) -> dict[str, Any]:
+    """The price: a tier of the dated table, one's own, or none; said where the table has none of this GPU."""
     tier = choice(
         "Price", "tier", (NO_PRICE, *TIERS, OWN_PRICE), "on-demand", help="Tier of the dated price table."
     )
     if tier == OWN_PRICE:
         return {"price": f"{number('$ per GPU-hour', 'price', 2.5, 0.01, 1_000.0):g}"}
-    return {} if tier == NO_PRICE else {"price_tier": tier}
+    if tier == NO_PRICE:
+        return {}
+    try:
+        find_price(gpu, tier=tier)
+    except CapacityError as error:
+        st.caption(f":material/info: no cost: {plain(str(error))}")
+        return {}
+    return {"price_tier": tier}
 
 
 def _own_model() -> ModelSpec:

@@ -37,11 +37,11 @@ def main(descriptor: int) -> None:
 
 def _answer(pipe: Connection, function: str, arguments: dict[str, Any], *, reports: bool) -> tuple[str, Any]:
     module, _, name = function.partition(":")
-    if not module.startswith(ALLOWED):
-        raise ValueError(f"{function} is no function of this project")
     if reports:
         arguments = {**arguments, "progress": _Reports(pipe)}
     try:
+        if not module.startswith(ALLOWED):
+            raise ValueError(f"{function} is no function of this project")
         return "done", getattr(importlib.import_module(module), name)(**arguments)
     except CapacityError as error:
         return "refused", error

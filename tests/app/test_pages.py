@@ -1,0 +1,251 @@
+"""Every page in streamlit's test runner: the library's numbers, one line for bad input, no exception for any widget."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from capacity_app.boundary import LEAK_NOTHING, plain
+from capacity_app.pages import PAGES
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import capacity
+from capacity.cli import main
+from capacity.hardware import profile_names
+from capacity.model import model_names
+from capacity.quantization import known_quantizations, kv_cache_format_names
+
+Open = Callable[..., Any]
+NAMES = [page.name for page in PAGES]
+TWO_GPUS = {"model": "qwen3-8b", "tp": "2", "gpu": "a100-sxm-80gb"}
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_every_page_opens_and_says_what_its_pictures_show(dashboard: Open, page: str) -> None:
+    opened = dashboard(page).settled()
+    assert not opened.at.exception
+    assert opened.refusals == []
+    assert all(picture.alt for picture in opened.pictures())
+
+
+def printed(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command line prints for a copied command."""
+    words = command.replace("\\\n", " ").split()
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit):
+        main()
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("page", "query"),
+    [
+        ("fit", {}),
+        ("fit", {**TWO_GPUS, "weights": "fp8", "kv": "fp8"}),
+        ("estimate", TWO_GPUS),
+        (
+            "estimate",
+            {"isl": "4000", "osl": "100", "load": "a closed loop", "concurrency": "64", "tier": "spot"},
+        ),
+    ],
+)
+def test_numbers_are_those_of_the_copied_command(
+    dashboard: Open,
+    page: str,
+    query: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    opened = dashboard(page, **query)
+    table = printed(opened.code("shell"), monkeypatch, capsys)
+    intervals = [metric.delta for metric in opened.at.metric if page == "estimate"]
+    assert len(opened.kpis) >= 4
+    for shown in (*opened.kpis.values(), *intervals):
+        assert shown in table
+
+
+def test_the_copied_python_gives_the_same_answer(dashboard: Open) -> None:
+    opened = dashboard("estimate", **TWO_GPUS, batch="16")
+    found: dict[str, Any] = {}
+    exec(opened.code("python"), found)
+    direct = capacity.estimate(
+        "qwen3-8b",
+        gpu="a100-sxm-80gb",
+        tensor_parallel_size=2,
+        input_len=1024,
+        output_len=256,
+        batch_size=16,
+        price_tier="on-demand",
+    )
+    assert found["answer"] == direct
+    assert opened.kpis["TPOT"] == f"{direct.tpot_s.value * 1e3:,.1f} ms"
+
+
+def test_charts_draw_the_librarys_numbers(dashboard: Open) -> None:
+    answer = capacity.fit("llama-3.1-8b", gpu="h100-sxm-80gb")
+    figure = json.loads(dashboard("fit").at.get("plotly_chart")[0].proto.spec)
+    bars = [trace["x"][0] for trace in figure["data"]]
+    memory = answer.memory
+    parts = (memory.weights_bytes, memory.activations_bytes, memory.overhead_bytes, memory.kv_cache_bytes)
+    assert bars == [pytest.approx(part / 2**30) for part in parts]
+
+
+def test_units_switch_what_is_shown_and_nothing_else(dashboard: Open) -> None:
+    answer = capacity.fit("llama-3.1-8b", gpu="h100-sxm-80gb")
+    assert dashboard("fit", mem="GB").kpis["KV cache"] == f"{answer.memory.kv_cache_bytes / 1e9:,.2f} GB"
+    shown = dashboard("estimate", time="s").kpis["TPOT"]
+    assert float(shown.removesuffix(" s")) * 1e3 == pytest.approx(
+        float(dashboard("estimate").kpis["TPOT"].removesuffix(" ms")), abs=0.06
+    )
+
+
+def test_the_grid_is_the_librarys(dashboard: Open) -> None:
+    opened = dashboard("fit", model="llama-3.1-70b", tp="4").settled()
+    rows = opened.at.dataframe[0].value.set_index("GPU")
+    assert list(rows.index) == list(profile_names())
+    for gpu, size in (("h100-sxm-80gb", 4), ("h100-sxm-80gb", 2), ("b300-sxm-288gb", 1)):
+        answer = capacity.fit("llama-3.1-70b", gpu=gpu, tensor_parallel_size=size)
+        expected = f"✓ {answer.max_concurrency:,.1f}" if answer.fits else "✗"
+        assert rows.loc[gpu, f"TP {size}"] == expected
+        assert answer.fits or answer.reason in rows.loc[gpu, "why not"]
+
+
+def test_what_does_not_fit_says_so_with_the_way_out(dashboard: Open) -> None:
+    opened = dashboard("estimate", model="llama-3.1-405b")
+    assert len(opened.refusals) == 1
+    assert opened.refusals[0].startswith(plain("DoesNotFit: llama-3.1-405b"))
+    assert "\n" not in opened.refusals[0]
+
+
+def test_a_plan_is_searched_off_the_page_and_ranked_as_the_library_ranks(dashboard: Open) -> None:
+    opened = dashboard("plan", plan_n="60", plan_gpus="h100-sxm-80gb", plan_s="60", plan_ttft="2000")
+    assert not opened.at.dataframe
+    opened.at.button(key="run_plan").click().run()
+    opened.settled()
+    direct = capacity.plan(
+        "llama-3.1-8b",
+        gpus=("h100-sxm-80gb",),
+        slo=("ttft:p95:2000ms", "tpot:p95:50ms"),
+        input_len=1024,
+        output_len=256,
+        request_rate=4.0,
+        num_prompts=60,
+        price_tier="on-demand",
+        max_gpus=64,
+    )
+    assert opened.refusals == []
+    ranked = opened.at.dataframe[0].value
+    assert list(ranked["deployment"]) == [answer.candidate.label for answer in direct.ranked]
+    assert list(ranked["$/h"]) == [answer.cost.usd_per_hour for answer in direct.ranked if answer.cost]
+    opened.at.number_input(key="plan_ttft").set_value(1500.0).run()
+    assert any("Stale" in str(badge.value) for badge in opened.at.markdown)
+
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
+}
+HOSTILE = [
+    "not json",
+    "[]",
+    "{" * 100_000,
+    '{"model_type": "llama", "hidden_size": NaN}',
+    '{"model_type": "llama", "model_type": "llama"}',
+    json.dumps({**CONFIG, "hidden_size": 10**30}),
+    json.dumps({**CONFIG, "num_hidden_layers": "many"}),
+    json.dumps({**CONFIG, "model_type": "![x](https://example.com/x.png) <script>alert(1)</script>"}),
+    "\x00\ud800"[:1],
+]
+
+
+def with_config(opened: Any, text: str) -> Any:
+    opened.at.segmented_control(key="source").set_value("config.json").run()
+    opened.at.text_area(key="config_text").set_value(text).run()
+    return opened
+
+
+def test_a_pasted_config_is_a_model(dashboard: Open) -> None:
+    opened = with_config(dashboard("fit"), json.dumps({**CONFIG, "_name_or_path": "me/mine"}))
+    assert opened.refusals == []
+    assert "mine fits" in opened.at.success[0].value
+    again = dashboard("fit", source="config.json", config=link_part(opened, "config"))
+    assert again.kpis == opened.kpis
+
+
+def link_part(opened: Any, key: str) -> str:
+    """A part of the page's URL."""
+    value = opened.at.query_params[key]
+    return value if isinstance(value, str) else value[0]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_config_is_one_line(dashboard: Open, text: str) -> None:
+    opened = with_config(dashboard("fit"), text)
+    assert not opened.at.exception
+    assert len(opened.refusals) == 1
+    assert LEAK_NOTHING not in opened.refusals
+    assert "\n" not in opened.refusals[0]
+    assert "](http" not in opened.refusals[0]
+    assert "<script>" not in opened.refusals[0]
+
+
+def test_a_hostile_link_ends_in_one_line(dashboard: Open) -> None:
+    opened = dashboard(
+        "fit", source="config.json", config="eJw" + "A" * 50_000, gpu="![x](http://e.com/x)", nonsense="1"
+    )
+    assert not opened.at.exception
+    assert all("](http" not in line for line in opened.refusals)
+    assert any("nonsense" in line for line in opened.refusals)
+
+
+SIDEBAR = {
+    "model": st.sampled_from(model_names()),
+    "gpu": st.sampled_from(profile_names()),
+    "weights": st.sampled_from(("as published", *known_quantizations())),
+    "kv": st.sampled_from(("auto", *kv_cache_format_names())),
+    "tier": st.sampled_from(("none", "on-demand", "reserved", "spot", "owned", "my own")),
+}
+NUMBERS = {
+    "tp": st.integers(1, 64),
+    "pp": st.integers(1, 64),
+    "isl": st.integers(1, 1_000_000),
+    "osl": st.integers(1, 1_000_000),
+    "concurrency": st.integers(1, 100_000),
+}
+
+
+@pytest.mark.parametrize("page", NAMES)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(boxes=st.fixed_dictionaries({}, optional=SIDEBAR), numbers=st.fixed_dictionaries({}, optional=NUMBERS))
+def test_no_combination_of_widgets_breaks_a_page(
+    dashboard: Open, page: str, boxes: dict[str, str], numbers: dict[str, int]
+) -> None:
+    opened = _kept(dashboard, page)
+    for key, value in boxes.items():
+        opened.at.selectbox(key=key).set_value(value)
+    for key, value in numbers.items():
+        opened.at.number_input(key=key).set_value(value)
+    opened.at.run()
+    assert not opened.at.exception
+    assert LEAK_NOTHING not in opened.refusals
+    assert all("\n" not in line for line in opened.refusals)
+
+
+_OPENED: dict[str, Any] = {}
+
+
+def _kept(dashboard: Open, page: str) -> Any:
+    """One session a page: what an earlier draw left behind is part of the test."""
+    if page not in _OPENED:
+        _OPENED[page] = dashboard(page)
+    return _OPENED[page]
