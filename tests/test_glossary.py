@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from functools import lru_cache
+from typing import Any
 
 import pytest
 
@@ -15,15 +16,14 @@ from capacity.glossary import TERMS, Situation, define, find_term, is_term
 from capacity.model import load_model, model_names
 from capacity.resolve import resolve
 
-LOAD = {"input_len": 1000, "output_len": 200, "concurrency": 16, "price": "2.50"}
+LOAD: dict[str, Any] = {"input_len": 1000, "output_len": 200, "concurrency": 16, "price": "2.50"}
 
 
 @lru_cache(maxsize=4)
-def situation(model: str = "llama-3.1-8b", tp: int = 1) -> Situation:
-    pool = {"gpu": "h100", "tensor_parallel_size": tp}
+def situation(model: str = "llama-3.1-8b", tp: int = 1, gpu: str = "h100") -> Situation:
     return Situation(
-        pool=resolve(model, Pool(**pool)),  # type: ignore[arg-type]
-        estimate=capacity.estimate(model, **pool, **LOAD),
+        pool=resolve(model, Pool(gpu=gpu, tensor_parallel_size=tp)),
+        estimate=capacity.estimate(model, gpu=gpu, tensor_parallel_size=tp, **LOAD),
     )
 
 
@@ -47,6 +47,57 @@ def test_the_numbers_are_the_users() -> None:
     assert "2 GPUs" in (define("tp", situation(tp=2)).yours or "")
     assert "is dense" in (define("moe", situation()).yours or "")
     assert "$2.50 an hour" in (define("price", situation()).yours or "")
+
+
+FIELD = (
+    "ttft", "tpot", "itl", "e2e", "throughput", "goodput", "slo", "percentile", "p99", "queueing",
+    "burstiness", "ridge", "roofline", "arithmetic-intensity", "mbu", "mfu", "hbm", "nvlink", "pcie",
+    "energy", "cuda-graph", "host-time", "prefill", "decode", "kv-cache", "paged-attention", "kv-block",
+    "prefix-caching", "prompt-caching", "lru", "eviction", "offload", "kv-quantization", "context-window",
+    "sliding-window", "attention-sinks", "streamingllm", "chunked-attention", "flashattention", "gqa",
+    "mqa", "mha", "mla", "linear-attention", "continuous-batching", "static-batching", "dynamic-batching",
+    "padding", "chunked-prefill", "disaggregation", "preemption", "max_num_seqs", "max_num_batched_tokens",
+    "gpu_memory_utilization", "concurrency", "little's-law", "tensor-parallelism", "pipeline-parallelism",
+    "bubble", "expert-parallelism", "all-to-all", "data-parallelism", "dp-attention",
+    "context-parallelism", "sequence-parallelism", "ring-attention", "all-reduce", "moe",
+    "speculative-decoding", "acceptance", "draft-model", "draft-tree", "eagle", "eagle2", "eagle3", "mtp",
+    "medusa", "n-gram", "prompt-lookup", "verification", "quantization", "w8a8", "smoothquant", "fp8",
+    "awq", "gptq", "nf4", "mxfp4", "nvfp4", "gguf", "perplexity", "cost-per-token",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("word", FIELD)
+def test_the_fields_words_are_there(word: str) -> None:
+    assert is_term(word)
+
+
+def test_no_word_means_two_things() -> None:
+    words = [word.lower() for term in TERMS for word in (term.name, *term.aliases)]
+    assert len(set(words)) == len(words)
+
+
+@pytest.mark.parametrize("model", ["deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt-oss-120b"])
+def test_every_term_has_numbers_for_every_kind_of_model(model: str) -> None:
+    """A latent, windows, linear attention, experts: each sentence holds a number, and none raises."""
+    for term in TERMS:
+        yours = define(term.name, situation(model, 8, "h200")).yours
+        assert yours is not None
+        assert any(character.isdigit() for character in yours), (term.name, yours)
+        assert "nan" not in yours.split()
+        assert "\n" not in yours
+
+
+def test_the_techniques_numbers_by_hand() -> None:
+    """1,200 tokens and a concurrency of 16 on one H100: H(16) = 3.38; 1,000 tokens are 131 MB of KV at 128 KiB."""
+    assert "at most 3.38 times" in (define("continuous batching", situation()).yours or "")
+    assert "waste 70% of their slots" in (define("static batching", situation()).yours or "")
+    assert "131 MB" in (define("disaggregation", situation()).yours or "")
+    assert "4.16 bits" in (define("awq", situation()).yours or "")
+    assert "8 KV heads" in (define("dp attention", situation()).yours or "")
+    assert "53,250 tokens in prefill" in (define("crossover", situation()).yours or "")
+    estimate = situation().estimate
+    flight = estimate.requests_per_s.value * estimate.e2e_s.value
+    assert f"= {flight:,.1f} requests in flight" in (define("little's law", situation()).yours or "")
 
 
 def test_spelling_does_not_matter_and_unknown_words_are_refused() -> None:

@@ -238,10 +238,15 @@ def _layout(
     )
 
 
+def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
+    """The experts of a mixture's layers; None for a dense model."""
+    parts = (group.feed_forward for group in model.layer_groups)
+    return next((part for part in parts if isinstance(part, MoEFeedForward)), None)
+
+
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
     """Different experts that a decode step of `served` requests reads, and the busiest GPU's rows over the mean."""
-    parts = (group.feed_forward for group in resolved.model.layer_groups)
-    part = next((part for part in parts if isinstance(part, MoEFeedForward)), None)
+    part = routed_experts(resolved.model)
     if part is None:
         return None, None
     read = experts_touched(part.num_experts, part.experts_per_token, served)

@@ -1,0 +1,47 @@
+"""What a term is: a word of the field, its definition, and the sentence that a situation makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from capacity.resolve import ResolvedPool
+    from capacity.results import Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """A pool and its estimate: where the numbers come from."""
+
+    pool: ResolvedPool
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A word, what it means, and the sentence that a situation makes of it."""
+
+    name: str
+    definition: str
+    numbers: Callable[[Situation], str]
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """The answer: `yours` is None where no pool was given."""
+
+    term: str
+    definition: str
+    yours: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values, `schema` first."""
+        return {
+            "schema": "capacity/definition/v1",
+            "term": self.term,
+            "definition": self.definition,
+            "yours": self.yours,
+        }
