@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from capacity.deployment import Pool
 from capacity.errors import InvalidInput, OutsideValidity, UnknownName
 from capacity.model import load_model, model_names
 from capacity.resolve import ResolvedPool, resolve
+from capacity.serving import serve
 from capacity.techniques.kv import (
     compare_attention_kinds,
     context_parallel_prefill,
@@ -24,6 +26,7 @@ from capacity.techniques.kv import (
     prefill_crossover_tokens,
     request_kv_bytes,
 )
+from capacity.workload import PromptContent, Workload
 
 KIB, GIB = 2**10, 2**30
 
@@ -199,3 +202,32 @@ def test_bad_questions_are_refused_in_one_line() -> None:
         context_parallel_prefill(pool(), 4, (8,))
     with pytest.raises(UnknownName):
         kv_table(["llama-99"])
+
+
+def test_the_simulators_cpu_tier_takes_the_formulas_time() -> None:
+    """A prompt of 8,192 tokens, pushed out of the GPU by another, comes back from CPU memory: its first token is later
+    than that of a prompt still on the GPU by the KV's bytes over PCIe, and far sooner than computing it again.
+    """
+    tokens = 8192
+    fields = {"gpu": "h100", "max_model_len": 9000}
+    content = PromptContent.from_segments([[(n, tokens + 1)] for n in (1, 2, 1)])
+    workload = Workload(
+        arrival_s=np.asarray([0.0, 10.0, 20.0]),
+        prompt_tokens=np.full(3, tokens + 1),
+        output_tokens=np.full(3, 2),
+        content=content,
+    )
+
+    def last_ttft_s(**more: object) -> float:
+        resolved = resolve("llama-3.1-8b", Pool(**fields, **more))  # type: ignore[arg-type]
+        found = serve(resolved, workload).records[2].ttft_s
+        assert found is not None
+        return found
+
+    again, kept = last_ttft_s(num_gpu_blocks_override=515), last_ttft_s(num_gpu_blocks_override=5000)
+    fetched = last_ttft_s(num_gpu_blocks_override=515, kv_offloading_size=8.0)
+    formula = offload(pool(), tokens)
+    assert fetched - kept == pytest.approx(formula.load_s, rel=0.1)
+    assert again - kept == pytest.approx(formula.recompute_s, rel=0.15)
+    assert formula.worth_it
+    assert fetched < again

@@ -9,11 +9,13 @@ from functools import lru_cache
 import pytest
 from conftest import SHARED
 
+from capacity.closed_form import closed_loop_times
 from capacity.deployment import Pool
 from capacity.errors import InvalidInput, UnknownName
 from capacity.pricing import find_price
 from capacity.quantization import weight_bytes
 from capacity.resolve import ResolvedPool, resolve
+from capacity.serving import serve
 from capacity.step import decode_shape
 from capacity.techniques.quantize import (
     QuantizedOption,
@@ -22,6 +24,7 @@ from capacity.techniques.quantize import (
     quantization_methods,
     quantization_options,
 )
+from capacity.workload import random_requests
 
 
 @lru_cache(maxsize=8)
@@ -225,3 +228,23 @@ def test_bad_questions_are_refused_in_one_line() -> None:
             quantization_options(pool(), input_len=lengths[0], output_len=lengths[1])
     with pytest.raises(InvalidInput):
         break_even_batch(pool(), "awq-int4", 0)
+
+
+@pytest.mark.parametrize("method", ["bf16", "awq-int4", "fp8-tensor", "kv-fp8"])
+def test_the_simulator_agrees_with_the_table(method: str) -> None:
+    """A closed loop of 16 through the engine's scheduler beside the formula: TPOT and throughput within 6 %."""
+    quantized = find_method(method).apply(pool())
+    formula = closed_loop_times(quantized.step_model, quantized.limits, 16, input_len=512, output_len=256)
+    requests = random_requests(
+        num_requests=320,
+        input_len=512,
+        output_len=256,
+        request_rate_per_s=float("inf"),
+        concurrency=16,
+        seed=0,
+        range_ratio=0.9,
+    )
+    run = serve(quantized, requests)
+    assert run.status == "complete"
+    assert run.summary.to_dict()["mean_tpot_ms"] / 1e3 == pytest.approx(formula.tpot_s, rel=0.06)
+    assert run.summary.request_throughput == pytest.approx(formula.requests_per_s, rel=0.06)
