@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import streamlit as st
 
 from capacity.errors import CapacityError, DoesNotFit
+from capacity_app.uploads import without_folders
 
 LEAK_NOTHING = "Something went wrong inside the dashboard. The details are in the log of its server."
 _LOG = logging.getLogger("capacity_app")
@@ -29,7 +30,7 @@ def boundary() -> Iterator[None]:
 def show_refusal(error: CapacityError) -> None:
     """The line that the command line would print: a warning where it does not fit, an error for bad input."""
     show = st.warning if isinstance(error, DoesNotFit) else st.error
-    show(plain(f"{type(error).__name__}: {error}"), icon=":material/block:")
+    show(plain(without_folders(f"{type(error).__name__}: {error}")), icon=":material/block:")
 
 
 def plain(text: str) -> str:

@@ -49,10 +49,10 @@ SHOTS = (
     Shot(
         name="simulate",
         path="/simulate?rate=10&isl=2048&sim_beside=static+batching&sim_beside=whole+prompts",
-        until="What bound the steps",
+        until="static batching: overloaded",
     ),
     Shot(name="plan", path="/plan?rate=8", click="Search", until="Turned down"),
-    Shot(name="cost", path="/cost?rate=8", click="Draw the curve", until="Replicas by the hour"),
+    Shot(name="cost", path="/cost?rate=8", click="Draw the curve", until="Latency against load"),
     Shot(name="speculation", path="/speculation", until="Ways to draft"),
     Shot(name="validate", path="/validate", upload=EVIDENCE, until="calibrated"),
     Shot(name="models-and-gpus", path="/models_and_gpus"),

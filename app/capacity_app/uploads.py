@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import tempfile
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,24 +20,28 @@ def _folder() -> Path:
 
 
 def kept(upload: Any) -> Path:
-    """The file of a streamlit upload. Its name keeps what readers go by (the ending) and nothing else of the user's."""
+    """The file of a streamlit upload, under its own name as far as that is letters, digits, dots and dashes."""
     content: bytes = upload.getvalue()
-    path = _folder() / f"{hashlib.sha256(content).hexdigest()[:16]}{_ending(upload.name)}"
+    path = _folder() / hashlib.sha256(content).hexdigest()[:16] / _safe(upload.name)
+    path.parent.mkdir(exist_ok=True)
     if path.exists():
-        os.utime(path, (time.time(), time.time()))
+        os.utime(path.parent)
     else:
         path.write_bytes(content)
         _forget()
     return path
 
 
-def _ending(name: str) -> str:
-    """`.csv`, `.jsonl.gz`: letters and digits alone."""
-    found = re.search(r"(\.[A-Za-z0-9]{1,8})?(\.gz)?$", Path(name).name)
-    return found.group(0).lower() if found else ""
+def without_folders(text: str) -> str:
+    """A message as it may be shown: uploaded files by their names, not by where this server keeps them."""
+    return re.sub(re.escape(str(_folder())) + r"/[0-9a-f]{16}/", "", text)
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", Path(name).name).lstrip(".")[-80:] or "upload"
 
 
 def _forget() -> None:
-    files = sorted(_folder().iterdir(), key=lambda path: path.stat().st_mtime)
-    for path in files[:-KEPT]:
-        path.unlink(missing_ok=True)
+    folders = sorted(_folder().iterdir(), key=lambda path: path.stat().st_mtime)
+    for folder in folders[:-KEPT]:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -10,6 +10,7 @@ from typing import Any
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 PATTERNS = ("", "/", "x", ".", "-", "|")
+LEGEND_BELOW = 90  # pixels under the plot
 NEUTRAL = "#8a8a8a"  # told from black and from white
 
 
@@ -66,7 +67,13 @@ def layout(figure: Any, *, x: str, y: str, height: int = 360, **more: Any) -> An
         yaxis_title=y,
         height=height,
         margin={"l": 10, "r": 20, "t": 34, "b": 10},
-        legend={"orientation": "h", "yanchor": "top", "y": -0.25, "x": 0, "traceorder": "normal"},
+        legend={
+            "orientation": "h",
+            "yanchor": "top",
+            "y": -LEGEND_BELOW / height,
+            "x": 0,
+            "traceorder": "normal",
+        },
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": NEUTRAL, "activecolor": PALETTE[0]},

@@ -18,7 +18,6 @@ PRICES = (
     ("output", "usd_per_million_output_tokens"),
     ("blended", "usd_per_million_tokens"),
 )
-SAME_SLO = 1.0  # a curve's levels are drawn as shares of their limits
 
 
 def price_chart(bill: Bill) -> Chart:
@@ -74,6 +73,7 @@ def month_chart(bill: Bill) -> Chart:
             hovertemplate=f"{name}: $%{{x:,.2f}} a month<extra></extra>",
         )
     layout(figure, x="$ a month (730 h)", y="", height=140 + 46 * len(bars))
+    figure.update_xaxes(range=[0, 1.3 * max(usd for _, usd in bars)])
     figure.update_yaxes(autorange="reversed")
     return Chart(
         name="month",
@@ -132,7 +132,7 @@ def day_chart(curve: Curve) -> Chart | None:
 
 
 def curve_chart(curve: Curve) -> Chart:
-    """Each level of the SLO over the request rate, as a share of its limit; the knee and the highest rate marked."""
+    """Each level of the SLO over the request rate, as a share of its limit (1: met); knee and highest rate marked."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -148,9 +148,7 @@ def curve_chart(curve: Curve) -> Chart:
             marker={"symbol": symbol(index), "size": 9},
             hovertemplate=f"{name}: %{{y:.2f}} of the limit at %{{x:,.2f}} requests/s<extra></extra>",
         )
-    figure.add_hline(
-        y=SAME_SLO, line={"color": NEUTRAL, "dash": "dash", "width": 2}, annotation={"text": "limit"}
-    )
+    figure.add_hline(y=1.0, line={"color": NEUTRAL, "dash": "dash", "width": 2}, annotation={"text": "limit"})
     marks = [("knee", curve.knee_per_s)]
     if curve.highest is not None:
         marks.append(("highest rate within the SLO", curve.highest.at_confidence))
@@ -171,7 +169,7 @@ def curve_chart(curve: Curve) -> Chart:
             {
                 "requests/s": point.request_rate_per_s,
                 "served/s": point.requests_per_s,
-                **{level.slo: level.value_s for level in point.levels},
+                **{f"{level.slo}, s": level.value_s for level in point.levels},
                 "met": point.met,
             }
             for point in curve.points
@@ -183,9 +181,9 @@ def tornado_chart(answer: Tornado, units: Units = STANDARD) -> Chart:
     """What ±20 % of each input does to cost (or, without a price, to p95 E2E), the greatest at the top."""
     import plotly.graph_objects as go
 
-    priced = answer.base.usd_per_million_served is not None
+    priced = answer.base.usd_per_request_served is not None
     measure = "cost_change" if priced else "e2e_p95_change"
-    what = "$ per 1M output tokens" if priced else "p95 E2E latency"
+    what = "$ per request" if priced else "p95 E2E latency"
     swings = sorted(answer.swings, key=lambda swing: _reach(getattr(swing, measure)))
     figure = go.Figure()
     for side, sign in enumerate((-1, 1)):

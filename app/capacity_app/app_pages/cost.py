@@ -6,11 +6,12 @@ from typing import Any
 
 import streamlit as st
 
+from capacity.api_prices import api_price_list
 from capacity.billing import Bill, LoadCost
 from capacity.figures import costs as figures
 from capacity.glossary import define
 from capacity_app import parts, state
-from capacity_app.boundary import plain
+from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 
@@ -32,7 +33,7 @@ def figures_of_merit(bill: Bill) -> None:
             parts.Kpi(
                 label="Per hour",
                 value=usd(bill.usd_per_hour, 2),
-                below=f"{bill.billed_gpus} GPUs at {usd(bill.usd_per_gpu_hour, 2)}",
+                below=f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at {usd(bill.usd_per_gpu_hour, 2)}",
             ),
             parts.Kpi(label="Per month", value=usd(bill.usd_per_month, 0), below="730 h"),
             parts.Kpi(
@@ -77,8 +78,17 @@ def break_even_lines(bill: Bill) -> None:
 
 def api_options() -> dict[str, Any]:
     """An API to compare with: the dated list's, and a price of one's own."""
+    has_price = any(price.model == state.model_spec(inputs).name for price in api_price_list())
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        listed = st.toggle("Compare with listed APIs", True, **state.bound("cost_apis", True))
+        listed = st.toggle(
+            "Compare with listed APIs",
+            True,
+            **state.bound("cost_apis", True),
+            disabled=not has_price,
+            help="By the dated list of API prices."
+            if has_price
+            else "The dated list has no price of this model.",
+        )
         own = st.toggle("and with an API of", False, **state.bound("cost_api", False))
         api_in = state.number("$ per 1M input", "cost_api_in", 0.2, 0.0, 1000.0, disabled=not own, width=150)
         api_out = state.number(
@@ -87,7 +97,7 @@ def api_options() -> dict[str, Any]:
         cached = state.number(
             "Cached share of input", "cost_cached", 0.0, 0.0, 1.0, step=0.05, disabled=not own, width=150
         )
-    found: dict[str, Any] = {"api": "all"} if listed else {}
+    found: dict[str, Any] = {"api": "all"} if listed and has_price else {}
     if own:
         found |= {"api_input_price": api_in, "api_output_price": api_out, "api_cached_fraction": cached}
     return found
@@ -170,7 +180,7 @@ else:
     parts.copies("cost", inputs.model_name, {**options, **billed}, bill)
     if bill is not None:
         figures_of_merit(bill)
-        st.caption(plain(f"{bill.tier}: {bill.source}. {bill.rule.capitalize()}."))
+        st.caption(plain(f"{bill.tier}: {bill.source}. {bill.rule[0].upper()}{bill.rule[1:]}."))
         left, right = st.columns(2)
         with left:
             parts.chart(figures.price_chart(bill))
@@ -178,5 +188,7 @@ else:
             parts.chart(figures.month_chart(bill))
         break_even_lines(bill)
         parts.notes(bill.warnings)
-    day_and_curve(options)
-    sensitivity(options)
+    with boundary():
+        day_and_curve(options)
+    with boundary():
+        sensitivity(options)

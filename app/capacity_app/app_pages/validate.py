@@ -85,7 +85,9 @@ def served() -> None:
         **({} if log is None else {"server_log": str(uploads.kept(log))}),
     }
     found = parts.background(
-        "compare", Task(function="capacity_validate:compare", arguments=arguments), doing="Replaying"
+        "compare",
+        Task(function="capacity_validate.comparing:compare", arguments=arguments),
+        doing="Replaying",
     ).value
     if found is None:
         return
