@@ -79,6 +79,7 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
     flags = [
         ("--tensor-parallel-size", _above(pool.tensor_parallel_size, 1)),
         ("--pipeline-parallel-size", _above(pool.pipeline_parallel_size, 1)),
+        ("--data-parallel-size", _above(pool.data_parallel_size, 1)),
         ("--enable-expert-parallel", pool.enable_expert_parallel),
         ("--quantization", _online(pool.quantization)),
         ("--kv-cache-dtype", None if pool.kv_cache_dtype == "auto" else pool.kv_cache_dtype),
@@ -91,6 +92,10 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         ("--long-prefill-token-threshold", pool.long_prefill_token_threshold or None),
         ("--scheduling-policy", None if pool.scheduling_policy == "fcfs" else pool.scheduling_policy),
         ("--num-gpu-blocks-override", pool.num_gpu_blocks_override),
+        ("--kv-offloading-size", pool.kv_offloading_size),
+        ("--kv-offloading-backend", None if pool.kv_offloading_size is None else pool.kv_offloading_backend),
+        ("--preemption-mode", None if pool.preemption_mode == "recompute" else pool.preemption_mode),
+        ("--swap-space", None if pool.preemption_mode == "recompute" else pool.swap_space),
     ]
     named = [
         flag if value else flag.replace("--", "--no-", 1) for flag, value in switches if value is not None
@@ -101,11 +106,17 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
 
 def _sglang(model_id: str, pool: Pool) -> Launch:
     cache = {"fp8": "fp8_e4m3"}.get(pool.kv_cache_dtype, pool.kv_cache_dtype)
+    attention_ranks = pool.enable_expert_parallel and pool.data_parallel_size > 1
+    tensor = pool.tensor_parallel_size * (
+        pool.data_parallel_size if attention_ranks else 1
+    )  # as SGLang counts
     flags = [
         ("--model-path", model_id),
-        ("--tp-size", _above(pool.tensor_parallel_size, 1)),
+        ("--tp-size", _above(tensor, 1)),
         ("--pp-size", _above(pool.pipeline_parallel_size, 1)),
-        ("--ep-size", pool.tensor_parallel_size if pool.enable_expert_parallel else None),
+        ("--dp-size", _above(pool.data_parallel_size, 1)),
+        ("--enable-dp-attention", attention_ranks),
+        ("--ep-size", tensor if pool.enable_expert_parallel else None),
         ("--quantization", _online(pool.quantization)),
         ("--kv-cache-dtype", None if cache == "auto" else cache),
         ("--context-length", pool.max_model_len),
@@ -126,10 +137,11 @@ def _sglang(model_id: str, pool: Pool) -> Launch:
 
 
 def _tensorrt_llm(model_id: str, pool: Pool) -> Launch:
+    tensor = pool.tensor_parallel_size * pool.data_parallel_size  # attention DP divides these
     flags = [
-        ("--tp_size", _above(pool.tensor_parallel_size, 1)),
+        ("--tp_size", _above(tensor, 1)),
         ("--pp_size", _above(pool.pipeline_parallel_size, 1)),
-        ("--ep_size", pool.tensor_parallel_size if pool.enable_expert_parallel else None),
+        ("--ep_size", tensor if pool.enable_expert_parallel else None),
         ("--max_batch_size", pool.max_num_seqs),
         ("--max_num_tokens", pool.max_num_batched_tokens),
         ("--max_seq_len", pool.max_model_len),
@@ -137,6 +149,11 @@ def _tensorrt_llm(model_id: str, pool: Pool) -> Launch:
         ("--port", PORT),
     ]
     notes: tuple[str, ...] = ()
+    if pool.data_parallel_size > 1:
+        notes += (
+            "attention over data-parallel ranks is set in the file of --extra_llm_api_options: "
+            "enable_attention_dp: true",
+        )
     if pool.quantization:
         notes += (
             f"{pool.quantization} weights: name a checkpoint in that format; trtllm-serve does not quantize",

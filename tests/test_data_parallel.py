@@ -155,7 +155,8 @@ def test_replicas_of_ranks_conserve_requests() -> None:
     )
     run = simulate_cluster(workload, [setup] * 2, router="least-outstanding")
     assert run.status == "complete"
-    assert sum(replica.requests for replica in run.replicas) == 300
+    assert sum(replica.requests for replica in run.replicas) == sum(run.data_parallel_requests) == 300
+    assert len(run.data_parallel_requests) == 6
     assert 0 < run.kv_utilization_peak <= 1
 
 

@@ -338,6 +338,7 @@ def test_ranks_and_replicas_have_tiers_of_their_own() -> None:
     setup = EngineSetup(step_times=STEPS, num_blocks=500, policy_options={"offload": offload(tier(400, 1e9))})
     result = simulate_cluster(workload, [data_parallel_setup(setup, 2, "round-robin")] * 2)
     assert result.status == "complete"
+    assert 800 < result.kv_tiers[0].held <= 4 * 400
     ranks = run(workload, 500, offload=offload(tier(400, 1e9)), data_parallel_size=2)
     (use,) = ranks.kv_tiers
     assert 400 < use.held <= 800

@@ -114,7 +114,7 @@ class Lockstep:
         self.ranks = tuple(ranks)
         self.pool = pool
         self.steps_in_flight = self.ranks[0].steps_in_flight
-        self.requests = [0] * len(self.ranks)  # given to each rank
+        self.rank_requests = [0] * len(self.ranks)  # given to each rank
         self._choose = BALANCES[balance](self.ranks)
         self._prompt_wait_steps = prompt_wait_steps
         self._prompts_waited = 0
@@ -142,7 +142,7 @@ class Lockstep:
 
     def add(self, sequence: Request) -> bool:
         sequence.rank = self._choose(sequence)
-        self.requests[sequence.rank] += 1
+        self.rank_requests[sequence.rank] += 1
         return self.ranks[sequence.rank].add(sequence)
 
     def schedule(self, now_ps: int) -> Step:

@@ -209,7 +209,7 @@ def simulate_engine(
         mean_batch_size=ledger.rows / ledger.steps if ledger.steps else 0.0,
         busy_s=busy_ps / PS_PER_S,
         kv_tiers=getattr(scheduler, "tier_use", ()),
-        data_parallel_requests=tuple(getattr(scheduler, "requests", ())),
+        data_parallel_requests=tuple(getattr(scheduler, "rank_requests", ())),
         gaps=ledger.gaps,
         step_work=() if ledger.work is None else (ledger.work,),
     )
