@@ -385,38 +385,64 @@ def tornado_tables(tornado: Tornado) -> list[RenderableType]:
     swing = f"{tornado.swing:.0%}"
     table = _grid(
         f"Relative change when an input is -{swing} / +{swing}",
-        ("input", "left"), ("p95 E2E", "right"), ("p95 TTFT", "right"), ("$ per output token served", "right"),
+        ("input", "left"), ("p95 E2E", "right"), ("p95 TTFT", "right"), ("$ per request", "right"),
+        ("at full load", "right"),
     )  # fmt: skip
     for found in tornado.swings:
-        pairs = (found.e2e_p95_change, found.ttft_p95_change, found.cost_change)
+        pairs = (found.e2e_p95_change, found.ttft_p95_change, found.cost_change, found.full_cost_change)
         table.add_row(found.input, *(f"{_moved(low)} / {_moved(high)}" for low, high in pairs))
     head = f"[bold]{tornado.deployment}[/bold], {tornado.workload}: p95 E2E {tornado.base.e2e_p95_s:,.2f} s"
-    return [head, table, f"not varied: {'; '.join(tornado.not_varied)}"]
+    left_out = f"not varied: {'; '.join(tornado.not_varied)}"
+    return [head, table, *([left_out] if tornado.not_varied else [])]
 
 
 def advice_tables(answer: AdviceList) -> list[RenderableType]:
-    """The checklist, most beneficial first."""
+    """The checklist, most beneficial first; then what cannot be done here."""
     table = _grid(
-        "Changes, each simulated on the same arrivals",
-        ("change", "left"), ("p95 TTFT", "right"), ("p95 TPOT", "right"), ("p95 E2E", "right"),
-        ("$ per token", "right"), ("quality", "right"), ("flags", "left"),
+        "Changes on the same arrivals, most beneficial first: what p95 and $ become more by (less is better)",
+        ("change", "left"), ("TTFT, ms", "right"), ("TPOT, ms", "right"), ("E2E, ms", "right"),
+        ("$/h", "right"), ("$/1k full", "right"), ("quality", "left"),
     )  # fmt: skip
     for line in answer.advice:
-        moves = (line.ttft_p95_change, line.tpot_p95_change, line.e2e_p95_change, line.cost_change)
-        table.add_row(line.change, *(_moved(move) for move in moves), _loss(line), line.flags)
+        if line.effects is None:
+            continue
+        found = line.effects
+        failed = f"\n[red]{line.failed:,} requests fail[/red]" if line.failed else ""
+        table.add_row(
+            line.change + (f"\n[dim]{line.flags}[/dim]" if line.flags else "") + failed,
+            _ms(found.ttft_p95_s, found.ttft_p95_change),
+            _ms(found.tpot_p95_s, found.tpot_p95_change),
+            _ms(found.e2e_p95_s, found.e2e_p95_change),
+            _usd(found.usd_per_hour, ",.2f"),
+            _usd(found.usd_per_request_full and 1e3 * found.usd_per_request_full, ",.4f"),
+            _loss(line),
+        )
     base = answer.base
+    full = base.usd_per_request_full
+    paid = "" if full is None else f", ${1e3 * full:,.4f} per 1,000 requests at full load"
     head = (
         f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
-        f"p95 E2E {base.e2e_p95_s:,.2f} s"
+        f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}"
     )
-    refused = [f"{line.change}: {line.refused}" for line in answer.refused]
-    open_ = [f"{name}: {why}" for name, why in answer.not_evaluated]
-    return [
-        head,
-        table,
-        *answer.observations,
-        *(f"[yellow]not evaluated:[/yellow] {text}" for text in [*refused, *open_]),
-    ]
+    notes = [f"{line.change}: {line.note}" for line in answer.advice if line.note]
+    refused = [f"[yellow]not here:[/yellow] {line.change}: {line.refused}" for line in answer.refused]
+    return [head, table, *notes, *answer.observations, *refused]
+
+
+def _ms(seconds: float | None, relative: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return "0" if seconds == 0 else f"{seconds * 1e3:+,.1f} ({_whole(relative)})"
+
+
+def _whole(relative: float | None) -> str:
+    return "-" if relative is None else f"{relative:+.0%}"
+
+
+def _usd(usd: float | None, form: str) -> str:
+    if usd is None:
+        return "-"
+    return "0" if usd == 0 else f"{usd:+{form}}"
 
 
 def _loss(line: Advice) -> str:

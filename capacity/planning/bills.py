@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from capacity.model import ModelSpec
     from capacity.workload import Workload
 
-__all__ = ["cost", "full_load"]
-
 TOO_MUCH = 1.02  # served over offered time, above which a queue was left to grow
 
 
@@ -51,8 +49,8 @@ def cost(
         raise InvalidInput(
             "no price: give --price-tier on-demand (reserved, spot, owned), or --price 2.50 for $ per GPU-hour"
         )
-    served, lengths, warnings = _served(resolved, traffic, workload, billing.replicas)
-    full = full_load(resolved, lengths, billing.replicas)
+    served, hits, lengths, warnings = _served(resolved, traffic, workload, billing.replicas)
+    full = full_load(resolved, lengths, billing.replicas, hit_fraction=hits)
     if served is not None:
         served = Rates(
             requests_per_s=served.requests_per_s,
@@ -90,34 +88,33 @@ def _cautions(price: Price, billing: Billing) -> Iterator[str]:
 
 def _served(
     resolved: ResolvedPool, traffic: Traffic, workload: Workload | None, replicas: int
-) -> tuple[Rates | None, tuple[float, float], tuple[str, ...]]:
-    """The load that a simulation serves, the mean lengths, and what to say of it."""
+) -> tuple[Rates | None, float, tuple[float, float], tuple[str, ...]]:
+    """The load that a simulation serves, the share of prompts that hit, the mean lengths, and what to say of it."""
     if workload is None and traffic.trace is None and traffic.request_rate is None:
         if traffic.input_len is None or traffic.output_len is None:
             raise InvalidInput(
                 "no load: give --input-len and --output-len, with a --request-rate, or a --trace"
             )
-        return None, (traffic.input_len, traffic.output_len), ()
-    from capacity.planning.trial import Goal, simulate_trial
+        return None, 0.0, (traffic.input_len, traffic.output_len), ()
+    from capacity.planning.outcome import measure
     from capacity.serving import make_workload
 
     requests = make_workload(traffic) if workload is None else workload
     lengths = float(requests.prompt_tokens.mean()), float(requests.output_tokens.mean())
-    trial = simulate_trial(resolved, replicas, [requests], Goal(slos=()))
-    if not trial.requests_per_s:
+    seen = measure(resolved, requests, replicas=replicas)
+    rate = seen.requests_per_s
+    if not rate:
         raise InvalidInput("no request was served: nothing to divide the bill by")
     warnings = []
     offered = requests.request_rate_per_s
-    if requests.content is not None and resolved.prefix_caching:
-        warnings.append("full load is without prefix-cache hits, which this traffic has: it could carry more")
-    if not math.isinf(offered) and trial.requests_per_s * TOO_MUCH < offered and requests.span_s > 0:
+    if not math.isinf(offered) and rate * TOO_MUCH < offered and requests.span_s > 0:
         warnings.append(
-            f"{offered:,.2f} requests/s were offered, {trial.requests_per_s:,.2f} served, draining the queue included"
+            f"{offered:,.2f} requests/s were offered, {rate:,.2f} served, draining the queue included"
         )
     rates = Rates(
-        requests_per_s=trial.requests_per_s,
+        requests_per_s=rate,
         input_tokens=lengths[0],
         output_tokens=lengths[1],
         prefill_share=0.0,
     )
-    return rates, lengths, tuple(warnings)
+    return rates, seen.hit_fraction, lengths, tuple(warnings)

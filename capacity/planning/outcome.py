@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from capacity.billing import billed_gpus, load_cost
 from capacity.deployment import Billing
-from capacity.planning.bills import full_load
+from capacity.metrics import RequestTable
+from capacity.planning.saturated import full_load
 from capacity.planning.step_error import Factors
 from capacity.planning.trial import Engines, run_engines
 from capacity.pricing import Price, usd_per_hour
@@ -23,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """p95 latencies of the completed requests, and $ per 1M output tokens: as served, and at full load.
+    """p95 latencies of the completed requests, and $ per request: as served, and at full load.
 
     None where there is no value: no request of two tokens, no price.
     """
@@ -34,8 +35,8 @@ class Outcome:
     requests_per_s: float
     failed: int
     usd_per_hour: float | None
-    usd_per_million_served: float | None
-    usd_per_million_full: float | None
+    usd_per_request_served: float | None
+    usd_per_request_full: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,12 @@ class Latencies:
     tpot_s: Floats
     e2e_s: Floats
     duration_s: float
+    hit_fraction: float = 0.0  # of prompt tokens that the prefix cache supplied
+
+    @property
+    def requests_per_s(self) -> float:
+        """Completed requests over the time from the first arrival to the last token."""
+        return float(np.isfinite(self.e2e_s).sum()) / self.duration_s if self.duration_s else 0.0
 
 
 def measure(
@@ -54,7 +61,11 @@ def measure(
     """Simulate `workload` on `replicas` engines that take requests in turn. Raises DoesNotFit."""
     resolved.memory.require_fit()
     engines = Engines(resolved=resolved, replicas=replicas, factors=factors or Factors())
-    table = run_engines([engines], workload).records
+    return latencies_of(run_engines([engines], workload).records, workload)
+
+
+def latencies_of(table: RequestTable, workload: Workload) -> Latencies:
+    """The latencies that a run of `workload` left in its records."""
     columns = {name: np.full(len(workload), np.nan) for name in ("ttft", "tpot", "e2e")}
     done = table.completed
     several = done & (table.output_tokens > 1)
@@ -68,6 +79,7 @@ def measure(
         tpot_s=columns["tpot"],
         e2e_s=columns["e2e"],
         duration_s=max(last_s - first_s, 0.0),
+        hit_fraction=float(table.cached_tokens[done].sum() / max(table.prompt_tokens[done].sum(), 1)),
     )
 
 
@@ -86,12 +98,12 @@ def outcome(
     hourly = (
         None if price is None else usd_per_hour(price, billed_gpus(price, resolved.pool.num_gpus * replicas))
     )
-    rate = done / seen.duration_s if seen.duration_s else 0.0
+    rate = seen.requests_per_s
     lengths = float(workload.prompt_tokens.mean()), float(workload.output_tokens.mean())
     served = full = None
     if hourly is not None and rate:
-        load = full_load(resolved, lengths, replicas, factors=factors)
-        full = load_cost(hourly, 1.0, load, Billing()).usd_per_million_output_tokens
+        load = full_load(resolved, lengths, replicas, factors=factors, hit_fraction=seen.hit_fraction)
+        full = load_cost(hourly, 1.0, load, Billing()).usd_per_request
         served = full * load.requests_per_s / rate
     return Outcome(
         ttft_p95_s=_p95(seen.ttft_s) or 0.0,
@@ -100,8 +112,8 @@ def outcome(
         requests_per_s=rate,
         failed=len(workload) - done,
         usd_per_hour=hourly,
-        usd_per_million_served=served,
-        usd_per_million_full=full,
+        usd_per_request_served=served,
+        usd_per_request_full=full,
     )
 
 

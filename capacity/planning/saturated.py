@@ -50,11 +50,17 @@ class PricedSteps:
 
 
 def full_load(
-    resolved: ResolvedPool, lengths: tuple[float, float], replicas: int, *, factors: Factors | None = None
+    resolved: ResolvedPool,
+    lengths: tuple[float, float],
+    replicas: int,
+    *,
+    factors: Factors | None = None,
+    hit_fraction: float = 0.0,
 ) -> Rates:
     """As many requests in flight as the limits and the KV cache hold, for ever, on `replicas` engines.
 
-    Prompts are computed whole: no prefix-cache hits. Raises InvalidInput where not one request fits.
+    Of prefill, `hit_fraction` falls away: a little more than a prefix cache saves, whose hits are still attended to.
+    Blocks that requests share, and so more of them at once, are left out. Raises InvalidInput where not one fits.
     """
     input_len, output_len = max(round(lengths[0]), 1), max(round(lengths[1]), 1)
     speculation = _speculation(resolved)
@@ -77,11 +83,13 @@ def full_load(
     times = closed_loop_times(
         steps, resolved.limits, each * ranks, input_len=input_len, output_len=output_len, ranks=ranks
     )
+    prefill = min(max(times.prefill_share, 0.0), 1.0)
+    busy = 1 - prefill * hit_fraction  # of the time that it took without hits
     return Rates(
-        requests_per_s=times.requests_per_s * resolved.independent_ranks * replicas,
+        requests_per_s=times.requests_per_s * resolved.independent_ranks * replicas / busy,
         input_tokens=lengths[0],
         output_tokens=lengths[1],
-        prefill_share=min(max(times.prefill_share, 0.0), 1.0),
+        prefill_share=prefill * (1 - hit_fraction) / busy,
     )
 
 

@@ -31,17 +31,19 @@ class Swing:
     e2e_p95_change: tuple[float | None, float | None]
     ttft_p95_change: tuple[float | None, float | None]
     cost_change: tuple[float | None, float | None]
+    full_cost_change: tuple[float | None, float | None]
 
     @property
     def span(self) -> float:
-        """How far the p95 of E2E and the cost move, together: what tornado bars are sorted by."""
-        moves = (*self.e2e_p95_change, *self.cost_change)
+        """How far the p95 of E2E and the costs move, together: what tornado bars are sorted by."""
+        moves = (*self.e2e_p95_change, *self.cost_change, *self.full_cost_change)
         return sum(abs(move) for move in moves if move is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tornado:
-    """The inputs by how much hangs on them; changes are relative to `base`; cost is $ per 1M output tokens served."""
+    """The inputs by how much hangs on them; changes are relative to `base`; `cost_change` is of
+    $ per request as served, whatever it takes; `full_cost_change` at full load, which lengths and hits decide."""
 
     SCHEMA: ClassVar[str] = "capacity/tornado/v1"
 
@@ -118,7 +120,7 @@ def tornado_of(
 
 def replace_cost(base: Outcome, factor: float) -> Outcome:
     """The same latencies at another price."""
-    names = ("usd_per_hour", "usd_per_million_served", "usd_per_million_full")
+    names = ("usd_per_hour", "usd_per_request_served", "usd_per_request_full")
     found: dict[str, Any] = {name: getattr(base, name) for name in names}
     return replace(base, **{name: usd and usd * factor for name, usd in found.items()})
 
@@ -164,5 +166,6 @@ def _swing(name: str, base: Outcome, low: Outcome, high: Outcome) -> Swing:
         high=high,
         e2e_p95_change=changes("e2e_p95_s"),
         ttft_p95_change=changes("ttft_p95_s"),
-        cost_change=changes("usd_per_million_served"),
+        cost_change=changes("usd_per_request_served"),
+        full_cost_change=changes("usd_per_request_full"),
     )
