@@ -101,9 +101,13 @@ def advise(
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
+    progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> AdviceList:
-    """The optimisation checklist, each line simulated for this deployment on these requests. Raises DoesNotFit."""
+    """The optimisation checklist, each line simulated for this deployment on these requests.
+
+    `progress(done, total)` is called as changes are done. Raises DoesNotFit.
+    """
     from capacity.model import ModelSpec, load_model
     from capacity.planning.advice import advise_on
     from capacity.serving import make_workload
@@ -113,7 +117,9 @@ def advise(
     requests = workload if workload is not None else make_workload(traffic)
     folder = None if profiles is None else str(profiles)
     price = price_of(pool.gpu, cost)
-    return advise_on(spec, pool, requests, replicas=pool.replicas, price=price, profiles=folder)
+    return advise_on(
+        spec, pool, requests, replicas=pool.replicas, price=price, profiles=folder, progress=progress
+    )
 
 
 def _specs(options: dict[str, Any]) -> tuple[Pool, Traffic, Cost]:
