@@ -208,7 +208,7 @@ def _fit_fields(resolved: ResolvedPool) -> dict[str, Any]:
 def _of_one_replica(resolved: ResolvedPool) -> tuple[str, ...]:
     """That a question about an engine was answered for one of several."""
     replicas, ranks = resolved.pool.replicas, resolved.pool.data_parallel_size
-    notes = (
+    notes: tuple[str, ...] = (
         () if replicas == 1 else (f"of one of the {replicas} replicas; `capacity simulate` answers for all",)
     )
     if ranks > 1:
@@ -467,6 +467,7 @@ def simulate(
     save_trace: str | Path | None = None,
     other_pools: Sequence[Pool] = (),
     workload: Workload | None = None,
+    replications: int = 1,
     sample_interval_s: float | None = None,
     observer: StepObserver | None = None,
     profiles: str | Path | None = None,
@@ -479,6 +480,8 @@ def simulate(
     `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms),
     `slo` those that the run is held against ("ttft:p95:500ms"); `other_pools` stand behind the router as well;
     `save_trace` writes the requests as a file that `vllm bench serve` replays, and notes how;
+    `replications` runs it that often, with seeds that depend on `seed` alone, and gives every metric's mean over them
+    with its interval (the rest of the answer is the first run's);
     `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
     them), which then are taken one at a time; `progress(done, total)` is called as requests complete.
     An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises
@@ -488,6 +491,7 @@ def simulate(
     from capacity.serving import make_workload
     from capacity.simulator.levels import goodput as goodput_of
     from capacity.simulator.levels import hold
+    from capacity.simulator.replications import over_runs
     from capacity.simulator.time_parts import time_parts
     from capacity.workload import parse_slos, write_timed_trace
 
@@ -511,6 +515,7 @@ def simulate(
         if save_trace is None
         else (f"replay with: vllm bench serve {write_timed_trace(requests, save_trace)}",)
     )
+    seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
     run = run_service(
         pools,
         service,
@@ -523,6 +528,14 @@ def simulate(
         observer=observer,
         progress=progress,
     )
+    summaries = [run.summary]
+    for seed in seeds[1:]:
+        again = traffic.model_copy(update={"seed": seed})
+        other = make_workload(again) if workload is None else requests
+        rerun = run_service(
+            pools, service, other, scheduling=traffic.scheduling, goodput=goodput or (), seed=seed
+        )
+        summaries.append(rerun.summary)
     verdict = verdict_on(run, pools, service, requests, scheduling=traffic.scheduling)
     steady = verdict is not None and verdict.verdict == "stable"
     limits = parse_slos(goodput or ())
@@ -536,6 +549,7 @@ def simulate(
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         workload=requests.name,
         run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
+        replications=over_runs(seeds, summaries) if replications > 1 else None,
         verdict=verdict,
         slos=hold(levels, run.records, run.summary, steady=steady),
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
@@ -551,3 +565,17 @@ def simulate(
             *saved,
         ),
     )
+
+
+def _replication_seeds(traffic: Traffic, service: Service, count: int, *, drawn: bool) -> tuple[int, ...]:
+    """The seeds of `count` runs. Raises InvalidInput where nothing is drawn: all runs would be the same."""
+    from capacity.simulator.replications import replication_seeds
+
+    seeds = replication_seeds(traffic.seed, count)
+    chance = (drawn and traffic.trace is None) or service.mean_time_between_failures_s is not None
+    if count > 1 and not chance:
+        raise InvalidInput(
+            "--replications of a trace are all the same run: leave it out, or generate requests "
+            "(--input-len, --output-len, --request-rate)"
+        )
+    return seeds

@@ -13,10 +13,12 @@ from capacity.pricing import price_of
 from capacity.resolve import resolve
 
 if TYPE_CHECKING:
+    from capacity.metrics import LatencySummary
     from capacity.model import ModelSpec
     from capacity.planning.advice import AdviceList
     from capacity.planning.paired import Diff, Side
     from capacity.planning.sensitivity import Tornado
+    from capacity.simulator.replications import PairedMetric
     from capacity.workload import Workload
 
 Deployment = str | Path | DeploymentFile | Mapping[str, Any]
@@ -27,14 +29,19 @@ def diff(
     second: Deployment,
     *,
     workload: Workload | None = None,
+    replications: int = 1,
+    seed: int | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
 ) -> Diff:
     """Two deployments on the same arrivals, request by request, with confidence.
 
     A deployment is a file (`--write-deployment` makes one), a DeploymentFile, or its fields. The traffic is the
-    first one's, unless `workload` is given. Raises DoesNotFit and InvalidInput.
+    first one's, with `seed` in place of its own, unless `workload` is given. `replications` draws it that often, alike
+    for both, and compares every metric pair by pair (`replicated`). Raises DoesNotFit and InvalidInput.
     """
+    from dataclasses import replace
+
     from capacity.planning.paired import compare_pair
     from capacity.serving import make_workload
 
@@ -43,9 +50,34 @@ def diff(
         raise InvalidInput(
             "the two deployments have different traffic: a comparison needs the same; leave out one"
         )
-    requests = workload if workload is not None else make_workload(left.traffic)
+    traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
+    requests = workload if workload is not None else make_workload(traffic)
     sides = [_side(deployment, profiles=profiles, download=download) for deployment in (left, right)]
-    return compare_pair(sides[0], sides[1], requests)
+    found = compare_pair(sides[0], sides[1], requests)
+    if replications == 1:
+        return found
+    if workload is not None or traffic.trace is not None:
+        raise InvalidInput(
+            "replications of a trace are all the same run: leave them out, or generate requests from lengths and a rate"
+        )
+    return replace(found, replicated=_replicated(sides[0], sides[1], traffic, replications))
+
+
+def _replicated(first: Side, second: Side, traffic: Traffic, count: int) -> tuple[PairedMetric, ...]:
+    """Both sides on the same draws of the traffic, metric by metric."""
+    from capacity.service import run_service
+    from capacity.serving import make_workload
+    from capacity.simulator.replications import pair_runs, replication_seeds
+
+    summaries: tuple[list[LatencySummary], list[LatencySummary]] = ([], [])
+    for seed in replication_seeds(traffic.seed, count):
+        requests = make_workload(traffic.model_copy(update={"seed": seed}))
+        for side, found in zip((first, second), summaries, strict=True):
+            run = run_service(
+                [side.resolved], side.service, requests, scheduling=traffic.scheduling, seed=seed
+            )
+            found.append(run.summary)
+    return pair_runs(*summaries)
 
 
 def _deployment(given: Deployment) -> DeploymentFile:
@@ -66,7 +98,10 @@ def _side(deployment: DeploymentFile, *, profiles: str | Path | None, download: 
     pool = deployment.pools[0]
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     return Side(
-        resolved=resolved, replicas=pool.replicas, price=price_of(resolved.profile.name, deployment.cost)
+        resolved=resolved,
+        replicas=pool.replicas,
+        price=price_of(resolved.profile.name, deployment.cost),
+        service=deployment.service,
     )
 
 

@@ -18,6 +18,7 @@ from capacity.cli_options import (
     FormatOption,
     OptionalModel,
     ProfilesOption,
+    ReplicationsOption,
     VllmOption,
     WriteOption,
     check_format,
@@ -209,6 +210,7 @@ def simulate(
         list[str] | None,
         typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
     ] = None,
+    replications: ReplicationsOption = 1,
     save_trace: Annotated[
         str | None,
         typer.Option("--save-trace", help="Write the requests as a trace that `vllm bench serve` replays."),
@@ -250,6 +252,7 @@ def simulate(
             other_pools=request.pools[1:],
             goodput=goodput,
             slo=slo,
+            replications=replications,
             save_trace=save_trace,
             sample_interval_s=(sample_interval or 1.0) if series else None,
             observer=observer,

@@ -98,6 +98,14 @@ DownloadOption = Annotated[
 ]
 
 
+ReplicationsOption = Annotated[
+    int,
+    typer.Option(
+        "--replications", help="Runs with seeds of their own, alike for all configurations; default 1."
+    ),
+]
+
+
 def pasted_command(text: str | None) -> tuple[str | None, dict[str, Any]]:
     """Model and pool fields of a pasted `vllm serve ...`; what it says beyond them is said to be ignored."""
     if text is None:

@@ -15,6 +15,7 @@ from capacity.cli_options import (
     ModelArgument,
     OptionalModel,
     ProfilesOption,
+    ReplicationsOption,
     VllmOption,
     check_format,
     pasted_command,
@@ -218,6 +219,10 @@ def advise(
 def diff(
     first: Annotated[str, typer.Argument(help="A deployment file (--write-deployment makes one).")],
     second: Annotated[str, typer.Argument(help="Another; the traffic is the first one's.")],
+    replications: ReplicationsOption = 1,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of the traffic, in place of the file's.", min=0)
+    ] = None,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -226,7 +231,9 @@ def diff(
     from capacity import api_compare, report_planning
 
     check_format(format)
-    answer = api_compare.diff(first, second, profiles=profiles, download=download)
+    answer = api_compare.diff(
+        first, second, replications=replications, seed=seed, profiles=profiles, download=download
+    )
     show(report_planning.render(answer, format))
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from capacity.results import Simulation
+    from capacity.simulator.intervals import Interval
+    from capacity.simulator.replications import Replications
 
 GIB = 2**30
 
@@ -294,7 +296,11 @@ def _simulation_tables(answer: Simulation) -> list[RenderableType]:
         ("KV use", f"{values['kv_utilization_mean']:.0%}", f"peak {values['kv_utilization_peak']:.0%}"),
         ("preemptions", f"{values['preemptions']:,}", ""),
         ("prefix cache hits", _share(values["prefix_cache_hit_fraction"]), "of prompt tokens"),
+        *_tier_rows(answer),
     ]
+    if ranks := values["data_parallel_requests"]:
+        spread = f"in lock-step; {min(ranks):,} to {max(ranks):,} requests each"
+        rows.append(("data-parallel ranks", str(len(ranks)), spread))
     if values.get("request_goodput") is not None:
         rows.insert(4, ("goodput", f"{values['request_goodput']:,.2f}", "requests/s that meet the SLO"))
     gpus = f"{answer.gpu.count} x {answer.gpu.name}"
@@ -311,6 +317,19 @@ def _simulation_tables(answer: Simulation) -> list[RenderableType]:
     if error:
         tables.append(f"90 % interval by the simulator's error against real servers: {error}")
     return [*tables, *_level_table(answer), *_warnings(answer.warnings)]
+
+
+def _tier_rows(answer: Simulation) -> list[tuple[str, str, str]]:
+    """Where KV went that left the GPU, and what came back."""
+    prompts = max(1, int(answer.run.records.prompt_tokens.sum()))
+    return [
+        (
+            f"{tier.name} hits" if tier.name != "swap" else "swapped back",
+            _share(tier.hit_tokens / prompts) if tier.name != "swap" else f"{tier.loaded:,} blocks",
+            f"{tier.loaded_bytes / 1e9:,.1f} GB in, {tier.stored_bytes / 1e9:,.1f} GB out, per GPU",
+        )
+        for tier in answer.run.kv_tiers
+    ]
 
 
 def _verdict(answer: Simulation) -> list[RenderableType]:
@@ -362,6 +381,8 @@ def _level_table(answer: Simulation) -> list[RenderableType]:
             intervals = [answer.verdict.intervals_ms.get(f"{name}_{key}_ms") for name in names]
             table.add_row(label, *("-" if i is None else _range(i.low, i.high) for i in intervals))
         found.append(table)
+    if answer.replications is not None:
+        found.append(_replications_table(answer.replications))
     if answer.goodput is not None:
         good = answer.goodput
         table = _grid(
@@ -395,6 +416,22 @@ def _level_table(answer: Simulation) -> list[RenderableType]:
             )
         found.append(table)
     return found
+
+
+def _replications_table(runs: Replications) -> Any:
+    """Means over the runs, of each statistic, with their intervals."""
+    names = ("mean", "p50", "p90", "p95", "p99")
+    title = f"Mean of {len(runs.seeds)} runs, ms (95 % interval)"
+    table = _grid(title, ("", "left"), *((name, "right") for name in names))
+    for label, key in (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el")):
+        intervals = [runs.metrics[f"{name}_{key}_ms"] for name in names]
+        table.add_row(label, *("-" if i is None else _plus_minus(i) for i in intervals))
+    return table
+
+
+def _plus_minus(found: Interval) -> str:
+    half = "?" if found.high is None else f"{found.high - found.value:,.1f}"
+    return f"{found.value:,.1f} ± {half}"
 
 
 def _attained(share: float | None, low: float | None, high: float | None) -> tuple[str, str]:

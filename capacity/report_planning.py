@@ -369,11 +369,36 @@ def diff_tables(diff: Diff) -> list[RenderableType]:
         f"[bold]{diff.first}[/bold] then [bold]{diff.second}[/bold], {diff.workload}",
         table,
     ]
+    if diff.replicated:
+        parts.append(_replicated_table(diff))
     parts.append(_facts("What was changed", rows) if rows else "the two are the same deployment")
     if diff.cost_change is not None:
         before, after = diff.first_outcome.usd_per_hour, diff.second_outcome.usd_per_hour
         parts.append(f"bill: ${before:,.2f} to ${after:,.2f} an hour ({diff.cost_change:+.1%})")
     return [*parts, *(f"[yellow]note:[/yellow] {warning}" for warning in diff.warnings)]
+
+
+def _replicated_table(diff: Diff) -> Any:
+    """Metric by metric over several draws of the traffic, the same for both."""
+    table = _grid(
+        "Second less first over draws of the traffic, the same for both (95 % interval)",
+        ("", "left"), ("first", "right"), ("second", "right"), ("difference", "right"),
+        ("interval", "right"), ("with draws of their own", "right"),
+    )  # fmt: skip
+    for found in diff.replicated:
+        if found.metric.split("_")[0] not in ("request", "output", "mean", "p50", "p95", "p99"):
+            continue
+        change = found.difference
+        low, high = change.low, change.high
+        table.add_row(
+            found.metric,
+            f"{found.first:,.2f}",
+            f"{found.second:,.2f}",
+            f"{change.value:+,.2f}" + ("" if found.significant else " (not told apart)"),
+            "-" if low is None or high is None else f"{low:+,.2f} to {high:+,.2f}",
+            "-" if found.independent_half is None else f"± {found.independent_half:,.2f}",
+        )
+    return table
 
 
 def _moved(value: float | None) -> str:

@@ -13,6 +13,7 @@ from capacity.step import Bound
 if TYPE_CHECKING:
     from capacity.simulator import SimulationResult
     from capacity.simulator.levels import Goodput, SloLevel
+    from capacity.simulator.replications import Replications
     from capacity.simulator.verdict import Verdict
 
 
@@ -253,6 +254,7 @@ class Simulation:
     verdict: Verdict | None = None
     slos: tuple[SloLevel, ...] = ()
     goodput: Goodput | None = None
+    replications: Replications | None = None
     time_parts: dict[str, Any] | None = None
     step_bounds: tuple[BoundTime, ...] = ()
     mean_ttft_ms: Quantity | None = None
@@ -277,6 +279,7 @@ class Simulation:
             **self.run.to_dict(),
             **(judged if self.verdict is None else self.verdict.to_dict()),
             "slos": [asdict(level) for level in self.slos],
+            "replications": None if self.replications is None else self.replications.to_dict(),
             "goodput": None if self.goodput is None else asdict(self.goodput),
             "time_parts": self.time_parts,
             "step_bounds": [asdict(bound) for bound in self.step_bounds],
@@ -305,11 +308,14 @@ class Simulation:
             **dict.fromkeys(("total_token_throughput", "mean_batch_size"), number),
             **dict.fromkeys(("kv_utilization_mean", "kv_utilization_peak"), number),
             **dict.fromkeys(("request_goodput", "prefix_cache_hit_fraction"), nullable),
+            "kv_tiers": {"type": "array", "items": {"type": "object"}},
+            "data_parallel_requests": {"type": "array", "items": count},
             **{f"{s}_{m}_ms": nullable for m in ("ttft", "tpot", "itl", "e2el") for s in statistics},
             **{key: {"type": ["string", "null"]} for key in ("reason", "verdict", "verdict_reason")},
             **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
             "slos": {"type": "array", "items": {"type": "object"}},
             "goodput": {"type": ["object", "null"]},
+            "replications": {"type": ["object", "null"]},
             "time_parts": {"type": ["object", "null"]},
             "step_bounds": {"type": "array", "items": {"type": "object"}},
             "prediction_intervals": {"type": "object"},

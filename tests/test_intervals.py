@@ -49,6 +49,17 @@ def sojourn_times(rho: float, count: int, seed: int) -> np.ndarray:
     return (waits + service)[warm:]
 
 
+@pytest.mark.parametrize(("count", "percent"), [(1000, 90), (2000, 95), (2000, 99), (5000, 99)])
+def test_short_runs_leave_the_tail_open_rather_than_miss_it(count: int, percent: int) -> None:
+    """A few hundred independent waits do not bound a tail; what they cannot is left open, marked "?" in tables."""
+    truth = -math.log(1 - percent / 100) / 0.3
+    found = [percentile_interval(sojourn_times(0.7, count, seed), percent) for seed in range(200)]
+    held = [(f.low or 0.0) <= truth <= (f.high or math.inf) for f in found if f is not None]
+    assert sum(held) >= 0.86 * 200
+    if percent == 99:
+        assert sum(f is not None and f.high is None for f in found) > 100
+
+
 @pytest.mark.parametrize("percent", [50, 90, 99])
 def test_intervals_of_a_dependent_sequence_hold_the_truth(percent: int) -> None:
     """Sojourn times of M/M/1 are exponential with rate 1 - rho: of 95 % intervals, at least 90 % must hold.
@@ -64,8 +75,7 @@ def test_intervals_of_a_dependent_sequence_hold_the_truth(percent: int) -> None:
         found = percentile_interval(times, percent)
         assert found is not None
         assert found.low is not None
-        assert found.high is not None
-        held += found.low <= truth <= found.high
+        held += found.low <= truth <= (found.high or math.inf)
         half = 1.96 * math.sqrt(percent / 100 * (1 - percent / 100) / len(times))
         low, high = np.quantile(times, [percent / 100 - half, percent / 100 + half])
         naive += low <= truth <= high
@@ -244,7 +254,8 @@ def test_a_simulated_queue_knows_its_latencies() -> None:
 
 @pytest.mark.slow
 def test_a_simulated_queue_knows_its_latencies_in_the_long() -> None:
-    assert min(held_by_mm1(200, 5000).values()) >= 0.9
+    """90 % is what a queue at a load of 0.7 allows in 5,000 requests; 2 % are chance in 200 runs."""
+    assert min(held_by_mm1(200, 5000).values()) >= 0.88
 
 
 def engine_run(seed: int, count: int) -> SimulationResult:

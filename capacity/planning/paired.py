@@ -12,15 +12,28 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from capacity.deployment import Service
 from capacity.errors import InvalidInput
-from capacity.planning.outcome import Floats, Latencies, Outcome, block_indices, change, measure, outcome
+from capacity.planning.outcome import (
+    Floats,
+    Latencies,
+    Outcome,
+    block_indices,
+    change,
+    latencies_of,
+    measure,
+    outcome,
+)
 from capacity.pricing import Price
 from capacity.resolve import ResolvedPool
+from capacity.service import run_service
+from capacity.simulator.replications import PairedMetric
 from capacity.workload import Workload
 
 BLOCKS = 20
 DRAWS = 400
 PERCENTILES = (50, 95, 99)
+NO_SERVICE = Service()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +43,14 @@ class Side:
     resolved: ResolvedPool
     replicas: int = 1
     price: Price | None = None
+    service: Service = NO_SERVICE
+
+    def serve(self, workload: Workload) -> Latencies:
+        """What its clients see. Raises DoesNotFit and InvalidInput."""
+        if self.service == NO_SERVICE:
+            return measure(self.resolved, workload, replicas=self.replicas)
+        self.resolved.memory.require_fit()
+        return latencies_of(run_service([self.resolved], self.service, workload).records, workload)
 
     @property
     def label(self) -> str:
@@ -76,17 +97,19 @@ class Diff:
     second_outcome: Outcome
     cost_change: float | None
     warnings: tuple[str, ...]
+    replicated: tuple[PairedMetric, ...] = ()  # over several draws of the traffic, where they were asked for
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, `schema` first."""
         described = asdict(self)
+        described["replicated"] = [asdict(m) | {"significant": m.significant} for m in self.replicated]
         described["differences"] = [asdict(d) | {"significant": d.significant} for d in self.differences]
         return {"schema": self.SCHEMA, **described}
 
 
 def compare_pair(first: Side, second: Side, workload: Workload) -> Diff:
     """Serve `workload` with both. Raises DoesNotFit; InvalidInput where nothing is served by both."""
-    seen = [measure(side.resolved, workload, replicas=side.replicas) for side in (first, second)]
+    seen = [side.serve(workload) for side in (first, second)]
     outcomes = [
         outcome(side.resolved, workload, replicas=side.replicas, price=side.price, latencies=latencies)
         for side, latencies in zip((first, second), seen, strict=True)
@@ -142,6 +165,7 @@ def _settings(first: Side, second: Side) -> tuple[tuple[str, str, str], ...]:
             "model": side.resolved.model.name,
             "replicas": side.replicas,
             **side.resolved.pool.model_dump(),
+            **side.service.model_dump(),
         }
         described.append(fields)
     names = [name for name in described[0] if described[0][name] != described[1][name]]

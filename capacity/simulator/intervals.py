@@ -21,6 +21,8 @@ Floats = npt.NDArray[np.float64]
 CONFIDENCE = 0.95
 BATCHES = 20  # of one run: enough for a variance, and each long enough to outlast the memory of a queue
 LEAST_PER_BATCH = 5
+LEAST_BEYOND = 5  # independent values beyond a percentile; with fewer, that bound is left open
+FEW_BEYOND = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +48,17 @@ def percentile_interval(values: npt.NDArray[Any], percent: float) -> Interval | 
     if len(values) < BATCHES * LEAST_PER_BATCH:
         return Interval(value=value, low=None, high=None)
     below = np.array([part.mean() for part in np.array_split(values <= value, BATCHES)])
-    low, high = _places(below, percent / 100, len(values))
+    places = _Places.of(below, percent / 100, len(values))
 
     def at(place: float) -> float | None:
         beyond = len(values) * min(place, 1 - place)
         return float(np.quantile(values, place)) if beyond >= 1 else None
 
-    return Interval(value=value, low=at(low), high=at(high))
+    return Interval(
+        value=value,
+        low=at(places.low) if places.below >= LEAST_BEYOND else None,
+        high=at(places.high) if places.above >= LEAST_BEYOND else None,
+    )
 
 
 def gap_interval_ms(batches: Ints, percent: float) -> Interval | None:
@@ -78,8 +84,12 @@ def gap_interval_ms(batches: Ints, percent: float) -> Interval | None:
         return Interval(value=value, low=None, high=None)
     place = int(np.searchsorted(reached, share))
     below = batches[:, : place + 1].sum(axis=1) / counts
-    low, high = _places(below, share, total)
-    return Interval(value=value, low=min(at(low), value), high=max(at(high), value) if high < 1 else None)
+    places = _Places.of(below, share, total)
+    return Interval(
+        value=value,
+        low=min(at(places.low), value) if places.below >= LEAST_BEYOND else None,
+        high=max(at(places.high), value) if places.above >= LEAST_BEYOND and places.high < 1 else None,
+    )
 
 
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:
@@ -96,18 +106,39 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
     if value in (0.0, 1.0):
         open_end = (1 - CONFIDENCE) ** (1 / count)  # the share at which so many in a row are that unlikely
         return Interval(value=value, low=open_end if value else 0.0, high=1.0 if value else 1 - open_end)
-    low, high = _places(np.array([part.mean() for part in np.array_split(within, BATCHES)]), value, count)
-    return Interval(value=value, low=low, high=high)
+    batches = np.array([part.mean() for part in np.array_split(within, BATCHES)])
+    found = _Places.of(batches, value, count, of_share=True)
+    return Interval(value=value, low=found.low, high=found.high)
 
 
-def _places(batch_shares: Floats, share: float, count: int) -> tuple[float, float]:
-    """The interval of a share, whose values by batch are `batch_shares`, on the scale of log odds."""
-    # at least what independent values would have: batches that happen to agree prove nothing
-    error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))
-    half = t_quantile(CONFIDENCE, len(batch_shares) - 1) * error / (share * (1 - share))
-    centre = math.log(share / (1 - share))
-    low, high = (1 / (1 + math.exp(-at)) if at > -500 else 0.0 for at in (centre - half, centre + half))
-    return low, high
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The interval of a percentile's place, as a share, and how many independent values lie `below` and `above` it."""
+
+    low: float
+    high: float
+    below: float
+    above: float
+
+    @classmethod
+    def of(cls, batch_shares: Floats, share: float, count: int, *, of_share: bool = False) -> _Places:
+        """From the share of values below it by batch, on the scale of log odds.
+
+        Few values beyond a percentile come in fewer stretches, whose own number is left to chance: that side is made
+        wider by 1 + 3 / their effective number, which M/M/1 at a load of 0.7 needs to be held in nine runs of ten.
+        `of_share`: the share itself is asked for, and may be lower where few were seen above.
+        """
+        # at least what independent values would have: batches that happen to agree prove nothing
+        error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))
+        independent = share * (1 - share) / error**2
+        below, above = independent * share, independent * (1 - share)
+        half = t_quantile(CONFIDENCE, len(batch_shares) - 1) * error / (share * (1 - share))
+        centre = math.log(share / (1 - share))
+        rare = (above, below) if of_share else (below, above)
+        wider = [1 + FEW_BEYOND / max(number, LEAST_BEYOND) for number in rare]
+        ends = centre - half * wider[0], centre + half * wider[1]
+        low, high = (1 / (1 + math.exp(-min(at, 500.0))) if at > -500 else 0.0 for at in ends)
+        return cls(low, high, below, above)
 
 
 def mean_interval(values: Floats) -> Interval | None:
