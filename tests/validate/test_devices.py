@@ -231,6 +231,15 @@ def test_no_torch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         find_device("cpu")
 
 
+def test_every_name_asked_of_nvml_is_one_that_it_has() -> None:
+    nvml = pytest.importorskip("pynvml")
+    source = Path(devices.__file__).read_text(encoding="utf-8")
+    names = {*re.findall(r"nvml\.(nvml\w+|NVML_\w+)", source), *devices._THROTTLE_REASONS}
+    assert len(names) > 20
+    assert [name for name in sorted(names) if not hasattr(nvml, name)] == []
+    assert nvml.NVMLError.__module__ == "pynvml"  # `_ask` tells its errors by that
+
+
 def test_the_harness_has_no_call_that_changes_a_card() -> None:
     """NVML functions that set, reset or lock anything do not occur in the source."""
     for path in Path(devices.__file__).parent.rglob("*.py"):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def test_the_profile_it_writes_is_a_profile(short: tuple[ValidationReport, Path]
 def test_a_second_run_continues_the_first(short: tuple[ValidationReport, Path]) -> None:
     report, folder = short
     before = (folder / MEASUREMENTS).read_text()
-    again = validate("cpu", str(folder.parent / "short.toml"), out=folder)
+    again = validate("cpu", str(folder.parent / "short.toml"), budget_s=0.5, out=folder)
     assert (folder / MEASUREMENTS).read_text() == before
     assert {row.id for row in again.cases} == {row.id for row in report.cases}
     assert again.roofs == report.roofs
@@ -196,7 +197,7 @@ def test_a_real_sigint_leaves_measurements_report_and_a_run_that_goes_on(tmp_pat
     assert document["interrupted"] is True
     assert 10 <= len(document["cases"]) < 140
     kept = (out / MEASUREMENTS).read_text()
-    again = validate("cpu", "quick", budget_s=4.0, out=out)
+    again = validate("cpu", "quick", budget_s=1.0, out=out)
     assert (out / MEASUREMENTS).read_text().startswith(kept)
     assert len(again.cases) >= len(document["cases"])
 
@@ -208,13 +209,16 @@ def test_a_stage_that_fails_costs_its_own_part_only(tmp_path: Path, monkeypatch:
         raise TypeError("a version that this was not written for")
 
     monkeypatch.setattr(speculation, "distribution_findings", fail)
-    few = SHORT.replace("[[cpu.kernels]]", "techniques = false\n[[cpu.kernels]]", 1)
-    campaign = tmp_path / "short.toml"
-    campaign.write_text(
-        few.replace("[1, 4, 8, 16, 32, 64, 128]", "[1, 4]").replace("passes = 2", "passes = 1")
+    parts = SHORT.split("[cpu.serving]")
+    few = (
+        parts[0]
+        .replace("case_s = 0.004", "case_s = 0.004\ntechniques = false")
+        .replace("passes = 2", "passes = 1")
     )
+    campaign = tmp_path / "short.toml"
+    campaign.write_text(few + "[cpu.speculation]\n[cuda]\n")
     report = validate("cpu", str(campaign), out=tmp_path / "out")
-    assert report.serving
+    assert report.memory
     assert report.exit_code == 1
     assert report.failures[-1].startswith("speculative decoding failed: TypeError: a version")
 
@@ -228,7 +232,7 @@ def test_no_gpu_is_refused_and_the_cpu_never_stands_in(tmp_path: Path) -> None:
 
 
 def test_a_tight_tolerance_fails_and_says_by_how_much(short: tuple[ValidationReport, Path]) -> None:
-    report = validate("cpu", str(short[1].parent / "short.toml"), out=short[1], tolerance_ttft=1e-6)
+    report = replace(short[0], tolerance_ttft=1e-6)
     assert report.exit_code == 1
     assert any(failure.startswith("TTFT error") for failure in report.failures)
     assert "not everything holds" in report.verdict

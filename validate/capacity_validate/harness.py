@@ -205,10 +205,11 @@ class _Run:
             self._stage("kernels and steps", self._kernels_and_steps)
             if self.outcome is not None and self.outcome.interrupted:
                 raise KeyboardInterrupt
-            if self.plan.techniques:
+            if self._in_budget("techniques", wanted=self.plan.techniques):
                 self._stage("techniques", self._techniques)
-            if self.model is not None:
+            if self.model is not None and self._in_budget("memory", wanted=self.plan.memory):
                 self._stage("memory", self._memory)
+            if self.model is not None:
                 self._stage("serving", self._serving)
                 self._stage("speculative decoding", self._speculation)
             self._stage("collectives", self._collectives)
@@ -217,6 +218,13 @@ class _Run:
             self.remarks.append("interrupted: this report is of what had been measured by then")
         except DeviceLost as lost:
             self.broken.append(str(lost))
+
+    def _in_budget(self, name: str, *, wanted: bool) -> bool:
+        """Whether a stage is wanted and the budget is not spent; says so where it is."""
+        if wanted and self._time_left_s() <= 0:
+            self.remarks.append(f"{name}: left out, the budget was spent")
+            return False
+        return wanted
 
     def _stage(self, name: str, run: Callable[[], None]) -> None:
         """Run a stage. What goes wrong in it is said in the report and does not cost the other stages."""
@@ -349,8 +357,6 @@ class _Run:
             peak_activation_bytes,
         )
 
-        if not self.plan.memory:
-            return
         self._say("memory")
         self.findings += exact_findings(self.model)
         tokens = max(self.plan.transformer.prefill) if self.plan.transformer else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -13,7 +14,7 @@ _STYLE = """
 body{font-family:system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1c2733;line-height:1.45}
 table{border-collapse:collapse;margin:.8rem 0;font-size:.9rem}
 th,td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #dde3ea}
-th:first-child,td:first-child{text-align:left}
+th:first-child,td:first-child,.text{text-align:left}
 .verdict{font-size:1.15rem;padding:.8rem 1rem;border-left:5px solid #2a7f62;background:#f2f8f5}
 .failed{border-color:#b3402e;background:#fbf3f1}
 details{margin:.6rem 0}
@@ -40,10 +41,14 @@ def to_html(report: ValidationReport) -> str:
         _section("Whole model and serving", _serving_tables(report)),
         _section("Techniques", _findings(report)),
         _section("What calibration moved", _constants(report)),
+        _section("Error bands of the calibrated profile", _bands(report)),
         _section("Memory", _memory(report)),
         _section("Not timed", _not_timed(report)),
         "<h2>Every case</h2><details><summary>show</summary>",
-        _table(("case", "role", "measured", "spread", "before", "after"), _case_rows(report)),
+        _table(
+            ("case", "role", "measured", "spread", "predicted before", "error", "predicted after", "error"),
+            _case_rows(report),
+        ),
         "</details>",
     ]
     body = "\n".join(part for part in parts if part)
@@ -59,11 +64,30 @@ def _section(title: str, content: str) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
-    lines = ["".join(f"<td>{escape(str(value))}</td>" for value in row) for row in rows]
-    if not lines:
+    shown = [[str(value) for value in row] for row in rows]
+    if not shown:
         return ""
-    return f"<table><tr>{cells}</tr>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+    words = [any(not _is_number(row[column]) for row in shown) for column in range(len(head))]
+    lines = [
+        "".join(_cell(tag, text, word=word) for text, word in zip(row, words, strict=True))
+        for tag, row in (("th", head), *(("td", row) for row in shown))
+    ]
+    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+def _is_number(text: str) -> bool:
+    """With or without a unit."""
+    return not text or (text.lstrip("+-")[:1].isdecimal() and len(text.split()) <= 2)
+
+
+def _cell(tag: str, text: str, *, word: bool) -> str:
+    """Columns of numbers to the right, of words to the left."""
+    return f'<{tag} class="text">{escape(text)}</{tag}>' if word else f"<{tag}>{escape(text)}</{tag}>"
+
+
+def number(value: float) -> str:
+    """Whole numbers in full, others to four digits."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
 def percent(value: float | None) -> str:
@@ -108,13 +132,18 @@ def _class_rows(report: ValidationReport) -> list[tuple[object, ...]]:
 
 
 def _case_rows(report: ValidationReport) -> list[tuple[object, ...]]:
+    def predicted(seconds: float | None) -> str:
+        return "" if seconds is None else duration(seconds)
+
     return [
         (
             r.id,
             r.role,
             duration(r.measured_s),
             percent(r.spread),
+            predicted(r.before_s),
             signed(r.error_before),
+            predicted(r.after_s),
             signed(r.error_after),
         )
         for r in report.cases
@@ -175,7 +204,7 @@ def _serving_tables(report: ValidationReport) -> str:
 
 def _findings(report: ValidationReport) -> str:
     rows = [
-        ("holds" if f.passed else "FAILS", f.name, f"{f.value:.4g}", f"{f.limit:.4g}", f.detail)
+        ("holds" if f.passed else "FAILS", f.name, number(f.value), number(f.limit), f.detail)
         for f in report.findings
     ]
     return _table(("", "what", "value", "limit", "detail"), rows)
@@ -189,6 +218,13 @@ def _constants(report: ValidationReport) -> str:
     ]
     refused = [(r["family"], r["reason"]) for r in report.refused]
     return _table(("kernel", "constant", "before", "after", ""), rows) + _table(("not moved", "why"), refused)
+
+
+def _bands(report: ValidationReport) -> str:
+    rows = [(regime, signed(low), signed(high)) for regime, (low, high) in report.bands.items()]
+    table = _table(("steps of", "from", "to"), rows)
+    note = "<p>Nine of ten steps that no fit saw lie within, measured over predicted.</p>"
+    return table and note + table
 
 
 def _memory(report: ValidationReport) -> str:
@@ -226,7 +262,9 @@ def _roofline(report: ValidationReport) -> Any:
         return None
     figure = Figure()
     kernels = {row.family.split("/")[1] for row in rows}
-    span = [10 ** (i / 8 - 2) for i in range(50)]
+    intensities = [row.flops / row.bytes for row in rows]
+    low, high = math.log10(min(intensities)) - 0.5, math.log10(max(intensities)) + 1.0
+    span = [10 ** (low + (high - low) * i / 50) for i in range(51)]
     for name in sorted(kernels & set(report.roofs)):
         roof = [min(report.roofs[name], x * report.roofs["hbm_bytes_per_s"]) for x in span]
         figure.add_trace(Scatter(x=span, y=roof, mode="lines", name=f"roof {name}"))
@@ -285,6 +323,10 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
             f"speculative decoding k={r['draft_tokens']}, agreement {r['agreement']:g}: accepted length "
             f"{r['accepted_length']:.2f} ({r['expected_length']:.2f} by formula), speed-up {r['measured_speedup']:.2f} "
             f"({r['predicted_speedup']:.2f} predicted)"
+        )
+    for regime, (low, high) in report.bands.items():
+        lines.append(
+            f"error band of {regime} steps: {signed(low)} to {signed(high)} (nine of ten that no fit saw)"
         )
     held = sum(f.passed for f in report.findings)
     lines.append(f"techniques: {held} of {len(report.findings)} hold")

@@ -158,9 +158,10 @@ class ValidationReport:
                 f"On this {device} the calibrated model predicts {times} of what was measured, but not everything "
                 f"holds: {'; '.join(self.failures)}."
             )
+        checked = ", and every technique checked gave the right result" if self.findings else ""
         return (
             f"On this {device} the calibrated model predicts {times} of what was measured (medians of cases that it "
-            "had not seen), and every technique checked gave the right result."
+            f"had not seen){checked}."
         )
 
     def to_dict(self) -> dict[str, Any]:
