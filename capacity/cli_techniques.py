@@ -80,8 +80,12 @@ def speculate(
     tree: Annotated[
         bool, typer.Option("--tree/--no-tree", help="Verify the method's tree, or a chain.")
     ] = True,
-    context: Annotated[int, typer.Option("--context", help="Tokens of context of each request.")] = 1024,
-    batch_sizes: Annotated[str, typer.Option("--batch-sizes", help="As 1,4,16.")] = "1,4,16,64,256",
+    context: Annotated[
+        int, typer.Option("--context-tokens", "--context", help="Tokens of context of each request.")
+    ] = 1024,
+    batch_sizes: Annotated[
+        str, typer.Option("--batches", "--batch-sizes", help="As 1,4,16.")
+    ] = "1,4,16,64,256",
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Also a closed loop of each batch through the scheduler.")
     ] = False,

@@ -45,4 +45,31 @@ PRESETS = (
         page="estimate",
         query={"model": "qwen3-32b", "gpu": "h200-sxm-141gb", "weights": "fp8", "isl": "8000", "osl": "300"},
     ),
+    Preset(
+        title="Static against continuous batching",
+        page="simulate",
+        query={"rate": "10", "sim_beside": "static batching"},
+    ),
+    Preset(
+        title="Conversations behind a prefix-aware router",
+        page="simulate",
+        query={
+            "sim_arrivals": "conversations",
+            "sim_replicas": "4",
+            "sim_router": "prefix-aware",
+            "rate": "8",
+        },
+    ),
+    Preset(title="A GPU of one's own or an API", page="cost", query={"model": "llama-3.3-70b", "tp": "4"}),
+    Preset(
+        title="MTP for DeepSeek-V3",
+        page="speculation",
+        query={
+            "model": "deepseek-v3",
+            "gpu": "h200-sxm-141gb",
+            "tp": "8",
+            "spec_method": "mtp",
+            "spec_batch": "1",
+        },
+    ),
 )

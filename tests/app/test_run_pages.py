@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from capacity_app.boundary import LEAK_NOTHING
+from capacity_app.presets import PRESETS
 from capacity_validate.review import review
+from test_pages import printed
 
 import capacity
 from capacity.api_techniques import speculate
@@ -222,3 +224,42 @@ def test_hostile_evidence_is_one_line(dashboard: Open, kind: str) -> None:
     assert not opened.at.exception
     assert len(opened.refusals) == 1
     assert LEAK_NOTHING not in opened.refusals
+
+
+@pytest.mark.parametrize(
+    ("page", "query", "labels"),
+    [
+        (
+            "simulate",
+            {**REQUESTS, "sim_arrivals": "closed loop", "concurrency": "8"},
+            ("Requests/s", "Output tokens/s"),
+        ),
+        (
+            "simulate",
+            {**REQUESTS, "sim_arrivals": "constant", "sim_replicas": "2"},
+            ("Requests/s", "Output tokens/s"),
+        ),
+        ("cost", {"cost_requests": "60", "tp": "2"}, ("Per month",)),
+        ("speculation", {"spec_method": "ngram", "spec_known": "my own"}, ("Tokens a round",)),
+    ],
+)
+def test_numbers_are_those_of_the_copied_command(
+    dashboard: Open,
+    page: str,
+    query: dict[str, str],
+    labels: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    opened = dashboard(page, **query).settled()
+    table = printed(opened.code("shell"), monkeypatch, capsys)
+    for label in labels:
+        assert opened.kpis[label] in table
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.title)
+def test_every_example_leads_to_an_answer(dashboard: Open, preset: Any) -> None:
+    opened = dashboard(preset.page, **preset.query).settled()
+    assert not opened.at.exception
+    assert all(line.startswith("static batching") for line in opened.refusals)  # it is overloaded: the point
+    assert opened.kpis or preset.page == "plan"

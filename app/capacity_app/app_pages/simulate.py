@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -246,7 +247,8 @@ def show(traffic: dict[str, Any]) -> None:
         for label, answer in done.items():
             verdict_line(label, answer)
         figures_of_merit(base)
-        parts.copies("simulate", inputs.model_name, options, base)
+        pasted = {**options, "trace": Path(options["trace"]).name} if "trace" in options else options
+        parts.copies("simulate", inputs.model_name, pasted, base)
         parts.notes(base.warnings)
     if done:
         metric = state.segments("Latency", "sim_metric", tuple(figures.METRIC_NAMES.values()), "TTFT")
