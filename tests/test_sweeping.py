@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import multiprocessing
 import os
@@ -24,7 +25,7 @@ import pytest
 from capacity import estimate
 from capacity.api_sweep import sweep
 from capacity.errors import InvalidInput, MalformedFile
-from capacity.sweeping.run import Crew, dask_executors, run_sweep
+from capacity.sweeping.run import Crew, answer_point, answer_points, dask_executors, run_sweep
 from capacity.sweeping.spec import SweepSpec, points, read_sweep
 from capacity.sweeping.store import open_store
 
@@ -246,9 +247,6 @@ def test_common_random_numbers_across_points() -> None:
         },
         vary={"gpu": ("h100", "h200")},
     )
-    import json
-
-    from capacity.sweeping.run import answer_point
 
     answers = [json.loads(answer_point(point).answer or "{}") for point in points(simulated)]
     assert answers[0]["total_output_tokens"] == answers[1]["total_output_tokens"]
@@ -350,3 +348,52 @@ def test_equal_numbers_of_other_types_are_points_of_their_own(tmp_path: Path) ->
     assert len(points(one)) == 2
     with open_store(tmp_path / "s.db") as store:
         assert run_sweep(one, store).points == 2
+
+
+def test_ten_thousand_analytic_points_are_a_matter_of_seconds() -> None:
+    """60 s on two cores are 12 ms of CPU a point; it takes about 1, of which deployments are looked up once."""
+    many = points(
+        make(
+            fixed={"model": "llama-3.1-8b", "price_tier": "on-demand"},
+            vary={
+                "gpu": ("h100", "h200"),
+                "tensor_parallel_size": (1, 2),
+                "input_len": tuple(range(100, 1100, 100)),
+                "output_len": (16, 64, 256),
+                "concurrency": (1, 8, 64),
+            },
+        )
+    )
+    assert len(many) == 360
+    started = time.process_time()
+    answers = answer_points(many)
+    each = (time.process_time() - started) / len(many)
+    assert all(answer.reason is None for answer in answers)
+    assert each < 6e-3
+
+
+def test_what_points_share_is_not_mistaken_for_what_they_do_not() -> None:
+    """Answers in one process, where deployments are remembered, are those of each question asked alone."""
+    varied = points(
+        make(
+            fixed={"model": "llama-3.1-8b", "input_len": 100, "output_len": 10, "batch_size": 2},
+            vary={
+                "gpu": ("h100", "h200"),
+                "enforce_eager": (False, True),
+                "kv_cache_dtype": ("auto", "fp8"),
+                "price": ("1", "2"),
+            },
+        )
+    )
+    for point, answer in zip(varied, answer_points(varied), strict=True):
+        options = {name: value for name, value in point.options.items() if name != "model"}
+        assert json.loads(answer.answer or "") == json.loads(
+            json.dumps(estimate("llama-3.1-8b", **options).to_dict())
+        )
+
+
+def test_a_question_refuses_what_it_does_not_ask() -> None:
+    (fit_point,) = points(make(question="fit", vary={"batch_size": (1,)}))
+    assert "unknown option" in (answer_point(fit_point).reason or "")
+    (estimate_point,) = points(make(vary={"request_rate": (1.0,)}))
+    assert "simulate" in (answer_point(estimate_point).reason or "")
