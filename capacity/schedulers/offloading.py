@@ -116,7 +116,7 @@ class OffloadingV1(VllmV1):
     def _try_load(self, r: Sequence) -> Literal["nothing", "begun", "elsewhere", "no room"]:
         """Begin to load what the tiers have of the head of the queue beyond the GPU's own hit."""
         pool, size = self.pool, self.tiers.chunk_tokens
-        keys = self.tiers.keys(r.table.content, r.known)
+        keys = self._keys(r, r.known)
         hit = pool.lookup(r.table, r.known - 1)
         found = self.tiers.find(keys, hit[0] // size, self._now_ps)
         tokens = (hit[0] // size + len(found.keys)) * size

@@ -38,6 +38,9 @@ class Sequence:
     ticket = -1  # while decode steps are jumped over: place in the running list,
     offset = 0  # and `computed` less the clock of the decode group
     rank = 0  # data-parallel rank that it was given to
+    chunk_keys: (
+        tuple[Any, ...] | list[Any]
+    ) = ()  # names of its chunks in tiers below the GPU, as far as asked for
     stored_chunks = 0  # chunks of its KV that were copied out of the GPU, or came from there
     loaded = 0  # tokens that its last load brought to the GPU from a tier below
 
