@@ -1,4 +1,4 @@
-"""What to type next: the command that launches a deployment, its Kubernetes manifest, the benchmark that checks it.
+"""What to type next: the commands that launch a deployment, its Kubernetes manifest, the benchmark that checks it.
 
 Flags are those of vLLM 0.33, SGLang 0.5.23 and TensorRT-LLM 1.x (`trtllm-serve`), 2026-11. Only what was asked for
 is written; what an engine's command line cannot say is a note.
@@ -18,12 +18,38 @@ from capacity.errors import UnknownName
 from capacity.workload.slo import Slo
 
 PORT = 8000
+PROXY_PORT = 8080
+NIXL_HOST = """          env:
+            - name: VLLM_NIXL_SIDE_CHANNEL_HOST  # where the other side fetches KV
+              valueFrom: {fieldRef: {fieldPath: status.podIP}}
+"""
 IMAGES = {
     "vllm": "vllm/vllm-openai:latest",
     "sglang": "lmsysorg/sglang:latest",
     "tensorrt-llm": "nvcr.io/nvidia/tensorrt-llm/release:latest",
 }
 STARTUP_S = 3600  # a large checkpoint is still loading: the server must not be killed meanwhile
+DRAFT = "DRAFT-CHECKPOINT"
+VLLM_METHODS = {"eagle3-chain": "eagle3", "eagle2": "eagle", "draft-model": "draft_model"}
+WITH_CHECKPOINT = ("eagle", "eagle2", "eagle3", "eagle3-chain", "medusa", "draft-model")
+SGLANG_ALGORITHMS = {
+    "eagle": "EAGLE",
+    "eagle2": "EAGLE",
+    "eagle3": "EAGLE3",
+    "eagle3-chain": "EAGLE3",
+    "mtp": "NEXTN",
+    "draft-model": "STANDALONE",
+    "ngram": "NGRAM",
+}
+TENSORRT_LLM_DECODING = {
+    "eagle3": "Eagle3",
+    "eagle3-chain": "Eagle3",
+    "mtp": "MTP",
+    "ngram": "NGram",
+    "medusa": "Medusa",
+    "draft-model": "DraftTarget",
+}
+POLICIES = {"round-robin": "round_robin", "prefix-aware": "cache_aware"}  # of SGLang's model gateway
 ONLINE_FORMATS = (
     "fp8",
     "bf16",
@@ -35,10 +61,11 @@ ONLINE_FORMATS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A command as its words, and what it cannot say."""
+    """A command as its words, what it cannot say, and the files that it reads (name, text)."""
 
     words: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
 
     @property
     def text(self) -> str:
@@ -52,7 +79,7 @@ class Launch:
 
 
 def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
-    """The command of `engine` (vllm, sglang, tensorrt-llm) for one replica. Raises UnknownName."""
+    """The command of `engine` (vllm, sglang, tensorrt-llm) for one replica, in its role. Raises UnknownName."""
     makers = {"vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm}
     name = engine.partition("@")[0].strip().lower()
     if name not in makers:
@@ -92,6 +119,8 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         ("--long-prefill-token-threshold", pool.long_prefill_token_threshold or None),
         ("--scheduling-policy", None if pool.scheduling_policy == "fcfs" else pool.scheduling_policy),
         ("--num-gpu-blocks-override", pool.num_gpu_blocks_override),
+        ("--speculative-config", _json(_vllm_drafts(pool))),
+        ("--kv-transfer-config", _json(_vllm_transfer(pool))),
         ("--kv-offloading-size", pool.kv_offloading_size),
         ("--kv-offloading-backend", None if pool.kv_offloading_size is None else pool.kv_offloading_backend),
         ("--preemption-mode", None if pool.preemption_mode == "recompute" else pool.preemption_mode),
@@ -101,7 +130,37 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         flag if value else flag.replace("--", "--no-", 1) for flag, value in switches if value is not None
     ]
     words = ["vllm", "serve", model_id, *_flags(flags), *named, "--port", str(PORT)]
-    return Launch(words=tuple(words), notes=_checkpoint_notes(pool))
+    return Launch(words=tuple(words), notes=(*_checkpoint_notes(pool), *_draft_notes(pool)))
+
+
+def _json(value: dict[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def _vllm_drafts(pool: Pool) -> dict[str, Any] | None:
+    """`--speculative-config`; a head or a draft model is a checkpoint of its own."""
+    if pool.speculator is None:
+        return None
+    drafts: dict[str, Any] = {"method": VLLM_METHODS.get(pool.speculator, pool.speculator)}
+    if pool.speculator in WITH_CHECKPOINT:
+        drafts["model"] = DRAFT
+    if pool.num_speculative_tokens is not None:
+        drafts["num_speculative_tokens"] = pool.num_speculative_tokens
+    return drafts
+
+
+def _vllm_transfer(pool: Pool) -> dict[str, Any] | None:
+    """`--kv-transfer-config` of a pool in a disaggregated deployment."""
+    role = {"prefill": "kv_producer", "decode": "kv_consumer"}.get(pool.role)
+    return None if role is None else {"kv_connector": "NixlConnector", "kv_role": role}
+
+
+def _draft_notes(pool: Pool) -> tuple[str, ...]:
+    if pool.speculator is None or pool.speculator not in WITH_CHECKPOINT:
+        return ()
+    return (
+        f"{DRAFT}: put the {pool.speculator.partition('-')[0]} checkpoint that was trained for this model in its place",
+    )
 
 
 def _sglang(model_id: str, pool: Pool) -> Launch:
@@ -128,12 +187,30 @@ def _sglang(model_id: str, pool: Pool) -> Launch:
         ),
         ("--disable-radix-cache", pool.enable_prefix_caching is False),
         ("--disable-cuda-graph", pool.enforce_eager),
+        *_sglang_drafts(pool),
+        ("--disaggregation-mode", None if pool.role == "both" else pool.role),
+        ("--disaggregation-transfer-backend", None if pool.role == "both" else "nixl"),
         ("--port", PORT),
     ]
-    notes = _checkpoint_notes(pool)
+    notes = (*_checkpoint_notes(pool), *_draft_notes(pool))
     if pool.gpu_memory_utilization is not None:
         notes += ("--mem-fraction-static holds weights and KV only: not the same share as vLLM's",)
     return Launch(words=("python", "-m", "sglang.launch_server", *_flags(flags)), notes=notes)
+
+
+def _sglang_drafts(pool: Pool) -> list[tuple[str, Any]]:
+    """A chain has one candidate a place: top-k 1, and one more row than steps."""
+    if pool.speculator not in SGLANG_ALGORITHMS:
+        return []
+    steps = pool.num_speculative_tokens
+    chain = steps is not None and pool.speculator in ("eagle3-chain", "mtp")
+    return [
+        ("--speculative-algorithm", SGLANG_ALGORITHMS[pool.speculator]),
+        ("--speculative-draft-model-path", DRAFT if pool.speculator in WITH_CHECKPOINT else None),
+        ("--speculative-num-steps", steps),
+        ("--speculative-eagle-topk", 1 if chain else None),
+        ("--speculative-num-draft-tokens", steps + 1 if chain and steps else None),
+    ]
 
 
 def _tensorrt_llm(model_id: str, pool: Pool) -> Launch:
@@ -146,28 +223,84 @@ def _tensorrt_llm(model_id: str, pool: Pool) -> Launch:
         ("--max_num_tokens", pool.max_num_batched_tokens),
         ("--max_seq_len", pool.max_model_len),
         ("--kv_cache_free_gpu_memory_fraction", pool.gpu_memory_utilization),
-        ("--port", PORT),
     ]
-    notes: tuple[str, ...] = ()
-    if pool.data_parallel_size > 1:
-        notes += (
-            "attention over data-parallel ranks is set in the file of --extra_llm_api_options: "
-            "enable_attention_dp: true",
-        )
+    options = _tensorrt_llm_options(pool)
+    name = f"trtllm-{pool.role}.yaml" if pool.role != "both" else "trtllm.yaml"
+    after: list[tuple[str, Any]] = [("--extra_llm_api_options", name if options else None), ("--port", PORT)]
+    notes = _draft_notes(pool)
     if pool.quantization:
         notes += (
             f"{pool.quantization} weights: name a checkpoint in that format; trtllm-serve does not quantize",
-        )
-    if pool.kv_cache_dtype != "auto":
-        notes += (
-            f"an {pool.kv_cache_dtype} KV cache is set in the file of --extra_llm_api_options: "
-            f"kv_cache_config: {{dtype: {pool.kv_cache_dtype}}}",
         )
     if pool.gpu_memory_utilization is not None:
         notes += (
             "--kv_cache_free_gpu_memory_fraction is of the memory left after loading: not the same share",
         )
-    return Launch(words=("trtllm-serve", "serve", model_id, *_flags(flags)), notes=notes)
+    if pool.speculator is not None and pool.speculator not in TENSORRT_LLM_DECODING:
+        notes += (f"drafts by {pool.speculator} are not among trtllm-serve's",)
+    words = ("trtllm-serve", "serve", model_id, *_flags(flags), *_flags(after))
+    return Launch(words=words, notes=notes, files=((name, "\n".join(options) + "\n"),) if options else ())
+
+
+def _tensorrt_llm_options(pool: Pool) -> list[str]:
+    """What trtllm-serve reads from a file only (YAML)."""
+    lines = []
+    if pool.kv_cache_dtype != "auto":
+        lines += ["kv_cache_config:", f"  dtype: {pool.kv_cache_dtype}"]
+    if pool.data_parallel_size > 1:
+        lines += ["enable_attention_dp: true"]
+    if pool.speculator in TENSORRT_LLM_DECODING:
+        lines += ["speculative_config:", f"  decoding_type: {TENSORRT_LLM_DECODING[pool.speculator]}"]
+        if pool.num_speculative_tokens is not None:
+            count = "num_nextn_predict_layers" if pool.speculator == "mtp" else "max_draft_len"
+            lines += [f"  {count}: {pool.num_speculative_tokens}"]
+        if pool.speculator in WITH_CHECKPOINT:
+            lines += [f"  speculative_model_dir: {DRAFT}"]
+    if pool.role != "both":
+        lines += ["cache_transceiver_config:", "  backend: DEFAULT"]
+    if pool.role == "prefill":
+        lines += ["disable_overlap_scheduler: true"]
+    return lines
+
+
+def router_command(engine: str, router: str, replicas: Sequence[str]) -> Launch:
+    """What stands before equal replicas at `replicas` (host:port): SGLang's gateway, whatever the engine."""
+    urls = [f"http://{address}" for address in replicas]
+    words = ("python", "-m", "sglang_router.launch_router", "--worker-urls", *urls)
+    policy = POLICIES.get(router)
+    notes: tuple[str, ...] = (
+        () if policy else (f"this gateway has no policy {router}: take the nearest that yours has",)
+    )
+    if engine.partition("@")[0] != "sglang":
+        notes += ("any OpenAI-compatible server can stand behind it",)
+    return Launch(words=(*words, *_flags([("--policy", policy), ("--port", PROXY_PORT)])), notes=notes)
+
+
+def proxy_command(engine: str, prefill: Sequence[str], decode: Sequence[str]) -> Launch:
+    """What carries each request through a prefill and a decode server, at addresses host:port. Raises UnknownName."""
+    name = engine.partition("@")[0].strip().lower()
+    if name == "vllm":
+        words = ["python", "toy_proxy_server.py", "--port", str(PROXY_PORT)]
+        for flag, addresses in (("prefiller", prefill), ("decoder", decode)):
+            split = [address.rsplit(":", 1) for address in addresses]
+            words += [f"--{flag}-hosts", *(host for host, _ in split)]
+            words += [f"--{flag}-ports", *(port for _, port in split)]
+        note = "toy_proxy_server.py is in vLLM's repository: tests/v1/kv_connector/nixl_integration"
+        return Launch(words=tuple(words), notes=(note,))
+    if name == "sglang":
+        words = ["python", "-m", "sglang_router.launch_router", "--pd-disaggregation"]
+        for flag, addresses in (("--prefill", prefill), ("--decode", decode)):
+            words += [word for address in addresses for word in (flag, f"http://{address}")]
+        return Launch(words=(*words, "--host", "0.0.0.0", "--port", str(PROXY_PORT)))
+    if name == "tensorrt-llm":
+        lines = ["hostname: 0.0.0.0", f"port: {PROXY_PORT}", "backend: pytorch"]
+        for part, addresses in (("context_servers", prefill), ("generation_servers", decode)):
+            lines += [f"{part}:", f"  num_instances: {len(addresses)}", "  urls:"]
+            lines += [f"    - {json.dumps(address)}" for address in addresses]
+        config = "disagg_config.yaml"
+        words = ["trtllm-serve", "disaggregated", "-c", config]
+        return Launch(words=tuple(words), files=((config, "\n".join(lines) + "\n"),))
+    raise UnknownName("engine to launch", engine, ("vllm", "sglang", "tensorrt-llm"))
 
 
 def _above(value: int, least: int) -> int | None:
@@ -194,10 +327,12 @@ def bench_command(
     input_tokens: float,
     output_tokens: float,
     replay: str | None = None,
+    port: int = PORT,
+    result: str | None = None,
     metadata: Sequence[tuple[str, object]] = (),
 ) -> Launch:
     """`vllm bench serve` with the same arrivals: lengths and rate, or `replay`, the arguments of a timed trace
-    (`write_timed_trace` gives them)."""
+    (`write_timed_trace` gives them). `result`: the file that it writes."""
     notes: tuple[str, ...] = ()
     if replay is not None:
         data = shlex.split(replay)
@@ -215,31 +350,59 @@ def bench_command(
             ]
         )
     limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.metric != "itl"]
-    words = ["vllm", "bench", "serve", "--model", model_id, "--base-url", f"http://localhost:{PORT}"]
+    words = ["vllm", "bench", "serve", "--model", model_id, "--base-url", f"http://localhost:{port}"]
     words += data
     words += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,95,99"]
     words += ["--goodput", *limits] if limits else []
-    words += ["--save-result", "--save-detailed"]
+    words += ["--save-result", "--save-detailed", *_flags([("--result-filename", result)])]
     words += ["--metadata", *(f"{key}={value}" for key, value in metadata)] if metadata else []
     return Launch(words=tuple(words), notes=notes)
 
 
 def kubernetes_manifest(name: str, launch: Launch, pool: Pool, replicas: int) -> str:
     """A Deployment and a Service: GPUs per replica, shared memory for NCCL, probes that wait for the weights."""
+    label = _dns_name(name)
+    return f"{_engines('Deployment', label, launch, pool, replicas)}---\n{_service(label, PORT)}"
+
+
+def kubernetes_disaggregated(
+    name: str, launches: Sequence[Launch], pools: Sequence[Pool], proxy: Launch
+) -> str:
+    """Prefill and decode servers, each under a name of its own, and the proxy before them with its Service.
+
+    `addresses` says how the proxy finds them.
+    """
+    label = _dns_name(name)
+    parts = []
+    for launch, pool in zip(launches, pools, strict=True):
+        own = f"{label}-{pool.role}"
+        parts += [
+            _engines("StatefulSet", own, launch, pool, pool.replicas),
+            _service(own, PORT, headless=True),
+        ]
+    engine = pools[0].engine.partition("@")[0]
+    return "---\n".join([*parts, _proxy(label, engine, proxy), _service(label, PROXY_PORT)])
+
+
+def addresses(name: str, pool: Pool) -> tuple[str, ...]:
+    """host:port of each replica of a pool of `kubernetes_disaggregated`."""
+    own = f"{_dns_name(name)}-{pool.role}"
+    return tuple(f"{own}-{number}.{own}:{PORT}" for number in range(pool.replicas))
+
+
+def _engines(kind: str, label: str, launch: Launch, pool: Pool, replicas: int) -> str:
     engine = pool.engine.partition("@")[0]
+    span = ""
     if pool.num_gpus > 8:
         span = f"# {pool.num_gpus} GPUs of one engine span nodes: use a LeaderWorkerSet; the pod below is one node's\n"
-    else:
-        span = ""
-    label = _dns_name(name)
-    command = "\n".join(f"            - {json.dumps(word)}" for word in launch.words)
+    named = f"  serviceName: {label}\n" if kind == "StatefulSet" else ""
     probe = f"httpGet: {{path: /health, port: {PORT}}}"
-    return f"""{span}apiVersion: apps/v1
-kind: Deployment
+    return f"""{_options(label, launch)}{span}apiVersion: apps/v1
+kind: {kind}
 metadata:
   name: {label}
 spec:
-  replicas: {replicas}
+{named}  replicas: {replicas}
   selector:
     matchLabels: {{app: {label}}}
   template:
@@ -251,8 +414,8 @@ spec:
         - name: engine
           image: {json.dumps(IMAGES.get(engine, engine))}
           command:
-{command}
-          ports:
+{_command(launch)}
+{NIXL_HOST if engine == "vllm" and pool.role != "both" else ""}          ports:
             - containerPort: {PORT}
           resources:
             limits:
@@ -268,21 +431,76 @@ spec:
             {probe}
             periodSeconds: 15
             failureThreshold: 4
-          volumeMounts:
-            - {{name: shm, mountPath: /dev/shm}}
-      volumes:
-        - name: shm
-          emptyDir: {{medium: Memory, sizeLimit: 16Gi}}
----
-apiVersion: v1
+{_mounts(label, launch)}"""
+
+
+def _command(launch: Launch) -> str:
+    read = {name: f"/options/{name}" for name, _ in launch.files}
+    return "\n".join(f"            - {json.dumps(read.get(word, word))}" for word in launch.words)
+
+
+def _options(label: str, launch: Launch) -> str:
+    """The files that a command reads, as a ConfigMap."""
+    if not launch.files:
+        return ""
+    data = "".join(
+        f"  {name}: |\n" + "".join(f"    {line}\n" for line in text.splitlines())
+        for name, text in launch.files
+    )
+    return f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {label}-options\ndata:\n{data}---\n"
+
+
+def _mounts(label: str, launch: Launch) -> str:
+    mounts = ["          volumeMounts:", "            - {name: shm, mountPath: /dev/shm}"]
+    volumes = [
+        "      volumes:",
+        "        - name: shm",
+        "          emptyDir: {medium: Memory, sizeLimit: 16Gi}",
+    ]
+    if launch.files:
+        mounts += ["            - {name: options, mountPath: /options}"]
+        volumes += ["        - name: options", f"          configMap: {{name: {label}-options}}"]
+    return "\n".join([*mounts, *volumes]) + "\n"
+
+
+def _proxy(label: str, engine: str, proxy: Launch) -> str:
+    notes = "".join(f"# {note}\n" for note in proxy.notes)
+    own = f"{label}-proxy"
+    return f"""{_options(own, proxy)}{notes}apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {own}
+spec:
+  replicas: 1
+  selector:
+    matchLabels: {{app: {label}}}
+  template:
+    metadata:
+      labels: {{app: {label}}}
+    spec:
+      containers:
+        - name: proxy
+          image: {json.dumps(IMAGES.get(engine, engine))}
+          command:
+{_command(proxy)}
+          ports:
+            - containerPort: {PROXY_PORT}
+          readinessProbe:
+            tcpSocket: {{port: {PROXY_PORT}}}
+            periodSeconds: 5
+{_mounts(own, proxy)}"""
+
+
+def _service(label: str, port: int, *, headless: bool = False) -> str:
+    return f"""apiVersion: v1
 kind: Service
 metadata:
   name: {label}
 spec:
-  selector: {{app: {label}}}
+{"  clusterIP: None" + chr(10) if headless else ""}  selector: {{app: {label}}}
   ports:
-    - port: 80
-      targetPort: {PORT}
+    - port: {port if headless else 80}
+      targetPort: {port}
 """
 
 

@@ -11,7 +11,7 @@ METHODS = {  # vLLM 0.33.0, config/speculative.py
     "ngram_gpu": "ngram",
     "medusa": "medusa",
     "eagle": "eagle",
-    "eagle3": "eagle3",
+    "eagle3": "eagle3-chain",  # it drafts no trees
     "draft_model": "draft-model",
     "mtp": "mtp",
     "deepseek_mtp": "mtp",

@@ -40,7 +40,8 @@ def test_each_engine_is_told_the_same() -> None:
         assert part in sglang
     tensorrt = launch_command("tensorrt-llm", "org/model", POOL)
     assert "--tp_size 4" in tensorrt.text
-    assert any("kv_cache_config" in note for note in tensorrt.notes)
+    assert "--extra_llm_api_options trtllm.yaml" in tensorrt.text
+    assert tensorrt.files == (("trtllm.yaml", "kv_cache_config:\n  dtype: fp8\n"),)
     with pytest.raises(UnknownName, match="engine to launch"):
         launch_command("ollama", "org/model", POOL)
 

@@ -76,7 +76,7 @@ def test_max_model_len_auto_is_what_fits(text: object) -> None:
 
 @pytest.mark.parametrize("config", [EAGLE, json.dumps(EAGLE)])
 def test_speculative_config_is_a_speculator(config: object) -> None:
-    assert pool(speculative_config=config) == pool(speculator="eagle3", num_speculative_tokens=3)
+    assert pool(speculative_config=config) == pool(speculator="eagle3-chain", num_speculative_tokens=3)
     assert pool(speculative_config="{}") == pool()
     with pytest.raises(InvalidInput, match="give one of them"):
         pool(speculative_config=config, speculator="ngram")
@@ -129,7 +129,7 @@ def test_a_pasted_command_says_the_same() -> None:
         max_model_len="auto",
         kv_cache_memory_bytes=20 * 2**30,
         max_num_scheduled_tokens=4000,
-        speculator="eagle3",
+        speculator="eagle3-chain",
         num_speculative_tokens=3,
         role="prefill",
     )

@@ -24,7 +24,7 @@ GROWTH = 1.5  # of the replicas, from one guess that does not do to the next
 TOGETHER = 2  # options of a family that are tried at a time
 GUESS = 2.0  # replicas that are needed, over the bound: what the first guess assumes
 PREFILL_GUESS = 1.5  # the same of replicas that prefill
-POLISH = 6  # equally dear options that are tried for more margin
+POLISH = 2  # equally dear options that are tried for more margin
 
 
 class Ask(NamedTuple):

@@ -18,7 +18,7 @@ from capacity.planning.bounds import Load
 from capacity.planning.hunt import Ask, Batch, Ceiling, Family, Hunt, hunt
 from capacity.planning.options import NOTHING, Market, Option, Survey, Surveyor, families
 from capacity.planning.records import Miss, Plan, Point, Ranked, SearchCounts
-from capacity.planning.space import Candidate, Search, speculators
+from capacity.planning.space import TUNING, Candidate, Search, speculators
 from capacity.planning.step_error import LEVELS
 from capacity.planning.trial import Level, Trial
 from capacity.pricing import CostEstimate, cost_estimate
@@ -235,6 +235,9 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
         texts.append("disaggregated prefill and decode (--serving aggregated,disaggregated)")
     elif drafts:
         texts.append("drafts in disaggregated deployments")
+    tuned = any(len(getattr(search, name)) > 1 for name in TUNING)
+    if tuned and (drafts or "disaggregated" in search.serving):
+        texts.append("token budgets and the like, but the first, with drafts or disaggregated")
     if not search.routers:
         shared = load.computed_input_tokens < load.input_tokens
         asked = "round robin and prefix-aware" if shared else "round robin"

@@ -175,34 +175,45 @@ def _settings(pool: Pool, router: str) -> list[str]:
     return parts
 
 
+TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # of prefills
+
+
 def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
-    """Every engine of the space on one GPU type, those without drafts and without tuning first."""
-    axes = itertools.product(
-        _drafts(search, model),
-        search.engines,
-        _parallelisms(search, has_experts=model.is_moe),
-        search.quantizations,
-        search.kv_cache_dtypes,
-        search.max_num_seqs,
-        search.max_num_batched_tokens,
-        search.chunked_prefill,
-        search.prefix_caching,
-    )
-    for drafts, engine, parallelism, weights, cache, seqs, budget, chunked, prefix in axes:
-        yield Pool(
-            gpu=gpu,
-            engine=engine,
-            quantization=weights,
-            kv_cache_dtype=cache,
-            max_num_seqs=seqs,
-            max_num_batched_tokens=budget,
-            enable_chunked_prefill=chunked,
-            enable_prefix_caching=prefix,
-            max_model_len=search.max_model_len,
-            gpu_memory_utilization=search.gpu_memory_utilization,
-            **parallelism,
-            **drafts,
+    """Every engine of the space on one GPU type, those without drafts and without tuning first.
+
+    Engines that draft have `TUNING` at its first value.
+    """
+    for drafts in _drafts(search, model):
+        tuned = _untuned(search) if drafts else search
+        axes = itertools.product(
+            search.engines,
+            _parallelisms(search, has_experts=model.is_moe),
+            search.quantizations,
+            search.kv_cache_dtypes,
+            search.max_num_seqs,
+            tuned.max_num_batched_tokens,
+            tuned.chunked_prefill,
+            tuned.prefix_caching,
         )
+        for engine, parallelism, weights, cache, seqs, budget, chunked, prefix in axes:
+            yield Pool(
+                gpu=gpu,
+                engine=engine,
+                quantization=weights,
+                kv_cache_dtype=cache,
+                max_num_seqs=seqs,
+                max_num_batched_tokens=budget,
+                enable_chunked_prefill=chunked,
+                enable_prefix_caching=prefix,
+                max_model_len=search.max_model_len,
+                gpu_memory_utilization=search.gpu_memory_utilization,
+                **parallelism,
+                **drafts,
+            )
+
+
+def _untuned(search: Search) -> Search:
+    return search.model_copy(update={name: getattr(search, name)[:1] for name in TUNING})
 
 
 def speculators(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
@@ -245,14 +256,10 @@ def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[dict[str, An
 def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Pool]]:
     """Every pair of an engine that prefills and one that decodes, on one GPU type, in the same formats.
 
-    Parallelism is each side's own. What tunes prefills (token budget, chunking, prefix cache) is at its first value
-    on both sides, and only decode engines vary in `max_num_seqs`; neither drafts.
+    Parallelism is each side's own. `TUNING` is at its first value, and only decode engines vary in `max_num_seqs`;
+    neither drafts.
     """
-    first = {
-        name: getattr(search, name)[:1]
-        for name in ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")
-    }
-    narrowed = search.model_copy(update={**first, "speculators": (None,)})
+    narrowed = _untuned(search).model_copy(update={"speculators": (None,)})
     decode = list(pools(narrowed, gpu, model))
     once = narrowed.model_copy(update={"max_num_seqs": search.max_num_seqs[:1]})
     for before in pools(once, gpu, model):
