@@ -289,7 +289,7 @@ def arm() -> None:
 
 
 @contextmanager
-def armed(workers: int = 2) -> Iterator[Crew]:
+def armed(workers: int = 1) -> Iterator[Crew]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=arm) as executor:
         yield Crew(executor=executor, workers=workers)
