@@ -189,13 +189,24 @@ class OffloadingV1(VllmV1):
         chunks = known // size
         if chunks <= r.stored_chunks:
             return
-        new = self.tiers.reserve(self.tiers.keys(r.table.content, known, first=r.stored_chunks), self._now_ps)
+        keys = self._keys(r, known)
+        new = self.tiers.reserve(keys[r.stored_chunks :], self._now_ps)
         if new is None:
             return
         r.stored_chunks = chunks
         if new:
-            self.tiers.stores[0].touch(self.tiers.keys(r.table.content, known))
+            self.tiers.stores[0].touch(keys)
             step.stores.append(new)
+
+    def _keys(self, r: Sequence, tokens: int) -> list[Hashable]:
+        """Names of the full chunks of its first tokens."""
+        chunks = tokens // self.tiers.chunk_tokens
+        known = r.chunk_keys
+        if isinstance(known, tuple):
+            known = r.chunk_keys = []
+        if len(known) < chunks:
+            known += self.tiers.keys(r.table.content, tokens, first=len(known))
+        return known[:chunks]
 
     # account
 
