@@ -25,6 +25,7 @@ from capacity.kv_cache.block_pool import BlockPool
 from capacity.kv_cache.content import Content
 from capacity.kv_cache.content_pool import ContentPool
 from capacity.kv_cache.contiguous_pool import ContiguousPool
+from capacity.kv_cache.offload import added_up
 from capacity.kv_cache.run_pool import RunPool
 from capacity.metrics import MISSING, Distribution, summarize
 from capacity.schedulers import SchedulerLimits, Sequence, make_policy
@@ -585,23 +586,26 @@ class Cluster:
                 else:
                     self._give_up(heapq.heappop(self._deadlines)[1], at_ps)
                 continue
-            number = keys.index(first)
             if others_ps < action_ps:
                 action_ps = int(others_ps)
             horizon_ps = action_ps if action_ps < outside_ps else outside_ps
-            if self._feedback:
-                horizon_ps = min(horizon_ps, self._next_of_others(number))
-                if self._engines_act:  # an arrival elsewhere may be what makes another act
-                    action_ps = horizon_ps
-            replica = lives[number].replica
             if self._independent:
                 if others_ps <= outside_ps:
                     limit_key = 4 * int(others_ps)
                 else:
                     limit_key = 4 * outside_ps + ARRIVE if outside_ps < NEVER else NEVER_KEY
-                replica.proceed_until(limit_key, horizon_ps, action_ps)
-            else:
-                replica.proceed(horizon_ps, action_ps)
+                while first < limit_key:
+                    number = keys.index(first)
+                    keys[number] = lives[number].replica.proceed_until(limit_key, horizon_ps, action_ps)
+                    first = min(keys)
+                continue
+            number = keys.index(first)
+            if self._feedback:
+                horizon_ps = min(horizon_ps, self._next_of_others(number))
+                if self._engines_act:  # an arrival elsewhere may be what makes another act
+                    action_ps = horizon_ps
+            replica = lives[number].replica
+            replica.proceed(horizon_ps, action_ps)
             if replica.alive:
                 keys[number] = replica.key
 
@@ -667,6 +671,12 @@ class Cluster:
             ),
             mean_batch_size=sum(ledger.rows for ledger in ledgers) / steps if steps else 0.0,
             busy_s=sum(ledger.busy_ps for ledger in ledgers) / PS_PER_S,
+            kv_tiers=added_up(
+                use for life in self.lives for use in getattr(life.replica.policy, "tier_use", ())
+            ),
+            data_parallel_requests=tuple(
+                given for life in self.lives for given in getattr(life.replica.policy, "rank_requests", ())
+            ),
             router=self.router_name,
             replicas=tuple(self._summary(life) for life in self.lives),
             timed_out=self.timed_out,

@@ -296,8 +296,19 @@ class JumpV1:
             return pending.end
         if not size or self._prefilling:
             return now
-        first, slope, steps = self._decode_piece()
-        steps = min(steps, self._ends[0][0] - self._clock + 1)
+        contexts, known = self._contexts, self._pieces.get(size)
+        if known is not None and known[0] <= contexts <= known[1]:
+            _, most, base, per_context = known
+            first, slope, steps = (
+                base + per_context * contexts,
+                per_context * size,
+                (most - contexts) // size + 1,
+            )
+        else:
+            first, slope, steps = self._decode_piece()
+        until_end = self._ends[0][0] - self._clock + 1
+        if until_end < steps:
+            steps = until_end
         if size > self._budget or (steps // self.pool.block_size + 1) * size > self.pool.free_blocks:
             return now  # a preemption may let the others end sooner
         start = pending.end if pending is not None else now
@@ -369,9 +380,14 @@ class JumpV1:
             ending = pending
         else:
             self.last_end = now
-        ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, ending.end - now)
-        self._end(ending, next_event)
-        return ending.end
+        end = ending.end
+        ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, end - now)
+        if ending.rows or ending.finishing:
+            self._end(ending, next_event)
+        else:
+            ledger.gaps.add(end - self.last_end, ending.decodes)
+            self.last_end = end
+        return end
 
     def _leaps(self, now: int, next_event: int) -> int:
         """Leaps of the group alone: one after the other, if it matters to nobody what happens before `next_event`."""
@@ -414,10 +430,15 @@ class JumpV1:
                 steps = min(steps, 1 + _steps_until(next_event - pending.end, first, slope, steps))
         if steps > 1:
             if pending is not None:
-                ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, pending.end - now)
-                now = pending.end
+                end = pending.end
+                ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, end - now)
+                now = end
                 self.pending = None
-                self._end(pending, next_event)
+                if pending.rows or pending.finishing:
+                    self._end(pending, next_event)
+                else:
+                    ledger.gaps.add(end - self.last_end, pending.decodes)
+                    self.last_end = end
             if self._buckets is not None:
                 steps = min(steps, self._buckets.steps_until_due(clock))
             else:

@@ -120,11 +120,22 @@ class Replica(Engine):
             self.now_ps = max(self.now_ps, self.key >> 2)
         self._decide(horizon_ps, action_ps)
 
-    def proceed_until(self, limit_key: int, horizon_ps: int, action_ps: int) -> None:
-        """Do all that is due before `limit_key`, as far as this engine goes: what it does moves no other one."""
+    def proceed_until(self, limit_key: int, horizon_ps: int, action_ps: int) -> int:
+        """Do all that is due before `limit_key`, where it moves no other engine; returns the key after that."""
         self._settle_by_ps = (limit_key - 1) >> 2
-        while self.key < limit_key and self.alive:
-            self.proceed(horizon_ps, action_ps)
+        key = self.key
+        while key < limit_key:
+            if self._wake_ps is not None:
+                self._settle_step()
+            else:
+                at_ps = key >> 2
+                if key & 3 == DECIDE and at_ps > self.now_ps:
+                    self.now_ps = at_ps
+                self._decide(horizon_ps, action_ps)
+            if not self.alive:
+                return NEVER_KEY
+            key = self.key
+        return key
 
     def stop(self) -> None:
         """Nothing more happens here."""
