@@ -21,6 +21,7 @@ from typing import Any
 import distributed
 import pandas
 import pytest
+from sweep_workers import DEADLY, arm
 
 from capacity import estimate
 from capacity.api_sweep import sweep
@@ -275,17 +276,6 @@ def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies(tmp_path: Path
     assert len(killed_after) == 1
     assert killed_after[0] < 250, "it ended before a worker was killed: nothing was tested"
     assert _dump(tmp_path / "dask.db") == _dump(tmp_path / "one.db")
-
-
-DEADLY = "a point that kills its worker"
-
-
-def arm() -> None:
-    """In a worker: an option `gpu = DEADLY` ends the process, as running out of memory does."""
-    from capacity.sweeping import run
-
-    answer = run.answer_point
-    run.answer_point = lambda point: os._exit(9) if point.options["gpu"] == DEADLY else answer(point)
 
 
 @contextmanager
