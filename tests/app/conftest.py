@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,3 +72,35 @@ def dashboard() -> Callable[..., Dashboard]:
         return Dashboard(page, query)
 
     return opened
+
+
+# a real browser
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A headless Chromium; its tests are skipped without one, or fail where CAPACITY_BROWSER says that it must be."""
+    from capacity_app import screenshots
+
+    missing = None if screenshots.chromium_path() else "no Chromium on the path, and CHROMIUM names none"
+    if missing is None and importlib.util.find_spec("playwright") is None:
+        missing = "playwright is not installed"
+    if missing is not None:
+        if os.environ.get("CAPACITY_BROWSER") == "required":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    with screenshots.browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def server(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a dashboard that runs as `capacity dashboard` runs it."""
+    from capacity_app.screenshots import dashboard_server
+
+    assert chromium.is_connected()
+    log = tmp_path_factory.mktemp("server") / "log.txt"
+    with dashboard_server(log) as address:
+        yield address
+    said = log.read_text(encoding="utf-8", errors="replace")
+    assert "Traceback" not in said, said[-2000:]
