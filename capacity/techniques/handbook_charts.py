@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from capacity.deployment import Pool
 from capacity.errors import InvalidInput
-from capacity.resolve import ResolvedPool
+from capacity.resolve import ResolvedPool, resolve
 from capacity.speculative import Speculation, find_speculator
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
@@ -37,12 +38,15 @@ def quantization_chart(pool: ResolvedPool) -> str:
 
 
 def speculation_chart(pool: ResolvedPool) -> str:
-    """Speed-up over batch for chains of 1 to 7 drafts by one layer, at an acceptance of 0.7."""
-    speculator = find_speculator("eagle").accepting("0.7").model_copy(update={"tree_tokens": None})
-    speculation = Speculation(pool, speculator)
+    """Speed-up over batch for chains of 1 to 7 drafts and a tree of 25, by one layer, at an acceptance of 0.7."""
+    speculation = Speculation(pool, find_speculator("eagle").accepting("0.7"))
+    drafts = {f"chain of {k}": (k, k) for k in (1, 3, 5, 7)} | {"tree of 25, 5 deep": (5, 25)}
     lines = [
-        Line(name=f"k = {k}", points=tuple((b, speculation.round(b, CONTEXT, k).speedup) for b in BATCHES))
-        for k in (1, 3, 5, 7)
+        Line(
+            name=name,
+            points=tuple((b, speculation.round(b, CONTEXT, depth, nodes).speedup) for b in BATCHES),
+        )
+        for name, (depth, nodes) in drafts.items()
     ]
     title = f"{pool.model.name} on {pool.profile.name}: drafts accepted at 0.7"
     return line_chart(title, lines, x_label="batch", y_label="speed-up")
@@ -126,6 +130,17 @@ def scaling_chart(pool: ResolvedPool) -> str:
     return line_chart(title, lines, x_label="GPUs", y_label="times the smallest group")
 
 
+def engines_chart(pool: ResolvedPool) -> str:
+    """A decode step over batch under each engine's host times, launches and graphs."""
+    lines = []
+    for name in ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers"):
+        engine = resolve(pool.model, Pool(gpu=pool.pool.gpu, engine=name)).step_model
+        times = ((batch, engine.step_seconds(decode_shape(batch, CONTEXT)) * 1e3) for batch in BATCHES)
+        lines.append(Line(name=name, points=tuple(times)))
+    title = f"{pool.model.name} on {pool.profile.name}: a decode step"
+    return line_chart(title, lines, x_label="batch", y_label="ms", log_y=True)
+
+
 CHARTS: dict[str, Callable[[ResolvedPool], str]] = {
     "quantization": quantization_chart,
     "speculative-decoding": speculation_chart,
@@ -134,6 +149,7 @@ CHARTS: dict[str, Callable[[ResolvedPool], str]] = {
     "prefix-caching": cache_chart,
     "batching": batching_chart,
     "parallelism": scaling_chart,
+    "engines": engines_chart,
 }
 
 
