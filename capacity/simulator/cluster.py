@@ -32,7 +32,7 @@ from capacity.schedulers import SchedulerLimits, Sequence, make_policy
 from capacity.simulator.chains import Chains
 from capacity.simulator.client import NEVER, Arrivals, client_of
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling, failing, watching
-from capacity.simulator.frontend import Frontend, FrontendTimes, StreamingLedger
+from capacity.simulator.frontend import FrontendTimes, StreamingLedger, client_behind, to_client_clock
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.replica import ARRIVE, NEVER_KEY, Action, Replica
 from capacity.simulator.router import Prompt, Router, make_router
@@ -204,7 +204,8 @@ class Cluster:
         )
         self.client: Arrivals = client_of(workload)
         if frontend is not None and frontend.delays:
-            self.client = Frontend(client_of(workload), self.ledger, frontend)
+            self.client = client_behind(workload, self.ledger, frontend)
+        self._frontend = frontend
         self.lives: list[_Life] = []
         self.keys: list[int] = []
         self.timed_out = 0
@@ -628,8 +629,8 @@ class Cluster:
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: str | None = None
     ) -> ClusterResult:
         """What happened, added up."""
-        if isinstance(self.client, Frontend):
-            self.client.to_client_clock()
+        if self._frontend is not None and self._frontend.delays:
+            to_client_clock(self.ledger, self._frontend)
         records = self.ledger.table(self.workload)
         ledgers = [life.ledger for life in self.lives]
         stalled = next(
