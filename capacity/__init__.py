@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from capacity.planning.curves import Curve
     from capacity.planning.paired import Diff
     from capacity.planning.records import Plan
+    from capacity.pricing import CostEstimate
     from capacity.results import Attribution, Estimate, Fit, Simulation
 
 __all__ = [
     "Attribution",
     "Bill",
     "CapacityError",
+    "CostEstimate",
     "Curve",
     "Diff",
     "DoesNotFit",
@@ -89,6 +91,7 @@ _HOMES = {
     "capacity.planning.curves": ("Curve",),
     "capacity.planning.paired": ("Diff",),
     "capacity.planning.records": ("Plan",),
+    "capacity.pricing": ("CostEstimate",),
     "capacity.results": ("Attribution", "Estimate", "Fit", "Simulation"),
 }
 

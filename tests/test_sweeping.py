@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -387,3 +387,38 @@ def test_a_question_refuses_what_it_does_not_ask() -> None:
     assert "unknown option" in (answer_point(fit_point).reason or "")
     (estimate_point,) = points(make(vary={"request_rate": (1.0,)}))
     assert "simulate" in (answer_point(estimate_point).reason or "")
+
+
+class Vanishing(Executor):
+    """Answers so many tasks; those after are cancelled, as by a cluster that is gone."""
+
+    def __init__(self, tasks: int) -> None:
+        self._left = tasks
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._left -= 1
+        if self._left < 0:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        else:
+            future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def test_a_cluster_that_goes_away_ends_the_sweep_and_fails_no_point(tmp_path: Path) -> None:
+    many = make(vary={"batch_size": tuple(range(1, 251))})
+    opened: list[int] = []
+
+    @contextmanager
+    def vanishing() -> Iterator[Crew]:
+        if opened:
+            raise InvalidInput("no Dask scheduler answers")
+        opened.append(1)
+        yield Crew(executor=Vanishing(2), workers=2)
+
+    with open_store(tmp_path / "s.db") as store:
+        with pytest.raises(InvalidInput, match="no Dask scheduler"):
+            run_sweep(many, store, executors=vanishing)
+        assert len(store.known()) == len(store.known(failed=False)) == 100
+        assert run_sweep(many, store).skipped == 100

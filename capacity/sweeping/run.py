@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -110,7 +110,7 @@ def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str]
         alone = (suspects[0],)
         try:
             keep(alone, executor.submit(answer_points, alone).result())
-        except BrokenExecutor:
+        except (BrokenExecutor, CancelledError):
             deaths[alone[0].key] += 1
             if deaths[alone[0].key] < ATTEMPTS:
                 return
@@ -146,7 +146,7 @@ def _abreast(crew: Crew, chunks: deque[tuple[Point, ...]], keep: Keep) -> list[P
             chunk = flying.pop(future)
             try:
                 answers = future.result()
-            except BrokenExecutor:
+            except (BrokenExecutor, CancelledError):
                 broken = True
                 lost += chunk
             except Exception:  # an executor's own way to say that workers died: tried again, one by one
