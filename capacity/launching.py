@@ -49,6 +49,16 @@ TENSORRT_LLM_DECODING = {
     "medusa": "Medusa",
     "draft-model": "DraftTarget",
 }
+VLLM_CHECKPOINTS = {
+    "int4": "awq",
+    "int4-g128": "awq",
+    "w4a16": "awq",
+    "awq": "awq",
+    "awq-int4": "awq",
+    "gptq": "gptq",
+    "gptq-int4": "gptq",
+    "nvfp4": "modelopt_fp4",
+}  # what vLLM calls a checkpoint in that format
 POLICIES = {"round-robin": "round_robin", "prefix-aware": "cache_aware"}  # of SGLang's model gateway
 ONLINE_FORMATS = (
     "fp8",
@@ -108,7 +118,7 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         ("--pipeline-parallel-size", _above(pool.pipeline_parallel_size, 1)),
         ("--data-parallel-size", _above(pool.data_parallel_size, 1)),
         ("--enable-expert-parallel", pool.enable_expert_parallel),
-        ("--quantization", _online(pool.quantization)),
+        ("--quantization", _online(pool.quantization) or VLLM_CHECKPOINTS.get(pool.quantization or "")),
         ("--kv-cache-dtype", None if pool.kv_cache_dtype == "auto" else pool.kv_cache_dtype),
         ("--max-model-len", pool.max_model_len),
         ("--gpu-memory-utilization", pool.gpu_memory_utilization),
@@ -326,6 +336,9 @@ def bench_command(
     request_rate_per_s: float,
     input_tokens: float,
     output_tokens: float,
+    burstiness: float = 1.0,
+    range_ratio: float = 0.0,
+    prefix_tokens: int = 0,
     replay: str | None = None,
     port: int = PORT,
     result: str | None = None,
@@ -344,7 +357,10 @@ def bench_command(
                 ("--dataset-name", "random"),
                 ("--random-input-len", round(input_tokens)),
                 ("--random-output-len", max(round(output_tokens), 1)),
+                ("--random-range-ratio", range_ratio or None),
+                ("--random-prefix-len", prefix_tokens or None),
                 ("--request-rate", rate),
+                ("--burstiness", None if burstiness == 1 else f"{burstiness:g}"),
                 ("--num-prompts", requests),
                 ("--ignore-eos", True),
             ]

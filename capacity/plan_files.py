@@ -109,12 +109,14 @@ def _manifest(model: str, name: str, candidate: Candidate) -> str:
 def _benchmarks(
     plan: Plan, best: Ranked, folder: Path, name: str, model: str | ModelSpec, traffic: Traffic
 ) -> dict[str, str]:
-    """The plan's arrivals against all replicas; and, as `compare` replays one engine, each n-th of them against one."""
+    """The plan's arrivals against all replicas; and, as `compare` replays one engine, one in n of them against one.
+
+    Of random arrivals that take turns over n replicas, one sees gaps of n: n times the burstiness.
+    """
     candidate = best.candidate
     whole = make_workload(traffic)
     several = candidate.prefill is not None or candidate.replicas > 1
-    port = PROXY_PORT if several else PORT
-    everything = _bench(plan, best, folder, name, traffic, whole, port=port, result=RESULT)
+    everything = _bench(plan, best, folder, name, traffic, whole, replicas=candidate.replicas, result=RESULT)
     texts = {
         "benchmark.sh": _script(
             "the arrivals of the plan, against what stands before all replicas", everything
@@ -129,7 +131,7 @@ def _benchmarks(
         texts["compare.sh"] = f"#!/bin/sh\n# what the server did, beside what was predicted\n{compare}\n"
         return texts
     share = whole.take(np.arange(0, len(whole), candidate.replicas))
-    one = _bench(plan, best, folder, name, traffic, share, port=PORT, result=ONE_RESULT)
+    one = _bench(plan, best, folder, name, traffic, share, replicas=1, result=ONE_RESULT)
     compare = command_line("compare", ONE_RESULT, options)
     header = (
         f"one replica alone with every {candidate.replicas}th arrival, then that beside what was predicted"
@@ -146,7 +148,7 @@ def _bench(
     traffic: Traffic,
     workload: Workload,
     *,
-    port: int,
+    replicas: int,
     result: str,
 ) -> Launch:
     replay = None
@@ -154,6 +156,7 @@ def _bench(
         arrivals = result.replace("result", "arrivals").replace(".json", ".jsonl")
         replay = write_timed_trace(workload, folder / arrivals).replace(str(folder / arrivals), arrivals)
     candidate = best.candidate
+    several = candidate.prefill is not None or replicas > 1
     return bench_command(
         name,
         slos=parse_slos(plan.slos),
@@ -161,12 +164,15 @@ def _bench(
         request_rate_per_s=plan.requests_per_s * len(workload) / plan.requests,
         input_tokens=plan.input_tokens,
         output_tokens=plan.output_tokens,
+        burstiness=traffic.burstiness * candidate.replicas / replicas,
+        range_ratio=traffic.random_range_ratio,
+        prefix_tokens=traffic.random_prefix_len,
         replay=replay,
-        port=port,
+        port=PROXY_PORT if several else PORT,
         result=result,
         metadata=[
             ("gpu", candidate.pool.gpu),
             ("tp", candidate.pool.tensor_parallel_size),
-            ("replicas", candidate.replicas if port == PROXY_PORT else 1),
+            ("replicas", replicas),
         ],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,7 @@ def _facts(plan: Plan) -> str:
         ("objective", f"least {plan.objective}"),
         ("confidence asked for", f"{plan.confidence:.0%} of the step model's error"),
         ("search", _search_text(plan)),
+        ("first answer, and last", _clock_text(plan)),
     ]
     return _table(None, rows)
 
@@ -114,6 +116,11 @@ def _facts(plan: Plan) -> str:
 def _search_text(plan: Plan) -> str:
     counts = plan.counts
     return f"{counts.simulated:,} of {counts.points:,} deployments simulated; {plan.proof}"
+
+
+def _clock_text(plan: Plan) -> str:
+    first = "none" if plan.first_answer_s is None else f"{plan.first_answer_s:,.1f} s"
+    return f"{first}, {plan.elapsed_s:,.1f} s"
 
 
 def _ranked(plan: Plan) -> str:
@@ -160,7 +167,7 @@ def _reasons(plan: Plan) -> list[tuple[object, ...]]:
             (
                 count,
                 KINDS[kind],
-                f"{example.pool.gpu} TP{example.pool.tensor_parallel_size}: {example.reason}",
+                f"{example.engine}: {example.reason}",
             )
         )
     return rows
@@ -265,11 +272,20 @@ def _axes(axes: tuple[str, str], most_x: float, most_y: float, place: Any) -> st
         f'<text x="{(x0 + x1) / 2}" y="{HEIGHT - 12}" text-anchor="middle">{escape(axes[0])}</text>',
         f'<text x="14" y="{MARGIN - 20}">{escape(axes[1])}</text>',
     ]
-    for part in (0.25, 0.5, 0.75, 1.0):
-        (x, _), (_, y) = place(most_x * part, 0), place(0, most_y * part)
-        lines.append(f'<text x="{x}" y="{y0 + 16}" text-anchor="middle">{most_x * part:,.3g}</text>')
-        lines.append(f'<text x="{x0 - 6}" y="{y + 4}" text-anchor="end">{most_y * part:,.3g}</text>')
+    for value in _ticks(most_x):
+        x, _ = place(value, 0)
+        lines.append(f'<text x="{x}" y="{y0 + 16}" text-anchor="middle">{value:,.6g}</text>')
+    for value in _ticks(most_y):
+        _, y = place(0, value)
+        lines.append(f'<text x="{x0 - 6}" y="{y + 4}" text-anchor="end">{value:,.6g}</text>')
     return "".join(lines)
+
+
+def _ticks(most: float) -> list[float]:
+    """Round numbers from 0 to `most`, three to six of them above 0."""
+    ten = 10 ** math.floor(math.log10(most))
+    step = next(step for step in (ten / 5, ten / 2, ten, 2 * ten) if most / step < 7)
+    return [step * count for count in range(int(most / step) + 1)]
 
 
 def _mark(number: int, x: float, y: float) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,17 @@ from hypothesis import strategies as st
 
 from capacity.deployment import Pool
 from capacity.errors import InvalidInput, UnknownName
-from capacity.launching import bench_command, kubernetes_manifest, launch_command
+from capacity.launching import (
+    addresses,
+    bench_command,
+    kubernetes_disaggregated,
+    kubernetes_manifest,
+    launch_command,
+    proxy_command,
+    router_command,
+)
+from capacity.resolve import resolve
+from capacity.step import decode_shape, prefill_shape
 from capacity.vllm_command import read_vllm_command
 from capacity.workload import parse_slos
 
@@ -48,7 +60,7 @@ def test_each_engine_is_told_the_same() -> None:
 
 def test_a_format_that_needs_its_own_checkpoint_is_said() -> None:
     launch = launch_command("vllm", "org/model", Pool(gpu="h100", quantization="int4"))
-    assert "--quantization" not in launch.words
+    assert "--quantization awq" in launch.text
     assert "checkpoint in that format" in launch.notes[0]
 
 
@@ -83,6 +95,99 @@ def test_a_launch_command_reads_back(tp, quantization, cache, seqs, budget, leng
     assert read.model == "org/model"
     assert read.pool("h100") == pool
     assert read.ignored == ("--port 8000",)
+
+
+@pytest.mark.parametrize("role", ["both", "prefill", "decode"])
+@pytest.mark.parametrize("drafts", [{}, {"speculator": "eagle3-chain", "num_speculative_tokens": 4}])
+@pytest.mark.parametrize("quantization", [None, "fp8", "int4", "nvfp4"])
+def test_what_a_planner_finds_reads_back(role: Any, drafts: dict[str, Any], quantization: str | None) -> None:
+    """Drafts, both sides of a disaggregated deployment and every default format: the same engine in each figure."""
+    pool = Pool(gpu="b200", tensor_parallel_size=2, quantization=quantization, role=role, **drafts)
+    read = read_vllm_command(launch_command("vllm", "org/model", pool).text)
+    found = read.pool("b200")
+    assert read.ignored == ("--port 8000",)
+    assert found.model_copy(update={"quantization": quantization}) == pool
+    before, after = resolve("llama-3.1-8b", pool), resolve("llama-3.1-8b", found)
+    assert after.memory == before.memory
+    for shape in (prefill_shape(1, 700), decode_shape(30, 900)):
+        assert after.step_model.step_seconds(shape) == before.step_model.step_seconds(shape)
+
+
+def test_drafts_are_said_in_each_engines_words() -> None:
+    pool = Pool(gpu="h100", speculator="eagle3-chain", num_speculative_tokens=3)
+    vllm = launch_command("vllm", "org/model", pool)
+    config = json.loads(vllm.words[vllm.words.index("--speculative-config") + 1])
+    assert config == {"method": "eagle3", "model": "DRAFT-CHECKPOINT", "num_speculative_tokens": 3}
+    assert any("DRAFT-CHECKPOINT" in note for note in vllm.notes)
+    sglang = launch_command("sglang", "org/model", pool).text
+    assert "--speculative-algorithm EAGLE3" in sglang
+    assert "--speculative-eagle-topk 1" in sglang
+    assert "--speculative-num-draft-tokens 4" in sglang
+    ((_, options),) = launch_command("tensorrt-llm", "org/model", pool).files
+    assert "decoding_type: Eagle3" in options
+    assert "max_draft_len: 3" in options
+    lookup = launch_command("vllm", "m", Pool(gpu="h100", speculator="ngram"))
+    assert json.loads(lookup.words[lookup.words.index("--speculative-config") + 1]) == {"method": "ngram"}
+    mtp = Pool(gpu="h100", speculator="mtp", num_speculative_tokens=2)
+    assert "num_nextn_predict_layers: 2" in launch_command("tensorrt-llm", "m", mtp).files[0][1]
+
+
+PAIR = (
+    Pool(gpu="h100", tensor_parallel_size=2, role="prefill", replicas=2),
+    Pool(gpu="h100", tensor_parallel_size=4, role="decode", replicas=3),
+)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_a_proxy_knows_every_server(engine: str) -> None:
+    prefill, decode = (addresses("m", pool) for pool in PAIR)
+    proxy = proxy_command(engine, prefill, decode)
+    said = proxy.text + "".join(text for _, text in proxy.files)
+    for host in (*prefill, *decode):
+        assert host.split(":")[0] in said
+    assert len(decode) == 3
+    for pool in PAIR:
+        launch = launch_command(engine, "m", pool)
+        role = {"vllm": "kv_", "sglang": f"--disaggregation-mode {pool.role}"}.get(
+            engine, "cache_transceiver_config"
+        )
+        assert role in launch.text + "".join(text for _, text in launch.files)
+    with pytest.raises(UnknownName, match="engine to launch"):
+        proxy_command("ollama", prefill, decode)
+
+
+def test_the_manifest_of_a_disaggregated_deployment_has_both_sides_and_their_proxy() -> None:
+    yaml = pytest.importorskip("yaml")
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
+        pools = [pool.model_copy(update={"engine": engine}) for pool in PAIR]
+        proxy = proxy_command(engine, *(addresses("M 1", pool) for pool in pools))
+        launches = [launch_command(engine, "org/model", pool) for pool in pools]
+        documents = [
+            document
+            for document in yaml.safe_load_all(kubernetes_disaggregated("M 1", launches, pools, proxy))
+            if document
+        ]
+        servers = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == "StatefulSet"}
+        assert {name: spec["replicas"] for name, spec in servers.items()} == {
+            "m-1-prefill": 2,
+            "m-1-decode": 3,
+        }
+        for name, gpus in (("m-1-prefill", 2), ("m-1-decode", 4)):
+            (container,) = servers[name]["template"]["spec"]["containers"]
+            assert container["resources"]["limits"]["nvidia.com/gpu"] == gpus
+            assert {"startupProbe", "readinessProbe", "livenessProbe"} <= set(container)
+            assert servers[name]["serviceName"] == name
+        services = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == "Service"}
+        (front,) = [d for d in documents if d["kind"] == "Deployment"]
+        assert services["m-1"]["selector"] == front["spec"]["template"]["metadata"]["labels"]
+        mounted = {d["metadata"]["name"] for d in documents if d["kind"] == "ConfigMap"}
+        for document in documents:
+            for volume in (
+                document["spec"].get("template", {}).get("spec", {}).get("volumes", ())
+                if "spec" in document
+                else ()
+            ):
+                assert "configMap" not in volume or volume["configMap"]["name"] in mounted
 
 
 def test_a_pasted_command_with_all_that_people_write() -> None:
@@ -167,3 +272,13 @@ def test_the_benchmark_line_sends_the_same_traffic() -> None:
         replay="--dataset-name timed_trace --dataset-path a.jsonl",
     )
     assert "timed_trace" in traced.words
+
+
+def test_the_router_line_takes_the_planned_policy() -> None:
+    hosts = ("replica-0:8000", "replica-1:8000")
+    aware = router_command("vllm", "prefix-aware", hosts)
+    assert "--policy cache_aware" in aware.text
+    assert aware.words.count("http://replica-1:8000") == 1
+    other = router_command("vllm", "least-kv", hosts)
+    assert "--policy" not in other.text
+    assert "least-kv" in other.notes[0]
