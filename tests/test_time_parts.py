@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
 from capacity import api
 from capacity.schedulers import SchedulerLimits
 from capacity.simulator import simulate_engine
 from capacity.simulator.cluster import EngineSetup, simulate_cluster
+from capacity.simulator.fleet import Failures
 from capacity.simulator.time_parts import PARTS, TimeParts, time_parts
 from capacity.simulator.transfer import KvLink
 from capacity.step import AffineStepTimes
@@ -70,3 +72,26 @@ def test_an_overloaded_run_waits_in_the_queue() -> None:
     )
     assert full["mean_ms"]["queue"] > 5 * calm["mean_ms"]["queue"]
     assert full["slowest_mean_ms"]["queue"] > full["mean_ms"]["queue"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_parts_add_up_for_those_that_were_preempted_and_lost_with_their_replica(seed: int) -> None:
+    """What a request lost by a preemption on a replica that is gone is not taken from its second life."""
+    setup = EngineSetup(
+        step_times=STEPS,
+        num_blocks=80,
+        policy="vllm-v1",
+        limits=SchedulerLimits(max_model_len=1200),
+    )
+    run = simulate_cluster(
+        requests(20.0),
+        [setup] * 2,
+        failures=Failures(mean_time_between_failures_s=3.0, recovery_s=0.5, seed=seed),
+    )
+    assert run.restarted > 0
+    assert run.preemptions > 0
+    done = run.records.completed
+    parts = time_parts(run.records)
+    np.testing.assert_array_equal(total(parts), (run.records.finish_ps - run.records.arrival_ps)[done])
+    for part in PARTS:
+        assert (getattr(parts, part) >= 0).all(), part
