@@ -77,9 +77,13 @@ def chart(drawn: Chart) -> None:
 
 
 def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:
-    """A table that can be searched and sorted, with its CSV."""
+    """A table that can be searched and sorted, with its files."""
     st.dataframe(list(rows), hide_index=True, alt=alt, key=f"table_{name}", **options)
-    download("CSV", f"{name}.csv", lambda: to_csv(rows), mime="text/csv")
+    with st.container(horizontal=True):
+        download("CSV", f"{name}_table.csv", lambda: to_csv(rows), mime="text/csv")
+        download(
+            "JSON", f"{name}_table.json", lambda: json.dumps(list(rows), indent=2), mime="application/json"
+        )
 
 
 def download(label: str, file_name: str, content: Callable[[], str | bytes], *, mime: str) -> None:

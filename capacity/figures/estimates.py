@@ -47,7 +47,7 @@ def roofline_chart(answer: Estimate) -> Chart:
                 y=[row["TFLOP/s"] for row in points],
                 mode="markers+text" if part == "step" else "markers",
                 text=[phase if part == "step" else row["operator"] for row in points],
-                textposition="top center",
+                textposition="bottom center",
                 name=f"{phase} step" if part == "step" else f"{phase} operators",
                 marker={"color": colour(index), "symbol": symbol(index), "size": size, "opacity": opacity},
                 hovertemplate="%{text}: %{x:,.1f} FLOP/byte, %{y:,.2f} TFLOP/s<extra></extra>",

@@ -195,6 +195,14 @@ def test_downloads_hold_the_answer(tab: Callable[..., Tab]) -> None:
     assert b"plotly" in html
 
 
+def test_a_chart_is_saved_as_a_picture(tab: Callable[..., Tab]) -> None:
+    here = tab("/")
+    with here.page.expect_download() as waited:
+        here.page.locator(".modebar-btn[data-title*=PNG], .modebar-btn[data-title*=png]").first.click()
+    assert Path(waited.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert waited.value.suggested_filename == "memory.png"
+
+
 def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab]) -> None:
     here = tab("/plan?rate=30&plan_n=5000")
     here.page.get_by_role("button", name="Search").click()
