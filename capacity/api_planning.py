@@ -89,13 +89,13 @@ def replications(traffic: Traffic, workload: Workload | None, count: int) -> tup
 
 
 def _check(search: Search, cost: Cost) -> None:
-    priced = cost.price_tier is not None or cost.price is not None
+    priced = any(given is not None for given in (cost.price_tier, cost.price, cost.price_file))
     if not search.gpus:
         raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")
     if search.objective == "cost" and not priced:
         raise InvalidInput(
             "the objective is cost and there is no price: give --price-tier on-demand (reserved, spot, owned), "
-            "--price h100=2.50, or --objective gpus"
+            "--price h100=2.50, --price-file, or --objective gpus"
         )
     if search.budget is not None and not priced:
         raise InvalidInput("--budget needs a price: give --price-tier or --price")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capacity import plan
 from capacity.deployment import Cost
 from capacity.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.hardware import profile_names
@@ -260,3 +261,18 @@ def test_a_price_file_that_is_none(text: str, problem: str, tmp_path: Path) -> N
         read_prices(file)
     with pytest.raises(MalformedFile, match="cannot be read"):
         read_prices(tmp_path / "none.csv")
+
+
+def test_a_plan_takes_the_price_file(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(OWN)
+    found = plan(
+        "llama-3.1-8b", gpus="h100", quantizations="default", kv_cache_dtypes="auto", tensor_parallel_sizes="1",
+        max_num_batched_tokens="default", replications=1, price_file=str(file), input_len=200, output_len=20,
+        num_prompts=60, request_rate=5.0, slo="ttft:p95:500ms",
+    )  # fmt: skip
+    assert found.best is not None
+    assert found.best.cost is not None
+    assert found.best.billed_gpus == 8
+    assert found.best.cost.billed_usd_per_hour == pytest.approx(8 * 1.95)
+    assert "Acme node-8" in found.prices[0]
