@@ -350,6 +350,8 @@ def _phase_times(
         warnings.append(
             f"{bound} holds {served} of the {traffic.concurrency} requests at a time; the others wait"
         )
+    if resolved.lockstep_ranks > 1:
+        warnings.append("the prefill step shown is one in which every data-parallel rank prefills")
     return times, tuple(warnings)
 
 
