@@ -78,19 +78,52 @@ def curve_html(curve: Curve) -> str:
     charts.append(
         scatter(speed, title="Throughput against load", axes=("requests/s offered", "output tokens/s"))
     )
-    found = curve.highest
-    highest = (
-        ""
-        if found is None
-        else f"<p>Highest rate within the SLO: {found.predicted:,.3g} requests/s as predicted, "
-        f"{found.at_confidence:,.3g} with {found.confidence:.0%} confidence.</p>"
-    )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Load</title><style>{STYLE}</style></head><body><h1>{escape(curve.deployment)}</h1>"
-        f"<p>{escape(curve.workload)}; values above four times a limit are drawn there.</p>{highest}"
-        f"{''.join(charts)}{_list(curve.warnings)}</body></html>\n"
+        f"<p>{escape(curve.workload)}; values above four times a limit are drawn there.</p>"
+        f"{_list(_curve_facts(curve))}{''.join(charts)}{_day_table(curve)}{_list(curve.warnings)}</body></html>\n"
+    )
+
+
+def _curve_facts(curve: Curve) -> tuple[str, ...]:
+    """The knee, the highest rate with what it leaves open, and the users that this is."""
+    facts = [f"knee (throughput over latency is greatest): {curve.knee_per_s:,.3g} requests/s"]
+    if found := curve.highest:
+        facts.append(
+            f"highest rate within the SLO: {found.predicted:,.3g} requests/s as predicted "
+            f"({found.low:,.3g} to {found.high:,.3g} over the 90 % band of the step model's error), "
+            f"{found.at_confidence:,.3g} with {found.confidence:.0%} confidence"
+        )
+        if found.sampling_low is not None and found.sampling_high is not None:
+            facts.append(
+                f"another draw of the traffic: {found.sampling_low:,.3g} to {found.sampling_high:,.3g} requests/s "
+                f"(90 % interval over {found.replications} draws)"
+            )
+    if curve.users is not None:
+        facts.append(f"users: {curve.users:,.0f} of {curve.requests_per_user_hour:g} requests an hour each")
+    return tuple(facts)
+
+
+def _day_table(curve: Curve) -> str:
+    """Replicas by the hour, autoscaled against fixed."""
+    day = curve.day
+    if day is None:
+        return ""
+    rows = "".join(
+        f"<tr><td>{hour.hour}</td><td>{hour.request_rate_per_s:,.2f}</td><td>{hour.replicas}</td></tr>"
+        for hour in day.hours
+    )
+    money = (
+        ""
+        if day.fixed_usd_per_month is None or day.autoscaled_usd_per_month is None
+        else f"; ${day.autoscaled_usd_per_month:,.0f} against ${day.fixed_usd_per_month:,.0f} a month"
+    )
+    return (
+        f"<h2>Replicas by the hour</h2><p>{day.autoscaled_replica_hours} replica-hours autoscaled, "
+        f"{day.fixed_replica_hours} fixed{money}</p><table><tr><th>hour</th><th>requests/s</th><th>replicas</th></tr>"
+        f"{rows}</table>"
     )
 
 

@@ -144,13 +144,20 @@ def test_curve(run: Any, tmp_path: Path) -> None:
         "ttft:p95:200ms",
         "--requests-per-user-hour",
         "10",
+        "--peak-rate",
+        "60",
         "--output",
         str(tmp_path / "c.html"),
     )
     assert code == 0
     assert "knee" in out
     assert "users" in out
-    assert "<svg" in (tmp_path / "c.html").read_text()
+    assert "another draw" in out
+    page = (tmp_path / "c.html").read_text()
+    assert "<svg" in page
+    assert "stroke-dasharray" in page  # the line of the service level
+    assert "users:" in page
+    assert page.count("<tr>") == 25
     code, _, err = run("curve", *POOL, *LOAD, "--rates", "1,x")
     assert code == 2
     assert "--rates" in err
