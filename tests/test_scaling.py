@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import capacity
 from capacity.deployment import Pool
 from capacity.errors import InvalidInput
 from capacity.pricing import find_price
@@ -16,6 +17,7 @@ from capacity.schedulers import SchedulerLimits
 from capacity.simulator import simulate_engine
 from capacity.step import AffineStepTimes
 from capacity.techniques.scaling import (
+    Axis,
     all_reduce_bytes_per_token,
     cheapest,
     expert_imbalance,
@@ -94,6 +96,24 @@ def test_what_each_axis_says_of_itself() -> None:
     tensor = scaling_curve("llama-3.1-8b", dense, most_gpus=8, **common)
     assert tensor[3].all_reduce_bytes_per_token == all_reduce_bytes_per_token(4096, 32, 8)
     assert tensor[0].experts_read is tensor[0].expert_imbalance is None
+
+
+@pytest.mark.parametrize(
+    ("axis", "layout"),
+    [
+        ("tensor", {"tensor_parallel_size": 2}),
+        ("expert", {"tensor_parallel_size": 2, "enable_expert_parallel": True}),
+        ("data", {"data_parallel_size": 2, "enable_expert_parallel": True}),
+    ],
+)
+def test_a_layout_is_what_estimate_says_of_it(axis: Axis, layout: dict[str, int]) -> None:
+    load = {"input_len": 1000, "output_len": 100, "concurrency": 32}
+    curve = scaling_curve("qwen3-30b-a3b", Pool(gpu="h100"), axis=axis, most_gpus=2, **load)
+    estimate = capacity.estimate("qwen3-30b-a3b", gpu="h100", **layout, **load)  # type: ignore[arg-type]
+    assert estimate.tpot_s is not None
+    assert curve[-1].ttft_s == estimate.ttft_s.value
+    assert curve[-1].tpot_s == estimate.tpot_s.value
+    assert curve[-1].output_tokens_per_s_per_gpu == pytest.approx(estimate.output_tokens_per_s_per_gpu.value)
 
 
 def test_data_parallel_attention_scales_the_cache() -> None:
