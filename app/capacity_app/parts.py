@@ -144,42 +144,60 @@ class Answer:
     partial: tuple[Any, ...] | None = None
 
 
-def background(place: str, task: Task, *, doing: str, button: str | None = None) -> Answer:
+Reading = Callable[..., tuple[float, str]]
+"""What a task's report says: a share from 0 to 1, and words."""
+
+
+def counted(done: int, total: int) -> tuple[float, str]:
+    """A report of so many of so many."""
+    return min(done / max(total, 1), 1.0), f"{done:,} of {total:,}"
+
+
+def background(
+    place: str, task: Task, *, doing: str, button: str | None = None, reading: Reading = counted
+) -> Answer:
     """The answer to a task that may take long. Draws its progress, its way to cancel, and a mark when it is stale.
 
-    Starts at once, or by a `button` of that label. A page holds one task a `place`; when its inputs change, the run
-    under way is cancelled. Raises the CapacityError that the task raised.
+    Starts at once, or by a `button` of that label; a new run of the same `place` ends the one before. `reading` says
+    what the task's reports mean. Raises the CapacityError that the task raised.
     """
-    kept: dict[str, Any] = st.session_state.setdefault(f"_work_{place}", {"job": None, "shown": None})
-    job: Job | None = kept["job"]
+    kept: dict[str, Any] = st.session_state.setdefault(f"_work_{place}", {})
     wanted = button is None
     if button is not None:
         wanted = st.button(button, type="primary", key=f"run_{place}", icon=":material/play_arrow:")
-    if job is None or job.key != task.key or (wanted and job.status == "cancelled"):
-        known = runner().known(task)
-        if known is not None or wanted:
-            _leave(job)
-            job = kept["job"] = known or _joined(runner().submit(task))
-    if job is None:
-        return Answer()
-    current = job.key == task.key
-    if not job.finished:
-        _watch(place, job, doing)
-    elif job.status == "cancelled":
-        _cancelled(place, kept, again=button is None)
-    elif current:
-        kept["shown"] = job.result()
-    elif job.status == "done":
-        kept["shown"] = job.value
-    stale = kept["shown"] is not None and not (current and job.status == "done")
+        if wanted:
+            kept.pop("stopped", None)
+    job = _job(kept, task, wanted=wanted)
+    if job is not None and not job.finished:
+        _watch(place, job, kept, doing, reading)
+    elif job is not None and (job.status == "done" or job.key == task.key):
+        kept["shown"] = job.key, job.result()
+    elif job is None and "stopped" in kept:
+        _stopped(place, kept, again=button is None)
+    shown_key, shown = kept.get("shown", (task.key, None))
+    stale = shown_key != task.key
     if stale:
         st.badge("Stale: of earlier inputs", icon=":material/history:", color="orange")
-    return Answer(value=kept["shown"], stale=stale, partial=None if job.finished else job.progress)
+    return Answer(value=shown, stale=stale, partial=None if job is None or job.finished else job.progress)
 
 
-def _joined(job: Job) -> Job:
-    job.watchers += 1
-    return job
+def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
+    """This session's job: the one that it follows, or one of this task where that is known or wanted."""
+    job: Job | None = kept.get("job")
+    if job is not None and job.status == "cancelled":
+        job = kept["job"] = None
+    if (job is not None and job.key == task.key) or kept.get("stopped") == task.key:
+        return job
+    found = runner().known(task)
+    if found is None and not wanted:
+        return job
+    _leave(job)
+    kept.pop("stopped", None)
+    if found is None:
+        found = runner().submit(task)
+        found.watchers += 1
+    kept["job"] = found
+    return found
 
 
 def _leave(job: Job | None) -> None:
@@ -191,34 +209,29 @@ def _leave(job: Job | None) -> None:
         runner().cancel(job)
 
 
-def _watch(place: str, job: Job, doing: str) -> None:
+def _watch(place: str, job: Job, kept: dict[str, Any], doing: str, reading: Reading) -> None:
     @st.fragment(run_every=REFRESH_S)
     def progress() -> None:
         with boundary():
             if job.finished:
                 st.rerun()
             with st.container(horizontal=True, vertical_alignment="center"):
-                share, text = _share(job, doing)
-                st.progress(share, text=text)
+                share, text = reading(*job.progress) if job.progress else (0.0, _state(job))
+                st.progress(share, text=plain(f"{doing}: {text}"))
                 if st.button("Cancel", key=f"cancel_{place}", icon=":material/stop:"):
-                    runner().cancel(job)
+                    _leave(job)
+                    kept.update(job=None, stopped=job.key)
                     st.rerun()
 
     progress()
 
 
-def _share(job: Job, doing: str) -> tuple[float, str]:
-    """How far a run is, where it counts; and a word on it."""
-    if job.status == "waiting":
-        return 0.0, f"{doing}: waiting for its turn"
-    report = job.progress
-    if report and len(report) == 2 and all(isinstance(part, int) for part in report) and report[1]:
-        return min(report[0] / report[1], 1.0), f"{doing}: {report[0]:,} of {report[1]:,}"
-    return 0.0, doing
+def _state(job: Job) -> str:
+    return "waiting for its turn" if job.status == "waiting" else "under way"
 
 
-def _cancelled(place: str, kept: dict[str, Any], *, again: bool) -> None:
+def _stopped(place: str, kept: dict[str, Any], *, again: bool) -> None:
     st.info("Cancelled.", icon=":material/stop:")
     if again and st.button("Run again", key=f"again_{place}"):
-        kept["job"] = None
+        kept.pop("stopped")
         st.rerun()

@@ -52,7 +52,7 @@ SHOTS = (
         path="/simulate?rate=10&isl=2048&sim_beside=static+batching&sim_beside=whole+prompts",
         until="static batching: overloaded",
     ),
-    Shot(name="plan", path="/plan?rate=8", click="Search", until="Turned down"),
+    Shot(name="plan", path="/plan?rate=8", click="Search", until="Turned down, and why"),
     Shot(name="cost", path="/cost?rate=8", click="Draw the curve", until="Latency against load"),
     Shot(name="speculation", path="/speculation", until="Ways to draft"),
     Shot(name="validate", path="/validate", upload=EVIDENCE, until="calibrated"),

@@ -211,6 +211,7 @@ def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab
     here.page.wait_for_url("**osl=100**")
     here.page.get_by_role("button", name="Cancel").click()
     here.page.get_by_text("Cancelled.").wait_for()
+    assert here.page.get_by_role("button", name="Cancel").count() == 0
 
 
 def test_a_plans_files_are_one_archive(tab: Callable[..., Tab]) -> None:

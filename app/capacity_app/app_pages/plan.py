@@ -9,6 +9,7 @@ import streamlit as st
 from capacity.deployment import Traffic
 from capacity.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
 from capacity.hardware import profile_names
+from capacity.planning.search import Snapshot
 from capacity.report_planning import finite
 from capacity_app import parts, state
 from capacity_app.boundary import plain
@@ -22,22 +23,25 @@ CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 
 inputs = current_inputs()
 st.caption("Traffic, model and price are the sidebar's; the GPU and its parallelism are what is searched.")
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    statistic = state.choice("Service level at", "plan_at", METRICS, "p95", width=120)
-    ttft_ms = state.number(
-        "TTFT up to, ms", "plan_ttft", 1000.0, 1.0, 600_000.0, step=50.0, format="%.0f", width=160
-    )
-    tpot_ms = state.number(
-        "TPOT up to, ms", "plan_tpot", 50.0, 0.1, 60_000.0, step=5.0, format="%.1f", width=160
-    )
-    requests = state.whole("Requests to simulate", "plan_n", 500, 10, 20_000, step=100, width=160)
-    limit_s = state.whole("Search for up to, s", "plan_s", 60, 5, 600, step=10, width=160)
+places = st.columns(4)
+with places[0]:
+    statistic = state.choice("Service level at", "plan_at", METRICS, "p95")
+with places[1]:
+    ttft_ms = state.number("TTFT up to, ms", "plan_ttft", 1000.0, 1.0, 600_000.0, step=50.0, format="%.0f")
+with places[2]:
+    tpot_ms = state.number("TPOT up to, ms", "plan_tpot", 50.0, 0.1, 60_000.0, step=5.0, format="%.1f")
+with places[3]:
+    most = state.whole("GPUs at most", "plan_most", 64, 1, 100_000)
 gpus = st.multiselect(
     "GPUs to choose from", profile_names(), CHOSEN, **state.bound("plan_gpus", list(CHOSEN))
 )
-with st.container(horizontal=True, vertical_alignment="bottom"):
+wide, middle, last = st.columns([2, 1, 1])
+with wide:
     objective = state.segments("Least", "plan_for", OBJECTIVES, "cost" if inputs.cost else "gpus")
-    most = state.whole("GPUs at most", "plan_most", 64, 1, 100_000, width=160)
+with middle:
+    requests = state.whole("Requests to simulate", "plan_n", 500, 10, 20_000, step=100)
+with last:
+    limit_s = state.whole("Search for up to, s", "plan_s", 60, 5, 600, step=10)
 
 slo = [f"ttft:{statistic}:{ttft_ms:g}ms", f"tpot:{statistic}:{tpot_ms:g}ms"]
 traffic = {**inputs.lengths, "request_rate": inputs.request_rate, "num_prompts": requests}
@@ -54,13 +58,16 @@ engine = inputs.pool.get("engine")
 if engine is not None:
     options["engines"] = (engine,)
 task = Task(function="capacity.api_planning:plan", arguments={"model": inputs.model, **options}, reports=True)
-answer = parts.background("plan", task, doing="Searching", button="Search")
-if answer.partial is not None and answer.partial[0].best is not None:
-    so_far = answer.partial[0]
-    st.info(
-        plain(f"Best so far: {so_far.best.label}, after {so_far.elapsed_s:.0f} s"), icon=":material/search:"
-    )
 
+
+def so_far(report: Snapshot) -> tuple[float, str]:
+    """How the search stands."""
+    best = "nothing yet" if report.best is None else report.best.label
+    words = f"{report.simulated:,} simulated in {report.elapsed_s:.0f} s, best so far: {best}"
+    return min(report.families_done / max(report.families, 1), 1.0), words
+
+
+answer = parts.background("plan", task, doing="Searching", button="Search", reading=so_far)
 found = answer.value
 parts.copies("plan", inputs.model_name, options, None)
 if found is None:
