@@ -20,6 +20,7 @@ from capacity.errors import InvalidInput, UnknownName
 from capacity.hardware import load_profile
 from capacity.memory import memory_plan, weights_bytes_of_stage
 from capacity.model import load_model
+from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.resolve import resolve
 from capacity.schedulers import SchedulerLimits
 from capacity.service import run_service
@@ -249,6 +250,14 @@ def test_without_data_parallel_ranks_nothing_is_shared_or_exchanged() -> None:
         assert "expert exchange" not in {op.name for op in steps.step_cost(decode_shape(8, 100)).operators}
     plain, ranks = steps_of("llama-3.1-8b"), steps_of("llama-3.1-8b", data_parallel_size=4)
     assert plain.step_seconds(decode_shape(8, 100)) == ranks.step_seconds(decode_shape(8, 100))
+
+
+def test_a_plans_safety_factor_stretches_joint_steps() -> None:
+    steps = steps_of(data_parallel_size=2)
+    scaled = ScaledSteps(steps, Factors(prefill=2.0, decode=1.5))
+    few, prompt = decode_shape(8, 1000), prefill_shape(1, 4000)
+    assert scaled.joint_ps([few, few]) == round(1.5 * steps.joint_ps([few, few]))
+    assert scaled.joint_ps([few, prompt]) == round(2.0 * steps.joint_ps([few, prompt]))
 
 
 # memory

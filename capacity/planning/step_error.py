@@ -7,11 +7,12 @@ Prefill and decode are taken to err together: the pessimistic reading, as one sl
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, cast
 
-from capacity.step import PS_PER_S, DecodePiece, StepCost, StepShape, StepTimes
+from capacity.step import PS_PER_S, DecodePiece, JointStepTimes, StepCost, StepShape, StepTimes
 from capacity.step_model import KNOT_BITS, StepModel
 
 BAND = 0.9
@@ -79,6 +80,11 @@ class ScaledSteps:
         if shape[9] != shape[10]:
             return max(1, round(self._steps.step_ps(shape) * self._factors.decode))
         return self._on_line(shape)
+
+    def joint_ps(self, shapes: Sequence[StepShape]) -> int:
+        """A step of data-parallel ranks together; one with a prefill, if any of them has one."""
+        factor = self._factors.prefill if any(shape[1] for shape in shapes) else self._factors.decode
+        return max(1, round(cast("JointStepTimes", self._steps).joint_ps(shapes) * factor))
 
     def _on_line(self, shape: StepShape) -> int:
         bits = max(shape[9].bit_length() - KNOT_BITS, 0)
