@@ -82,6 +82,20 @@ def test_an_effect_is_that_of_asking_for_it(answer: AdviceList, text: str, asked
     )
 
 
+def test_a_queue_before_the_engine_is_that_of_the_router() -> None:
+    """Alone on an engine that many requests would share: a short queue keeps them back, and they wait."""
+    load = LOAD | {"request_rate": 60.0}
+    found = line(advise(MODEL, **load), "queue requests")
+    held = int(found.flags.split()[-1])
+    runs = [
+        simulate(MODEL, **load, **extra).run.to_dict() for extra in ({}, {"max_outstanding_requests": held})
+    ]
+    moved = (runs[1]["p95_ttft_ms"] - runs[0]["p95_ttft_ms"]) / 1e3
+    assert found.effects is not None
+    assert found.effects.ttft_p95_s == pytest.approx(moved, abs=1e-9)
+    assert moved > 0.01
+
+
 def test_spot_changes_the_bill_alone(answer: AdviceList) -> None:
     tiers = [find_price("h100", tier=tier) for tier in ("on-demand", "spot")]
     usual, spot = (price.usd_per_gpu_hour for price in tiers if price is not None)

@@ -187,6 +187,18 @@ def test_keys_follow_the_whole_specification(tmp_path: Path) -> None:
     assert keys[0] != keys[1]
 
 
+@pytest.mark.parametrize("option", ["model", "trace", "price_file"])
+def test_keys_follow_what_a_named_file_says(tmp_path: Path, option: str) -> None:
+    file = tmp_path / "file"
+    keys = []
+    for text in ("one", "two", "three3"):
+        file.write_text(text)
+        os.utime(file, ns=(len(keys), len(keys)))
+        asked = make(fixed={"model": "llama-3.1-8b", "gpu": "h100"} | {option: str(file)})
+        keys.append(points(asked)[0].key)
+    assert len(set(keys)) == 3
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

@@ -158,15 +158,20 @@ def point_key(question: str, options: dict[str, Any], goodput: tuple[str, ...]) 
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@lru_cache(maxsize=64)
 def _content_hash(path: str) -> str | None:
     """Of a file, or of the config.json in a folder; None where there is none: a name, or the point itself says so."""
     file = Path(path)
     try:
         file = file / "config.json" if file.is_dir() else file
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        found = file.stat()
+        return _digest(str(file), found.st_mtime_ns, found.st_size)
     except OSError:
         return None
+
+
+@lru_cache(maxsize=64)
+def _digest(path: str, modified_ns: int, size: int) -> str:  # noqa: ARG001
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 @lru_cache(maxsize=1)
