@@ -10,7 +10,7 @@ from capacity.report import GIB, _grid, _text, flattened, to_csv
 
 Cell = Callable[[Mapping[str, Any]], str]
 Columns = Sequence[tuple[str, Cell]]
-PROSE = ("remark", "published quality", "weights", "KV cache")
+PROSE = ("remark", "published quality", "weights", "KV cache", "calibration")
 
 
 def render_answer(answer: Mapping[str, Any], format: str) -> str:
@@ -76,8 +76,8 @@ def _quantize(answer: Mapping[str, Any]) -> list[Any]:
     columns: list[tuple[str, Cell]] = [
         ("method", lambda row: row["method"] + ("" if row["engine_loads"] else " †")),
         ("bits", number("bits_per_weight", 1, 3)),
-        ("weights GB", number("weights_bytes", 1e-9, 2)),
-        ("multiplies in", lambda row: row["compute"] + ("" if row["native"] else " *")),
+        ("GB", number("weights_bytes", 1e-9, 2)),
+        ("compute", lambda row: row["compute"] + ("" if row["native"] else " *")),
         ("max batch", lambda row: f"{row['max_batch']:,}"),
         ("TTFT ms", number("ttft_s", 1e3, 1)),
         ("TPOT ms b=1", number("tpot_small_s", 1e3)),
@@ -99,8 +99,24 @@ def _quantize(answer: Mapping[str, Any]) -> list[Any]:
             ("remark", text("note")),
         ],
     )
+    kernels = table(
+        "Kernels and calibration",
+        rows,
+        [
+            ("method", text("method")),
+            ("kernel", text("kernel")),
+            ("of its roof", percent("kernel_roof_fraction", 0)),
+            ("native from", _capability),
+            ("calibration", text("calibration")),
+        ],
+    )
     refused = [f"{row['method']}: {row['reason']}" for row in rows if row["reason"]]
-    return [_headline(answer), table(title, rows, columns), quality, *refused, *_notes(answer)]
+    return [_headline(answer), table(title, rows, columns), kernels, quality, *refused, *_notes(answer)]
+
+
+def _capability(row: Mapping[str, Any]) -> str:
+    """NVIDIA's compute capability that multiplies in the format."""
+    return f"sm_{row['min_compute_capability'] * 10:.0f}" if row["min_compute_capability"] else "any"
 
 
 def _pays_below(row: Mapping[str, Any]) -> str:

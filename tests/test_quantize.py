@@ -130,6 +130,19 @@ def test_the_table_says_from_which_batch_weight_only_stops_paying() -> None:
     assert found["bf16"].pays_below_batch is found["kv-fp8"].pays_below_batch is None
 
 
+def test_kernels_reach_a_part_of_their_own_roof() -> None:
+    """On H100 INT4 weights multiply in 16 bit, slower than 16-bit ones do; FP8 in FP8; none beyond its roof."""
+    found = options()
+    assert found["bf16"].kernel == "bf16"
+    assert (found["awq-int4"].kernel, found["awq-int4"].compute) == ("w4a16", "bf16")
+    assert (found["fp8-tensor"].kernel, found["fp8-tensor"].compute) == ("fp8", "fp8")
+    assert found["awq-int4"].kernel_roof_fraction < found["bf16"].kernel_roof_fraction
+    assert all(0.1 < option.kernel_roof_fraction < 1 for option in found.values())
+    assert found["fp8-tensor"].min_compute_capability == 8.9
+    assert options("a100")["fp8-tensor"].kernel == "w8a16"
+    assert all(option.calibration for option in found.values())
+
+
 def test_what_the_engine_does_not_load_is_marked() -> None:
     ollama = resolve("llama-3.1-8b", Pool(gpu="h100", engine="ollama"))
     found = {o.method: o for o in quantization_options(ollama, input_len=1000, output_len=100)}

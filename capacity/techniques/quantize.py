@@ -25,12 +25,13 @@ from capacity.quantization import (
 )
 from capacity.resolve import ResolvedPool
 from capacity.spec import Spec
-from capacity.step import decode_shape
+from capacity.step import decode_shape, prefill_shape
 
 TABLE = Path(__file__).with_name("quantization_methods.toml")
 SMALL_BATCH = 1
 LARGE_BATCH = 64
 LARGEST_BATCH = 1 << 14
+ROOF_ROWS = 8192
 
 TIMED = (
     "ttft_s",
@@ -133,6 +134,9 @@ class QuantizedOption:
     weights_bytes: float  # of the whole model
     compute: str
     native: bool  # the GPU multiplies in this format; otherwise it dequantizes to 16 bit
+    kernel: str  # family of GEMM that runs here
+    kernel_roof_fraction: float  # of the dense FLOP/s in `compute`, by the largest matrix at ROOF_ROWS rows
+    min_compute_capability: float  # NVIDIA's, for the native product; 0: any
     max_batch: int
     ttft_s: float | None
     tpot_small_s: float | None
@@ -195,6 +199,9 @@ def _option(
         "weights_bytes": weight_bytes(pool.model, pool.scheme),
         "compute": execution.compute_dtype,
         "native": execution.note is None,
+        "kernel": execution.kernel,
+        "kernel_roof_fraction": _roof_fraction(pool, execution.compute_dtype),
+        "min_compute_capability": stored.min_compute_capability,
         "calibration": method.calibration,
         "quality": tuple(quality.text for quality in method.quality),
         "note": method.note,
@@ -218,6 +225,16 @@ def _option(
     except CapacityError as error:
         return QuantizedOption(**fields | nothing, reason=str(error))
     return QuantizedOption(**fields | times, reason=None)
+
+
+def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
+    """FLOP/s of the largest matrix product in a step of many rows, over the GPU's dense rate in its format."""
+    rows = prefill_shape(1, ROOF_ROWS, window_tokens=pool.model.window_tokens)
+    operators = pool.step_model.step_cost(rows).operators
+    products = (op for op in operators if not op.name.startswith("attention prefill"))
+    largest = max(products, key=lambda op: op.flops)
+    roofs = pool.profile.dense_flops_per_s
+    return largest.flops / largest.seconds / roofs.get(compute_dtype, roofs["bf16"])
 
 
 def _times(
