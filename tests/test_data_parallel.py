@@ -213,6 +213,17 @@ def test_prompts_wait_for_those_of_other_ranks_but_not_for_ever() -> None:
     assert 0 < max(waits) <= 7
 
 
+def test_prompts_wait_under_tensorrt_llm_alone() -> None:
+    with pytest.raises(InvalidInput, match="leave it out"):
+        simulate_engine(
+            at_once([5], [5]),
+            step_times=STEPS,
+            num_blocks=9,
+            policy_options={"prompt_wait_steps": 3},
+            data_parallel_size=2,
+        )
+
+
 # step times
 
 

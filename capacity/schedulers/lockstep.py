@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
-from capacity.errors import UnknownName
+from capacity.errors import InvalidInput, UnknownName
 from capacity.kv_cache.joint_pool import JointPool
 from capacity.kv_cache.offload import TierUse, added_up
 from capacity.schedulers.sequence import Sequence as Request
@@ -111,6 +111,8 @@ class Lockstep:
     ) -> None:
         if balance not in BALANCES:
             raise UnknownName("balance of data-parallel ranks", balance, BALANCES)
+        if prompt_wait_steps and not hasattr(ranks[0], "holds_prompts"):
+            raise InvalidInput("prompt_wait_steps is of the tensorrt-llm scheduler alone: leave it out")
         self.ranks = tuple(ranks)
         self.pool = pool
         self.steps_in_flight = self.ranks[0].steps_in_flight
