@@ -143,6 +143,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "advise": _infinite_as_null(_of("capacity.planning.advice", "AdviceList")),
     "diff": _infinite_as_null(_diff),
     "sweep": _of("capacity.sweeping.run", "Swept"),
+    "definition": _of("capacity.glossary", "Definition"),
     **{name: _of("capacity.api_techniques", kind) for name, kind in TECHNIQUES.items()},
     "deployment": _of("capacity.deployment", "DeploymentFile"),
     "sweep-file": _of("capacity.sweeping.spec", "SweepSpec"),

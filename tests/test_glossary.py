@@ -7,6 +7,7 @@ import sys
 from functools import lru_cache
 from typing import Any
 
+import jsonschema
 import pytest
 
 import capacity
@@ -15,6 +16,7 @@ from capacity.errors import UnknownName
 from capacity.glossary import TERMS, Situation, define, find_term, is_term
 from capacity.model import load_model, model_names
 from capacity.resolve import resolve
+from capacity.schemas import json_schema
 
 LOAD: dict[str, Any] = {"input_len": 1000, "output_len": 200, "concurrency": 16, "price": "2.50"}
 
@@ -127,5 +129,7 @@ def test_explain_takes_a_term(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     load = ("--gpu", "h100", "--isl", "1000", "--osl", "200", "--concurrency", "16")
     answer = json.loads(explained("ridge", "llama-3.1-8b", *load, "--format", "json"))
     assert answer["schema"] == "capacity/definition/v1"
+    jsonschema.validate(answer, json_schema("definition"))
+    jsonschema.validate(json.loads(explained("ridge", "--format", "json")), json_schema("definition"))
     assert "h100-sxm-80gb" in answer["yours"]
     assert "What would help" in explained("llama-3.1-8b", *load)

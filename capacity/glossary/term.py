@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from capacity.resolve import ResolvedPool
@@ -33,6 +33,8 @@ class Term:
 class Definition:
     """The answer: `yours` is None where no pool was given."""
 
+    SCHEMA: ClassVar[str] = "capacity/definition/v1"
+
     term: str
     definition: str
     yours: str | None
@@ -40,7 +42,7 @@ class Definition:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values, `schema` first."""
         return {
-            "schema": "capacity/definition/v1",
+            "schema": self.SCHEMA,
             "term": self.term,
             "definition": self.definition,
             "yours": self.yours,
