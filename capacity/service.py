@@ -17,7 +17,7 @@ from capacity.simulator.cluster import EngineSetup, simulate_cluster
 from capacity.simulator.data_parallel_setup import data_parallel_setup
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.transfer import KvLink
-from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge, probe_capacity
+from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, capacity_for, judge
 from capacity.step_model import DIRECT_LINKS
 from capacity.workload import Workload
 
@@ -198,8 +198,21 @@ def verdict_on(
         def probe(backlog: Workload) -> RequestTable:
             return run_service(pools, patient, backlog, scheduling=scheduling).records
 
-        capacity = probe_capacity(workload, probe, in_flight=_in_flight(pools, workload))
-    return judge(run.records, workload, capacity=capacity, gaps=run.gaps)
+        capacity = capacity_for(workload, probe, in_flight=_in_flight(pools, workload))
+    return judge(
+        run.records, workload, capacity=capacity, gaps=run.gaps, losses=_losses(run, pools, workload)
+    )
+
+
+def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Workload) -> dict[str, int]:
+    """What became of requests that were not completed."""
+    longest = max(pool.max_model_len for pool in pools)
+    too_long = int((workload.prompt_tokens >= longest).sum())
+    return {
+        f"turned away, with prompts that leave no room below max_model_len {longest:,}": too_long,
+        "turned away by full queues": max(run.rejected - too_long, 0),
+        "timed out": getattr(run, "timed_out", 0),
+    }
 
 
 def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:

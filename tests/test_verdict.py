@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
+from capacity.metrics import RequestTable
 from capacity.schedulers import SchedulerLimits
 from capacity.simulator import SimulationResult, simulate_engine
-from capacity.simulator.verdict import Verdict, judge, probe_capacity
+from capacity.simulator.verdict import Capacity, Verdict, capacity_for, judge, probe_capacity
 from capacity.step import AffineStepTimes
 from capacity.workload import (
     FixedLengths,
@@ -73,9 +75,11 @@ class Machine:
         )
 
     def verdict(self, workload: Workload) -> Verdict:
+        return judge(self.run(workload).records, workload, capacity=self.capacity(workload, capacity_for))
+
+    def capacity(self, workload: Workload, probe: Callable[..., Capacity | None]) -> Capacity | None:
         in_flight = min(self.seqs, self.blocks * 16 / (self.prompt.mean_tokens + self.output.mean_tokens))
-        capacity = probe_capacity(workload, lambda w: self.run(w).records, in_flight=in_flight)
-        return judge(self.run(workload).records, workload, capacity=capacity)
+        return probe(workload, lambda w: self.run(w).records, in_flight=in_flight)
 
 
 def piles_up(machine: Machine, rate: float) -> bool:
@@ -238,3 +242,74 @@ def test_warm_up_is_left_out(capacity: float) -> None:
     assert interval.low is not None
     assert interval.high is not None
     assert interval.low < interval.value < interval.high
+
+
+@pytest.mark.parametrize(("load", "longer"), [(0.3, False), (0.95, True), (1.2, True), (2.0, False)])
+def test_a_load_far_from_capacity_needs_a_short_probe(capacity: float, load: float, longer: bool) -> None:
+    """It says that it knows less, and what it says agrees with the long probe."""
+    workload = MACHINE.requests(load * capacity, 2000)
+    sent: list[int] = []
+
+    def run(backlog: Workload) -> RequestTable:
+        sent.append(len(backlog))
+        return MACHINE.run(backlog).records
+
+    found = capacity_for(workload, run, in_flight=32)
+    assert found is not None
+    assert (max(sent) > 1400) == longer
+    assert sum(sent) <= 2100 if longer else sum(sent) <= 550
+    assert found.requests_per_s == pytest.approx(capacity, rel=max(found.error_fraction, 0.06))
+
+
+def test_short_probes_are_right_within_the_error_that_they_claim() -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(8):
+        machine = Machine.random(rng)
+        workload = machine.requests(1e-3, 2000, int(rng.integers(1 << 30)))
+        short, long = (machine.capacity(workload, probe) for probe in (capacity_for, probe_capacity))
+        assert short is not None
+        assert long is not None
+        assert short.requests_per_s == pytest.approx(long.requests_per_s, rel=short.error_fraction)
+
+
+def test_a_busy_hour_calls_for_the_long_probe(capacity: float) -> None:
+    """The mean is far below capacity, an hour is not."""
+    busy = on_off(0.95 * capacity, on_s=60, off_s=200, off_rate_per_s=0.05 * capacity)
+    workload = synthetic(
+        num_requests=int(520 * busy.mean_rate_per_s),
+        arrivals=busy,
+        prompt=MACHINE.prompt,
+        output=MACHINE.output,
+    )
+    found = MACHINE.capacity(workload, capacity_for)
+    assert found is not None
+    assert found.error_fraction < 0.1
+
+
+def test_what_was_not_served_is_said(capacity: float) -> None:
+    workload = MACHINE.requests(0.4 * capacity, 400)
+    records = MACHINE.run(workload).records
+    nothing = np.full(len(records), -1)
+    lost = judge(
+        replace(records, finish_ps=nothing),
+        workload,
+        capacity=MACHINE.capacity(workload, capacity_for),
+        losses={"timed out": 400, "turned away": 0},
+    )
+    assert lost.verdict == "too short to tell"
+    assert lost.reason == "none of the 400 requests was completed (400 timed out): nothing was served"
+    some = judge(
+        replace(records, finish_ps=np.where(np.arange(400) % 10, records.finish_ps, -1)),
+        workload,
+        losses={"timed out": 40},
+    )
+    assert some.verdict == "stable"
+    assert some.reason.endswith("; 40 of 400 requests were not completed (40 timed out)")
+    flood = MACHINE.requests(3 * capacity, 400)
+    drowned = judge(
+        replace(MACHINE.run(flood).records, finish_ps=nothing),
+        flood,
+        capacity=MACHINE.capacity(flood, capacity_for),
+    )
+    assert drowned.verdict == "overloaded"
+    assert "none of the 400 requests" in drowned.reason

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +36,10 @@ GROWTH = 0.05  # of the arrivals that pile up
 WINDOWS = 10
 PROBE_REQUESTS = (1500, 20_000)
 PROBE_BATCHES = 10  # requests probed, in times what runs at once
+FIRST_REQUESTS = (500, 20_000)  # the same of a first probe, which a load far from capacity needs no more than
+FIRST_BATCHES = 3
+FIRST_ERROR = 0.1  # of a first probe: over random engines and lengths it is within 9 % of the longer one
+FAR_LOADS = (0.7, 1.4)  # of the capacity by a first probe: what lies between them needs the longer one
 PROBE_COPIES = 4  # but no more than so many times the run itself, or what runs at once
 
 
@@ -101,23 +105,48 @@ def _finite(value: float | None) -> float | None:
 # capacity
 
 
-def probe_capacity(
+def capacity_for(
     workload: Workload, run: Callable[[Workload], RequestTable], *, in_flight: float
+) -> Capacity | None:
+    """The capacity, as well as a verdict on `workload` needs it: a short probe, and a long one where that is close.
+
+    Arguments and None are those of `probe_capacity`.
+    """
+    first = _probe_size(workload, in_flight, FIRST_REQUESTS, FIRST_BATCHES)
+    if first < _probe_size(workload, in_flight, PROBE_REQUESTS, PROBE_BATCHES) * 0.6:
+        found = probe_capacity(workload, run, in_flight=in_flight, count=first)
+        if found is not None and _far_from(found, workload.arrival_s):
+            return replace(found, error_fraction=max(found.error_fraction, FIRST_ERROR))
+    return probe_capacity(workload, run, in_flight=in_flight)
+
+
+def _far_from(capacity: Capacity, arrival: Floats) -> bool:
+    """Whether so much more or less arrives that the error of a short probe cannot matter, at any time of the run."""
+    span_s = float(arrival[-1] - arrival[0])
+    if not span_s:
+        return True
+    low, high = FAR_LOADS
+    load = len(arrival) / span_s / capacity.requests_per_s
+    if load > high:
+        return True
+    return load < low and _peak(arrival, low * capacity.requests_per_s, span_s / 1024) is None
+
+
+def probe_capacity(
+    workload: Workload,
+    run: Callable[[Workload], RequestTable],
+    *,
+    in_flight: float,
+    count: int | None = None,
 ) -> Capacity | None:
     """Send requests like these all at once, and see how fast the backlog goes; None where none ever forms.
 
     `run` simulates a workload on the deployment without queue limits, `in_flight` is about how many requests run at
-    once there. The rate is that of requests' work, half by prompt and half by output tokens, between the time at
-    which a fifth is done and the one at which the last begins: which requests happen to end in it matters little.
+    once there, `count` how many are sent (default: ten times as many, within bounds). The rate is that of requests'
+    work, half by prompt and half by output tokens, between the time at which a fifth is done and the one at which the
+    last begins: which requests happen to end in it matters little.
     """
-    least, most = PROBE_REQUESTS
-    count = int(
-        min(
-            max(PROBE_BATCHES * in_flight, least),
-            most,
-            max(PROBE_COPIES * max(len(workload), in_flight), least),
-        )
-    )
+    count = count or _probe_size(workload, in_flight, PROBE_REQUESTS, PROBE_BATCHES)
     records = run(_backlog(workload, count))
     done = records.completed & (records.first_token_ps != MISSING)
     if not done.any():
@@ -139,6 +168,12 @@ def probe_capacity(
         return None
     error = float(per_window.std(ddof=1)) / math.sqrt(WINDOWS) / float(per_window.mean())
     return Capacity(requests_per_s=rate, error_fraction=t_quantile(0.95, WINDOWS - 1) * error)
+
+
+def _probe_size(workload: Workload, in_flight: float, bounds: tuple[int, int], batches: int) -> int:
+    least, most = bounds
+    copies = PROBE_COPIES * max(len(workload), in_flight)
+    return int(min(max(batches * in_flight, least), most, max(copies, least)))
 
 
 def _progress(begin: Floats, end: Floats, weight: Floats, edges: Floats) -> Floats:
@@ -200,10 +235,12 @@ def judge(
     *,
     capacity: Capacity | None = None,
     gaps: GapCounter | None = None,
+    losses: Mapping[str, int] | None = None,
 ) -> Verdict:
     """The verdict on a run of `workload` that left `records`. Without `capacity` growth alone speaks.
 
-    `gaps` between deliveries, where they are known, have intervals as well.
+    `gaps` between deliveries, where they are known, have intervals as well. `losses`: what became of requests that
+    were not completed, and how many.
     """
     order = np.argsort(records.arrival_ps, kind="stable")
     arrival = records.arrival_ps[order] / PS_PER_S
@@ -228,6 +265,8 @@ def judge(
         if clocked
         else _of_closed_loop(records, workload, growth, long_enough)
     )
+    if not completed.all():
+        verdict, reason = _with_losses(verdict, reason, completed, losses or {})
     bounds = arrival[measured]
     return Verdict(
         verdict=verdict,
@@ -243,6 +282,20 @@ def judge(
         measured_requests=int(measured.sum()),
         intervals_ms=_intervals(records, order[measured], gaps, steady=verdict == "stable"),
     )
+
+
+def _with_losses(
+    verdict: Judgement, reason: str, completed: Bools, losses: Mapping[str, int]
+) -> tuple[Judgement, str]:
+    """Where requests were lost it is said; where all were, there is no service whose state could be told."""
+    lost = len(completed) - int(completed.sum())
+    kinds = ", ".join(f"{count:,} {what}" for what, count in losses.items() if count)
+    became = f" ({kinds})" if kinds else ""
+    if completed.any():
+        return verdict, f"{reason}; {lost:,} of {len(completed):,} requests were not completed{became}"
+    if verdict == "overloaded":
+        return verdict, f"{reason}; none of the {lost:,} requests was completed{became}"
+    return "too short to tell", f"none of the {lost:,} requests was completed{became}: nothing was served"
 
 
 def _of_open_loop(
