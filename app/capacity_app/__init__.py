@@ -29,7 +29,8 @@ How to add a page
    the session state of a bound widget: the URL would not follow. A link (`st.switch_page` with `query_params`) does.
 
 4. Raise, or let through, `CapacityError`: the boundary makes one line of it. Never show an exception's text yourself;
-   text from outside (file names, model names, warnings) goes through `boundary.plain` before it is markdown.
+   text from outside (file names, model names, warnings) goes through `boundary.plain` before it is markdown. No
+   `st.stop()`: the link is drawn after the page.
 
 5. Charts live in `capacity/figures/`: a function from an answer and `Units` to a `Chart`. Colours from `PALETTE`, and
    always a second difference (marker, pattern, dash, label), an `alt` sentence with the main number, `rows` with all.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
@@ -136,10 +136,11 @@ def _record_files(name: str, answer: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What is known of a task: `value` may be that of earlier inputs, and then is `stale`; `partial` is the last
-    report of the run under way."""
+    """What is known of a task: `value` is of `arguments`, which may be earlier inputs, and then is `stale`;
+    `partial` is the last report of the run under way."""
 
     value: Any = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     stale: bool = False
     partial: tuple[Any, ...] | None = None
 
@@ -171,14 +172,15 @@ def background(
     if job is not None and not job.finished:
         _watch(place, job, kept, doing, reading)
     elif job is not None and (job.status == "done" or job.key == task.key):
-        kept["shown"] = job.key, job.result()
+        kept["shown"] = job.task, job.result()
     elif job is None and "stopped" in kept:
         _stopped(place, kept, again=button is None)
-    shown_key, shown = kept.get("shown", (task.key, None))
-    stale = shown_key != task.key
+    of, shown = kept.get("shown", (task, None))
+    stale = of.key != task.key
     if stale:
         st.badge("Stale: of earlier inputs", icon=":material/history:", color="orange")
-    return Answer(value=shown, stale=stale, partial=None if job is None or job.finished else job.progress)
+    partial = None if job is None or job.finished else job.progress
+    return Answer(value=shown, arguments=of.arguments, stale=stale, partial=partial)
 
 
 def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:

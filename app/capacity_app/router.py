@@ -10,7 +10,7 @@ import streamlit as st
 from capacity_app.boundary import boundary, plain
 from capacity_app.pages import PAGES, PageEntry
 from capacity_app.presets import PRESETS
-from capacity_app.state import Inputs, link_query, sidebar, wrong_parts
+from capacity_app.state import Inputs, begin, link_query, sidebar, wrong_parts
 from capacity_app.warm import warm
 
 ICON = Path(__file__).parent / "icon.svg"
@@ -24,6 +24,7 @@ def run() -> None:
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     given = st.session_state.setdefault(_LINK, _link_as_given())
     page = st.navigation([_page(entry) for entry in PAGES], position="top")
+    begin()
     st.title(page.title)
     notice = st.container()
     _presets()

@@ -55,6 +55,11 @@ class Inputs:
         return {"input_len": self.input_len, "output_len": self.output_len}
 
 
+def begin() -> None:
+    """Forget which widgets the last run drew: a link speaks of those that are on the page."""
+    st.session_state[_BOUND] = {}
+
+
 def bound(key: str, default: Any) -> dict[str, Any]:
     """Keywords that make a widget part of the URL and keep it over pages; `default` is what it starts from."""
     st.session_state.setdefault(_BOUND, {})[key] = default

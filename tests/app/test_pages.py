@@ -208,6 +208,23 @@ def test_a_hostile_link_ends_in_one_line(dashboard: Open) -> None:
     assert any("nonsense" in line for line in opened.refusals)
 
 
+def test_a_link_speaks_of_the_page_that_it_leads_to(dashboard: Open) -> None:
+    opened = dashboard("plan")
+    opened.at.number_input(key="plan_n").set_value(77).run()
+    opened.at.number_input(key="tp").set_value(2).run()
+    assert {"plan_n=77", "tp=2"} <= set(link(opened).split("&"))
+    opened.at.switch_page("capacity_app/app_pages/fit.py").run()
+    assert link(opened) == "tp=2"
+    opened.at.switch_page("capacity_app/app_pages/plan.py").run()
+    assert opened.at.number_input(key="plan_n").value == 77
+
+
+def link(opened: Any) -> str:
+    """The query of the link to copy."""
+    shown = [code.value for code in opened.at.sidebar.code]
+    return str(shown[-1]).partition("?")[2]
+
+
 SIDEBAR = {
     "model": st.sampled_from(model_names()),
     "gpu": st.sampled_from(profile_names()),

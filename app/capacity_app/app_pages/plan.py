@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
 from capacity.deployment import Traffic
 from capacity.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
 from capacity.hardware import profile_names
+from capacity.planning.records import Plan
 from capacity.planning.search import Snapshot
 from capacity.report_planning import finite
 from capacity_app import parts, state
@@ -19,6 +22,7 @@ from capacity_app.router import current_inputs
 
 OBJECTIVES = ("cost", "gpus", "energy", "latency")
 METRICS = ("mean", "p50", "p90", "p95", "p99")
+DOLLARS, SHARES = ("$/h", "$/month", "$/1M output"), ("of the limit", "confidence")
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 
 inputs = current_inputs()
@@ -67,41 +71,39 @@ def so_far(report: Snapshot) -> tuple[float, str]:
     return min(report.families_done / max(report.families, 1), 1.0), words
 
 
+def show(found: Plan, asked: Mapping[str, Any]) -> None:
+    """The plan, and the files of what was asked."""
+    if found.best is None:
+        st.error("Nothing in the space meets the service levels.", icon=":material/close:")
+        parts.table("misses", miss_rows(found), alt="For each service level the best value found, and where.")
+    else:
+        price = "" if found.best.cost is None else f", ${found.best.cost.usd_per_hour:,.2f} an hour"
+        st.success(plain(f"{found.best.candidate.label}{price}; {found.proof}"), icon=":material/check:")
+        st.subheader("Deployments that meet the service levels, best first")
+        formats = {**dict.fromkeys(DOLLARS, "dollar"), **dict.fromkeys(SHARES, "percent")}
+        columns = {name: st.column_config.NumberColumn(format=kind) for name, kind in formats.items()}
+        parts.table("ranked", ranked_rows(found), alt="The ranked deployments.", column_config=columns)
+        parts.chart(speed_chart(found))
+        traffic = Traffic(**{name: value for name, value in asked.items() if name in Traffic.model_fields})
+        with st.container(horizontal=True):
+            parts.download(
+                "Report and launch commands",
+                "plan.zip",
+                lambda: zipped(found, asked["model"], traffic),
+                mime="application/zip",
+            )
+            parts.download(
+                "JSON",
+                "plan.json",
+                lambda: json.dumps(finite(found.to_dict()), indent=2, allow_nan=False),
+                mime="application/json",
+            )
+    st.subheader("Turned down, and why")
+    parts.table("rejected", rejected_rows(found), alt="Every deployment that is no answer, with its reason.")
+    parts.notes([*(f"price of {price}" for price in found.prices), *found.warnings])
+
+
 answer = parts.background("plan", task, doing="Searching", button="Search", reading=so_far)
-found = answer.value
 parts.copies("plan", inputs.model_name, options, None)
-if found is None:
-    st.stop()
-best = found.best
-if best is None:
-    st.error("Nothing in the space meets the service levels.", icon=":material/close:")
-    parts.table("misses", miss_rows(found), alt="For each service level the best value found, and where.")
-else:
-    price = "" if best.cost is None else f", ${best.cost.usd_per_hour:,.2f} an hour"
-    st.success(plain(f"{best.candidate.label}{price}; {found.proof}"), icon=":material/check:")
-    st.subheader("Deployments that meet the service levels, best first")
-    dollars = {
-        name: st.column_config.NumberColumn(format="dollar") for name in ("$/h", "$/month", "$/1M output")
-    }
-    shares = {
-        name: st.column_config.NumberColumn(format="percent") for name in ("of the limit", "confidence")
-    }
-    parts.table("ranked", ranked_rows(found), alt="The ranked deployments.", column_config=dollars | shares)
-    parts.chart(speed_chart(found))
-    model = inputs.model
-    with st.container(horizontal=True):
-        parts.download(
-            "Report and launch commands",
-            "plan.zip",
-            lambda: zipped(found, model, Traffic(**traffic)),
-            mime="application/zip",
-        )
-        parts.download(
-            "JSON",
-            "plan.json",
-            lambda: json.dumps(finite(found.to_dict()), indent=2, allow_nan=False),
-            mime="application/json",
-        )
-st.subheader("Turned down, and why")
-parts.table("rejected", rejected_rows(found), alt="Every deployment that is no answer, with its reason.")
-parts.notes([*(f"price of {price}" for price in found.prices), *found.warnings])
+if answer.value is not None:
+    show(answer.value, answer.arguments)
