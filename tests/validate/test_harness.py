@@ -46,10 +46,10 @@ variants = ["eager", "graph"]
 
 [cpu.transformer]
 model = "tiny"
-prefill = [16, 32, 64, 128]
+prefill = [16, 24, 32, 48, 64, 128]
 decode = [
-    { batch = 1, context = 64 }, { batch = 1, context = 256 },
-    { batch = 4, context = 64 }, { batch = 4, context = 128 },
+    { batch = 1, context = 64 }, { batch = 1, context = 256 }, { batch = 2, context = 128 },
+    { batch = 4, context = 64 }, { batch = 4, context = 128 }, { batch = 4, context = 256 },
 ]
 kv_tokens = 2048
 

@@ -71,6 +71,8 @@ DEFAULT_OUT = "capacity-validation"
 MEASUREMENTS = "measurements.jsonl"
 NOISY = 0.5
 COLLECTIVES_S = 20.0  # to start processes that each import torch
+REPORT_S = 2.0  # of CPU time, to fit, draw and write
+SPECULATIVE_STEPS = 2.5  # steps of the target for each token of a speculative run and the plain one beside it
 
 
 def validate(
@@ -135,6 +137,7 @@ class _Run:
     speculation: list[dict[str, Any]] = field(default_factory=list)
     memory: dict[str, float] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+    slowdown: float = 1.0  # wall time over CPU time: what neighbours on the machine take
     broken: list[str] = field(default_factory=list)
     interrupted: bool = False
     extra_depth: int | None = None
@@ -249,7 +252,8 @@ class _Run:
             self.torch.cuda.empty_cache()
 
     def _time_left_s(self) -> float:
-        return self.deadline - time.monotonic()
+        """Until the report must be begun."""
+        return self.deadline - REPORT_S * self.slowdown - time.monotonic()
 
     def _techniques(self) -> None:
         from capacity_validate.quantizers import quantizer_findings
@@ -284,10 +288,13 @@ class _Run:
             own_calls=self._step_call,
         )
         share = KERNEL_SHARE if self.plan.serving else 0.9
+        began, cpu = time.monotonic(), time.process_time()
         deadline = time.monotonic() + share * self._time_left_s()
         self.outcome = runner.run(
             _interleaved(cases, steps), passes=self.plan.passes, deadline=deadline, progress=self.progress
         )
+        if not self.on_gpu:
+            self.slowdown = max(1.0, (time.monotonic() - began) / max(1e-3, time.process_time() - cpu))
         self.remarks += clock_remarks(self.facts, *clocks_now(self.facts))
         self._extra_depth(runner)
 
@@ -377,7 +384,7 @@ class _Run:
         calibrated = self._predictor(calibrated_profile(self.profile, fits, family=FAMILY), calibrated=True)
         steps = calibrated.step_model(self.model.model.num_layers)
         rate = _rate_per_s(stage, steps)
-        expected_s = stage.requests / rate
+        expected_s = self.slowdown * stage.requests / rate
         for repeat in range(stage.repeats):
             if expected_s > self._time_left_s():
                 self.remarks.append(f"the budget left time for {repeat} of {stage.repeats} serving runs")
@@ -436,7 +443,10 @@ class _Run:
         fits, _ = self._fits()
         predictor = self._predictor(calibrated_profile(self.profile, fits, family=FAMILY), calibrated=True)
         points = list(product(stage.draft_tokens, stage.agreements))
-        last_s = 0.0
+        step_s = predictor.step_model(self.model.model.num_layers).step_seconds(
+            decode_shape(1, stage.output_tokens // 2)
+        )
+        last_s = self.slowdown * SPECULATIVE_STEPS * stage.output_tokens * step_s
         for number, (k, agreement) in enumerate(points):
             if last_s > self._time_left_s():
                 self.remarks.append(f"the budget left time for {number} of {len(points)} speculative runs")
@@ -466,7 +476,10 @@ class _Run:
     def _collectives(self) -> None:
         """Between processes of their own; left out where a GPU is alone, or the budget is spent."""
         stage = self.plan.collectives
-        if stage is None or self._time_left_s() < COLLECTIVES_S:
+        if stage is None:
+            return
+        if self._time_left_s() < COLLECTIVES_S * self.slowdown:
+            self.remarks.append("collectives: left out, the budget was spent")
             return
         ranks = self.facts.devices_in_node if self.on_gpu else stage.ranks
         if ranks < 2:

@@ -14,6 +14,7 @@ from capacity_validate.findings import Finding
 from capacity_validate.timing import quantile
 
 SCHEMA = "capacity/validation/v1"
+FEWEST_HELD_OUT = 3  # steps that a verdict rests on
 Role = Literal["fitted", "held out", "shown"]
 
 
@@ -214,13 +215,13 @@ def _class(family: str, members: Sequence[CaseRow]) -> ClassErrors:
 
 
 def median_error(rows: Iterable[CaseRow], operator: str) -> float | None:
-    """Median absolute calibrated error of the held-out cases of one operator."""
+    """Median absolute calibrated error of the held-out cases of one operator; None of fewer than three."""
     errors = [
         abs(r.error_after)
         for r in rows
         if r.role == "held out" and r.family.startswith(operator) and r.error_after is not None
     ]
-    return statistics.median(errors) if errors else None
+    return statistics.median(errors) if len(errors) >= FEWEST_HELD_OUT else None
 
 
 def not_timed(measured: Iterable[MeasuredCase]) -> tuple[dict[str, str], ...]:

@@ -22,9 +22,9 @@ from capacity.step_model import HostTime
 from capacity_validate.cases import MeasuredCase, split
 from capacity_validate.fitting import fit_host_time
 from capacity_validate.predictions import Predictor
+from capacity_validate.report_data import FEWEST_HELD_OUT
 
 COVERAGE = 0.90
-FEWEST_HELD_OUT = 3
 _PHASES = {"prefill": "model prefill", "decode": "model decode"}
 
 

@@ -1,0 +1,151 @@
+"""The same checks on whatever device is here: a CPU in CI, and first of all things on a machine with a GPU.
+
+Every kind of kernel against its reference, the whole model cached against uncached, and what only a GPU has: Triton
+kernels in bf16, graphs against eager steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from capacity_validate import fused, layers  # noqa: E402
+from capacity_validate.campaigns import load_campaign  # noqa: E402
+from capacity_validate.cases import Case  # noqa: E402
+from capacity_validate.kernels import Bench, Unsupported, prepare  # noqa: E402
+from capacity_validate.kernels.attention import reference_attention  # noqa: E402
+from capacity_validate.paged import paged_decode_attention  # noqa: E402
+from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
+from capacity_validate.techniques import cached_against_uncached  # noqa: E402
+from capacity_validate.transformer import GraphedTransformer, Row, Transformer  # noqa: E402
+
+from capacity.model import ModelSpec  # noqa: E402
+from capacity.quantization import find_format, uniform_scheme  # noqa: E402
+
+ON_GPU = bool(torch.cuda.is_available())
+DEVICE = "cuda:0" if ON_GPU else "cpu"
+NEEDS_GPU = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+MODEL_TOLERANCE = 6e-2 if ON_GPU else 1e-4  # bf16 through six layers; fp32
+
+
+def some_of_each_kind() -> list[Case]:
+    """The smallest and the largest case of each group of the standard campaign."""
+    plan = load_campaign("standard").plan("cuda" if ON_GPU else "cpu")
+    return list(
+        dict.fromkeys(case for group in plan.kernels for case in (group.cases()[0], group.cases()[-1]))
+    )
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("case", some_of_each_kind(), ids=lambda case: case.id)
+def test_every_kind_of_kernel_is_right_or_said_to_be_missing(case: Case) -> None:
+    generator = torch.Generator(device=DEVICE).manual_seed(0)
+    bench = Bench(torch, DEVICE, 50 * 2**20, generator, 8e9)
+    try:
+        prepared = prepare(case, bench)
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    for call in prepared.calls[:2]:
+        call()
+    if prepared.check is not None:
+        assert prepared.check() <= prepared.tolerance
+    if prepared.extra_bytes is not None:
+        assert prepared.extra_bytes() >= 0
+
+
+def model_here(name: str) -> ModelSpec:
+    """A small model in what this device computes in."""
+    spec = small_model(name)
+    if not ON_GPU:
+        return spec
+    half = find_format("bf16")
+    return replace(spec, dtype="bf16", checkpoint=uniform_scheme("bf16", half, base=half))
+
+
+@pytest.mark.parametrize("name", small_model_names())
+def test_a_model_says_the_same_with_and_without_its_cache(name: str) -> None:
+    model = Transformer(model_here(name), device=DEVICE, num_blocks=32)
+    assert cached_against_uncached(model) < MODEL_TOLERANCE
+
+
+@NEEDS_GPU
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "d", "window"), [(32, 8, 128, 0), (8, 8, 64, 0), (28, 4, 128, 300)]
+)
+def test_paged_attention_in_bf16(heads: int, kv_heads: int, d: int, window: int) -> None:
+    generator = torch.Generator(device=DEVICE).manual_seed(1)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device=DEVICE).bfloat16()
+
+    keys, values, query = random(512, 16, kv_heads, d), random(512, 16, kv_heads, d), random(3, heads, d)
+    table = torch.randperm(512, generator=generator, device=DEVICE)[:384].view(3, 128)
+    contexts = [1, 777, 2048]
+    out = paged_decode_attention(
+        query, keys, values, table, torch.tensor(contexts, device=DEVICE), max_context=2048,
+        window_tokens=window or None,
+    )  # fmt: skip
+    for row, context in enumerate(contexts):
+        first = max(0, context - window) if window else 0
+        k, v = (c[table[row]].flatten(0, 1)[first:context].transpose(0, 1)[None] for c in (keys, values))
+        expected = reference_attention(torch, query[row][None, :, None], k, v)[0, :, 0]
+        assert float((out[row].double().cpu() - expected).norm() / expected.norm()) < 2e-2
+
+
+@NEEDS_GPU
+def test_fused_kernels_in_bf16() -> None:
+    generator = torch.Generator(device=DEVICE).manual_seed(1)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device=DEVICE).bfloat16()
+
+    x, residual, weight = random(9, 4096), random(9, 4096), random(4096)
+    for ours, plain in zip(
+        fused.add_norm(x, residual, weight, 1e-6), layers.add_norm(x, residual, weight, 1e-6), strict=True
+    ):
+        assert torch.allclose(ours.float(), plain.float(), atol=0.05, rtol=0.02)
+    both = random(9, 2 * 14336)
+    gate, up = both.float().chunk(2, dim=-1)
+    assert torch.allclose(
+        fused.gated(both).float(), torch.nn.functional.silu(gate) * up, atol=0.05, rtol=0.02
+    )
+    q, k, v = (p.reshape(9, -1, 128) for p in random(9, 48 * 128).split((4096, 1024, 1024), dim=-1))
+    tables = layers.rope_tables(128, 100, base=1e4, device=DEVICE, dtype=torch.bfloat16)
+    positions, slots = torch.arange(9, device=DEVICE) * 7, torch.randperm(32, device=DEVICE)[:9]
+    ours, plain = (torch.zeros(2, 2, 16, 8, 128, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    turned = fused.rope_and_cache(
+        q, k, v, positions=positions, tables=tables, keys=ours[0], values=ours[1], slots=slots
+    )
+    layers.write_cache(plain[0], plain[1], layers.rotate(k, positions, tables), v, slots)
+    assert torch.allclose(turned.float(), layers.rotate(q, positions, tables).float(), atol=0.05, rtol=0.02)
+    assert torch.allclose(ours.float(), plain.float(), atol=0.05, rtol=0.02)
+
+
+@NEEDS_GPU
+@pytest.mark.parametrize("name", ["tiny", "tiny-moe", "tiny-mla", "tiny-sinks"])
+def test_graphs_give_the_eager_tokens(name: str) -> None:
+    model = Transformer(model_here(name), device=DEVICE, num_blocks=64)
+    generator = torch.Generator().manual_seed(9)
+    rows = []
+    for index, context in enumerate((30, 90, 17)):
+        tokens = torch.randint(4096, (context,), generator=generator).tolist()
+        blocks = list(range(index * 8, index * 8 + 8))
+        model.logits(model.inputs([Row(tokens=tokens[:-1], computed=0, blocks=blocks)]))
+        rows.append(Row(tokens=tokens[-1:], computed=context - 1, blocks=blocks))
+    graphed = GraphedTransformer(model, sizes=(2, 4), max_context=128)
+    eager = model.logits(model.inputs(rows)).float()
+    for count in (3, 2, 1):
+        chosen = graphed.next_tokens(graphed.inputs(rows[:count]))
+        for row, token in enumerate(chosen):  # the likeliest, or as likely as bf16 can tell
+            assert float(eager[row].max() - eager[row, token]) < 0.05 * float(eager[row].abs().max())
