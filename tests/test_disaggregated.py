@@ -330,6 +330,10 @@ def test_whatever_happens_everything_is_conserved(
     setups += [setup("decode", num_blocks=groups * decode_blocks, **kind)] * 2
     cluster, found = deployed(workload, setups, link, scaling=scaling, **service)
     assert_conserved(cluster, found, workload)
+    done = found.records.completed
+    if service["timeout_s"] is not None:
+        stayed_ps = (found.records.finish_ps - found.records.arrival_ps)[done]
+        assert (stayed_ps <= service["timeout_s"] * 1e12).all(), "nobody is answered who has gone"
     again = deployed(workload, setups, link, scaling=scaling, **service)[1]
     assert found.to_dict() == again.to_dict(), "same seed, same answer"
 
@@ -409,6 +413,25 @@ def test_impatient_clients_free_both_sides() -> None:
     assert patient.transfers == {"begun": 80, "arrived": 80, "aborted": 0}
     first = found.records.completed & (np.arange(80) < 3)
     np.testing.assert_array_equal(found.records.finish_ps[first], patient.records.finish_ps[first])
+
+
+def test_who_waits_for_a_decode_replica_gives_up_as_well() -> None:
+    """The only decode replica is lost after 1 s, for good: KV waits at the prefill replica until its client has gone."""
+    workload = requests(40, rate=20.0, prompt=100)
+    cluster = Disaggregated(workload, link=INSTANT, timeout_s=3.0)
+    for role in ("prefill", "decode"):
+        cluster.add(setup(role))
+
+    def lose_the_decoder() -> Any:
+        yield cluster.env.timeout(10**12)
+        cluster.fail(1, 10**12)
+
+    cluster.env.process(lose_the_decoder())
+    cluster.env.run(until=cluster.env.process(cluster.run()))
+    found = cluster.result()
+    assert_conserved(cluster, found, workload)
+    assert 0 < int(found.records.completed.sum()) < 40
+    assert found.timed_out == 40 - int(found.records.completed.sum())
 
 
 def test_what_is_never_triggered_changes_nothing() -> None:
