@@ -230,6 +230,23 @@ def test_a_prefix_on_its_way_is_waited_for_and_loaded_once() -> None:
     assert result.records.first_scheduled_ps[2] == result.records.first_scheduled_ps[3]
 
 
+def test_blocks_are_promised_once() -> None:
+    """21 blocks; a prompt of 15 that loads 10 of them, one of 8 that loads 7: were both begun, neither could end."""
+    content = PromptContent.from_segments(
+        [[(0, 160), (10, 5)], [(1, 112), (11, 5)], [(2, 320)], [(0, 160), (12, 80)], [(1, 112), (13, 10)]]
+    )
+    workload = Workload(
+        arrival_s=np.array([0.0, 1.0, 2.0, 3.0, 3.0]),
+        prompt_tokens=np.array([165, 117, 320, 240, 122]),
+        output_tokens=np.array([1] * 5),
+        content=content,
+    )
+    result = run(workload, 21, policy="vllm-v1", offload=offload(tier(None, 1e8)))
+    assert result.status == "complete"
+    assert result.records.cached_tokens.tolist() == [0, 0, 0, 160, 112]
+    assert result.records.finish_ps[3] < result.records.first_scheduled_ps[4]
+
+
 def test_an_evicted_prompt_is_faster_loaded_than_computed_where_the_link_is_fast() -> None:
     workload = prefixed(300, 12.0)
     means = [
