@@ -228,8 +228,6 @@ def test_everything_is_conserved(
     assert (records.first_scheduled_ps < after_prefill).all()
     assert (records.first_token_ps <= records.finish_ps).all()
     assert sum(replica.requests for replica in found.replicas) == 2 * len(workload)
-    if policy.endswith("async") and found.preemptions:
-        return  # a load may begin a step later then: not yet settled which is right
     stepped = simulate_cluster(workload, setups, link=link, mode="step")
     for column in ("first_scheduled_ps", "first_token_ps", "finish_ps", "preemptions"):
         np.testing.assert_array_equal(getattr(records, column), getattr(stepped.records, column), column)
@@ -416,7 +414,7 @@ def test_impatient_clients_free_both_sides() -> None:
 
 
 def test_who_waits_for_a_decode_replica_gives_up_as_well() -> None:
-    """The only decode replica is lost after 1 s, for good: KV waits at the prefill replica until its client has gone."""
+    """The only decode replica is lost after 1 s, for good: KV waits with the prefill replica till its client goes."""
     workload = requests(40, rate=20.0, prompt=100)
     cluster = Disaggregated(workload, link=INSTANT, timeout_s=3.0)
     for role in ("prefill", "decode"):

@@ -393,10 +393,6 @@ class Cluster:
         """The router that sends requests to this replica."""
         return self.router
 
-    @property
-    def _needs_prefixes(self) -> bool:
-        return self.router.needs_prefixes
-
     # requests
 
     def _answers_are_private(self) -> bool:
@@ -483,9 +479,6 @@ class Cluster:
         self.lives[number].requests += 1
         return number
 
-    def _session(self, request: int) -> int | None:
-        return self._sessions[request] if self._sessions is not None else None
-
     def _deliver(self, number: int, at_ps: int, request: int, action: Action) -> None:
         """Have a replica do something when it next decides."""
         replica = self.lives[number].replica
@@ -495,14 +488,6 @@ class Cluster:
     def at(self, at_ps: int, act: Callable[[], None]) -> None:
         """Do something at an instant to come."""
         heapq.heappush(self._timers, (at_ps, next(self._order), act))
-
-    def later(self, replica: Replica, at_ps: int, sequence: Sequence) -> None:
-        """A replica takes a request that is loaded at `at_ps`."""
-
-        def admit(_: int) -> None:
-            replica.take_loaded(sequence)
-
-        self.at(at_ps, lambda: self._deliver(replica.number, at_ps, sequence.index, admit))
 
     def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None:
         """A replica has answered a request."""

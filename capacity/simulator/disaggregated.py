@@ -72,10 +72,6 @@ class Disaggregated(Cluster):
         return self.router if self.lives[number].setup.role == "prefill" else self.decoders
 
     @property
-    def _needs_prefixes(self) -> bool:
-        return self.router.needs_prefixes or self.decoders.needs_prefixes
-
-    @property
     def waiting_for_replica(self) -> int:
         return len(self._held) + len(self._without_decoder)
 
@@ -142,9 +138,6 @@ class Disaggregated(Cluster):
         self._hand_over(handoff, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
-
-    def later(self, replica: Replica, at_ps: int, sequence: Sequence) -> None:
-        """Nothing to note: a request is taken when its transfer has arrived."""
 
     def _is_outstanding(self, request: int) -> bool:
         return super()._is_outstanding(request) or request in self._without_decoder

@@ -24,7 +24,8 @@ FAILURE_STREAM = 100  # beside the workload's streams of random numbers
 class Failures:
     """Each replica is lost after an exponential time of this mean (a spot interruption, say), with all that it holds.
 
-    Its `requests` start anew on the others, or fail. A new replica, with an empty cache, takes its place `recovery_s` later.
+    Its `requests` start anew on the others, or fail. A new replica, with an empty cache, takes its place
+    `recovery_s` later.
     """
 
     mean_time_between_failures_s: float

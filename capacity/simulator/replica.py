@@ -31,7 +31,6 @@ class Owner(Protocol):
 
     def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None: ...
     def refused(self, replica: Replica, request: int, now_ps: int) -> None: ...
-    def later(self, replica: Replica, at_ps: int, sequence: Sequence) -> None: ...
 
 
 class _Door:
@@ -177,6 +176,8 @@ class Replica(Engine):
                     return
             if wake_ps > now_ps or self.stalled_by is not None:
                 break
+            if self._loads:  # what was admitted just now may have cached what a load needs: it is tried again soon
+                horizon_ps = action_ps = now_ps
         if self.stalled_by is not None:
             self.key = NEVER_KEY
         elif wake_ps == NEVER:
@@ -251,8 +252,7 @@ class Replica(Engine):
             end_ps = load.begin(now_ps)
             if end_ps <= now_ps:
                 self.take_loaded(load.sequence)
-            else:
-                self.owner.later(self, end_ps, load.sequence)
+            else:  # whoever sends it delivers it
                 first_ps = min(first_ps, end_ps)
         return first_ps
 
