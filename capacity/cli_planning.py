@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from capacity.cli_options import (
+    DeploymentOption,
     DownloadOption,
     FormatOption,
     ModelArgument,
@@ -34,7 +36,9 @@ SloOption = Annotated[
     list[str] | None,
     typer.Option("--slo", help="Service levels: ttft:p95:500ms tpot:p99:50ms, ttft:500 (each)."),
 ]
-ReplicasOption = Annotated[int, typer.Option("--replicas", help="Engines of this kind, fed round robin.")]
+ReplicasOption = Annotated[
+    int | None, typer.Option("--replicas", help="Engines of this kind, fed round robin; default 1.")
+]
 WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that simulate side by side.")]
 
 
@@ -70,15 +74,16 @@ def plan(
     from capacity import api_planning, report_planning
 
     check_format(format)
-    answer = api_planning.plan(
-        model,
-        slo=slo or (),
-        workers=workers,
-        profiles=profiles,
-        download=download,
-        progress=_said() if sys.stderr.isatty() else None,
-        **options,
-    )
+    with _bar() as progress:
+        answer = api_planning.plan(
+            model,
+            slo=slo or (),
+            workers=workers,
+            profiles=profiles,
+            download=download,
+            progress=progress,
+            **options,
+        )
     show(report_planning.render(answer, format))
     if output is not None:
         from capacity.plan_files import write_plan_files
@@ -90,23 +95,48 @@ def plan(
         raise typer.Exit(1)
 
 
-def _asked(model: str | None, options: dict[str, Any], pasted: str | None) -> tuple[str, dict[str, Any]]:
-    """Model and options, those of a pasted `vllm serve` underneath; what it says beyond us is said on stderr."""
+def _asked(
+    model: str | None, options: dict[str, Any], pasted: str | None, deployment: str | None
+) -> tuple[str, dict[str, Any]]:
+    """Model and options: flags over a pasted `vllm serve` over a deployment file; on stderr, what is not used."""
+    stored, kept = _stored(deployment)
     named, fields = pasted_command(pasted)
-    model = model or named
+    model = model or named or stored
     if model is None:
         raise InvalidInput(
-            "no model: name one (`capacity models` lists them), or give --from-vllm 'vllm serve ...'"
+            "no model: name one (`capacity models` lists them), or give --deployment FILE.toml "
+            "or --from-vllm 'vllm serve ...'"
         )
-    if "gpu" not in options:
+    given = {name: value for name, value in options.items() if value is not None}
+    found = {**kept, **fields, **given}
+    if "gpu" not in found:
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
-    return model, {**fields, **options}
+    return model, found
+
+
+def _stored(path: str | None) -> tuple[str | None, dict[str, Any]]:
+    """Model and options of a deployment file of one pool."""
+    if path is None:
+        return None, {}
+    from capacity.deployment import read_deployment
+
+    file = read_deployment(path)
+    if len(file.pools) > 1:
+        raise InvalidInput(
+            f"{path} has {len(file.pools)} pools, and this is a question about one: `capacity simulate` and `diff` "
+            "answer for all, or keep one pool in the file"
+        )
+    if file.service.model_fields_set:
+        print(f"not used: {', '.join(sorted(file.service.model_fields_set))}", file=sys.stderr)
+    specs = (file.pools[0], file.traffic, file.cost)
+    return file.model, {name: getattr(spec, name) for spec in specs for name in spec.model_fields_set}
 
 
 def cost(
     *,
     model: OptionalModel = None,
     options: dict[str, Any],
+    deployment: DeploymentOption = None,
     from_vllm: VllmOption = None,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
@@ -117,7 +147,7 @@ def cost(
     from capacity.planning import bills
 
     check_format(format)
-    name, fields = _asked(model, options, from_vllm)
+    name, fields = _asked(model, options, from_vllm, deployment)
     show(report_planning.render(bills.cost(name, profiles=profiles, download=download, **fields), format))
 
 
@@ -126,7 +156,7 @@ def curve(
     model: OptionalModel = None,
     options: dict[str, Any],
     slo: SloOption = None,
-    replicas: ReplicasOption = 1,
+    replicas: ReplicasOption = None,
     confidence: Annotated[float, typer.Option("--confidence", help="By the error of the step model.")] = 0.9,
     rates: Annotated[str | None, typer.Option("--rates", help="Requests/s to look at: 1,2,5,10.")] = None,
     requests_per_user_hour: Annotated[
@@ -143,6 +173,7 @@ def curve(
         int, typer.Option("--replications", help="Draws of generated traffic, for the interval of sampling.")
     ] = 3,
     output: Annotated[str | None, typer.Option("--output", help="An HTML file with the chart.")] = None,
+    deployment: DeploymentOption = None,
     from_vllm: VllmOption = None,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
@@ -152,7 +183,7 @@ def curve(
     from capacity import api_curve, report_planning
 
     check_format(format)
-    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm)
+    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
     with progress_bar("simulations") as progress:
         answer = api_curve.curve(
             name,
@@ -180,7 +211,8 @@ def tornado(
     *,
     model: OptionalModel = None,
     options: dict[str, Any],
-    replicas: ReplicasOption = 1,
+    replicas: ReplicasOption = None,
+    deployment: DeploymentOption = None,
     from_vllm: VllmOption = None,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
@@ -190,7 +222,7 @@ def tornado(
     from capacity import api_compare, report_planning
 
     check_format(format)
-    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm)
+    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
     with progress_bar("inputs") as progress:
         answer = api_compare.tornado(name, profiles=profiles, download=download, progress=progress, **fields)
     show(report_planning.render(answer, format))
@@ -200,7 +232,8 @@ def advise(
     *,
     model: OptionalModel = None,
     options: dict[str, Any],
-    replicas: ReplicasOption = 1,
+    replicas: ReplicasOption = None,
+    deployment: DeploymentOption = None,
     from_vllm: VllmOption = None,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
@@ -210,7 +243,7 @@ def advise(
     from capacity import api_compare, report_planning
 
     check_format(format)
-    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm)
+    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
     with progress_bar("changes") as progress:
         answer = api_compare.advise(name, profiles=profiles, download=download, progress=progress, **fields)
     show(report_planning.render(answer, format))
@@ -295,19 +328,30 @@ def from_vllm(
         write(output, to_toml(deployment))
 
 
-def _said() -> Callable[[Any], None]:
-    """A callback that says on stderr when the answer improves."""
-    last: list[Any] = [None]
+@contextmanager
+def _bar() -> Iterator[Callable[[Any], None] | None]:
+    """A progress bar on stderr with the best answer so far; None where nobody is watching."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    def update(snapshot: Any) -> None:
-        if snapshot.best is not None and snapshot.best != last[0]:
-            last[0] = snapshot.best
-            print(
-                f"{snapshot.elapsed_s:6.1f} s, {snapshot.simulated} simulated: {snapshot.best.label}",
-                file=sys.stderr,
+    columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[best]}"), console=Console(stderr=True)) as progress:
+        task = progress.add_task("survey", total=None, best="")
+
+        def update(snapshot: Any) -> None:
+            best = "" if snapshot.best is None else f"so far: {snapshot.best.label}"
+            progress.update(
+                task,
+                description=snapshot.stage,
+                completed=snapshot.settled,
+                total=snapshot.engines,
+                best=best,
             )
 
-    return update
+        yield update
 
 
 def numbers(flag: str, text: str | None) -> list[float] | None:

@@ -223,3 +223,29 @@ def test_sweep(run: Any, tmp_path: Path) -> None:
     assert out.startswith("2 points: 2 done")
     assert "0 done, 0 failed, 2 were there" in run("sweep", str(spec), "--store", store, "--workers", "1")[1]
     assert (tmp_path / "rows.csv").read_text().count("\n") == 3
+
+
+def test_a_deployment_file_in_place_of_flags(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "d.toml"
+    written = ("--write-deployment", str(file))
+    assert run("simulate", *POOL, *LOAD, "--max-num-seqs", "64", "--replicas", "2", *written)[0] == 0
+    flags = (*POOL, *LOAD, "--max-num-seqs", "64", "--replicas", "2", "--price", "2", "--format", "json")
+    for verb in ("cost", "tornado", "advise"):
+        asked, stored = (
+            run(verb, *flags),
+            run(verb, "--deployment", str(file), "--price", "2", "--format", "json"),
+        )
+        assert asked == stored
+        assert asked[0] == 0
+    flagged = run("cost", "--deployment", str(file), "--gpu", "h200", "--price", "2", "--format", "json")
+    assert "h200" in json.loads(flagged[1])["deployment"]
+    curve = ("curve", "--deployment", str(file), "--rates", "5", "--format", "json")
+    assert "2 x 1 h100" in json.loads(run(*curve)[1])["deployment"]
+    text = file.read_text()
+    file.write_text(text.replace("[[pools]]", '[[pools]]\ngpu = "h200"\n\n[[pools]]', 1))
+    code, _, err = run("cost", "--deployment", str(file), "--price", "2")
+    assert code == 2
+    assert "has 2 pools" in err
+    file.write_text(text + '\n[service]\nrouter = "least-kv"\n')
+    code, _, err = run("cost", "--deployment", str(file), "--price", "2")
+    assert (code, err) == (0, "not used: router\n")
