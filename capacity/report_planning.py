@@ -182,9 +182,7 @@ def _rejected_table(plan: Plan) -> Any:
     table = _grid("Turned down", ("engines", "right"), ("why", "left"), ("for one", "left"))
     for kind, count in sorted(plan.reasons.items(), key=lambda item: -item[1]):
         example = next(rejection for rejection in plan.rejected if rejection.kind == kind)
-        pool = example.pool
-        name = f"{pool.gpu} TP{pool.tensor_parallel_size} {pool.quantization or ''}".strip()
-        table.add_row(f"{count:,}", KINDS[kind], f"{name}: {example.reason}")
+        table.add_row(f"{count:,}", KINDS[kind], f"{example.engine}: {example.reason}")
     return table
 
 
@@ -205,6 +203,8 @@ def bill_tables(bill: Bill) -> list[RenderableType]:
         ("month", f"${bill.usd_per_month:,.2f}", "730 h"),
         ("power", f"{bill.watts / 1e3:,.2f} kW", "all in, at full use: an upper bound of what is served"),
     ]
+    if bill.co2_g_per_kwh is not None:
+        facts.append(("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", "as given"))
     if bill.utilization is not None:
         facts.append(("utilization", f"{bill.utilization:.1%}", "served over full load"))
     parts: list[RenderableType] = [

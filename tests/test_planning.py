@@ -312,7 +312,7 @@ def quick(**changes: Any) -> Plan:
     options: dict[str, Any] = {
         "gpus": "h100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
         "max_num_batched_tokens": (None,), "request_rate": 20.0, "objective": "gpus",
-        "slo": "ttft:p95:500ms tpot:p95:30ms",
+        "slo": "ttft:p95:500ms tpot:p95:30ms", **PLAIN,
     }  # fmt: skip
     model = changes.pop("model", "llama-3.1-8b")
     return plan(model, **(SHORT | options | changes))
@@ -412,3 +412,82 @@ def test_a_time_limit_ends_the_search_and_is_said() -> None:
     assert "time limit" in answer.proof
     assert answer.counts.unresolved == answer.reasons.get("unresolved", 0)
     assert quick().proof == "nothing cheaper is in doubt"
+
+
+# objectives and limits
+
+
+def test_energy_and_gpus_are_minimised_as_told() -> None:
+    """One B200 does what takes more A100s: fewest GPUs; the least power is a question of watts, by brute force."""
+    space = {
+        "gpus": "a100,l40s,b200",
+        "tensor_parallel_sizes": (1,),
+        "alternatives": False,
+        "max_gpus": 12,
+        **PLAIN,
+    }
+    options: dict[str, Any] = {
+        "quantizations": (None,), "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,),
+    }  # fmt: skip
+    slo, traffic = "ttft:p90:600ms tpot:p90:40ms", SHORT | {"request_rate": 30.0}
+    for objective in ("gpus", "energy"):
+        spaced = {**space, **options, "objective": objective}
+        best, _, reached = brute_force("llama-3.1-8b", slo, spaced, traffic)
+        answer = plan("llama-3.1-8b", slo=slo, price=PRICES, **spaced, **traffic)
+        assert answer.best is not None
+        assert answer.best.objective == pytest.approx(best)
+        assert answer.best.candidate in reached
+    assert answer.best.watts == pytest.approx(best)
+
+
+def test_a_budget_is_kept_or_named() -> None:
+    rich = quick(objective="latency", price="2", budget=6.5, max_gpus=64)
+    assert rich.best is not None
+    assert rich.best.cost is not None
+    assert rich.best.cost.usd_per_hour == 6.0  # three of the GPUs that the money would buy
+    poor = quick(objective="cost", price="2", budget=1.0, request_rate=200.0)
+    assert not poor.ranked
+    assert set(poor.reasons) == {"limit"}
+    (miss,) = poor.misses
+    assert "--budget 1" in miss.best
+    assert miss.slo == "capacity"
+
+
+def test_max_gpus_bounds_both_sides_of_a_disaggregated_deployment() -> None:
+    answer = quick(serving="disaggregated", max_gpus=3)
+    assert answer.best is not None
+    assert answer.best.num_gpus <= 3
+    refused = quick(serving="disaggregated", max_gpus=1)
+    assert not refused.ranked
+    assert refused.misses[0].slo == "capacity"
+    assert "that prefill" in refused.misses[0].best
+
+
+def test_a_lower_goodput_target_needs_no_more() -> None:
+    """Limits owed to each request hold for the share that was asked for: 99 % of them cost as much as 70 %, or more."""
+    strict, loose = (
+        quick(slo="ttft:300 tpot:12", goodput_target=target, request_rate=120.0, quantizations=(None,))
+        for target in (0.99, 0.7)
+    )
+    assert strict.best is not None
+    assert loose.best is not None
+    assert loose.best.num_gpus < strict.best.num_gpus
+    for answer, target in ((strict, 0.99), (loose, 0.7)):
+        assert answer.best is not None
+        assert all(level.required_fraction == target for level in answer.best.trial.levels)
+        assert all(level.good_fraction >= target for level in answer.best.trial.levels)
+
+
+def test_drafts_say_whose_acceptance_they_take() -> None:
+    drafted: dict[str, Any] = {
+        "speculators": "eagle3-chain", "num_speculative_tokens": (2,), "max_gpus": 4, "tensor_parallel_sizes": (1,),
+        "slo": "ttft:p95:500ms tpot:p95:7ms",
+    }  # fmt: skip
+    answer = quick(**drafted)
+    assert answer.best is not None
+    assert answer.best.candidate.pool.speculator == "eagle3-chain"
+    assert any(
+        "Llama-3.3-70B-Instruct" in warning and "--acceptance" in warning for warning in answer.warnings
+    )
+    worse = quick(**drafted, acceptance="0.05")
+    assert worse.best is None or worse.best.num_gpus > answer.best.num_gpus

@@ -84,6 +84,16 @@ class Family:
         return trial.ratio if option.search.objective == "latency" else option.objective(replicas)
 
     @property
+    def engines(self) -> int:
+        """Engines, or pairs of them."""
+        return len({_engine(option) for option in self.options})
+
+    @property
+    def engines_open(self) -> int:
+        """Of these, not settled."""
+        return 0 if self.done else len({_engine(option) for option in self.open})
+
+    @property
     def to_beat(self) -> float:
         """What a further answer must be below."""
         return min(self.objective, self.ceiling.value)

@@ -65,11 +65,10 @@ class Rejection:
     @property
     def engine(self) -> str:
         """The hardware that it is of, in a few words."""
-        parts = [f"{self.pool.gpu} TP{self.pool.tensor_parallel_size}"]
+        parts = [self.pool.gpu, f"TP{self.pool.tensor_parallel_size}"]
         if self.prefill is not None:
-            parts.insert(0, f"TP{self.prefill.tensor_parallel_size} prefill,")
-        if self.pool.speculator is not None:
-            parts.append(self.pool.speculator)
+            parts[1] = f"TP{self.prefill.tensor_parallel_size} before {parts[1]}"
+        parts += [text for text in (self.pool.quantization, self.pool.speculator) if text is not None]
         return " ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:

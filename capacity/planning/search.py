@@ -31,9 +31,12 @@ Progress = Callable[["Snapshot"], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """How the search stands: the best answer so far."""
+    """How the search stands: the best answer so far, and how many of the engines of this stage are settled."""
 
     elapsed_s: float
+    stage: str
+    settled: int
+    engines: int
     simulated: int
     families_done: int
     families: int
@@ -51,7 +54,9 @@ class _Search:
     progress: Progress | None
     started_s: float
     survey: Survey = NOTHING
+    stage: str = ""
     families: list[Family] = field(default_factory=list)
+    fresh: list[Family] = field(default_factory=list)  # those of this stage
     first_answer_s: float | None = None
     trials: dict[Ask, Trial] = field(default_factory=dict)
 
@@ -66,9 +71,10 @@ class _Search:
 
     def run(self) -> None:
         """All waves: plain engines, those that draft, those that prefill apart."""
-        self._wave(self.surveyor.plain(), Ceiling(shared=not self.search.alternatives))
-        for survey in (self.surveyor.drafting, self._disaggregated):
-            self._wave(survey(), Ceiling(base=self.best, shared=True))
+        self._wave("plain engines", self.surveyor.plain(), Ceiling(shared=not self.search.alternatives))
+        later = (("drafts", self.surveyor.drafting), ("prefill and decode apart", self._disaggregated))
+        for stage, survey in later:
+            self._wave(stage, survey(), Ceiling(base=self.best, shared=True))
 
     def _disaggregated(self) -> Survey:
         latency = self.search.objective == "latency"
@@ -79,13 +85,15 @@ class _Search:
         """The least objective so far; infinite without an answer."""
         return min((family.objective for family in self.families), default=float("inf"))
 
-    def _wave(self, survey: Survey, ceiling: Ceiling) -> None:
+    def _wave(self, stage: str, survey: Survey, ceiling: Ceiling) -> None:
+        self.stage = stage
         self.survey += survey
         fresh = [
             Family(options=group, ceiling=ceiling, open_loop=self.load.open_loop)
             for _, group in families(survey.options)
         ]
         self.families += fresh
+        self.fresh = fresh
         for family in fresh:
             family.open = list(family.options)
         self._hunt(fresh)
@@ -144,6 +152,9 @@ class _Search:
             self.progress(
                 Snapshot(
                     elapsed_s=self.elapsed_s,
+                    stage=self.stage,
+                    settled=sum(family.engines - family.engines_open for family in self.fresh),
+                    engines=sum(family.engines for family in self.fresh),
                     simulated=self.simulated,
                     families_done=sum(family.done for family in self.families),
                     families=len(self.families),

@@ -34,6 +34,7 @@ Role = Literal["both", "prefill", "decode"]
 AS_PREDICTED = Factors()
 NEVER_S = 1e9  # the latency of a request that was turned away or never ended, in percentiles
 FIRST_LOOK = 6  # a long run is begun with the busiest one in so many of its requests
+LOOKS = 3  # such stretches, at most, before the whole
 LONG_RUN = 1600  # requests
 LEAST_SAMPLE = 400  # requests of one replica that may stand for all
 BOOTSTRAP_BLOCKS = 20
@@ -171,19 +172,25 @@ def try_engines(
     """Serve each of `workloads` (replications of one traffic) with the deployment; all requests are pooled.
 
     `give_up` stops as soon as the requests seen so far make a miss certain, in long runs as soon as they make it
-    plain (`_hopeless`). `sample` simulates one replica of a long run in place of all, where replicas share nothing.
-    What stalls has failed.
+    plain (`_outlook`, `_hopeless`). `sample` simulates one replica of a long run in place of all, where replicas
+    share nothing. What stalls has failed.
     """
     total = sum(len(workload) for workload in workloads)
     first, long = workloads[0], total >= LONG_RUN
     alike = _alike(engines, router, first)
     part = first if alike == 1 else first.take(np.arange(0, len(first), alike))
     tried = [replace(engines[0], replicas=1)] if alike > 1 else engines
+    sampled = sample and long and len(part) >= LEAST_SAMPLE
     if give_up and long and not first.is_closed_loop:
-        look = [run_engines(tried, _busiest(part), router=router)]
-        if _hopeless(look, goal, total, seen=1 / (alike * len(workloads)), parts=1):
-            return _trial(look, goal, seen="given up")
-    if sample and long and len(part) >= LEAST_SAMPLE and alike * len(workloads) > 1:
+        looks: list[SimulationResult] = []
+        for stretch in _busiest_first(part)[:LOOKS]:
+            looks.append(run_engines(tried, stretch, router=router))
+            outlook = _outlook(looks, goal, total, seen=len(part) / total, alone=sampled)
+            if outlook > 1:
+                return _trial(looks, goal, seen="given up")
+            if outlook * len(part) <= sum(len(look.records) for look in looks):
+                break  # at this rate it may well do
+    if sampled and alike * len(workloads) > 1:
         return _trial([run_engines(tried, part, router=router)], goal, seen="sample", replicas=alike)
     runs: list[SimulationResult] = []
     for workload in workloads:
@@ -203,12 +210,39 @@ def _alike(engines: Sequence[Engines], router: str, workload: Workload) -> int:
     return engines[0].replicas
 
 
-def _busiest(workload: Workload) -> Workload:
-    """One in `FIRST_LOOK` of the requests: the stretch in which they come fastest, which alone fares no worse."""
-    count = max(len(workload) // FIRST_LOOK, 1)
-    spans_s = workload.arrival_s[count - 1 :] - workload.arrival_s[: len(workload) - count + 1]
+def _busiest_first(workload: Workload) -> list[Workload]:
+    """The requests in stretches of one in `FIRST_LOOK`, that in which they come fastest first, then the other ones.
+
+    A stretch alone fares no worse than within the whole.
+    """
+    total = len(workload)
+    count = max(total // FIRST_LOOK, 1)
+    spans_s = workload.arrival_s[count - 1 :] - workload.arrival_s[: total - count + 1]
     first = int(np.argmin(spans_s))
-    return workload.take(np.arange(first, first + count))
+    places = [np.arange(first, first + count)]
+    for begin, end in ((0, first), (first + count, total)):
+        pieces = max(round((end - begin) / count), 1)
+        places += [piece for piece in np.array_split(np.arange(begin, end), pieces) if len(piece)]
+    others = sorted(places[1:], key=lambda at: workload.arrival_s[at[-1]] - workload.arrival_s[at[0]])
+    return [workload.take(at) for at in (places[0], *others)]
+
+
+def _outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, seen: float, alone: bool) -> float:
+    """Requests beyond a limit over those that may be, in the worst level. Above 1 the deployment misses.
+
+    The runs are stretches of a part that has the share `seen` of all `total` requests. `alone`: that part's own
+    verdict is asked for; else the other parts may make up for one that is twice as bad as allowed.
+    """
+    worst = 0.0
+    tables = [run.records for run in runs]
+    for slo in goal.slos:
+        if slo.metric == "itl":
+            continue
+        bad = int((latencies_s(tables, slo.metric) > slo.limit_s).sum())
+        share = 1 - goal.goodput_target if slo.percentile is None else 1 - slo.percentile / 100
+        allowed = math.ceil(total * share * min(1.0, seen * (1 if alone else 2))) + 1
+        worst = max(worst, bad / allowed)
+    return worst
 
 
 def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:
