@@ -106,6 +106,9 @@ class Bill:
 
     deployment: str
     tier: str
+    provider: str
+    product: str
+    gpus_per_instance: int
     source: str
     date: str
     usd_per_gpu_hour: float
@@ -114,6 +117,7 @@ class Bill:
     usd_per_hour: float
     usd_per_month: float
     watts: float
+    co2_g_per_kwh: float | None
     served: LoadCost | None
     full: LoadCost
     utilization: float | None
@@ -159,6 +163,9 @@ def make_bill(
     return Bill(
         deployment=deployment,
         tier=price.tier,
+        provider=price.provider,
+        product=price.product,
+        gpus_per_instance=price.gpus_per_instance,
         source=price.described,
         date=price.date,
         usd_per_gpu_hour=price.usd_per_gpu_hour,
@@ -167,6 +174,7 @@ def make_bill(
         usd_per_hour=hourly,
         usd_per_month=hourly * HOURS_PER_MONTH,
         watts=watts,
+        co2_g_per_kwh=billing.co2_g_per_kwh,
         served=None if served is None else load_cost(hourly, watts, served, billing),
         full=load_cost(hourly, watts, full, billing),
         utilization=None if served is None else served.requests_per_s / full.requests_per_s,

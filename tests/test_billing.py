@@ -101,6 +101,12 @@ def test_whole_nodes_are_billed() -> None:
         output_len=100,
     )
     assert (bill.num_gpus, bill.billed_gpus) == (1, 8)
+    assert (bill.provider, bill.product, bill.gpus_per_instance, bill.tier) == (
+        "AWS",
+        "p5.48xlarge",
+        8,
+        "on-demand",
+    )
     assert bill.usd_per_month == pytest.approx(8 * 6.88 * 730)
 
 
@@ -199,9 +205,7 @@ def test_refusals() -> None:
     )
 
 
-API_HEAD = (
-    "provider,model,usd_per_million_input,usd_per_million_output,cached_multiple,cache_write_multiple,date,source\n"
-)
+API_HEAD = "provider,model,usd_per_million_input,usd_per_million_output,cached_multiple,cache_write_multiple,date,source\n"
 
 
 def test_an_api_price_list_with_cache_discounts(tmp_path: Path) -> None:
