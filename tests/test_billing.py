@@ -205,7 +205,11 @@ def test_refusals() -> None:
     )
 
 
-API_HEAD = "provider,model,usd_per_million_input,usd_per_million_output,cached_multiple,cache_write_multiple,date,source\n"
+API_COLUMNS = (
+    "provider", "model", "usd_per_million_input", "usd_per_million_output", "cached_multiple", "cache_write_multiple",
+    "date", "source",
+)  # fmt: skip
+API_HEAD = ",".join(API_COLUMNS) + "\n"
 
 
 def test_an_api_price_list_with_cache_discounts(tmp_path: Path) -> None:
