@@ -87,6 +87,15 @@ def _facts(resolved: ResolvedPool) -> dict[str, Any]:
     }
 
 
+def _of_one_rank(pool: Pool, verb: str) -> Pool:
+    """Raises InvalidInput for data-parallel ranks, which these formulas do not add up."""
+    if pool.data_parallel_size > 1:
+        raise InvalidInput(
+            f"`{verb}` is of one data-parallel rank: leave out --data-parallel-size (`scale --axis data` adds ranks up)"
+        )
+    return pool
+
+
 def _price(resolved: ResolvedPool, cost: Cost) -> Price | None:
     return find_price(
         resolved.profile.name, tier=cost.price_tier, provider=cost.price_provider, override=cost.price
@@ -125,7 +134,7 @@ def quantize(
 ) -> Quantizing:
     """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""
     pool, cost = split(options, Pool, Cost)
-    resolved = resolve(model, build(Pool, pool))
+    resolved = resolve(model, _of_one_rank(build(Pool, pool), "quantize"))
     price = _price(resolved, build(Cost, cost))
     rows = quantization_options(
         resolved,
@@ -234,7 +243,7 @@ def speculate(
     `method` None: the pool's `speculator`, else eagle3. `draft` is the model of `draft-model`. `simulate` serves a
     closed loop of each batch twice beside the formula. Raises DoesNotFit or InvalidInput.
     """
-    pool: Pool = build(Pool, split(options, Pool)[0])
+    pool = _of_one_rank(build(Pool, split(options, Pool)[0]), "speculate")
     depth = pool.num_speculative_tokens if draft_tokens is None else draft_tokens
     if depth is not None and not 1 <= depth <= 64:
         raise InvalidInput(f"--draft-tokens {depth}: must be from 1 to 64")
@@ -696,7 +705,7 @@ def attention_traffic(
     model: str | ModelSpec, *, contexts: Sequence[int] = (1024, 4096, 16384, 65536), **options: Any
 ) -> AttentionTrafficTable:
     """HBM traffic and memory of naive and tiled attention, and the measured kernel. Raises InvalidInput."""
-    resolved = resolve(model, build(Pool, split(options, Pool)[0]))
+    resolved = resolve(model, _of_one_rank(build(Pool, split(options, Pool)[0]), "attention-io"))
     return AttentionTrafficTable(
         **_facts(resolved),
         on_chip_bytes=shared_memory_bytes(resolved.profile),

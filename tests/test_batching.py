@@ -180,6 +180,22 @@ def test_every_way_is_there_with_what_it_wastes() -> None:
     assert apart.mean_tpot_s < pair.mean_tpot_s  # no prefill between its decode steps
 
 
+def test_windows_are_no_waste() -> None:
+    """Gemma-3 keeps 1,024 tokens in most layers: blocks of every group are counted, and each group's own tokens."""
+    windowed = resolve("gemma-3-4b", Pool(gpu="h100", max_model_len=8192))
+    workload = at_once(np.full(4, 3000), np.full(4, 400))  # a chunk is held whole while it is computed
+    compared = batching_comparison(windowed, workload, batch_size=4, spread=False)
+    waste = {option.name: option.kv_waste_fraction for option in compared.options}
+    assert 0 <= waste["continuous, chunked prompts"] < 0.15  # type: ignore[operator]
+
+
+def test_one_engine_and_two_have_the_same_front() -> None:
+    """One request alone meets no queue: its TTFT is the same on one engine as on the first of two."""
+    compared = batching_comparison(pool(), at_once(np.full(1, 500), np.full(1, 20)), spread=False)
+    ttft = {option.name: option.mean_ttft_s for option in compared.options}
+    assert ttft["continuous, 2 engines"] == pytest.approx(ttft["continuous, chunked prompts"], rel=0.02)
+
+
 def test_a_closed_loop_has_no_full_batches_to_wait_for() -> None:
     workload = random_requests(
         num_requests=24, input_len=50, output_len=20, request_rate_per_s=np.inf, concurrency=4, seed=1

@@ -18,7 +18,7 @@ from capacity.errors import CapacityError, InvalidInput
 from capacity.resolve import ResolvedPool
 from capacity.schedulers import Step
 from capacity.service import run_service
-from capacity.serving import engine_settings, policy_name
+from capacity.serving import engine_frontend, engine_settings, policy_name
 from capacity.simulator import SimulationResult, simulate_engine
 from capacity.simulator.engine import Engine
 from capacity.workload import Workload
@@ -171,8 +171,14 @@ class Waste:
             self.stored_token_ps += self._stored * (step.end - self._last_ps)
         self._last_ps = step.end
         pool, running = engine.pool, engine.policy.running  # type: ignore[attr-defined]
+        windows = getattr(pool, "windows", (None,))
         self._reserved = sum(pool.held_blocks(r.table) for r in running) * pool.block_size
-        self._stored = sum(r.computed - r.in_flight_tokens for r in running if r.known < r.max_known)
+        self._stored = sum(
+            min(r.computed - r.in_flight_tokens, window or r.max_known)
+            for r in running
+            if r.known < r.max_known
+            for window in windows
+        )
 
     @property
     def slots(self) -> float | None:
@@ -204,6 +210,7 @@ def batching_comparison(
     thousands of requests. Disaggregated prefill needs two engines, and stands beside two that do both; `spread` adds
     gains by the spread of lengths. Raises InvalidInput.
     """
+    _check_plain(resolved)
     resolved.memory.require_fit()
     if batch_size is not None:
         if batch_size < 1:
@@ -216,7 +223,12 @@ def batching_comparison(
         )
     gpus = resolved.pool.num_gpus
     found = [
-        _option(name, gpus, simulate_engine(workload, observer=waste, **settings), waste)
+        _option(
+            name,
+            gpus,
+            simulate_engine(workload, observer=waste, frontend=engine_frontend(resolved), **settings),
+            waste,
+        )
         for name, settings in _ways(resolved, workload, batching_window_s)
         for waste in (Waste(),)
     ]
@@ -240,6 +252,22 @@ def batching_comparison(
         spread=spread_gains(resolved, workload) if spread else (),
         notes=tuple(notes),
     )
+
+
+def _check_plain(resolved: ResolvedPool) -> None:
+    """Raises InvalidInput for what the ways of batching would leave out without a word."""
+    pool = resolved.pool
+    given = {
+        "--speculator": pool.speculator is not None,
+        "--kv-offloading-size": pool.kv_offloading_size is not None,
+        "--preemption-mode swap": pool.preemption_mode == "swap",
+        "--data-parallel-size": pool.data_parallel_size > 1,
+    }
+    if left_out := [flag for flag, asked in given.items() if asked]:
+        raise InvalidInput(
+            f"ways of batching are compared on one plain engine: leave out {', '.join(left_out)} (`capacity simulate` "
+            "takes them)"
+        )
 
 
 def _ways(
