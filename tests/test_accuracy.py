@@ -146,3 +146,58 @@ def test_profiles_are_what_the_fit_writes(shared_dir: Path) -> None:
         cwd=BENCHMARKS.parent,
     )
     assert run.returncode == 0, run.stdout + run.stderr[-2000:]
+
+
+# what the validation harness measured
+
+
+MEASUREMENTS = BENCHMARKS.parent / "validate" / "measurements"
+
+
+def measured_claims() -> dict[str, tuple[str, ...]]:
+    """The rows of the measurements' own README: file to (operators before, after, prefill, decode), in percent."""
+    text = (MEASUREMENTS / "README.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "`20" in line
+    ]
+    return {row[0].strip("`"): tuple(row[2:]) for row in rows}
+
+
+def replayed(path: Path) -> tuple[float, ...]:
+    """Percent off. Half of a file's cases fitted, the other half predicted, with and without what was fitted."""
+    from capacity_validate.calibrating import base_profile
+    from capacity_validate.cases import read_measurements
+    from capacity_validate.fitting import calibrated_profile, fit_families
+    from capacity_validate.predictions import FAMILY
+    from capacity_validate.residuals import step_evidence
+    from capacity_validate.small_models import find_model
+
+    found = read_measurements(path)
+    profile = base_profile([found], gpu=None, directories=())
+    on_gpu = found.environment["kind"] != "cpu"
+    fits, _ = fit_families(found.timed, profile, source="replay", on_gpu=on_gpu)
+    pooled = [
+        np.median([abs(np.expm1(-ratio)) for fit in fits for ratio in getattr(fit, which).log_ratios])
+        for which in ("error_before", "error_after")
+    ]
+    calibrated = calibrated_profile(profile, fits, family=FAMILY)
+    model = find_model(found.model or "tiny")  # the first file does not name it
+    evidence = step_evidence(found.timed, model, calibrated, on_gpu=on_gpu)
+    assert evidence is not None
+    steps = [
+        np.median([abs(predicted / seconds - 1) for predicted, seconds in evidence.held_out[phase]])
+        for phase in ("prefill", "decode")
+    ]
+    return tuple(float(100 * value) for value in (*pooled, *steps))
+
+
+@pytest.mark.parametrize("path", sorted(MEASUREMENTS.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_what_was_measured_says_what_its_readme_says(path: Path) -> None:
+    """And is within what must be shown: operators 20 %, prefill and decode steps of a whole model 25 %."""
+    claimed = [float(cell.split()[0]) for cell in measured_claims()[path.name]]
+    assert replayed(path) == pytest.approx(
+        claimed, abs=0.7
+    )  # rounded; solvers differ a little between machines
+    _, operators, prefill, decode = claimed
+    assert operators <= 20
+    assert max(prefill, decode) <= 25

@@ -58,6 +58,16 @@ def test_half_of_the_cpus_cases_predict_the_other_half() -> None:
         assert statistics.median(errors) < 0.25, (operator, errors)
 
 
+def test_the_newest_file_names_its_model_and_so_earns_a_band(tmp_path: Path) -> None:
+    newest = FOLDER / "2026-11-21-cpu-standard.jsonl"
+    answer = calibrate([newest], name="replayed", out=tmp_path)
+    assert {"gemm fp32", "mla_decode 16bit", "moe fp32", "decode_attention 16bit"} <= set(answer.errors)
+    for low, high in answer.bands.values():
+        assert -0.5 < low <= 0 <= high < 0.6
+    assert set(answer.bands) == {"prefill", "decode"}
+    assert any(line.startswith("error band of decode") for line in answer.lines())
+
+
 def test_the_file_calibrates_a_profile_that_can_be_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
