@@ -40,6 +40,7 @@ def kpis(found: Sequence[Kpi]) -> None:
                 delta_arrow="off",
                 border=True,
                 width="content",
+                height="stretch",
                 help=kpi.help,
             )
 

@@ -142,6 +142,7 @@ def take(found: Any, address: str, shot: Shot, theme: Theme, folder: Path) -> Pa
     if shot.until is not None:
         page.get_by_text(shot.until).first.wait_for()
     settle(page)
+    page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
     page.wait_for_timeout(1000)  # charts glide to their places
     whole = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
     page.set_viewport_size({"width": WIDTH, "height": min(max(HEIGHT, int(whole)), TALLEST)})
