@@ -799,23 +799,35 @@ def _sglang_reserve(setup: _Setup) -> int:
     fraction = setup.utilization
     if setup.utilization_is_default:
         chunk = setup.max_num_batched_tokens
-        fraction = sglang_static_fraction(setup.profile, setup.engine, setup.tp, setup.pp, chunk)
+        fraction = sglang_static_fraction(
+            setup.profile, setup.engine, setup.tp, setup.pp, chunk, attention_ranks=setup.expert_dp
+        )
     total = setup.profile.memory_engine_bytes
     return total - math.floor(total * fraction)
 
 
 def sglang_static_fraction(
-    profile: HardwareProfile, engine: EngineSpec, tp: int, pp: int, chunk_tokens: int
+    profile: HardwareProfile,
+    engine: EngineSpec,
+    tp: int,
+    pp: int,
+    chunk_tokens: int,
+    *,
+    attention_ranks: int = 1,
 ) -> float:
     """SGLang's default --mem-fraction-static: the share of memory for weights and KV.
 
     reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + 2·largest graph batch, at least 10 GiB on GPUs of
-    more than 60 GiB. Source: SGLang 0.5.23 srt/arg_groups/memory_hook.py, 2026-11.
+    more than 60 GiB. With DP attention, chunk and tp are those of all ranks, and 3 MiB (above batches of 300: 4.5) a
+    rank and row of the largest graph come on top. Source: SGLang 0.5.23 srt/arg_groups/memory_hook.py, 2026-11.
     """
     total_mib = profile.memory_engine_bytes / MIB
     limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
     graph_batch = limits.max_graph_batch or 0
+    chunk_tokens, tp = chunk_tokens * attention_ranks, tp * attention_ranks
     reserved_mib = 512 + 1.5 * max(chunk_tokens, 2048) + tp * pp / 8 * 1024 + 2 * graph_batch
+    if attention_ranks > 1:
+        reserved_mib += graph_batch * attention_ranks * (4.5 if graph_batch > 300 else 3.0)
     if total_mib > 60 * 1024:
         reserved_mib = max(reserved_mib, 10 * 1024)
     return round(max(total_mib - reserved_mib, 0) / total_mib, 3)

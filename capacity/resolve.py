@@ -159,6 +159,11 @@ def resolve(
     max_num_seqs = pool.max_num_seqs or defaults.max_num_seqs
     chunked = engine.chunked_prefill if pool.enable_chunked_prefill is None else pool.enable_chunked_prefill
     budget = pool.max_num_batched_tokens or defaults.max_num_batched_tokens
+    if (
+        engine.name == "sglang" and spec.is_moe
+    ):  # its DP attention divides its defaults: server_args.py, 0.5.23
+        budget = pool.max_num_batched_tokens or max(budget // pool.data_parallel_size, 1)
+        max_num_seqs = pool.max_num_seqs or max(max_num_seqs // pool.data_parallel_size, 1)
     if not chunked and not pool.max_num_batched_tokens:
         budget = max(budget, max_model_len)
     if not chunked and budget < max_model_len:

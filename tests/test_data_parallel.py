@@ -306,6 +306,25 @@ def test_a_latent_is_held_once_under_data_parallelism() -> None:
         )
 
 
+def test_sglang_divides_its_chunk_over_ranks_and_reserves_more() -> None:
+    """8192 tokens become 1024 a rank; the reserve is that of 8192 tokens, TP8, and 4.5 MiB x 8 ranks x 512 rows."""
+    tensor, data = (
+        resolve("deepseek-r1", Pool(gpu="h200", engine="sglang", **sizes))  # type: ignore[arg-type]
+        for sizes in ({"tensor_parallel_size": 8}, {"data_parallel_size": 8, "enable_expert_parallel": True})
+    )
+    assert data.max_num_batched_tokens * 8 == tensor.max_num_batched_tokens
+    graph = tensor.engine.default_limits(tensor.profile.memory_engine_bytes, "hopper").max_graph_batch
+    assert graph is not None
+    more = data.memory.activations_bytes - tensor.memory.activations_bytes
+    least = max(0, 10 * 1024 - (512 + 1.5 * tensor.max_num_batched_tokens + 1024 + 2 * graph))
+    per_row = 4.5 if graph > 300 else 3.0
+    assert more / 2**20 == pytest.approx(8 * graph * per_row - least, abs=0.001 * 2**10 * 160)
+    explicit = resolve(
+        "deepseek-r1", Pool(gpu="h200", engine="sglang", data_parallel_size=8, max_num_batched_tokens=4096)
+    )
+    assert explicit.max_num_batched_tokens == 4096
+
+
 def test_a_dense_models_ranks_are_replicas() -> None:
     """Same memory, same run, twice and thrice over; only the GPUs are counted as one engine's."""
     one, three = (api.fit("llama-3.1-8b", gpu="h100", data_parallel_size=n) for n in (1, 3))
