@@ -336,6 +336,22 @@ def test_whatever_happens_everything_is_conserved(
     assert found.to_dict() == again.to_dict(), "same seed, same answer"
 
 
+@pytest.mark.parametrize(("seed", "prefill_blocks", "decoders"), [(427, 300, 1), (599, 130, 2)])
+def test_a_load_that_waits_is_tried_again_once_its_prefix_is_cached_here(
+    seed: int, prefill_blocks: int, decoders: int
+) -> None:
+    """Whoever is admitted may cache what the next load shares with it: an engine that leaps must look again."""
+    workload = requests(rate=20.0, seed=seed, shared_prefixes=SharedPrefixes(64, 3))
+    setups = [setup("prefill", num_blocks=prefill_blocks, policy="vllm-v1-async")] * 2
+    setups += [setup("decode", num_blocks=130, policy="vllm-v1-async")] * decoders
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=1e7, latency_s=0.001)
+    jumped = simulate_cluster(workload, setups, link=link)
+    stepped = simulate_cluster(workload, setups, link=link, mode="step")
+    assert jumped.preemptions
+    np.testing.assert_array_equal(jumped.records.first_token_ps, stepped.records.first_token_ps)
+    np.testing.assert_array_equal(jumped.records.finish_ps, stepped.records.finish_ps)
+
+
 def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:
     """Back-pressure: KV that nobody takes stays where it was made, and new prompts wait for its place."""
     workload = requests(60, rate=50.0, prompt=160)
