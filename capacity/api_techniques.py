@@ -645,6 +645,10 @@ def scale(
     """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""
     pool_fields, cost = split(options, Pool, Cost)
     pool: Pool = build(Pool, pool_fields)
+    if pool.data_parallel_size > 1:
+        raise InvalidInput(
+            f"--data-parallel-size {pool.data_parallel_size}: leave it out; --axis data tries 1, 2, 4, ... ranks"
+        )
     chosen = next((known for known in AXES if known == axis), None)
     if chosen is None:
         raise UnknownName("axis of parallelism", axis, AXES)

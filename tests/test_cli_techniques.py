@@ -188,6 +188,7 @@ def test_mooncakes_published_hit_rate_from_the_command_line(
         (["engines", "--gpu", "h999"], "h999"),
         (["scale", "llama-3.1-8b", *H100, "--axis", "diagonal"], "diagonal"),
         (["scale", "llama-3.1-8b", *H100, "--axis", "data"], "no experts"),
+        (["scale", "qwen3-30b-a3b", *H100, "-dp", "2"], "--axis data"),
         (["kv", "llama-3.1-8b", "--window", "0"], "--window"),
         (["quantize", "qwen3-30b-a3b", *H100, "-dp", "2"], "--data-parallel-size"),
         (["speculate", "qwen3-30b-a3b", *H100, "-dp", "2"], "--data-parallel-size"),
