@@ -394,6 +394,18 @@ def test_what_points_share_is_not_mistaken_for_what_they_do_not() -> None:
         )
 
 
+def test_what_stands_before_the_engines_may_vary() -> None:
+    load = {"input_len": 400, "output_len": 40, "request_rate": 80.0, "num_prompts": 60, "replicas": 2}
+    routed = make(
+        question="simulate",
+        fixed={"model": "llama-3.1-8b", "gpu": "h100", "random_range_ratio": 0.9, **load},
+        vary={"router": ("round-robin", "least-outstanding")},
+    )
+    answers = [json.loads(answer.answer or "{}") for answer in answer_points(points(routed))]
+    assert [answer["completed"] for answer in answers] == [60, 60]
+    assert answers[0]["mean_ttft_ms"] != answers[1]["mean_ttft_ms"]
+
+
 def test_a_question_refuses_what_it_does_not_ask() -> None:
     (fit_point,) = points(make(question="fit", vary={"batch_size": (1,)}))
     assert "unknown option" in (answer_point(fit_point).reason or "")

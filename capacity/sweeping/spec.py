@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from capacity.deployment import Cost, Pool, Traffic, explain
+from capacity.deployment import Cost, Pool, Service, Traffic, explain
 from capacity.errors import InvalidInput, MalformedFile
 from capacity.keywords import split
 from capacity.spec import Spec
@@ -38,7 +38,7 @@ class Range(Spec):
 
 
 class SweepSpec(Spec):
-    """What `capacity sweep` reads. Fields of `fixed` and `vary` are those of Pool, Traffic and Cost, and `model`."""
+    """What `capacity sweep` reads; `fixed` and `vary` hold fields of Pool, Traffic, Service and Cost, and `model`."""
 
     schema_: Literal["capacity/sweep/v1"] = Field(alias="schema")
     question: Literal["fit", "estimate", "simulate"]
@@ -80,7 +80,7 @@ def read_sweep(path: str | Path) -> SweepSpec:
 def points(spec: SweepSpec) -> list[Point]:
     """Every point, in order; equal ones once. Raises InvalidInput for fields that do not exist or lists that differ."""
     names = [*spec.fixed, *spec.vary]
-    split({name: None for name in names if name != "model"}, Pool, Traffic, Cost)
+    split({name: None for name in names if name != "model"}, Pool, Traffic, Service, Cost)
     if "model" not in names:
         raise InvalidInput("a sweep needs a model: under [fixed] or [vary]")
     twice = sorted(set(spec.fixed) & set(spec.vary))
