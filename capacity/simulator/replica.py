@@ -176,9 +176,7 @@ class Replica(Engine):
                     return
             if wake_ps > now_ps or self.stalled_by is not None:
                 break
-            if (
-                self._loads
-            ):  # what was admitted just now may have cached what a load needs: it is tried again soon
+            if self._loads:  # whoever was admitted may have cached what one of them needs
                 horizon_ps = action_ps = now_ps
         if self.stalled_by is not None:
             self.key = NEVER_KEY
