@@ -119,11 +119,14 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         ("--data-parallel-size", _above(pool.data_parallel_size, 1)),
         ("--enable-expert-parallel", pool.enable_expert_parallel),
         ("--quantization", _online(pool.quantization) or VLLM_CHECKPOINTS.get(pool.quantization or "")),
+        ("--dtype", None if pool.dtype == "auto" else pool.dtype),
         ("--kv-cache-dtype", None if pool.kv_cache_dtype == "auto" else pool.kv_cache_dtype),
         ("--max-model-len", pool.max_model_len),
         ("--gpu-memory-utilization", pool.gpu_memory_utilization),
+        ("--kv-cache-memory-bytes", pool.kv_cache_memory_bytes),
         ("--max-num-seqs", pool.max_num_seqs),
         ("--max-num-batched-tokens", pool.max_num_batched_tokens),
+        ("--max-num-scheduled-tokens", pool.max_num_scheduled_tokens),
         ("--block-size", pool.block_size),
         ("--enforce-eager", pool.enforce_eager),
         ("--long-prefill-token-threshold", pool.long_prefill_token_threshold or None),
@@ -141,6 +144,11 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
     ]
     words = ["vllm", "serve", model_id, *_flags(flags), *named, "--port", str(PORT)]
     return Launch(words=tuple(words), notes=(*_checkpoint_notes(pool), *_draft_notes(pool)))
+
+
+def _given_length(pool: Pool) -> int | None:
+    """The longest request, for engines that find no length by themselves."""
+    return None if pool.max_model_len == "auto" else pool.max_model_len
 
 
 def _json(value: dict[str, Any] | None) -> str | None:
@@ -188,7 +196,8 @@ def _sglang(model_id: str, pool: Pool) -> Launch:
         ("--ep-size", tensor if pool.enable_expert_parallel else None),
         ("--quantization", _online(pool.quantization)),
         ("--kv-cache-dtype", None if cache == "auto" else cache),
-        ("--context-length", pool.max_model_len),
+        ("--dtype", None if pool.dtype == "auto" else pool.dtype),
+        ("--context-length", _given_length(pool)),
         ("--mem-fraction-static", pool.gpu_memory_utilization),
         ("--max-running-requests", pool.max_num_seqs),
         (
@@ -231,7 +240,7 @@ def _tensorrt_llm(model_id: str, pool: Pool) -> Launch:
         ("--ep_size", tensor if pool.enable_expert_parallel else None),
         ("--max_batch_size", pool.max_num_seqs),
         ("--max_num_tokens", pool.max_num_batched_tokens),
-        ("--max_seq_len", pool.max_model_len),
+        ("--max_seq_len", _given_length(pool)),
         ("--kv_cache_free_gpu_memory_fraction", pool.gpu_memory_utilization),
     ]
     options = _tensorrt_llm_options(pool)

@@ -12,6 +12,7 @@ from capacity import api
 from capacity.cli import app
 from capacity.deployment import DeploymentFile, Pool, build, read_deployment, write_deployment
 from capacity.errors import InvalidInput
+from capacity.launching import launch_command
 from capacity.resolve import resolve
 from capacity.serving import scheduler_limits
 from capacity.vllm_command import read_vllm_command
@@ -143,3 +144,16 @@ def test_the_command_line_takes_them() -> None:
     assert result.exit_code == 0, result.output
     answer = json.loads(result.output)
     assert (answer["weight_format"], answer["memory"]["kv_cache_bytes"]) == ("fp16", 20 * 2**30)
+
+
+def test_a_launch_command_says_the_same() -> None:
+    given = pool(
+        dtype="half",
+        max_model_len="auto",
+        kv_cache_memory_bytes=20 * 2**30,
+        max_num_batched_tokens=8192,
+        max_num_scheduled_tokens=4096,
+    )
+    assert read_vllm_command(launch_command("vllm", "org/model", given).text).pool("h100") == given
+    for engine in ("sglang", "tensorrt-llm"):
+        assert "auto" not in launch_command(engine, "org/model", given).words
