@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capacity.deployment import Pool, Service
+from capacity.deployment import Pool, Service, build
 from capacity.errors import CapacityError
 from capacity.model import ModelSpec
 from capacity.model.spec import Attention
@@ -376,7 +376,7 @@ def _line(
     try:
         changed = resolve(
             wanted.model or resolved.model,
-            Pool(**(resolved.pool.model_dump() | wanted.pool)),
+            build(Pool, resolved.pool.model_dump() | wanted.pool),
             profiles=profiles,
         )
         changed.memory.require_fit()
