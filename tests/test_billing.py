@@ -243,6 +243,15 @@ def test_every_listed_api_price_is_dated_sourced_and_of_a_known_model() -> None:
         assert 0 < price.usd_per_million_input <= price.usd_per_million_output
 
 
+def test_a_published_discount_on_cached_input() -> None:
+    """DeepSeek's own list: $0.27 per 1M of input, $0.07 where the cache hits, $1.10 of output."""
+    (price,) = (
+        price for price in api_price_list() if price.provider == "DeepSeek" and price.model == "deepseek-v3"
+    )
+    usd = price.usd_per_request(input_tokens=1e6, output_tokens=1e5, cached_fraction=0.6)
+    assert usd == pytest.approx(0.4 * 0.27 + 0.6 * 0.07 + 0.11, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
