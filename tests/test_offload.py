@@ -247,6 +247,30 @@ def test_blocks_are_promised_once() -> None:
     assert result.records.finish_ps[3] < result.records.first_scheduled_ps[4]
 
 
+@pytest.mark.parametrize("reserve", [True, False])
+def test_a_load_begins_where_the_whole_prompt_fits(reserve: bool) -> None:
+    """Request 3 needs 15 of 21 blocks, 10 of them loaded in 100 ms; request 2 holds 7 and more until it ends."""
+    content = PromptContent.from_segments([[(0, 160), (10, 5)], [(1, 320)], [(2, 100)], [(0, 160), (12, 80)]])
+    workload = Workload(
+        arrival_s=np.array([0.0, 1.0, 2.0, 2.05]),
+        prompt_tokens=np.array([165, 320, 100, 240]),
+        output_tokens=np.array([1, 1, 60, 1]),
+        content=content,
+    )
+    result = run(
+        workload,
+        21,
+        policy="vllm-v1",
+        step_times=AffineStepTimes(0.01, 0.0),
+        limits=SchedulerLimits(reserve_full_isl=reserve),
+        offload=offload(tier(None, 1e8)),
+    )
+    records = result.records
+    assert records.cached_tokens.tolist() == [0, 0, 0, 160]
+    waited_ms = (records.first_scheduled_ps[3] - records.finish_ps[2]) / 1e9
+    assert waited_ms == pytest.approx(100.0 if reserve else 0.0)
+
+
 def test_an_evicted_prompt_is_faster_loaded_than_computed_where_the_link_is_fast() -> None:
     workload = prefixed(300, 12.0)
     means = [
