@@ -340,18 +340,20 @@ def _verdict(answer: Simulation) -> list[RenderableType]:
 
 
 def _replica_rows(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    shares = [replica["requests"] for replica in values["replicas"]]
-    rows = [
-        (
-            "replicas",
-            str(len(shares)),
-            f"{values['router']}; {min(shares):,} to {max(shares):,} requests each",
-        )
-    ]
+    roles: dict[str, list[int]] = {}
+    for replica in values["replicas"]:
+        roles.setdefault(replica["role"], []).append(replica["requests"])
+    rows = []
+    for role, shares in roles.items():
+        router = values["decode_router"] if role == "decode" else values["router"]
+        label = "replicas" if role == "both" else f"{role} replicas"
+        rows.append((label, str(len(shares)), f"{router}; {min(shares):,} to {max(shares):,} requests each"))
     if values["transfer_ms"]:
         mean, p99 = values["transfer_ms"]["mean"], values["transfer_ms"]["p99"]
-        rows.append(("KV transfer", f"{mean:,.1f} ms", f"mean; p99 {p99:,.1f} ms"))
-    for name in ("rejected", "timed_out", "restarted"):
+        aborted = values["transfers"]["aborted"]
+        more = f"; {aborted:,} aborted" if aborted else ""
+        rows.append(("KV transfer", f"{mean:,.1f} ms", f"mean; p99 {p99:,.1f} ms{more}"))
+    for name in ("rejected", "timed_out", "restarted", "lost"):
         if values[name]:
             rows.append((name.replace("_", " "), f"{values[name]:,}", "requests"))
     return rows

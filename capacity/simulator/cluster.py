@@ -106,6 +106,7 @@ class ReplicaSummary:
 
     number: int
     label: str
+    role: Role
     requests: int
     busy_s: float
     steps: int
@@ -136,12 +137,14 @@ class ClusterResult(SimulationResult):
         None  # disaggregated: from the end of prefill to the KV's arrival
     )
     transfers: Mapping[str, int] | None = None  # disaggregated: begun, arrived, aborted
+    decode_router: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         shared = SimulationResult.to_dict(self)
         return {
             **shared,
             "router": self.router,
+            "decode_router": self.decode_router,
             "timed_out": self.timed_out,
             "restarted": self.restarted,
             "lost": self.lost,
@@ -679,6 +682,7 @@ class Cluster:
         return ReplicaSummary(
             number=life.replica.number,
             label=life.setup.label,
+            role=life.setup.role,
             requests=life.requests,
             busy_s=life.ledger.busy_ps / PS_PER_S,
             steps=life.ledger.steps,

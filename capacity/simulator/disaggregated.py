@@ -52,6 +52,7 @@ class Disaggregated(Cluster):
         self, workload: Workload, *, link: KvLink, decode_router: str = "least-outstanding", **options: Any
     ) -> None:
         super().__init__(workload, **options)
+        self.decode_router_name = decode_router
         self.decoders = make_router(decode_router, has_sessions=workload.session is not None)
         self.transfers = Transfers(link, self.at)
         self.prefilled_ps = array("q", [MISSING]) * len(workload)
@@ -238,7 +239,7 @@ class Disaggregated(Cluster):
         found = super().result(**options)
         transfers = self.transfers
         counts = {"begun": transfers.begun, "arrived": transfers.arrived, "aborted": transfers.aborted}
-        return replace(found, transfer_ps=spent, transfers=counts)
+        return replace(found, transfer_ps=spent, transfers=counts, decode_router=self.decode_router_name)
 
 
 def _array(column: Any) -> Any:
