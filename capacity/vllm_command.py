@@ -52,11 +52,13 @@ class VllmCommand:
 def read_vllm_command(text: str) -> VllmCommand:
     """`vllm serve MODEL --flag ...` (or `python -m vllm.entrypoints.openai.api_server --model MODEL ...`).
 
-    Line continuations, environment settings before the command, underscores and `--flag=value` are understood.
+    Line continuations, lines of comment, environment settings before the command, underscores and `--flag=value` are
+    understood.
     Raises InvalidInput where it is neither, or names no model.
     """
+    lines = [line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")]
     try:
-        words = shlex.split(text.replace("\\\r\n", " ").replace("\\\n", " "))
+        words = shlex.split("".join(lines).replace("\\\r\n", " ").replace("\\\n", " "))
     except ValueError as error:
         raise InvalidInput(f"--from-vllm cannot be split into words: {str(error).lower()}") from None
     arguments = _after_program(words)
