@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import math
 import random
 from functools import lru_cache
@@ -245,14 +246,22 @@ def test_the_published_throughputs_lie_between_ours() -> None:
     assert rate("vllm@0.6", 512, "0.4", 5) < 2864.4 < rate("vllm@0.6", 512, None, 5)
 
 
-SPEC_BENCH = {"EAGLE2": "eagle2", "EAGLE": "eagle", "Medusa": "medusa", "PLD": "ngram", "SpS": "draft-model"}
+SPEC_BENCH = {
+    "EAGLE3": "eagle3", "EAGLE2": "eagle2", "EAGLE": "eagle", "Medusa": "medusa", "PLD": "ngram", "SpS": "draft-model",
+}  # fmt: skip
+VICUNA_33B = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 6656, "intermediate_size": 17920,
+    "num_hidden_layers": 60, "num_attention_heads": 52, "vocab_size": 32000, "max_position_embeddings": 2048,
+    "torch_dtype": "float16", "tie_word_embeddings": False,
+}  # fmt: skip
+TREE_BUILDING_S = 12.5e-3  # a round of that code: what its trees have in common, whatever the model
 
 
-def test_spec_bench_speedups_at_batch_one() -> None:
-    """vicuna-7b (Llama-2-7B's shape) in HF transformers on A100: accepted lengths given, speed-ups predicted.
+def test_spec_bench_speedups_at_batch_one(tmp_path: Path) -> None:
+    """Vicuna 7B, 13B and 33B in HF transformers on A100, 16 rows: accepted lengths given, speed-ups predicted.
 
-    Chains (a 68M draft, prompt lookup) within 10 %. Trees come out 25 to 35 % too fast: this leaderboard's code
-    builds and prunes them in Python, some 8 ms a round, which the cost model leaves out.
+    Chains (a 68M draft, prompt lookup) within 10 %. Trees come out 15 to 35 % too fast: this leaderboard's code builds
+    and prunes them in Python. One constant of 12.5 ms a round, whatever the model or method, brings all within 11 %.
     """
     if SHARED is None:
         pytest.skip("reference library not at hand (set CAPACITY_SHARED)")
@@ -262,24 +271,39 @@ def test_spec_bench_speedups_at_batch_one() -> None:
             for row in csv.DictReader(file)
             if row["workload"] == "all tasks"
             and row["gpu"] == "A100-80GB"
-            and row["model"] == "vicuna-7b-v1.3"
             and row["draft_or_method"] in SPEC_BENCH
         ]
-    measured: dict[str, dict[str, float]] = {}
+    measured: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:
-        measured.setdefault(SPEC_BENCH[row["draft_or_method"]], {})[row["metric"]] = float(row["value"])
-    assert len(measured) == 5
-    target = pool("llama-2-7b", "a100", "hf-transformers")
-    for name, values in measured.items():
+        cell = measured.setdefault((row["model"], SPEC_BENCH[row["draft_or_method"]]), {})
+        cell[row["metric"]] = float(row["value"])
+    assert len(measured) == 16
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(VICUNA_33B), encoding="utf-8")
+    shapes = {
+        "vicuna-7b-v1.3": "llama-2-7b",
+        "vicuna-13b-v1.3": "llama-2-13b",
+        "vicuna-33b-v1.3": str(config),
+    }
+    for (model, name), values in measured.items():
         speculator = find_speculator(name)
-        assert speculator.accepted_length == pytest.approx(values["mean_accepted_tokens_per_step"], abs=0.01)
+        length = values["mean_accepted_tokens_per_step"]
+        if model == "vicuna-7b-v1.3" or name == "eagle3":
+            assert speculator.accepted_length == pytest.approx(length, abs=0.01)
         draft = pool("llama-68m", "a100", "hf-transformers") if name == "draft-model" else None
-        predicted = Speculation(target, speculator, draft=draft).round(1, 500).speedup
-        error = predicted / values["speedup_vs_autoregressive"] - 1
+        speculation = Speculation(
+            pool(shapes[model], "a100", "hf-transformers"),
+            speculator.accepting(f"length:{length}"),
+            draft=draft,
+        )
+        found = speculation.round(1, 500)
+        error = found.speedup / values["speedup_vs_autoregressive"] - 1
         if speculator.tree_tokens is None:
-            assert abs(error) < 0.10
-        else:
-            assert 0 < error < 0.35
+            assert abs(error) < 0.10, (model, name, error)
+            continue
+        assert 0.1 < error < 0.35, (model, name, error)
+        built = found.tokens_per_round * found.plain_step_s / (found.round_s + TREE_BUILDING_S)
+        assert built == pytest.approx(values["speedup_vs_autoregressive"], rel=0.11), (model, name)
 
 
 # memory
