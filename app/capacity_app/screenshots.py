@@ -26,7 +26,7 @@ BROWSER_ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
 START_S = 60.0
 READY_MS = 60_000
 WIDTH, HEIGHT, TALLEST = 1280, 900, 1700
-COLOURS = 128  # of a picture's palette: a third of the bytes, to the eye the same
+COLOURS = 256  # of a picture's palette: a third of the bytes, to the eye the same
 Theme = Literal["light", "dark"]
 
 

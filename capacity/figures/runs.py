@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -67,12 +68,18 @@ def latency_chart(
         figure.add_vline(
             x=units.of_seconds(limit_s),
             line={"color": NEUTRAL, "dash": "dash", "width": 2},
-            annotation={"text": f"limit {units.time_text(limit_s)}"},
-            annotation_position="bottom right",
+        )
+        figure.add_annotation(
+            text=f"limit {units.time_text(limit_s)}",
+            x=math.log10(units.of_seconds(limit_s)),  # as annotations on a logarithmic axis want it
+            y=0.02,
+            yanchor="bottom",
+            xanchor="left",
+            showarrow=False,
         )
     layout(figure, x=f"{name}, {units.time}", y="share of requests", height=380)
     figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
-    figure.update_xaxes(rangemode="tozero")
+    figure.update_xaxes(type="log", dtick=1, exponentformat="none")
     return Chart(
         name=f"{metric}_distribution",
         title=f"{name}: share of requests within it",
