@@ -16,10 +16,18 @@ from capacity.cli_options import (
     verb,
 )
 from capacity.deployment import Pool, Traffic
+from capacity.errors import InvalidInput
 
 COMPARED_TRAFFIC = ("input_len", "output_len", "request_rate", "concurrency", "random_range_ratio", "seed")
 
 ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
+
+
+def _check_format(format: str) -> str:
+    """Raises InvalidInput for what is neither table nor json."""
+    if format not in ("table", "json"):
+        raise InvalidInput(f"--format is {format!r}: must be one of table, json")
+    return format
 
 
 def register(app: typer.Typer) -> None:
@@ -60,6 +68,7 @@ def validate(
     from capacity_validate.campaigns import parse_budget
     from capacity_validate.html_report import summary_lines
 
+    _check_format(format)
     with progress_bar() as progress:
         report = run(
             device,
@@ -94,6 +103,7 @@ def calibrate(
     """Fit a profile to measurements: what moved, by how much, and how wrong it is on cases that it did not see."""
     from capacity_validate import calibrate as run
 
+    _check_format(format)
     answer = run(measurements, name=name, gpu=gpu, out=out, profiles=(profiles,) if profiles else ())
     show(json.dumps(answer.to_dict(), indent=2) if format == "json" else "\n".join(answer.lines()))
 
@@ -116,6 +126,7 @@ def compare(
     """Does it agree with your own server? Replays what a benchmark sent, and names the likely cause of each gap."""
     from capacity_validate import compare as run
 
+    _check_format(format)
     answer = run(
         results,
         model=model,

@@ -332,3 +332,34 @@ def test_a_layers_elementwise_case_is_that_of_a_step() -> None:
     sizes = {"rows": 8, "hidden": 512, "heads": 8, "kv_heads": 2, "head_dim": 64, "intermediate": 1536}
     case = predicted("elementwise", variant="layer", **sizes)
     assert case == pytest.approx(step["norms, rope, activation, d"], rel=1e-6)
+
+
+def test_what_was_measured_on_a_cpu_is_no_gpu(tmp_path: Path) -> None:
+    header = {"environment": {"device": "a CPU", "torch": "2.13.0", "kind": "cpu"}, "profile": "cpu"}
+    log = MeasurementLog(tmp_path / "m.jsonl", header)
+    for case in evidence():
+        log.add(case)
+    with pytest.raises(InvalidInput, match="a CPU is not a GPU, and cannot be h200-sxm-141gb"):
+        calibrate([tmp_path / "m.jsonl"], gpu="h200", out=tmp_path)
+
+
+@pytest.mark.parametrize("verb", ["validate", "calibrate", "compare"])
+def test_an_unknown_format_is_refused(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import sys
+    from unittest.mock import patch
+
+    from capacity.cli import main
+
+    arguments = ["capacity", verb, *(["x"] if verb != "validate" else []), "--format", "yaml"]
+    with patch.object(sys, "argv", arguments), pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.strip().endswith("--format is 'yaml': must be one of table, json")
+
+
+@pytest.mark.parametrize("tolerance", [-0.1, math.nan, math.inf])
+def test_a_tolerance_is_a_share(tolerance: float, tmp_path: Path) -> None:
+    from capacity_validate import validate
+
+    with pytest.raises(InvalidInput, match="must be a share such as"):
+        validate("cpu", out=tmp_path, tolerance_tpot=tolerance)

@@ -209,3 +209,19 @@ def test_quantiles_are_numpys() -> None:
 def test_rotated_inputs_exceed_the_cache_twice_or_are_many(bytes_per_set: int, cache_bytes: int) -> None:
     count = rotations(bytes_per_set, cache_bytes)
     assert count * bytes_per_set >= 2 * cache_bytes or count == 32
+
+
+def test_a_campaign_of_ones_own_with_an_unknown_operator_is_refused_before_anything_runs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "own.toml"
+    kernels = '[[cpu.kernels]]\noperator = "gem"\nkernels = ["fp32"]\n'
+    path.write_text(f'name = "own"\ndescription = "d"\nbudget_s = 1\n[cpu]\n{kernels}[cuda]\n')
+    with pytest.raises(MalformedFile, match=r"no kernel for operator 'gem'; known: gemm"):
+        load_campaign(str(path))
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match=r"cannot be written.*--out"):
+        MeasurementLog(tmp_path / "file" / "m.jsonl", HEADER)

@@ -27,7 +27,7 @@ from capacity.hardware import parse_profile  # noqa: E402
 SHORT = """
 name = "short"
 description = "A few cases of each kind."
-budget_s = 40
+budget_s = 300
 
 [cpu]
 passes = 2

@@ -194,7 +194,12 @@ def base_profile(
             f"measurements of different devices cannot be combined: {', '.join(map(str, sorted(map(str, devices))))}"
         )
     if gpu is not None:
-        return load_profile(gpu, directories)
+        named = load_profile(gpu, directories)
+        if files[0].environment.get("kind") == "cpu" and named.architecture != "cpu":
+            raise InvalidInput(
+                f"{files[0].path} was measured on a CPU: a CPU is not a GPU, and cannot be {named.name}"
+            )
+        return named
     embedded = next((m for m in files if m.profile_toml is not None), None)
     if embedded is not None:
         return parse_profile(str(embedded.profile_toml), origin=embedded.path)

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from capacity.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.spec import Spec
 from capacity_validate.cases import Case, make_case
+from capacity_validate.kernels import supported_operators
 
 MAX_FILE_BYTES = 256 * 2**10
 Count = Annotated[int, Field(ge=1)]
@@ -132,13 +133,18 @@ def load_campaign(name: str) -> Campaign:
     if path.stat().st_size > MAX_FILE_BYTES:
         raise MalformedFile(path, f"is larger than {MAX_FILE_BYTES // 1024} KiB")
     try:
-        return Campaign.model_validate(_document(path))
+        campaign = Campaign.model_validate(_document(path))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise MalformedFile(path, f"not TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise MalformedFile(path, first["msg"], where=where) from None
+    for group in (*campaign.cpu.kernels, *campaign.cuda.kernels):
+        if group.operator not in supported_operators():
+            known = ", ".join(supported_operators())
+            raise MalformedFile(path, f"no kernel for operator {group.operator!r}; known: {known}")
+    return campaign
 
 
 def _document(path: Path, depth: int = 0) -> dict[str, Any]:

@@ -129,7 +129,10 @@ class MeasurementLog:
         if path.exists() and path.stat().st_size:
             self._resume(header)
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _unwritable(path.parent, error) from None
             self._write({"schema": SCHEMA, **header})
 
     def _resume(self, header: Mapping[str, Any]) -> None:
@@ -148,10 +151,17 @@ class MeasurementLog:
         self._write(as_line(measured))
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _unwritable(self.path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> InvalidInput:
+    return InvalidInput(f"{path} cannot be written: {error.strerror}; name another folder with --out")
 
 
 def read_measurements(path: Path | str) -> Measurements:

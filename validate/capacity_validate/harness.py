@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from capacity.errors import UnsupportedModel
+from capacity.errors import CapacityError, InvalidInput, UnsupportedModel
 from capacity.hardware import HardwareProfile, dump_profile, parse_profile
 from capacity.model import ModelSpec
 from capacity.schedulers import SchedulerLimits
@@ -96,6 +96,9 @@ def validate(
     Raises InvalidInput in one line where there is no such device, driver, torch or profile.
     """
     started = time.monotonic()
+    for name, value in (("--tolerance-ttft", tolerance_ttft), ("--tolerance", tolerance_tpot)):
+        if value is not None and not 0 <= value < math.inf:
+            raise InvalidInput(f"{name} is {value}: must be a share such as 0.15, at least 0")
     facts = find_device(device, threads=threads)
     require_memory(facts)
     chosen = load_campaign(campaign)
@@ -110,7 +113,9 @@ def validate(
     )
     run.open(gpu=gpu, profiles=tuple(profiles))
     run.measure()
-    tpot = tolerance_tpot or (TOLERANCE_TPOT_CPU if facts.kind == "cpu" else TOLERANCE_TPOT)
+    tpot = tolerance_tpot
+    if tpot is None:
+        tpot = TOLERANCE_TPOT_CPU if facts.kind == "cpu" else TOLERANCE_TPOT
     report = run.report(tolerance_ttft=tolerance_ttft, tolerance_tpot=tpot, started=started)
     run.write(report)
     return report
@@ -233,7 +238,7 @@ class _Run:
         """Run a stage. What goes wrong in it is said in the report and does not cost the other stages."""
         try:
             run()
-        except DeviceLost:
+        except (DeviceLost, CapacityError):
             raise
         except Exception as error:
             if is_device_lost(error):

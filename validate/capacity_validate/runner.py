@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from capacity.errors import CapacityError
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog
 from capacity_validate.kernels import Bench, Prepared, Unsupported, prepare
 from capacity_validate.timing import How, Stopwatch, summarise_samples
@@ -126,6 +127,8 @@ class CaseRunner:
             return self._timed(case, prepared)
         except Unsupported as reason:
             self.log.add(MeasuredCase(case=case, status="unsupported", note=str(reason)))
+        except CapacityError:
+            raise
         except Exception as error:  # one case's bad luck must not cost the others
             text = first_line(error)
             if is_out_of_memory(error):
