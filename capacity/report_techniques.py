@@ -364,13 +364,13 @@ def _engines(answer: Mapping[str, Any]) -> list[Any]:
     ]
     formats: list[tuple[str, Cell]] = [
         ("engine", text("engine")),
-        ("drafts", yes("drafts")),
+        ("drafts simulated", yes("drafts")),
         ("weights", lambda row: ", ".join(row["weight_formats"])),
         ("KV cache", lambda row: ", ".join(("16-bit", *row["kv_cache_formats"]))),
     ]
     parts: list[Any] = [
         table(f"Engines and their defaults on {answer['gpu']} (* not simulated)", answer["rows"], columns),
-        table("What they draft with here, and the formats that they load; others are refused", answer["rows"], formats),
+        table("Formats that they load: others are refused", answer["rows"], formats),
     ]
     if answer["claims"]:
         claims: list[tuple[str, Cell]] = [
