@@ -107,6 +107,13 @@ SPACES = {
          "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "max_gpus": 32},
         {"request_rate": 40.0},
     ),
+    "data-parallel attention": (
+        "mixtral-8x7b",
+        "ttft:p90:800ms tpot:p90:40ms",
+        {"gpus": "h200", "tensor_parallel_sizes": (1, 2), "data_parallel_sizes": (1, 2, 4), "quantizations": ("fp8",),
+         "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "max_gpus": 12},
+        {"request_rate": 60.0},
+    ),
     "limits of the engine": (
         "llama-3.1-8b",
         "ttft:p95:500ms tpot:p95:20ms",

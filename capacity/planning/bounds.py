@@ -129,10 +129,14 @@ def bound(
     *,
     role: Role = "both",
     drafting: Drafting = PLAIN,
+    alone_seconds: StepSeconds | None = None,
 ) -> Bound:
-    """The bounds of one engine on `load`: that does both, or only prefills, or only decodes."""
+    """The bounds of one engine on `load`: that does both, or only prefills, or only decodes.
+
+    `alone_seconds`: steps of one request where `step_seconds` are of data-parallel ranks that are all as busy.
+    """
     slos = [slo for slo in goal.slos if slo.metric in METRICS[role]]
-    ratio, reason = _least_latencies(resolved, step_seconds, load, slos, goal, drafting)
+    ratio, reason = _least_latencies(resolved, alone_seconds or step_seconds, load, slos, goal, drafting)
     batches = _Batches(resolved, step_seconds, load, role, drafting)
     limit_s = min(
         (
@@ -145,7 +149,9 @@ def bound(
     fast_s, any_s = batches.request_s(limit_s * (1 + SLACK)), batches.request_s(math.inf)
     replicas = 1
     if reason is None and load.open_loop:
-        in_flight = 0 if role == "prefill" else batches.largest  # a first token ends a prefill
+        in_flight = (
+            0 if role == "prefill" else batches.largest * batches.ranks
+        )  # a first token ends a prefill
         replicas = _least_replicas(load, goal, fast_s, any_s, in_flight)
     share = min(batches.prefill_s / fast_s, 1.0) if fast_s else 0.0
     return Bound(min_replicas=replicas, work_s=fast_s, prefill_share=share, ratio=ratio, reason=reason)
@@ -181,6 +187,7 @@ class _Batches:
     ) -> None:
         self._seconds = step_seconds
         self._drafting = drafting
+        self.ranks = resolved.lockstep_ranks * resolved.independent_ranks  # that work side by side
         self._load = load
         self._window = resolved.model.window_tokens
         tokens = math.ceil(load.input_tokens + load.output_tokens / 2)
@@ -194,7 +201,7 @@ class _Batches:
             self._prefill_s(tokens) / tokens
             for tokens in {min(size, self._budget) for size in (512, 2048, 8192, self._budget)}
         )
-        self.prefill_s = self._computed * self._prefill_token_s  # of one request
+        self.prefill_s = self._computed * self._prefill_token_s / self.ranks  # of one request
         self._times = [self._time(batch) for batch in self._sizes()]
 
     def _sizes(self) -> Iterable[int]:
@@ -222,7 +229,7 @@ class _Batches:
         if share >= 1 and share + batch <= self._budget:
             mixed_s = self._seconds(self._with_prefill(self._decode(batch), int(share)))
         step_s = min(apart_s, mixed_s)
-        return step_s / self._drafting.tokens, step_s * self._decoded / batch
+        return step_s / self._drafting.tokens, step_s * self._decoded / batch / self.ranks
 
     def _decode(self, batch: int) -> StepShape:
         shape = decode_shape(batch, round(self._load.decode_context_tokens), window_tokens=self._window)

@@ -11,7 +11,7 @@ from capacity.deployment import Cost, Pool
 from capacity.errors import CapacityError, InvalidInput
 from capacity.hardware import load_profile, profile_names
 from capacity.planning.arena import Arena
-from capacity.planning.bounds import PLAIN, Bound, Drafting, Load, bound
+from capacity.planning.bounds import PLAIN, Bound, Drafting, Load, StepSeconds, bound
 from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.records import Kind, Rejection
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search, pairs, pools
@@ -22,6 +22,7 @@ from capacity.resolve import ResolvedPool
 from capacity.schedulers import POLICIES
 from capacity.serving import engine_settings, policy_name
 from capacity.speculative import expected_tokens_by_position
+from capacity.step import PS_PER_S, StepShape
 
 ROUND_TOKENS = 1024  # a context length that is derived from the traffic is rounded up to this
 
@@ -368,6 +369,7 @@ class Surveyor:
             self.arena.goal,
             role=role,
             drafting=_drafting(settings),
+            alone_seconds=_one_rank(steps, resolved.lockstep_ranks),
         )
         if found.reason is not None:
             return Turned("unmeetable", found.reason, found.ratio)
@@ -419,6 +421,14 @@ class Found:
             points=self.points,
             least_ratio=self.nearest,
         )
+
+
+def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
+    """Steps in which one of several ranks has work; None where there is one."""
+    if ranks == 1:
+        return None
+    idle = (StepShape(),) * (ranks - 1)
+    return lambda shape: steps.joint_ps((shape, *idle)) / PS_PER_S
 
 
 def _drafting(settings: dict[str, Any]) -> Drafting:
