@@ -308,8 +308,6 @@ class Simulation:
             **dict.fromkeys(("total_token_throughput", "mean_batch_size"), number),
             **dict.fromkeys(("kv_utilization_mean", "kv_utilization_peak"), number),
             **dict.fromkeys(("request_goodput", "prefix_cache_hit_fraction"), nullable),
-            "kv_tiers": {"type": "array", "items": {"type": "object"}},
-            "data_parallel_requests": {"type": "array", "items": count},
             **{f"{s}_{m}_ms": nullable for m in ("ttft", "tpot", "itl", "e2el") for s in statistics},
             **{key: {"type": ["string", "null"]} for key in ("reason", "verdict", "verdict_reason")},
             **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
