@@ -67,6 +67,7 @@ def validate(
     from capacity_validate import validate as run
     from capacity_validate.campaigns import parse_budget
     from capacity_validate.html_report import summary_lines
+    from capacity_validate.report_data import finite
 
     _check_format(format)
     with progress_bar() as progress:
@@ -84,7 +85,9 @@ def validate(
             progress=lambda done, total, _: progress(done, total) if total else None,
         )
     show(
-        json.dumps(report.to_dict(), indent=2) if format == "json" else "\n".join(summary_lines(report, out))
+        json.dumps(finite(report.to_dict()), indent=2)
+        if format == "json"
+        else "\n".join(summary_lines(report, out))
     )
     if report.exit_code:
         raise typer.Exit(report.exit_code)

@@ -17,7 +17,7 @@ if [ -d wheels ]; then
     "$python" -m pip install -q --no-index --no-deps --target "$site" wheels/*.whl
     export PYTHONPATH="$PYTHONPATH:$site"
 fi
-if ! "$python" -c "import torch, pydantic, numpy, scipy, plotly, simpy, typer, rich"; then
+if ! "$python" -c "import torch, pydantic, numpy, scipy, simpy, typer, rich"; then
     echo "a package is missing: install it, or bring its wheel in the folder wheels" >&2
     exit 1
 fi

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capacity_validate import calibrate
-from capacity_validate.calibrating import fit_profile
+from capacity_validate.calibrating import fit_profile, write_profile
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case, split
 from capacity_validate.fitting import calibrated_profile
 from capacity_validate.predictions import FAMILY, Predictor, constants_of, formula, lookup_of
@@ -17,6 +17,7 @@ from capacity_validate.residuals import prediction_band, step_evidence, whole_st
 from capacity_validate.timing import summarise_samples
 
 import capacity
+from capacity.cli import main
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import load_model
 from capacity.step_model import HostTime, own_coefficients
@@ -134,6 +135,29 @@ def test_an_estimate_with_the_calibrated_profile_carries_the_band(
     plain = capacity.estimate("llama-3.2-1b", gpu="l4", input_len=100, output_len=10, batch_size=1).tpot_s
     assert plain is not None
     assert tpot.value > 1.2 * plain.value  # products were measured 1.5 times slower, and vLLM's are those
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "fit llama-3.2-1b --gpu h200@mine",
+        "simulate llama-3.2-1b --gpu h200@mine --input-len 100 --output-len 10 --request-rate 5 --num-prompts 20",
+        "cost llama-3.2-1b --gpu h200@mine --input-len 100 --output-len 10 --request-rate 5 --num-prompts 20 --price 3",
+        "scale llama-3.2-1b --gpu h200@mine",
+        "gpus",
+    ],
+)
+def test_the_variant_works_wherever_a_gpu_is_named(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, Any] = {"name": "h200-sxm-141gb@mine", "source": "test", "on_gpu": True, "model": None}
+    write_profile(fit_profile(gemms(H200), H200, **options).profile, tmp_path)
+    monkeypatch.setenv("CAPACITY_PROFILES", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["capacity", *verb.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert "h200-sxm-141gb@mine" in capsys.readouterr().out
 
 
 def gemm_constants(profile: HardwareProfile, engine: str, key: str) -> dict[str, Any]:

@@ -244,8 +244,10 @@ def _not_timed(report: ValidationReport) -> str:
 
 def _figures(report: ValidationReport) -> str:
     """Roofline and parity; plotly's script is in the page, once."""
-    import plotly.io
-
+    try:
+        import plotly.io
+    except ImportError:
+        return "<p>No figures: plotly is not installed.</p>"
     figures = [figure for figure in (_roofline(report), _parity(report)) if figure is not None]
     return "".join(
         plotly.io.to_html(figure, full_html=False, include_plotlyjs=position == 0)

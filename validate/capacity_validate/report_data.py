@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -186,7 +187,18 @@ class ValidationReport:
         }
 
     def write_json(self, path: Path) -> None:
-        path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(finite(self.to_dict()), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
+
+
+def finite(value: Any) -> Any:
+    """The same, with null for what JSON has no number for: one odd case must not cost the report."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def class_errors(rows: Iterable[CaseRow]) -> tuple[ClassErrors, ...]:
