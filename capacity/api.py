@@ -490,7 +490,7 @@ def simulate(
     DoesNotFit, Stalled, or InvalidInput and its kinds.
     """
     from capacity.service import run_service, verdict_on  # SimPy and numpy: not for `fit` and `estimate`
-    from capacity.serving import make_workload
+    from capacity.serving import drafting_notes, make_workload
     from capacity.simulator.levels import goodput as goodput_of
     from capacity.simulator.levels import hold
     from capacity.simulator.replications import over_runs
@@ -564,6 +564,7 @@ def simulate(
             *resolved.memory.warnings,
             *requests.notices,
             *resolved.step_model.notes,
+            *drafting_notes(resolved),
             *saved,
         ),
     )

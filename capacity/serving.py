@@ -218,6 +218,19 @@ def _drafting(resolved: ResolvedPool, settings: Mapping[str, Any]) -> dict[str, 
     )
 
 
+def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
+    """What a reader must know of the pool's drafts: that a tree is one, which engines draft only when told to."""
+    pool = resolved.pool
+    way = None if pool.speculator is None else find_speculator(pool.speculator)
+    if way is None or way.tree_tokens is None:
+        return ()
+    depth = way.draft_tokens if pool.num_speculative_tokens is None else pool.num_speculative_tokens
+    return (
+        f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts chains "
+        "unless it is given a tree: `--speculator eagle3-chain` is one",
+    )
+
+
 def drafted_settings(
     speculation: speculative.Speculation,
     draft_tokens: int | None,

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import capacity
 from capacity.deployment import Pool
 from capacity.draft_tree import candidate_rate, depth_reach, first_rate_of_length, tree_rates
 from capacity.errors import InvalidInput
@@ -205,6 +206,16 @@ def test_simulation_and_formula_agree_on_a_tree() -> None:
     assert (run.draft_tokens, run.verified_tokens) == (4, 16)
     assert run.speculated.status == "complete"
     assert run.throughput_gain == pytest.approx(formula.speedup, rel=0.08)
+
+
+def test_a_simulated_tree_says_that_it_is_one() -> None:
+    """vLLM drafts chains unless told otherwise: who asks for EAGLE-3's tree reads how many rows it is."""
+    load = {"gpu": "h100", "input_len": 64, "output_len": 16, "num_prompts": 4, "request_rate": 4.0}
+    tree_run = capacity.simulate("llama-3.1-8b", speculator="eagle3", num_speculative_tokens=4, **load)
+    assert any("a tree of 30, 4 deep" in warning for warning in tree_run.warnings)
+    for speculator in ("eagle3-chain", None):
+        chain_run = capacity.simulate("llama-3.1-8b", speculator=speculator, **load)
+        assert not any("tree" in warning for warning in chain_run.warnings)
 
 
 def test_bad_trees_are_refused_in_one_line() -> None:
