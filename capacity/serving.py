@@ -226,8 +226,8 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
         return ()
     depth = way.draft_tokens if pool.num_speculative_tokens is None else pool.num_speculative_tokens
     return (
-        f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts chains "
-        "unless it is given a tree: `--speculator eagle3-chain` is one",
+        f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts "
+        "chains unless it is given a tree: `--speculator eagle3-chain` is one",
     )
 
 
