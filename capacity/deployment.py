@@ -132,7 +132,7 @@ class Pool(Spec):
         None, "Way to draft (eagle3, ngram, mtp, ...; see `speculate`); default: none."
     )
     num_speculative_tokens: int | None = _flag(
-        None, "Drafts of a request in a step; default: the speculator's.", ge=1, le=64
+        None, "Drafts of a request in a step, a tree's in depth; default: the speculator's.", ge=1, le=64
     )
     acceptance: str | None = _flag(
         None, "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published."
