@@ -89,6 +89,26 @@ def test_every_term_has_numbers_for_every_kind_of_model(model: str) -> None:
         assert "\n" not in yours
 
 
+@pytest.mark.parametrize(
+    ("pool", "load"),
+    [
+        ({"gpu": "h100", "pipeline_parallel_size": 2}, {"input_len": 900, "output_len": 90, "concurrency": 9}),
+        ({"gpu": "h100", "engine": "ollama", "quantization": "q4-k-m"},
+         {"input_len": 1, "output_len": 1, "batch_size": 1}),
+        ({"gpu": "l4", "engine": "tgi", "max_model_len": 4096}, {"input_len": 1, "output_len": 2, "batch_size": 1}),
+    ],
+    ids=["pipeline", "one token", "small GPU"],
+)  # fmt: skip
+def test_no_term_stumbles_over_an_odd_pool(pool: dict[str, Any], load: dict[str, int]) -> None:
+    found = Situation(
+        pool=resolve("llama-3.1-8b", Pool(**pool)), estimate=capacity.estimate("llama-3.1-8b", **pool, **load)
+    )
+    for term in TERMS:
+        yours = define(term.name, found).yours
+        assert yours
+        assert "nan" not in yours.split()
+
+
 def test_the_techniques_numbers_by_hand() -> None:
     """1,200 tokens and a concurrency of 16 on one H100: H(16) = 3.38; 1,000 tokens are 131 MB of KV at 128 KiB."""
     assert "at most 3.38 times" in (define("continuous batching", situation()).yours or "")
