@@ -25,7 +25,7 @@ for splits in (1, 4):
     ):
         generator = torch.Generator().manual_seed(1)
         keys, values = (torch.randn(32, 16, kv_heads, d, generator=generator) for _ in range(2))
-        contexts = [1, 17, 100]
+        contexts = [1, 74, 100]
         table = torch.randperm(32, generator=generator)[:21].view(3, 7)
         query = torch.randn(3, heads, d, generator=generator)
         sinks = torch.randn(heads, generator=generator) * 2 if sunk else None

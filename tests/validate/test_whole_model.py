@@ -400,11 +400,12 @@ def test_windows_chunks_and_sinks_are_what_their_definition_says(name: str) -> N
     for computed in (0, 70):
         found = mixer._prefill(q[computed:], computed, torch.tensor(blocks))
         assert torch.allclose(found.transpose(0, 1).double(), expected[:, computed:], atol=1e-5)
-    last = paged_decode_attention(
-        q[-1:], *mixer.caches, torch.tensor([blocks]), torch.tensor([context]), max_context=context,
-        window_tokens=mixer.spec.window_tokens, chunked=chunked, sinks=mixer.sinks,
-    )  # fmt: skip
-    assert torch.allclose(last[0].double(), expected[:, -1], atol=1e-5)
+    for seen_tokens in (context, 120, 64, 1):  # 120 and 64 end a chunk, and fill a window
+        last = paged_decode_attention(
+            q[seen_tokens - 1 : seen_tokens], *mixer.caches, torch.tensor([blocks]), torch.tensor([seen_tokens]),
+            max_context=seen_tokens, window_tokens=mixer.spec.window_tokens, chunked=chunked, sinks=mixer.sinks,
+        )  # fmt: skip
+        assert torch.allclose(last[0].double(), expected[:, seen_tokens - 1], atol=1e-5)
 
 
 def test_the_activation_peak_of_a_prefill_is_the_memory_models_form(tiny: Transformer) -> None:
