@@ -1,0 +1,60 @@
+"""How long a click can be kept waiting, in CPU seconds: a loaded machine does not make them more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from capacity_app.pages import PAGES
+from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
+
+import capacity
+from capacity.figures.runs import latency_chart, state_chart
+
+BLOCKED_S = 0.1
+RERUN_S = 0.3
+SHOWN_S = 3.0
+
+
+@pytest.mark.parametrize("page", [page.name for page in PAGES])
+def test_a_click_is_heard_within_100_ms(
+    dashboard: Callable[..., Any], page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a page runs, a click is heard whenever the script hands something over: the longest stretch between."""
+    opened = dashboard(page).settled()
+    heard_s: list[float] = []
+    hand_over = ScriptRunner._enqueue_forward_msg
+
+    def noted(self: ScriptRunner, message: Any) -> None:
+        heard_s.append(time.thread_time())
+        hand_over(self, message)
+
+    monkeypatch.setattr(ScriptRunner, "_enqueue_forward_msg", noted)
+    stretches, reruns = [], []
+    for tokens in (200, 201, 202):
+        heard_s.clear()
+        opened.at.number_input(key="osl").set_value(tokens).run()
+        stretches.append(max(after - before for before, after in pairwise(heard_s)))
+        reruns.append(heard_s[-1] - heard_s[0])
+    print(f"{page}: longest stretch {min(stretches) * 1e3:.0f} ms, run {min(reruns) * 1e3:.0f} ms")
+    assert min(stretches) < BLOCKED_S
+    assert min(reruns) < RERUN_S
+
+
+def test_a_simulation_of_20k_requests_shows_within_3_s() -> None:
+    asked = {
+        "gpu": "h100",
+        "input_len": 1024,
+        "output_len": 128,
+        "request_rate": 12.0,
+        "sample_interval_s": 5.0,
+    }
+    capacity.simulate("llama-3.1-8b", num_prompts=100, **asked)
+    began_s = time.process_time()
+    answer = capacity.simulate("llama-3.1-8b", num_prompts=20_000, **asked)
+    assert latency_chart({"run": answer}, "ttft").figure.to_json()
+    assert state_chart({"run": answer}).figure.to_json()
+    assert time.process_time() - began_s < SHOWN_S
