@@ -305,7 +305,7 @@ GROWS = Autoscaling(max_replicas=3, target_requests=4, startup_s=0.5, interval_s
     st.sampled_from((130, 300, 2000)),
     st.sampled_from((130, 300, 2000)),
     st.sampled_from((1e7, 1e8, math.inf)),
-    st.sampled_from(("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm")),
+    st.sampled_from(("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi")),
     st.sampled_from(((None,), (None, 64), (64,))),
     services,
     st.sampled_from(({}, {"prefill": GROWS}, {"decode": GROWS, "prefill": GROWS})),
@@ -414,6 +414,17 @@ def test_a_disaggregated_run_scales_and_survives_losses() -> None:
     assert roles.count("prefill") == 1
     assert roles.count("decode") > 1
     assert min(life.from_ps for life in cluster.lives[2:]) > 0
+
+
+@pytest.mark.parametrize("policy", ["tensorrt-llm", "tgi"])
+def test_policies_that_never_evict_load_only_what_can_end(policy: str) -> None:
+    """Loaded requests that wait for each other's blocks would do so for ever: a load is promised all of its own."""
+    setups = [setup("prefill", policy=policy), setup("decode", policy=policy, num_blocks=110)]
+    for seed in range(4):
+        workload = requests(80, rate=30.0, seed=seed)
+        cluster, found = deployed(workload, setups, INSTANT)
+        assert_conserved(cluster, found, workload)
+        assert found.preemptions == 0
 
 
 def test_impatient_clients_free_both_sides() -> None:

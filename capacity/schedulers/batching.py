@@ -18,6 +18,7 @@ class Batching:
     """Queues, rows and the account of steps. A policy adds `schedule()`."""
 
     wake_ps: int | None = None  # no decision of these policies waits for the clock
+    reserves_to_end = False  # a request starts only if its blocks to its last token are free
 
     def __init__(self, limits: SchedulerLimits, pool: Any, *, asynchronous: bool = True) -> None:
         self.limits = limits

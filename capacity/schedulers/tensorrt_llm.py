@@ -41,6 +41,7 @@ class TensorRtLlm(Batching):
         if capacity not in ("guaranteed_no_evict", "max_utilization"):
             raise InvalidInput(f"capacity is {capacity!r}: must be guaranteed_no_evict or max_utilization")
         self.capacity = capacity
+        self.reserves_to_end = capacity == "guaranteed_no_evict"
         self.batch_wait_steps = batch_wait_steps
         self.batch_wait_tokens = batch_wait_tokens_fraction * limits.max_num_batched_tokens
         self.prompts_per_step = prompts_per_step

@@ -26,6 +26,7 @@ class Tgi(Batching):
         max_waiting_steps: int = 20,
     ) -> None:
         super().__init__(limits, pool, asynchronous=asynchronous)
+        self.reserves_to_end = True
         self.waiting_served_ratio = waiting_served_ratio
         self.max_waiting_steps = max_waiting_steps
         self._decode_steps = 0  # since the last prefill

@@ -247,7 +247,9 @@ class Replica(Engine):
     def _start_loads(self, now_ps: int) -> int:
         """Begin the transfers that there are blocks for; returns when the first of them ends."""
         first_ps = NEVER
-        while self._loads and self.pool.load(self._loads[0].sequence.table, self._loads[0].tokens):
+        while self._loads and self._ends_in_time(self._loads[0]):
+            if not self.pool.load(self._loads[0].sequence.table, self._loads[0].tokens):
+                break
             load = self._loads.popleft()
             end_ps = load.begin(now_ps)
             if end_ps <= now_ps:
@@ -255,6 +257,17 @@ class Replica(Engine):
             else:  # whoever sends it delivers it
                 first_ps = min(first_ps, end_ps)
         return first_ps
+
+    def _ends_in_time(self, load: Load) -> bool:
+        """Whether a policy that never gives up a request can promise this one its blocks to the end."""
+        policy, pool = self.policy, self.pool
+        if not getattr(policy, "reserves_to_end", False):
+            return True
+        last_slot = policy.last_slot  # type: ignore[attr-defined]
+        holding = [r for r in self.sequences.values() if pool.held_blocks(r.table)]
+        promised = sum(pool.blocks_needed(r.table, last_slot(r)) for r in holding)
+        asked: int = pool.blocks_needed(load.sequence.table, max(last_slot(load.sequence), load.tokens))
+        return bool(promised + asked <= pool.free_blocks)
 
     def take_loaded(self, sequence: Sequence) -> None:
         """A loaded request waits before all that hold no blocks: they could wait for its blocks for ever."""
