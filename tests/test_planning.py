@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from capacity.api_planning import parsed_slos, plan, replications
 from capacity.deployment import Cost, Pool, Traffic
-from capacity.errors import CapacityError, DoesNotFit, InvalidInput
+from capacity.errors import CapacityError, DoesNotFit, InvalidInput, UnknownName
 from capacity.model import load_model
 from capacity.planning.arena import Arena, Task
 from capacity.planning.bounds import Load, bound
@@ -85,7 +85,7 @@ def _runs(arena: Arena, pool: Pool) -> bool:
         return False
 
 
-PLAIN: dict[str, Any] = {"speculators": "none", "serving": "aggregated"}
+PLAIN: dict[str, Any] = {"speculators": "none", "serving": "aggregated", "data_parallel_sizes": (1,)}
 SPACES = {
     "tensor parallelism and GPUs": (
         "llama-3.1-8b",
@@ -498,3 +498,41 @@ def test_drafts_say_whose_acceptance_they_take() -> None:
     )
     worse = quick(**drafted, acceptance="0.05")
     assert worse.best is None or worse.best.num_gpus > answer.best.num_gpus
+
+
+def test_routers_are_an_axis_and_prefix_aware_comes_with_shared_text() -> None:
+    named = quick(routers="least-outstanding", request_rate=100.0, tensor_parallel_sizes=(1,))
+    assert named.best is not None
+    assert named.best.candidate.router == "least-outstanding"
+    assert "least-outstanding" in named.best.candidate.label
+    assert not any("routers" in text for text in named.not_searched)
+    search = Search(gpus="h100", tensor_parallel_sizes=(1,), max_gpus=4, **PLAIN)
+    traffic = Traffic(request_rate=40.0, input_len=200, output_len=60, num_prompts=100)
+    for changes, routers in (
+        ({}, {"round-robin"}),
+        ({"random_prefix_len": 2000}, {"round-robin", "prefix-aware"}),
+    ):
+        workloads = replications(traffic.model_copy(update=changes), None, 1)
+        arena = Arena(
+            model=load_model("llama-3.1-8b"), workloads=workloads, goal=Goal(slos=parsed_slos("ttft:p95:9s"))
+        )
+        market = Market.of(search, Cost(price="2"), [])
+        found = Surveyor(arena=arena, search=search, load=Load.of(workloads), market=market).plain()
+        assert {option.router for option in found.options} == routers
+    with pytest.raises(UnknownName, match="router"):
+        quick(routers="fastest", request_rate=100.0)
+
+
+def test_what_draws_in_the_plan_is_named_once() -> None:
+    """Every deployment has a label and a dictionary of its own, whatever its shape."""
+    pool = Pool(gpu="h100", tensor_parallel_size=2, speculator="ngram", num_speculative_tokens=3)
+    alone, apart = (
+        Candidate(pool=pool, replicas=2),
+        Candidate(pool=pool, replicas=2, prefill=pool, prefill_replicas=3),
+    )
+    assert alone.num_gpus == 4
+    assert apart.num_gpus == 10
+    assert "3 x h100 TP2 prefill + 2 x h100 TP2 decode" in apart.label
+    assert "ngram 3" in alone.label
+    assert [(p.role, p.replicas) for p in apart.pools] == [("prefill", 3), ("decode", 2)]
+    assert [(p.role, p.replicas) for p in alone.pools] == [("both", 2)]

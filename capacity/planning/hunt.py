@@ -123,6 +123,11 @@ class Family:
         self.ceiling.offer(self)
         return option, replicas
 
+    def settle(self, option: Option, replicas: int, trial: Trial) -> None:
+        """This is the incumbent, whatever margin mere samples of equally dear ones promise."""
+        self.incumbent = (option, replicas, trial)
+        self.ceiling.offer(self)
+
     def forget(self) -> None:
         """Begin anew; what was simulated is not simulated again."""
         self.incumbent, self.done = None, False
@@ -354,7 +359,8 @@ def _verify(family: Family) -> Hunt:
         family.retract()
         family.record(option, replicas, trial)
         if trial.met:
-            continue
+            family.settle(option, replicas, trial)
+            return
         if replicas < option.most and option.search.objective != "latency":
             (trial,) = yield (Ask(option.at(replicas + 1)),)
             family.record(option, replicas + 1, trial)

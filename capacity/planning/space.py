@@ -55,7 +55,7 @@ class Search(Spec):
     tensor_parallel_sizes: Counts = _axis((1, 2, 4, 8), "Tensor-parallel sizes.")
     pipeline_parallel_sizes: Counts = _axis((1,), "Pipeline-parallel sizes.")
     data_parallel_sizes: Counts = _axis(
-        (1,), "Data-parallel ranks of an engine (models with experts): attention is each rank's own."
+        (1, 8), "Data-parallel ranks of an engine (models with experts): attention is each rank's own."
     )
     expert_parallel: Switches = _axis(
         (False, True), "With and without expert parallelism (models with experts)."

@@ -33,8 +33,8 @@ Role = Literal["both", "prefill", "decode"]
 
 AS_PREDICTED = Factors()
 NEVER_S = 1e9  # the latency of a request that was turned away or never ended, in percentiles
-FIRST_LOOK = 6  # a long run is begun with the busiest one in so many of its requests
-LOOKS = 3  # such stretches, at most, before the whole
+FIRST_LOOK = 12  # a long run is begun with the busiest one in so many of its requests
+LOOKS = 6  # such stretches, at most, before the whole
 LONG_RUN = 1600  # requests
 LEAST_SAMPLE = 400  # requests of one replica that may stand for all
 BOOTSTRAP_BLOCKS = 20
