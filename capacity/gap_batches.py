@@ -11,6 +11,7 @@ MOST_BATCHES = 40  # two are made one when there are more: 20 or more of a long 
 BIN_BITS = 8  # bins per octave of gap, as a power of two: a gap is known to 0.4 %
 NUM_BINS = 64 << BIN_BITS
 FIRST_SIZE = 16  # gaps of a batch at first
+EXPANDED = 1 << 18  # gaps of series, spelled out at a time
 HELD = 8  # arrays of series that wait to be counted
 
 
@@ -43,8 +44,14 @@ class GapBatches:
     def _count(self) -> None:
         if not self._waiting:
             return
-        first, step, lengths, weights = np.concatenate(self._waiting).T
+        series = np.concatenate(self._waiting)
         self._waiting.clear()
+        slices = np.cumsum(series[:, 2]) // EXPANDED
+        for part in np.split(series, np.flatnonzero(np.diff(slices)) + 1):
+            self._count_expanded(part)
+
+    def _count_expanded(self, series: Ints) -> None:
+        first, step, lengths, weights = series.T
         ends = np.cumsum(lengths)
         rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
         values = np.repeat(first, lengths) + np.repeat(step, lengths) * rank
