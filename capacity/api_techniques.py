@@ -54,7 +54,12 @@ from capacity.techniques.prefix_cache import (
     reuse_curve,
     routed_reuse,
 )
-from capacity.techniques.prompt_prices import PromptCacheBill, prompt_cache_bill, prompt_cache_plans
+from capacity.techniques.prompt_prices import (
+    PromptCacheBill,
+    find_plan,
+    prompt_cache_bill,
+    prompt_cache_plans,
+)
 from capacity.techniques.quantize import QuantizedOption, quantization_options
 from capacity.techniques.scaling import AXES, Layout, cheapest, scaling_curve
 from capacity.techniques.speculate import simulate_speculation
@@ -529,10 +534,11 @@ def cache_curve(
     limit: int | None = None,
     served_by: tuple[str, Pool] | None = None,
     price: str | None = None,
+    plans: Sequence[str] | None = None,
 ) -> CacheCurve:
     """Hit rates of a trace at every cache size, over replicas, and what they save on a model and pool (`served_by`).
 
-    `price` is $ per GPU-hour of that pool. Raises InvalidInput.
+    `price` is $ per GPU-hour of that pool; `plans` are providers' (None: all). Raises InvalidInput or UnknownName.
     """
     workload = read_trace(trace, limit=limit)
     size = block_tokens or _block_tokens(workload)
@@ -568,7 +574,10 @@ def cache_curve(
         else prefill_savings(
             resolve(*served_by), curve, usd_per_gpu_hour=_usd_per_gpu_hour(served_by[1].gpu, price)
         ),
-        plans=tuple(prompt_cache_bill(curve, plan) for plan in prompt_cache_plans().values()),
+        plans=tuple(
+            prompt_cache_bill(curve, find_plan(name))
+            for name in (prompt_cache_plans() if plans is None else plans)
+        ),
         warnings=workload.notices,
     )
 

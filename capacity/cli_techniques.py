@@ -276,6 +276,9 @@ def cache_curve(
     gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU that serves --model.")] = None,
     tensor_parallel_size: Annotated[int, typer.Option("--tensor-parallel-size", "-tp", min=1)] = 1,
     price: Annotated[str | None, typer.Option("--price", help="$ per GPU-hour of that GPU.")] = None,
+    plan: Annotated[
+        list[str] | None, typer.Option("--plan", help="Only this provider's plan; may be repeated.")
+    ] = None,
     num_prompts: Annotated[
         int | None, typer.Option("--num-prompts", help="Only the first so many.", min=1)
     ] = None,
@@ -301,6 +304,7 @@ def cache_curve(
         limit=num_prompts,
         served_by=served_by,
         price=price,
+        plans=plan,
     )
     _show(answer, format)
 

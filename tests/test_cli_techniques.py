@@ -152,6 +152,11 @@ def test_a_cache_curve_of_three_requests_by_hand(
     code, text = run(["cache-curve", trace, "--model", "llama-3.1-8b", *H100], monkeypatch, capsys)
     assert code == 0
     assert "of prefill time" in text
+    code, text = run(["cache-curve", trace, "--plan", "grok", "--format", "json"], monkeypatch, capsys)
+    assert [plan["plan"] for plan in json.loads(text)["plans"]] == ["grok"]
+    code, text = run(["cache-curve", trace, "--plan", "free"], monkeypatch, capsys)
+    assert code == 2
+    assert "prompt-cache plan" in text
 
 
 def test_mooncakes_published_hit_rate_from_the_command_line(

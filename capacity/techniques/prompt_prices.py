@@ -101,7 +101,10 @@ def prompt_cache_bill(curve: ReuseCurve, plan: PromptCachePlan) -> PromptCacheBi
     total = float(curve.prompt_tokens.sum())
     hit = float(curve.tokens[kept].sum()) / total
     uncached = float(curve.prompt_tokens[~long_enough].sum()) / total
-    cost = hit * plan.read + (1 - hit - uncached) * plan.write + uncached
+    cached = 1 - uncached  # the share of tokens that takes part
+    cost = uncached + (
+        cached * relative_input_cost(hit / cached, plan.write, plan.read) if cached > 0 else 0.0
+    )
     return PromptCacheBill(
         plan=plan.name,
         hit_fraction=hit,
