@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from capacity.deployment import Pool
-from capacity.model import ModelSpec
 from capacity.spec import Spec
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
 
 Objective = Literal["cost", "gpus", "energy", "latency"]
 Serving = Literal["aggregated", "disaggregated"]
