@@ -31,6 +31,7 @@ class Timing:
 
     wall_s: float
     cpu_s: float
+    ended: tuple[int, int]  # points that were done, and that failed
 
 
 def analytic(count: int) -> SweepSpec:
@@ -77,8 +78,8 @@ def cpu_s() -> float:
 
 def timed(spec: SweepSpec, store: Path, **options: Any) -> Timing:
     wall, cpu = time.perf_counter(), cpu_s()
-    sweep(spec, store, **options)
-    return Timing(wall_s=time.perf_counter() - wall, cpu_s=cpu_s() - cpu)
+    swept = sweep(spec, store, **options)
+    return Timing(wall_s=time.perf_counter() - wall, cpu_s=cpu_s() - cpu, ended=(swept.done, swept.failed))
 
 
 def main() -> None:
@@ -103,6 +104,8 @@ def main() -> None:
             alone = timed(spec, Path(folder) / f"{name}-1.sqlite")
             both = timed(spec, Path(folder) / f"{name}-2.sqlite", workers=2)
             print(f"{name:<34}{1:>8}{alone.wall_s:>10.2f}{alone.cpu_s:>10.2f}")
+            if alone.ended != both.ended:
+                raise SystemExit(f"{name}: {alone.ended} done and failed, then {both.ended}: no comparison")
             walls, by_cpu = alone.wall_s / both.wall_s, 2 * alone.cpu_s / both.cpu_s
             print(f"{name:<34}{2:>8}{both.wall_s:>10.2f}{both.cpu_s:>10.2f}{walls:>10.2f}{by_cpu:>8.2f}")
     print(
