@@ -198,7 +198,10 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
     model_len = row.input_len + row.output_len + launch.get("model_len_extra", 64)
     budget = launch.get("max_num_batched_tokens")
     budget = model_len if budget == "model length" else budget
-    slots = {"concurrency": concurrency, "concurrency - 1": concurrency - 1}.get(
+    everybody = (
+        row.concurrency if row.backend == "vllm" else concurrency
+    )  # vLLM gives each rank the whole limit
+    slots = {"concurrency": everybody, "concurrency - 1": concurrency - 1}.get(
         launch.get("max_num_seqs"), launch.get("max_num_seqs")
     )
     if budget is not None and slots is not None:
@@ -213,6 +216,7 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
             enable_expert_parallel=row.expert_parallel,
             quantization=row.quantization,
             kv_cache_dtype=launch.get("kv_cache_dtype", "auto"),
+            gpu_memory_utilization=launch.get("gpu_memory_utilization"),
             engine=name,
             max_model_len=model_len,
             max_num_seqs=slots,
