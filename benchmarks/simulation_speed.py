@@ -1,7 +1,8 @@
 """How many requests a CPU second simulates: beside the peers' figures, on real traces, and how it grows.
 
-Run `python benchmarks/simulation_speed.py [--requests N] [--million] [--traces DIR]`. Rates are per CPU second and
-exclude start-up, drawing the workload and reading traces. CPU speeds differ: compare ratios, and the calibration line.
+Run `python benchmarks/simulation_speed.py [--requests N] [--million] [--day] [--traces DIR]`. Rates are per CPU second
+and exclude start-up, drawing the workload and reading traces. CPU speeds differ: compare ratios, and the
+calibration line.
 """
 
 from __future__ import annotations
@@ -19,8 +20,20 @@ from pathlib import Path
 import simpy
 
 from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator.cluster import EngineSetup, simulate_cluster
 from capacity.step import AffineStepTimes
-from capacity.workload import LognormalLengths, SteadyArrivals, Workload, read_trace, synthetic
+from capacity.workload import (
+    Clients,
+    GammaLengths,
+    LognormalLengths,
+    SharedPrefixes,
+    SteadyArrivals,
+    Workload,
+    client_mix,
+    diurnal,
+    read_trace,
+    synthetic,
+)
 
 # Peers on the same kind of workload (Poisson arrivals, lognormal lengths, mean 1012 prompt and 255 output tokens),
 # per CPU second on a 2-core 2.8 GHz Xeon, Python 3.11; each was run for this comparison. Ranges over loads.
@@ -33,6 +46,9 @@ PEERS = [
 LOADS = {"low load": 8.0, "middle": 20.0, "near saturation": 32.0}  # requests/s of the engine below
 STEP_TIMES = AffineStepTimes(0.006, 2e-5, per_context_token_s=4e-9)  # an 8B model on one large GPU, roughly
 NUM_BLOCKS = 26_000
+REPLICAS = 8  # behind a router
+DAY_REQUESTS = 1_400_000
+DAY_REPLICAS = 4
 
 
 def workload(requests: int, rate: float, seed: int = 0) -> Workload:
@@ -94,9 +110,62 @@ def stepped_once(requests: int) -> None:
     print(f"one step at a time, block by block: {requests / seconds:,.0f} requests/s; equal results: {equal}")
 
 
-def in_a_process(requests: int) -> dict[str, float]:
+def replicated(requests: int, rate: float, replicas: int = REPLICAS, seed: int = 0) -> Workload:
+    """`rate` requests/s for each replica; half of a prompt is one of 1,000 system prompts, of Zipf popularity."""
+    return synthetic(
+        num_requests=requests,
+        arrivals=SteadyArrivals(rate * replicas),
+        prompt=LognormalLengths(mean_tokens=500, cv=1.3),
+        output=LognormalLengths(mean_tokens=255, cv=1.3),
+        shared_prefixes=SharedPrefixes(512, 1000, 1.0),
+        seed=seed,
+    )
+
+
+def timed_cluster(
+    requests: Workload, router: str, replicas: int = REPLICAS
+) -> tuple[float, SimulationResult]:
+    setup = EngineSetup(step_times=STEP_TIMES, num_blocks=NUM_BLOCKS)
+    begin = time.process_time()
+    result = simulate_cluster(requests, [setup] * replicas, router=router, goodput_ms={"ttft": 500.0})
+    return time.process_time() - begin, result
+
+
+def behind_a_router(requests: int, repeats: int) -> None:
+    print(f"{REPLICAS} replicas, half of each prompt shared")
+    print(f"{'load':>16} {'router':>18} {'steps/request':>14} {'hits':>6} {'requests/s':>11}")
+    for name, rate in LOADS.items():
+        drawn = replicated(requests, rate)
+        for router in ("prefix-aware", "least-outstanding"):
+            runs = [timed_cluster(drawn, router) for _ in range(repeats)]
+            seconds, result = statistics.median(s for s, _ in runs), runs[0][1]
+            hits = result.prefix_cache_hit_fraction or 0.0
+            print(
+                f"{name:>16} {router:>18} {result.steps / requests:14.1f} {hits:6.0%} {requests / seconds:11,.0f}"
+            )
+
+
+def day(requests: int) -> None:
+    """A day of 1,000 clients on four replicas: seconds, and memory by what it is made of."""
+    before_mb = peak_memory_kib() / 1024
+    drawn = client_mix(
+        num_requests=requests,
+        clients=Clients(1000, burstiness=0.3),
+        pace=diurnal(requests / 86_400.0, peak_to_mean=1.6),
+        prompt=GammaLengths(800, 1.2),
+        output=GammaLengths(255, 1.0),
+        client_prompt_tokens=256,
+    )
+    drawn_mb = peak_memory_kib() / 1024
+    seconds, result = timed_cluster(drawn, "prefix-aware", DAY_REPLICAS)
+    peak_mb = peak_memory_kib() / 1024
+    answer = {"s": seconds, "before_mb": before_mb, "drawn_mb": drawn_mb, "peak_mb": peak_mb}
+    print(json.dumps({**answer, "completed": int(result.records.completed.sum()), "steps": result.steps}))
+
+
+def in_a_process(requests: int, what: str = "--alone") -> dict[str, float]:
     """Seconds and peak memory of one run in a process of its own."""
-    command = [sys.executable, __file__, "--alone", str(requests)]
+    command = [sys.executable, __file__, what, str(requests)]
     answer = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     measured: dict[str, float] = json.loads(answer)
     return measured
@@ -134,8 +203,17 @@ def main() -> None:
         "--million", action="store_true", help="also how time and memory grow to a million requests"
     )
     parser.add_argument("--traces", type=Path, help="a folder with the public traces")
+    parser.add_argument(
+        "--day",
+        action="store_true",
+        help=f"also a day of {DAY_REQUESTS:,} requests on {DAY_REPLICAS} replicas",
+    )
     parser.add_argument("--alone", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--day-alone", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.day_alone:
+        day(arguments.day_alone)
+        return
     if arguments.alone:
         alone(arguments.alone)
         return
@@ -143,6 +221,7 @@ def main() -> None:
     for peer, rate in PEERS:
         print(f"{peer}: {rate} requests/s")
     speeds(arguments.requests, arguments.repeats)
+    behind_a_router(arguments.requests, arguments.repeats)
     stepped_once(min(arguments.requests, 1000))
     if arguments.traces:
         traces(arguments.traces)
@@ -152,6 +231,16 @@ def main() -> None:
             f"1,000,000 requests: {large['s']:.1f} s = {large['s'] / small['s']:.2f} x 100,000, "
             f"peak {large['peak_mb']:.0f} MB, "
             f"ITL percentiles to {large['itl_resolution']:.2%}"
+        )
+    if arguments.day:
+        small, large = (
+            in_a_process(requests, "--day-alone") for requests in (DAY_REQUESTS // 10, DAY_REQUESTS)
+        )
+        per_request = (large["peak_mb"] - small["peak_mb"]) * 2**20 / (DAY_REQUESTS * 0.9)
+        print(
+            f"a day of {DAY_REQUESTS:,} requests: {large['s']:.0f} s, {DAY_REQUESTS / large['s']:,.0f} requests/s, "
+            f"peak {large['peak_mb']:.0f} MB ({large['before_mb']:.0f} before, {large['drawn_mb']:.0f} with the "
+            f"workload), {per_request:.0f} bytes a request"
         )
 
 

@@ -259,6 +259,16 @@ class Traffic(Spec):
     ramp_s: float | None = _flag(None, "ramp: seconds from the first rate to the last.", gt=0)
     day_peak_to_mean: float = _flag(1.5, "diurnal: highest rate over the mean.", ge=1, le=2)
     day_length_s: float = _flag(86_400.0, "diurnal: seconds of a day, which begins at night.", gt=0)
+    clients: int = _flag(
+        1,
+        "Clients with rates and lengths of their own; --burstiness is each one's, --random-prefix-len too.",
+        ge=1,
+        le=1 << 24,
+    )
+    client_zipf: float = _flag(1.5, "Zipf exponent of the clients' rates; 0: all equal.", ge=0, le=100)
+    client_length_cv: float = _flag(
+        0.5, "Coefficient of variation of the clients' mean lengths.", ge=0, le=100
+    )
     turns: int = _flag(
         1, "Questions of a session; each prompt repeats what was said, --input-len is new.", ge=1, le=10_000
     )

@@ -29,6 +29,7 @@ GOODPUT_METRICS = ("ttft", "tpot", "e2el")
 MISSING = -1  # an instant that never came
 
 EXACT_GAPS = 1 << 20  # distinct gaps kept exactly; beyond, they are counted in bins
+EXPANDED_GAPS = 1 << 18  # of series, spelled out at a time
 PS_PER_MS = PS_PER_S // 1000
 BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
 NUM_BINS = 64 << BIN_BITS
@@ -201,11 +202,11 @@ class GapCounter:
         series = np.array(self._series, dtype=np.int64).reshape(-1, 4)
         self._series.clear()
         self._batches.add(series)
-        first, step, lengths, weights = series.T
-        ends = np.cumsum(lengths)
-        rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-        values = np.repeat(first, lengths) + np.repeat(step, lengths) * rank
-        counts = np.repeat(weights, lengths)
+        slices = np.cumsum(series[:, 2]) // EXPANDED_GAPS
+        for part in np.split(series, np.flatnonzero(np.diff(slices)) + 1):
+            self._count(*_expanded(part))
+
+    def _count(self, values: Ints, counts: Ints) -> None:
         if self._bins is not None:
             self._bins += _binned(values, counts)
             return
@@ -258,6 +259,14 @@ class GapCounter:
         scale = 1e3 / PS_PER_S
         percentiles = {p: percentile_ps(p) * scale for p in PERCENTILES}
         return Distribution(mean=mean_ps * scale, std=variance**0.5 * scale, percentiles=percentiles)
+
+
+def _expanded(series: Ints) -> tuple[Ints, Ints]:
+    """(every gap, how often) of series of first, step, length, weight."""
+    first, step, lengths, weights = series.T
+    ends = np.cumsum(lengths)
+    rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
+    return np.repeat(first, lengths) + np.repeat(step, lengths) * rank, np.repeat(weights, lengths)
 
 
 def _binned(values: Ints, counts: Ints) -> Ints:

@@ -10,6 +10,7 @@ from capacity.workload.arrivals import (
     diurnal,
     on_off,
 )
+from capacity.workload.clients import Clients, client_mix
 from capacity.workload.content import BlockRuns, PromptContent
 from capacity.workload.export import guarded_cell, write_csv, write_timed_trace
 from capacity.workload.lengths import (
@@ -30,6 +31,7 @@ from capacity.workload.workload import Workload
 __all__ = [
     "ArrivalProcess",
     "BlockRuns",
+    "Clients",
     "EmpiricalLengths",
     "FixedLengths",
     "GammaLengths",
@@ -46,6 +48,7 @@ __all__ = [
     "ThinkTime",
     "UniformLengths",
     "Workload",
+    "client_mix",
     "conversations",
     "diurnal",
     "good_requests",

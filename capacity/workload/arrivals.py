@@ -23,6 +23,14 @@ class ArrivalProcess(Protocol):
         ...
 
 
+class Pace(Protocol):
+    """An arrival process whose rate is a matter of time alone, so that many clients can share it."""
+
+    def when_s(self, expected: FloatArray) -> FloatArray:
+        """The times by which so many arrivals are expected."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SteadyArrivals:
     """A steady rate with gamma-distributed gaps, as `vllm bench serve --request-rate --burstiness` sends them.
@@ -40,12 +48,15 @@ class SteadyArrivals:
         _check_rate("request rate", self.rate_per_s, infinite=True)
         _check_burstiness(self.burstiness)
 
+    def when_s(self, expected: FloatArray) -> FloatArray:
+        return expected / self.rate_per_s
+
     def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         if math.isinf(self.rate_per_s):
             return np.zeros(count)
         if math.isinf(self.burstiness):
             return np.arange(1, count + 1, dtype=np.float64) / self.rate_per_s
-        times_s: FloatArray = np.cumsum(_unit_gaps(count, self.burstiness, rng))
+        times_s: FloatArray = np.cumsum(unit_gaps(count, self.burstiness, rng))
         if times_s[-1] == 0:
             return times_s
         last_s = count / self.rate_per_s
@@ -76,7 +87,7 @@ class RampUpArrivals:
             if self.strategy == "exponential"
             else start + (end - start) * progress
         )
-        return np.cumsum(_unit_gaps(count, self.burstiness, rng) / rates)
+        return np.cumsum(unit_gaps(count, self.burstiness, rng) / rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +106,16 @@ class RampArrivals:
         _check_burstiness(self.burstiness)
 
     def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        events = np.cumsum(_unit_gaps(count, self.burstiness, rng))
+        return self.when_s(np.cumsum(unit_gaps(count, self.burstiness, rng)))
+
+    def when_s(self, expected: FloatArray) -> FloatArray:
         start, end = self.start_rate_per_s, self.end_rate_per_s
         slope = (end - start) / self.ramp_s
         ramp_events = (start + end) / 2 * self.ramp_s
-        inside = np.minimum(events, ramp_events)
+        inside = np.minimum(expected, ramp_events)
         # the root of start·t + slope·t²/2 = events, in the form that does not cancel
         ramped_s = 2 * inside / (start + np.sqrt(np.maximum(start * start + 2 * slope * inside, 0.0)))
-        return ramped_s + (events - inside) / end
+        return ramped_s + (expected - inside) / end
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +146,14 @@ class PeriodicArrivals:
         return float(durations_s @ np.asarray(self.rates_per_s) / durations_s.sum())
 
     def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        events = np.cumsum(_unit_gaps(count, self.burstiness, rng))
+        return self.when_s(np.cumsum(unit_gaps(count, self.burstiness, rng)))
+
+    def when_s(self, expected: FloatArray) -> FloatArray:
         times_s = np.concatenate(([0.0], np.cumsum(self.durations_s)))
-        expected = np.concatenate(([0.0], np.cumsum(np.multiply(self.durations_s, self.rates_per_s))))
-        periods = np.maximum(np.ceil(events / expected[-1]) - 1, 0.0)
+        reached = np.concatenate(([0.0], np.cumsum(np.multiply(self.durations_s, self.rates_per_s))))
+        periods = np.maximum(np.ceil(expected / reached[-1]) - 1, 0.0)
         arrival_s: FloatArray = (
-            _inverse(events - periods * expected[-1], expected, times_s) + periods * times_s[-1]
+            _inverse(expected - periods * reached[-1], reached, times_s) + periods * times_s[-1]
         )
         return arrival_s
 
@@ -197,7 +212,7 @@ def diurnal(
     return PeriodicArrivals((cell_s,) * _CELLS_PER_PERIOD, tuple(rates.tolist()), burstiness)
 
 
-def _unit_gaps(count: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
+def unit_gaps(count: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
     """Gaps of mean 1 and squared coefficient of variation 1/burstiness."""
     if math.isinf(burstiness):
         return np.ones(count)

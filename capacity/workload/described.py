@@ -6,7 +6,8 @@ import math
 
 from capacity.deployment import Traffic
 from capacity.errors import InvalidInput
-from capacity.workload.arrivals import ArrivalProcess, RampArrivals, SteadyArrivals, diurnal, on_off
+from capacity.workload.arrivals import PeriodicArrivals, RampArrivals, SteadyArrivals, diurnal, on_off
+from capacity.workload.clients import Clients, client_mix
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, synthetic
 from capacity.workload.traces import read_trace
@@ -35,6 +36,9 @@ GENERATED = (
     "day_length_s",
     "turns",
     "think_time_s",
+    "clients",
+    "client_zipf",
+    "client_length_cv",
 )
 
 
@@ -78,6 +82,8 @@ def _generated(traffic: Traffic) -> Workload:
     prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv)
     output = _lengths(traffic, traffic.output_len, traffic.output_len_cv)
     if traffic.turns > 1:
+        if traffic.clients > 1:
+            raise InvalidInput("--turns and --clients exclude each other: leave one out")
         if traffic.concurrency is not None:
             raise InvalidInput(
                 "--turns and --concurrency exclude each other: sessions have a loop of their own"
@@ -92,6 +98,8 @@ def _generated(traffic: Traffic) -> Workload:
             system_prompt_tokens=traffic.random_prefix_len,
             seed=traffic.seed,
         )
+    if traffic.clients > 1:
+        return _of_clients(traffic, requests, prompt, output)
     shared = None
     if traffic.random_prefix_len:
         shared = SharedPrefixes(traffic.random_prefix_len, traffic.num_prefixes, traffic.prefix_zipf)
@@ -108,6 +116,27 @@ def _generated(traffic: Traffic) -> Workload:
     )
 
 
+def _of_clients(traffic: Traffic, requests: int, prompt: Lengths, output: Lengths) -> Workload:
+    for name in ("concurrency", "num_prefixes", "length_correlation"):
+        if name in traffic.model_fields_set:
+            flag = name.replace("_", "-")
+            raise InvalidInput(
+                f"--clients and --{flag} exclude each other: clients have their own; leave one out"
+            )
+    if traffic.request_rate is None or math.isinf(traffic.request_rate):
+        raise InvalidInput("--clients need a --request-rate, of all of them together")
+    return client_mix(
+        num_requests=requests,
+        clients=Clients(traffic.clients, traffic.client_zipf, traffic.burstiness, traffic.client_length_cv),
+        pace=_arrivals(traffic),
+        prompt=prompt,
+        output=output,
+        client_prompt_tokens=traffic.random_prefix_len,
+        seed=traffic.seed,
+        name=f"{traffic.clients} clients",
+    )
+
+
 def _lengths(traffic: Traffic, tokens: int, cv: float) -> Lengths:
     if traffic.length_distribution == "lognormal":
         return LognormalLengths(tokens, cv)
@@ -117,7 +146,7 @@ def _lengths(traffic: Traffic, tokens: int, cv: float) -> Lengths:
     return UniformLengths(tokens, ratio) if ratio else FixedLengths(tokens)
 
 
-def _arrivals(traffic: Traffic, *, per_request: int = 1) -> ArrivalProcess:
+def _arrivals(traffic: Traffic, *, per_request: int = 1) -> SteadyArrivals | RampArrivals | PeriodicArrivals:
     """The process of `traffic.arrivals`; rates are of requests, of which `per_request` make one arrival."""
     rate = math.inf if traffic.request_rate is None else traffic.request_rate / per_request
     if traffic.arrivals == "steady":

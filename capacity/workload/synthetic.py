@@ -59,7 +59,7 @@ def synthetic(
     Arrivals, lengths and prefixes draw from streams of their own: to change one leaves the others as they were.
     Raises InvalidInput.
     """
-    _check_count("requests", num_requests)
+    check_count("requests", num_requests)
     lengths_rng = random_stream(seed, "lengths")
     prompt_tokens = prompt.draw(num_requests, lengths_rng)
     output_tokens = output.draw(num_requests, lengths_rng)
@@ -72,7 +72,7 @@ def synthetic(
     content = None
     if shared_prefixes is not None:
         picked = shared_prefixes.pick(num_requests, random_stream(seed, "sessions"))
-        content = _prefixed(picked, shared_prefixes.tokens, prompt_tokens, shared_prefixes.count)
+        content = prefixed(picked, shared_prefixes.tokens, prompt_tokens, shared_prefixes.count)
         prompt_tokens = prompt_tokens + shared_prefixes.tokens
     return Workload(
         arrival_s=arrivals.times_s(num_requests, random_stream(seed, "arrivals")),
@@ -149,7 +149,7 @@ def conversations(
     `arrivals` are those of the sessions; turn k + 1 is sent a think time after turn k completes. Every session
     begins with the same system prompt. Raises InvalidInput.
     """
-    _check_count("sessions", num_sessions)
+    check_count("sessions", num_sessions)
     if system_prompt_tokens < 0:
         raise InvalidInput(f"the system prompt must have at least 0 tokens, not {system_prompt_tokens}")
     starts_s = arrivals.times_s(num_sessions, random_stream(seed, "arrivals"))
@@ -183,7 +183,8 @@ def _running_sums(values: npt.NDArray[Any], first: IntArray, counts: IntArray) -
     return running
 
 
-def _prefixed(picked: IntArray, prefix_tokens: int, own_tokens: IntArray, prefixes: int) -> PromptContent:
+def prefixed(picked: IntArray, prefix_tokens: int, own_tokens: IntArray, prefixes: int) -> PromptContent:
+    """Prompts that begin with one of `prefixes` texts, the `picked` one, and go on with a text of their own."""
     requests = len(picked)
     ids = np.column_stack((picked, prefixes + np.arange(requests)))
     tokens = np.column_stack((np.full(requests, prefix_tokens), own_tokens))
@@ -215,7 +216,8 @@ def _around(tokens: int, range_ratio: float) -> Lengths:
     return UniformLengths(tokens, range_ratio) if range_ratio else FixedLengths(tokens)
 
 
-def _check_count(what: str, count: int) -> None:
+def check_count(what: str, count: int) -> None:
+    """Raises InvalidInput unless `count` is a number of `what` that there can be."""
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise InvalidInput(f"the number of {what} must be a whole number of at least 1, not {count!r}")
     if count > 20_000_000:

@@ -1,0 +1,107 @@
+"""Many clients at once, each with a rate, bursts and lengths of its own: how a shared service is really loaded.
+
+A few clients send most requests, and what they do is what the service sees: their bursts do not average out, and
+their lengths are not those of the mean client. The composition by client, gamma gaps and exponential outputs follow
+ServeGen (arXiv 2505.09999, read 2026-11); the skew of rates and lengths here is assumed, and yours to set.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from capacity.errors import InvalidInput
+from capacity.workload.arrivals import Pace, unit_gaps
+from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray
+from capacity.workload.lengths import Lengths
+from capacity.workload.randomness import random_stream
+from capacity.workload.synthetic import check_count, prefixed
+from capacity.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """`count` clients. The k-th sends in proportion to k^-zipf; with 1000 of them and 1.5, 29 send 88 % of all.
+
+    A client's gaps have squared coefficient of variation 1/burstiness; its mean prompt and output length are the
+    overall ones times lognormal factors of mean 1 and coefficient of variation `length_cv`.
+    """
+
+    count: int
+    zipf: float = 1.5
+    burstiness: float = 1.0
+    length_cv: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_count("clients", self.count)
+        for name, value in (("Zipf exponent", self.zipf), ("spread of lengths", self.length_cv)):
+            if not 0 <= value < math.inf:
+                raise InvalidInput(f"the {name} of clients must be finite and at least 0, not {value}")
+        if not self.burstiness > 0:
+            raise InvalidInput(f"burstiness must be above 0 (1 is Poisson), not {self.burstiness}")
+
+    def senders(self, requests: int, rng: np.random.Generator) -> IntArray:
+        """How many of `requests` each client sends."""
+        weights = np.arange(1, self.count + 1) ** -self.zipf
+        return rng.multinomial(requests, weights / weights.sum())
+
+    def factors(self, rng: np.random.Generator) -> FloatArray:
+        """A length factor for each client."""
+        variance = math.log1p(self.length_cv * self.length_cv)
+        return rng.lognormal(-variance / 2, math.sqrt(variance), self.count)
+
+
+def client_mix(
+    *,
+    num_requests: int,
+    clients: Clients,
+    pace: Pace,
+    prompt: Lengths,
+    output: Lengths,
+    client_prompt_tokens: int = 0,
+    seed: int = 0,
+    name: str = "clients",
+) -> Workload:
+    """Requests of many clients, which share the `pace` of the day; each is a session of its own for a router.
+
+    Each client's requests stand around the whole run in gamma gaps, from a random phase on, so exactly
+    `num_requests` arrive in the time in which the pace expects them. `prompt` and `output` are drawn for each
+    request, times its client's factors; overall means stay as asked, up to rounding. With `client_prompt_tokens`
+    every client begins its prompts with a system prompt of its own, on top. Raises InvalidInput.
+    """
+    check_count("requests", num_requests)
+    rng = random_stream(seed, "arrivals")
+    counts = clients.senders(num_requests, rng)
+    client = np.repeat(np.arange(clients.count), counts)
+    begins = np.concatenate(([0], np.cumsum(counts)))
+    sums = np.concatenate(([0.0], np.cumsum(unit_gaps(num_requests, clients.burstiness, rng))))
+    own = sums[1:] - np.repeat(sums[begins[:-1]], counts)
+    whole = np.repeat(sums[begins[1:]] - sums[begins[:-1]], counts)
+    around = (own / np.where(whole > 0, whole, 1.0) + rng.random(clients.count)[client]) % 1.0
+    order = np.argsort(around, kind="stable")
+    client, expected = client[order], around[order] * num_requests
+    lengths = random_stream(seed, "lengths")
+    asked = _scaled(prompt, client, clients.factors(lengths), lengths)
+    answered = _scaled(output, client, clients.factors(lengths), lengths)
+    content = None
+    if client_prompt_tokens:
+        content = prefixed(client, client_prompt_tokens, asked, clients.count)
+        asked = asked + client_prompt_tokens
+    return Workload(
+        arrival_s=pace.when_s(expected),
+        prompt_tokens=asked,
+        output_tokens=answered,
+        content=content,
+        session=client,
+        name=name,
+    )
+
+
+def _scaled(lengths: Lengths, client: IntArray, factors: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Lengths times their client's factor, with the mean that was asked for."""
+    factor = factors[client]
+    drawn = lengths.draw(len(client), rng) * (factor / factor.mean())
+    whole: IntArray = np.clip(np.rint(drawn), 1, MAX_REQUEST_TOKENS).astype(np.int64)
+    return whole
