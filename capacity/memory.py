@@ -4,10 +4,8 @@
     KV cache  = requested - weights - activation peak - non-torch [- CUDA-graph estimate]
     blocks    = KV cache // bytes of one block, the fewest over all GPUs; one of them is the null block
 
-`kv_capacity_tokens` is what the engine's log prints. Models that mix full attention with windows or linear
-layers are counted as vLLM's hybrid KV manager does: layers in groups of equal size, every group with its own
-block table, all drawing from one pool. Sources: vLLM 0.33.0, v1/core/kv_cache_utils.py and
-v1/worker/gpu_worker.py, 2026-11; constants stand in `capacity/engines/*.toml`.
+`kv_capacity_tokens` is what the engine's log prints. Blocks are laid out by `kv_layout`, weights counted by
+`weights`. Source: vLLM 0.33.0, v1/worker/gpu_worker.py, 2026-11; constants stand in `capacity/engines/*.toml`.
 """
 
 from __future__ import annotations
@@ -17,15 +15,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from capacity.engines import EngineSpec, ExpertPadding
+from capacity.engines import EngineSpec
 from capacity.errors import DoesNotFit, InvalidInput
 from capacity.hardware import HardwareProfile
-from capacity.model.spec import DenseFeedForward, KvCacheGroup, ModelSpec, MoEFeedForward, ParameterPart
+from capacity.kv_layout import KvLayout, kv_layout
+from capacity.model.spec import DenseFeedForward, ModelSpec, MoEFeedForward
 from capacity.quantization import QuantizationScheme, scheme_for
+from capacity.weights import pipeline_layers, weights_bytes_of_stage
 
 GIB = 2**30
 MIB = 2**20
-VOCABULARY_PADDING = 64  # vLLM pads embedding and LM head to this: vocab_parallel_embedding.py
 HALF_BYTES = 2  # of an activation, 16 bit
 MOE_CHUNK_TOKENS = (
     16 * 1024
@@ -88,52 +87,6 @@ class MemoryPlan:
                 self.reason or "does not fit", needed_bytes=self.needed_bytes, usable_bytes=self.usable_bytes
             )
         return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvLayout:
-    """How the KV blocks of one GPU are laid out.
-
-    One block id stands for `block_bytes` over the layers of one group; a request needs blocks in each of
-    `full_groups` for all of its tokens, in each of the `window_groups` (a cap on tokens each) for its window,
-    and one in each of `state_groups`.
-    """
-
-    block_tokens: int
-    block_bytes: int
-    full_groups: int
-    window_groups: tuple[int, ...]
-    state_groups: int
-    window_tokens: tuple[int, ...] = ()  # what the layers of each window group look back on
-
-    @property
-    def kv_windows(self) -> tuple[int | None, ...]:
-        """One entry a group: its window, None for full attention; a state is kept like a window of one token."""
-        return (*(None,) * self.full_groups, *self.window_tokens, *(1,) * self.state_groups)
-
-    @property
-    def groups(self) -> int:
-        return self.full_groups + len(self.window_groups) + self.state_groups
-
-    def blocks_of_request(self, tokens: int) -> int:
-        """Blocks that one request of `tokens` may hold at once."""
-        whole = math.ceil(tokens / self.block_tokens)
-        windows = sum(min(whole, math.ceil(cap / self.block_tokens) + 1) for cap in self.window_groups)
-        return self.full_groups * whole + windows + self.state_groups
-
-    def capacity_tokens(self, blocks: int) -> int:
-        """What vLLM's log prints as the KV cache size."""
-        return blocks // self.groups * self.block_tokens if self.groups else 0
-
-    def longest_request(self, blocks: int, limit: int) -> int:
-        """The most tokens, up to `limit`, of a request that fits in `blocks`."""
-        if self.blocks_of_request(limit) <= blocks:
-            return limit
-        low, high = 0, limit
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.blocks_of_request(middle) <= blocks else (low, middle)
-        return low
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,116 +283,6 @@ def _warnings(setup: _Setup) -> tuple[str, ...]:
     return tuple(found)
 
 
-# weights
-
-
-def pipeline_layers(num_layers: int, stages: int) -> tuple[range, ...]:
-    """Layers of each pipeline stage, as vLLM splits them: the remainder goes to the stages before the last."""
-    sizes = [num_layers // stages] * stages
-    for offset in range(num_layers % stages):
-        sizes[-2 - offset] += 1
-    starts = [sum(sizes[:stage]) for stage in range(stages)]
-    return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
-
-
-def weights_bytes_of_stage(
-    model: ModelSpec,
-    engine: EngineSpec,
-    scheme: QuantizationScheme,
-    *,
-    stage: int = 0,
-    tensor_parallel_size: int = 1,
-    pipeline_parallel_size: int = 1,
-    data_parallel_size: int = 1,
-    expert_parallel: bool = False,
-) -> float:
-    """Bytes of weights on each GPU of one pipeline stage; data-parallel ranks divide experts alone.
-
-    Leaves out the absorbed copies of MLA's up-projections (0.5 GiB per GPU of DeepSeek-V3 at TP4).
-    """
-    last = pipeline_parallel_size - 1
-    layers = set(pipeline_layers(model.num_layers, pipeline_parallel_size)[stage])
-    parts = list(model.parameter_parts())
-    held = [_on_stage(part, layers, first=stage == 0, last=stage == last) for part in parts]
-    if model.tie_word_embeddings and stage == last > 0:
-        held.append(next(part for part in parts if part.kind == "embedding"))
-    return sum(
-        _bytes_on_rank(
-            part,
-            scheme,
-            engine,
-            tp=tensor_parallel_size,
-            dp=data_parallel_size,
-            expert_parallel=expert_parallel,
-        )
-        for part in held
-        if part is not None
-    )
-
-
-def _on_stage(part: ParameterPart, layers: set[int], *, first: bool, last: bool) -> ParameterPart | None:
-    if not part.layers:
-        on_this = first if part.kind == "embedding" else last
-        return part if on_this else None
-    own = tuple(layer for layer in part.layers if layer in layers)
-    if len(own) == len(part.layers):
-        return part
-    return replace(part, layers=own) if own else None
-
-
-def _bytes_on_rank(
-    part: ParameterPart,
-    scheme: QuantizationScheme,
-    engine: EngineSpec,
-    *,
-    tp: int,
-    dp: int,
-    expert_parallel: bool,
-) -> float:
-    if part.sharding == "replicated":
-        return scheme.part_bytes(part)
-    if part.sharding == "vocabulary":
-        return scheme.part_bytes(replace(part, rows=_round_up(part.rows, VOCABULARY_PADDING))) / tp
-    if part.sharding == "kv_heads":
-        heads = part.shard_limit or tp
-        return scheme.part_bytes(part) * math.ceil(heads / tp) / heads
-    if part.sharding == "experts":
-        return _expert_bytes_on_rank(part, scheme, engine, tp * dp, expert_parallel)
-    return scheme.part_bytes(part) / tp
-
-
-def _expert_bytes_on_rank(
-    part: ParameterPart, scheme: QuantizationScheme, engine: EngineSpec, ranks: int, expert_parallel: bool
-) -> float:
-    """Whole experts of one GPU, or its slice of every expert; padded where the engine's kernels pad."""
-    if part.columns == 1:  # biases
-        return scheme.part_bytes(part) / ranks
-    down = part.name.endswith("down_proj")
-    width, hidden = (part.columns, part.rows) if down else (part.rows, part.columns)
-    experts = part.matrices_per_layer
-    if expert_parallel:
-        experts = math.ceil(experts / ranks)
-    else:
-        width = math.ceil(width / ranks)
-    padding = _padding(engine.expert_padding, scheme.experts.name)
-    padded_values = 0.0
-    if padding is not None:
-        width = _round_up(width, padding.intermediate_multiple)
-        added = _round_up(hidden, padding.hidden_multiple) - hidden
-        padded_values = added * width * experts * len(part.layers) * scheme.experts.value_bits / 8
-    rows, columns = (hidden, width) if down else (width, hidden)
-    held = replace(part, rows=rows, columns=columns, matrices_per_layer=experts)
-    return scheme.part_bytes(held) + padded_values
-
-
-def _round_up(value: int, multiple: int) -> int:
-    return math.ceil(value / multiple) * multiple
-
-
-def _padding(rules: Iterable[ExpertPadding], weight_format: str) -> ExpertPadding | None:
-    return next((rule for rule in rules if rule.weight_format == weight_format), None)
-
-
 # activations, overhead
 
 
@@ -508,131 +351,6 @@ def graph_bytes(
     """CUDA graphs: a base and so much for each captured batch size; published figures scatter by a factor of 3."""
     limits = () if enforce_eager else engine.graph_batch_sizes(max_num_seqs, architecture)
     return engine.graph_base_bytes + len(limits) * engine.graph_bytes_per_size if limits else 0.0
-
-
-# KV cache
-
-
-def kv_layout(
-    model: ModelSpec,
-    engine: EngineSpec,
-    *,
-    kv_cache_dtype: str = "auto",
-    layers: Iterable[int] | None = None,
-    tensor_parallel_size: int = 1,
-    block_size: int | None = None,
-    max_model_len: int | None = None,
-    max_num_batched_tokens: int = 8192,
-) -> KvLayout:
-    """How one GPU's KV blocks are laid out, as vLLM's hybrid KV manager does it.
-
-    Layers of one kind are one group whose block is the sum of its layers' pages. Where kinds mix, groups have
-    equally many layers: the least count over kinds, or the greatest where that is less than 1.5 times as many;
-    what does not divide is padded. With linear layers the block grows until an attention page holds one state.
-    """
-    held = set(range(model.num_layers)) if layers is None else set(layers)
-    groups = [_Kind.of(group, held, tensor_parallel_size) for group in model.kv_cache_groups(kv_cache_dtype)]
-    kinds = [kind for kind in groups if kind.num_layers]
-    if not engine.window_aware_kv:
-        kinds = [replace(kind, kind="full") if kind.kind == "window" else kind for kind in kinds]
-    block_tokens = block_size or (
-        engine.mla_block_size if model.attention_kind == "mla" else engine.block_size
-    )
-    length = model.max_position_embeddings if max_model_len is None else max_model_len
-    states = [kind for kind in kinds if kind.kind == "linear"]
-    growing = [kind for kind in kinds if kind.kind != "linear"]
-    if states and growing:
-        block_tokens = _block_that_holds_a_state(states, growing, block_tokens)
-    if len({kind.kind_key for kind in kinds}) <= 1:
-        return _uniform_layout(kinds, block_tokens, length, max_num_batched_tokens)
-    return _hybrid_layout(kinds, block_tokens, length, max_num_batched_tokens)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
-    """The layers of one KV cache group that stand on one GPU."""
-
-    kind: str
-    num_layers: int
-    token_bytes: float  # of one layer, one GPU
-    state_bytes: float  # of one layer, one GPU
-    window_tokens: int | None
-    chunked: bool
-
-    @classmethod
-    def of(cls, group: KvCacheGroup, layers: set[int], tp: int) -> _Kind:
-        heads = group.num_kv_heads
-        share = math.ceil(heads / tp) / heads
-        return cls(
-            kind=group.kind,
-            num_layers=len(layers.intersection(group.layers)),
-            token_bytes=group.bytes_per_token / group.num_layers * share,
-            state_bytes=group.state_bytes_per_sequence / group.num_layers * share,
-            window_tokens=group.window_tokens,
-            chunked=group.chunked,
-        )
-
-    @property
-    def kind_key(self) -> tuple[str, int | None]:
-        """What makes layers of one kind: full ones differ in page size only, and share a group."""
-        return (self.kind, self.window_tokens if self.kind == "window" else None)
-
-    def cap_tokens(self, length: int, tokens_in_flight: int) -> int:
-        """Most tokens whose KV one request keeps in a window layer, the chunk in flight included."""
-        window = self.window_tokens or length
-        return min(window - (0 if self.chunked else 1) + tokens_in_flight, length)
-
-
-def _block_that_holds_a_state(states: list[_Kind], growing: list[_Kind], block_tokens: int) -> int:
-    """The block is raised, in its own multiples, until an attention page is at least one state."""
-    state = max(kind.state_bytes for kind in states)
-    page = max(kind.token_bytes for kind in growing) * block_tokens
-    return block_tokens * max(1, math.ceil(state / page))
-
-
-def _uniform_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
-    is_state = any(kind.kind == "linear" for kind in kinds)
-    pages = [kind.state_bytes if is_state else kind.token_bytes * block_tokens for kind in kinds]
-    block = sum(page * kind.num_layers for page, kind in zip(pages, kinds, strict=True))
-    windowed = [kind for kind in kinds[:1] if kind.kind == "window"]
-    windows = tuple(kind.cap_tokens(length, in_flight) for kind in windowed)
-    return KvLayout(
-        block_tokens=block_tokens,
-        block_bytes=math.ceil(block),
-        full_groups=0 if is_state or windows else 1,
-        window_groups=windows,
-        state_groups=1 if is_state else 0,
-        window_tokens=tuple(kind.window_tokens or length for kind in windowed),
-    )
-
-
-def _hybrid_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
-    counts: dict[tuple[str, int | None], int] = {}
-    for kind in kinds:
-        counts[kind.kind_key] = counts.get(kind.kind_key, 0) + kind.num_layers
-    least, most = min(counts.values()), max(counts.values())
-    group_size = most if most < 1.5 * least else least
-    page = max(kind.token_bytes for kind in kinds) * block_tokens
-    full, windows, states = 0, [], 0
-    window_tokens: list[int] = []
-    for key, count in counts.items():
-        number = math.ceil(count / group_size)
-        sample = next(kind for kind in kinds if kind.kind_key == key)
-        if sample.kind == "full":
-            full += number
-        elif sample.kind == "window":
-            windows += [sample.cap_tokens(length, in_flight)] * number
-            window_tokens += [sample.window_tokens or length] * number
-        else:
-            states += number
-    return KvLayout(
-        block_tokens=block_tokens,
-        block_bytes=math.ceil(page * group_size),
-        full_groups=full,
-        window_groups=tuple(windows),
-        state_groups=states,
-        window_tokens=tuple(window_tokens),
-    )
 
 
 # the plan

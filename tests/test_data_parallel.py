@@ -18,7 +18,7 @@ from capacity.deployment import Pool, Service
 from capacity.engines import find_engine
 from capacity.errors import InvalidInput, UnknownName
 from capacity.hardware import load_profile
-from capacity.memory import memory_plan, weights_bytes_of_stage
+from capacity.memory import memory_plan
 from capacity.model import load_model
 from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.resolve import resolve
@@ -30,6 +30,7 @@ from capacity.simulator.data_parallel_setup import data_parallel_setup
 from capacity.step import AffineStepTimes, SlowestRank, StepShape, decode_shape, prefill_shape
 from capacity.step_model import StepModel
 from capacity.vllm_command import read_vllm_command
+from capacity.weights import weights_bytes_of_stage
 from capacity.workload import LognormalLengths, SteadyArrivals, Workload, synthetic
 
 STEPS = AffineStepTimes(0.008, 4e-5, per_context_token_s=2e-8)

@@ -15,20 +15,18 @@ from hypothesis import strategies as st
 from capacity.engines import find_engine
 from capacity.errors import DoesNotFit, InvalidInput
 from capacity.hardware import load_profile
+from capacity.kv_layout import KvLayout, kv_layout
 from capacity.memory import (
-    KvLayout,
     MemoryPlan,
     activation_bytes,
-    kv_layout,
     memory_plan,
-    pipeline_layers,
     sglang_static_fraction,
     smallest_tensor_parallel_size,
     tensor_parallel_sizes,
-    weights_bytes_of_stage,
 )
 from capacity.model import ModelSpec, load_model
 from capacity.quantization import QuantizationScheme, find_format, scheme_for, weight_bytes
+from capacity.weights import pipeline_layers, weights_bytes_of_stage
 
 GIB = 2**30
 H100 = load_profile("h100-sxm-80gb")
