@@ -387,6 +387,16 @@ def test_quality_is_a_constraint_with_sources() -> None:
     assert all(r.kind == "quality" for r in answer.rejected if "fp8" in r.pool.kv_cache_dtype)
 
 
+def test_every_gpu_and_format_that_can_do_it_is_ranked_by_its_verified_best() -> None:
+    answer = quick(gpus="a100,h100", quantizations=(None, "int4"), max_num_batched_tokens=(None, 4096, 2048))
+    leaders = {
+        (r.candidate.pool.gpu, r.candidate.pool.quantization): r for r in answer.ranked if r.best_of_its_kind
+    }
+    assert len(leaders) == 4
+    assert all(leader.trial.seen == "all" for leader in leaders.values())
+    assert answer.ranked[0].best_of_its_kind
+
+
 def test_the_answer_is_the_same_twice_and_with_more_workers() -> None:
     first, second = quick(), quick()
     same = ("ranked", "rejected", "counts", "speed_front", "cost_front")

@@ -73,6 +73,9 @@ class Family:
     missed: list[tuple[Option, int, Trial]] = field(default_factory=list)
     open: list[Option] = field(default_factory=list)  # not settled yet
     pruned: list[Option] = field(default_factory=list)  # settled without a simulation
+    outpaced: list[Option] = field(
+        default_factory=list
+    )  # pairs whose prefills alone are too slow, at any number
     done: bool = False
 
     @property
@@ -131,7 +134,7 @@ class Family:
     def forget(self) -> None:
         """Begin anew; what was simulated is not simulated again."""
         self.incumbent, self.done = None, False
-        self.found, self.missed, self.open, self.pruned = [], [], [], []
+        self.found, self.missed, self.open, self.pruned, self.outpaced = [], [], [], [], []
         self.ceiling.offers.pop(id(self), None)
 
     def rejections(self) -> list[Rejection]:
@@ -142,6 +145,13 @@ class Family:
             if _engine(option) not in settled:
                 miss = describe_miss(trial)
                 rejected.append(Rejection.of(option.at(replicas), "slo", miss, replicas=replicas))
+                settled.add(_engine(option))
+        for option in self.outpaced:
+            if _engine(option) not in settled:
+                late = (
+                    "the first tokens alone are late with as many replicas that prefill as the limits allow"
+                )
+                rejected.append(Rejection.of(option.at(option.least), "slo", late, replicas=None))
                 settled.add(_engine(option))
         for option in self.pruned:
             if _engine(option) not in settled:
@@ -294,7 +304,10 @@ def _apart(family: Family) -> Hunt:
         if left and family.open_loop:
             if prefill not in fewest:
                 fewest[prefill] = yield from _fewest_prefills(left)
-            left = [option for option in left if option.prefill_replicas >= fewest[prefill]]
+            enough = [option for option in left if option.prefill_replicas >= fewest[prefill]]
+            if not enough and len(left) == len(options):
+                family.outpaced.append(options[0])
+            left = enough
         if left and latency:
             yield from _balance(family, left)
         elif left:

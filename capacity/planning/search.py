@@ -292,7 +292,8 @@ def _ranked(state: _Search) -> tuple[Ranked, ...]:
             shape = (pool.gpu, pool.quantization, *parallelism, pool.speculator, before, option.router)
             is_best = best is not None and option is best[0] and replicas == best[1]
             entry = (option, replicas, trial, is_best)
-            if shape not in chosen or _order(entry) < _order(chosen[shape]):
+            rival = chosen.get(shape)
+            if rival is None or is_best or (not rival[3] and _order(entry) < _order(rival)):
                 chosen[shape] = entry
     order = sorted(chosen.values(), key=_order)
     leaders = [entry for entry in order if entry[3]]
