@@ -248,7 +248,11 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
         texts.append("drafts in disaggregated deployments")
     tuned = any(len(getattr(search, name)) > 1 for name in TUNING)
     if tuned and (drafts or "disaggregated" in search.serving):
-        texts.append("token budgets and the like, but the first, with drafts or disaggregated")
+        texts.append(
+            "token budgets and the like, but the first, with drafts, data-parallel ranks or disaggregated"
+        )
+    if model.is_moe and search.data_parallel_sizes == (1,):
+        texts.append("data-parallel attention (--data-parallel-sizes 1,8)")
     if not search.routers:
         shared = load.computed_input_tokens < load.input_tokens
         asked = "round robin and prefix-aware" if shared else "round robin"

@@ -183,8 +183,9 @@ TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # of p
 def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     """Every engine of the space on one GPU type, those without drafts and without tuning first.
 
-    Engines that draft have `TUNING` at its first value.
+    Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value.
     """
+    first = tuple(getattr(search, name)[0] for name in TUNING)
     for drafts in _drafts(search, model):
         tuned = _untuned(search) if drafts else search
         axes = itertools.product(
@@ -198,6 +199,8 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
             tuned.prefix_caching,
         )
         for engine, parallelism, weights, cache, seqs, budget, chunked, prefix in axes:
+            if parallelism["data_parallel_size"] > 1 and (budget, chunked, prefix) != first:
+                continue
             yield Pool(
                 gpu=gpu,
                 engine=engine,
