@@ -278,6 +278,9 @@ class Traffic(Spec):
     )
     trace_from_s: float = _flag(0.0, "Leave out what arrives earlier in the trace.", ge=0)
     trace_until_s: float | None = _flag(None, "Leave out what arrives from then on.", gt=0)
+    trace_sessions: Literal["open", "closed"] = _flag(
+        "open", "Turns of a trace's sessions: open (by the clock), closed (a gap after the turn before ends)."
+    )
     trace_time_scale: float = _flag(1.0, "Multiply every time of the trace, thinking included.", gt=0)
     trace_rate_factor: float = _flag(1.0, "The trace's shape at so many times its rate.", gt=0)
     max_request_tokens: int | None = _flag(

@@ -13,6 +13,8 @@ import pytest
 from capacity.deployment import Traffic, build
 from capacity.errors import InvalidInput
 from capacity.serving import make_workload
+from capacity.simulator import simulate_engine
+from capacity.step import AffineStepTimes
 from capacity.workload import Workload, random_requests, read_trace, write_csv
 
 
@@ -132,3 +134,38 @@ def test_what_is_simulated_can_be_replayed(tmp_path: Path) -> None:
     asked = made(input_len=200, output_len=20, num_prompts=50, request_rate=5, random_prefix_len=64)
     np.testing.assert_array_equal(again.arrival_s, asked.arrival_s)
     np.testing.assert_array_equal(again.prompt_tokens, asked.prompt_tokens)
+
+
+def test_turns_of_a_trace_wait_for_the_turn_before(tmp_path: Path) -> None:
+    """Bailian's chats in a closed loop: a slower server sends a later turn later, by what the turn before took."""
+    rows = [(0.0, 1, -1), (1.0, 5, -1), (4.0, 2, 1), (9.0, 3, 2)]
+    path = tmp_path / "chats.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "chat_id": chat,
+                    "parent_chat_id": parent,
+                    "timestamp": at,
+                    "input_length": 16,
+                    "output_length": 3,
+                    "type": "text",
+                    "turn": 1,
+                    "hash_ids": [chat],
+                }
+            )
+            + "\n"
+            for at, chat, parent in rows
+        )
+    )
+    assert not made(trace=str(path)).is_closed_loop
+    closed = made(trace=str(path), trace_sessions="closed")
+    assert closed.after_request is not None
+    assert closed.think_s is not None
+    assert closed.after_request.tolist() == [-1, -1, 0, 2]
+    assert closed.think_s.tolist() == [0.0, 0.0, 4.0, 5.0]
+    records = simulate_engine(closed, step_times=AffineStepTimes(0.5, 0.0), num_blocks=100).records
+    assert records.arrival_ps[2] == records.finish_ps[0] + 4 * 10**12
+    assert records.arrival_ps[3] == records.finish_ps[2] + 5 * 10**12
+    with pytest.raises(InvalidInput, match="no sessions"):
+        random_requests(num_requests=3, input_len=5, output_len=5).in_session_loop()

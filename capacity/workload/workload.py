@@ -276,6 +276,21 @@ class Workload:
         """At most `concurrency` requests in flight at the client, each sent as soon as there is room."""
         return replace(self.all_at_once(), concurrency=concurrency)
 
+    def in_session_loop(self) -> Workload:
+        """Each session's next request as long after the completion of the one before as it came after its arrival.
+
+        Upper ends of think times: a trace that has arrivals alone does not say what of a gap was service.
+        Raises InvalidInput without sessions.
+        """
+        if self.session is None:
+            raise InvalidInput(f"{self.name} has no sessions whose requests could wait for each other")
+        order = np.argsort(self.session, kind="stable")
+        follows = np.concatenate(([False], np.diff(self.session[order]) == 0))
+        after = np.full(len(self), -1, dtype=np.int64)
+        after[order[1:][follows[1:]]] = order[:-1][follows[1:]]
+        gaps_s = self.arrival_s - self.arrival_s[np.maximum(after, 0)]
+        return replace(self, after_request=after, think_s=np.where(after >= 0, gaps_s, 0.0))
+
     def in_open_loop(self) -> Workload:
         """Every request at its (nominal) arrival, whatever has completed by then."""
         return replace(self, after_request=None, think_s=None, concurrency=None)
