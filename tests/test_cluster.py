@@ -17,6 +17,7 @@ from capacity.schedulers import SchedulerLimits
 from capacity.simulator import FrontendTimes, SimulationResult, simulate_engine
 from capacity.simulator.cluster import ClusterResult, EngineSetup, simulate_cluster
 from capacity.simulator.fleet import Autoscaling, Failures
+from capacity.simulator.transfer import KvLink
 from capacity.step import AffineStepTimes, FunctionStepTimes
 from capacity.workload import (
     FixedLengths,
@@ -265,6 +266,22 @@ def test_littles_identity() -> None:
         present += change
         last = at
     assert area == int((found.finish_ps - found.arrival_ps).sum())
+
+
+@pytest.mark.parametrize("kind", ["replicas", "prefill and decode"])
+def test_littles_law_against_samples_of_the_load(kind: str) -> None:
+    """Time average that the simulator kept, of what it holds itself, against arrivals' rate times records' stays."""
+    workload = requests(count=600, rate=20.0)
+    setup = EngineSetup(step_times=STEPS, num_blocks=1000)
+    if kind == "replicas":
+        options: dict[str, Any] = {"setups": [setup] * 3}
+    else:
+        roles = [replace(setup, role=role) for role in ("prefill", "decode", "decode")]
+        options = {"setups": roles, "link": KvLink(bytes_per_token=1e5, bytes_per_s=1e9)}
+    found = simulate_cluster(workload, **options, router="least-outstanding", sample_interval_s=0.005)
+    area_s = 0.005 * sum(sample.outstanding for sample in found.load)
+    stays_s = float((found.records.finish_ps - found.records.arrival_ps).sum()) / 1e12
+    assert area_s == pytest.approx(stays_s, rel=0.01)
 
 
 def test_what_is_known_only_later_changes_nothing_before() -> None:
