@@ -27,7 +27,7 @@ from capacity_validate.campaigns import (
     load_campaign,
     ordered_cases,
 )
-from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, read_measurements, split
+from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, read_measurements
 from capacity_validate.devices import (
     DeviceFacts,
     clock_remarks,
@@ -39,17 +39,16 @@ from capacity_validate.devices import (
 )
 from capacity_validate.findings import Finding
 from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
-from capacity_validate.predictions import FAMILY, Predictor, calibrates, target_of
+from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import (
-    CaseRow,
-    Role,
     ServingComparison,
     ValidationReport,
     class_errors,
     median_error,
     not_timed,
 )
-from capacity_validate.residuals import step_evidence, whole_steps
+from capacity_validate.residuals import step_evidence
+from capacity_validate.review import case_rows, roles_of
 from capacity_validate.runner import (
     CaseRunner,
     DeviceLost,
@@ -537,7 +536,12 @@ class _Run:
         fits, refused = self._fits()
         before = self._predictor(self.profile, calibrated=False)
         after = self._predictor(calibrated_profile(self.profile, fits, family=FAMILY), calibrated=True)
-        rows = self._rows(before, after, fits)
+        cases = [
+            m
+            for m in self.log.done.values()
+            if self.model_spec is not None or not m.case.operator.startswith("model ")
+        ]
+        rows = case_rows(cases, before, after, roles_of(cases, fits, on_gpu=self.on_gpu))
         steps = self._step_cases()
         host = (
             after.step_model(self.model.model.num_layers).host if steps and self.model is not None else None
@@ -561,7 +565,7 @@ class _Run:
             profile=self.profile.name,
             roofs={"hbm_bytes_per_s": self.profile.hbm_bytes_per_s, **self.profile.dense_flops_per_s},
             seconds=time.monotonic() - started,
-            cases=tuple(rows),
+            cases=rows,
             not_timed=not_timed(self.log.done.values()),
             left_out=self.outcome.left_out if self.outcome else (),
             classes=class_errors(rows),
@@ -582,48 +586,6 @@ class _Run:
             broken=tuple(self.broken),
             remarks=tuple(self.remarks),
         )
-
-    def _rows(self, before: Predictor, after: Predictor, fits: Sequence[FamilyFit]) -> list[CaseRow]:
-        roles = self._roles(fits)
-        return [
-            CaseRow(
-                id=m.case.id,
-                family=m.case.family,
-                role=roles.get(m.case.id, "shown"),
-                measured_s=m.seconds,
-                spread=m.timing.spread if m.timing else 0.0,
-                repetitions=m.timing.repetitions if m.timing else 0,
-                before_s=self._predicted(before, m.case),
-                after_s=self._predicted(after, m.case) if roles.get(m.case.id, "shown") != "shown" else None,
-                flops=m.flops,
-                bytes=m.bytes,
-                reference_error=m.reference_error,
-                extra_bytes=m.extra_bytes,
-            )
-            for m in self.log.done.values()
-            if m.status == "ok"
-        ]
-
-    def _predicted(self, predictor: Predictor, case: Case) -> float | None:
-        if case.operator.startswith("model ") and self.model_spec is None:
-            return None
-        return predictor.seconds(case)
-
-    def _roles(self, fits: Sequence[FamilyFit]) -> dict[str, Role]:
-        """Which half each case belongs to, as the fits took them."""
-        targets = {fit.target for fit in fits}
-        groups: dict[Any, list[MeasuredCase]] = {}
-        for m in self.log.done.values():
-            target = target_of(m.case, on_gpu=self.on_gpu)
-            if m.status == "ok" and target in targets and calibrates(m.case, on_gpu=self.on_gpu):
-                groups.setdefault(target, []).append(m)
-        groups["steps"] = whole_steps(list(self.log.done.values()))
-        roles: dict[str, Role] = {}
-        for members in groups.values():
-            fitted, held_out = split(members)
-            roles |= {m.case.id: "fitted" for m in fitted}
-            roles |= {m.case.id: "held out" for m in held_out}
-        return roles
 
     def _compared(self, rate: float, run: Any, before: Predictor, after: Predictor) -> ServingComparison:
         from capacity_validate.serving import match_schedule, simulate, step_errors
