@@ -280,8 +280,14 @@ def test_littles_law_against_samples_of_the_load(kind: str) -> None:
         options = {"setups": roles, "link": KvLink(bytes_per_token=1e5, bytes_per_s=1e9)}
     found = simulate_cluster(workload, **options, router="least-outstanding", sample_interval_s=0.005)
     area_s = 0.005 * sum(sample.outstanding for sample in found.load)
-    stays_s = float((found.records.finish_ps - found.records.arrival_ps).sum()) / 1e12
+    records, handed_ps = found.records, found.prefilled_ps
+    stays_s = float((records.finish_ps - records.arrival_ps).sum()) / 1e12
     assert area_s == pytest.approx(stays_s, rel=0.01)
+    if handed_ps is None:
+        return
+    for role, ps in (("prefill", handed_ps - records.arrival_ps), ("decode", records.finish_ps - handed_ps)):
+        held_s = 0.005 * sum(sample.by_role[role] for sample in found.load if sample.by_role)
+        assert held_s == pytest.approx(float(ps.sum()) / 1e12, rel=0.02)
 
 
 def test_what_is_known_only_later_changes_nothing_before() -> None:

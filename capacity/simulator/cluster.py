@@ -133,9 +133,8 @@ class ClusterResult(SimulationResult):
     replica_s: float
     lost: int = 0
     load: tuple[LoadSample, ...] = ()  # over time, where samples were asked for
-    transfer_ps: npt.NDArray[np.int64] | None = (
-        None  # disaggregated: from the end of prefill to the KV's arrival
-    )
+    prefilled_ps: npt.NDArray[np.int64] | None = None  # disaggregated: the end of prefill, where it came to one
+    transfer_ps: npt.NDArray[np.int64] | None = None  # disaggregated: from then to the KV's arrival
     transfers: Mapping[str, int] | None = None  # disaggregated: begun, arrived, aborted
     decode_router: str | None = None
 
@@ -160,11 +159,13 @@ class ClusterResult(SimulationResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSample:
-    """The deployment at one instant: replicas that take requests or still answer some, and requests in all."""
+    """The deployment at one instant: replicas that take requests or still answer some, and requests in all; those of
+    a disaggregated deployment by the side that has them or that they wait for."""
 
     time_s: float
     replicas: int
     outstanding: int
+    by_role: Mapping[Role, int] | None = None
 
 
 @dataclass(slots=True)
@@ -342,8 +343,17 @@ class Cluster:
     def sample(self, now_ps: int) -> None:
         replicas = sum(life.open or (life.replica.draining and life.replica.alive) for life in self.lives)
         self.load.append(
-            LoadSample(time_s=now_ps / PS_PER_S, replicas=replicas, outstanding=self.outstanding)
+            LoadSample(
+                time_s=now_ps / PS_PER_S,
+                replicas=replicas,
+                outstanding=self.outstanding,
+                by_role=self._by_role(),
+            )
         )
+
+    def _by_role(self) -> dict[Role, int] | None:
+        """`load_of` each role, where there are several."""
+        return None
 
     def _close(self, number: int) -> None:
         self.lives[number].open = False

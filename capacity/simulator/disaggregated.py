@@ -84,6 +84,9 @@ class Disaggregated(Cluster):
             if life.setup.role == role and life.open
         )
 
+    def _by_role(self) -> dict[Role, int]:
+        return {"prefill": self.load_of("prefill"), "decode": self.load_of("decode")}
+
     def _idle(self, number: int) -> bool:
         return super()._idle(number) and all(h.sender != number for h in self._handoffs.values())
 
@@ -239,7 +242,13 @@ class Disaggregated(Cluster):
         found = super().result(**options)
         transfers = self.transfers
         counts = {"begun": transfers.begun, "arrived": transfers.arrived, "aborted": transfers.aborted}
-        return replace(found, transfer_ps=spent, transfers=counts, decode_router=self.decode_router_name)
+        return replace(
+            found,
+            prefilled_ps=prefilled,
+            transfer_ps=spent,
+            transfers=counts,
+            decode_router=self.decode_router_name,
+        )
 
 
 def _array(column: Any) -> Any:
