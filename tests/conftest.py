@@ -23,6 +23,18 @@ SHARED: Path | None = next(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the long forms of checks too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--slow"):
+        skip = pytest.mark.skip(reason="long form: pytest --slow")
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(skip)
+
+
 @pytest.fixture
 def shared_dir() -> Path:
     """The reference library's folder; tests that need it are skipped where it is not at hand."""

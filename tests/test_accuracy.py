@@ -130,7 +130,6 @@ def test_served_token_times_by_formula(
     assert np.quantile(error, 0.9) < p90
 
 
-@pytest.mark.slow
 def test_profiles_are_what_the_fit_writes(shared_dir: Path) -> None:
     run = subprocess.run(
         [

@@ -83,7 +83,6 @@ def test_the_top_level_folders_are_those_of_the_architecture() -> None:
     }
 
 
-@pytest.mark.slow
 def test_the_wheel_carries_every_data_file(tmp_path: Path) -> None:
     """Built as it is published; installing and running it outside the checkout is CI's last step."""
     pytest.importorskip("hatchling")

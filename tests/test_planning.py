@@ -145,10 +145,10 @@ SPACES = {
     ),
     "disaggregated mixture of experts": (
         "mixtral-8x7b",
-        "ttft:p95:1500ms tpot:p95:22ms",
+        "ttft:p95:450ms tpot:p95:22ms",
         {"gpus": "h100", "tensor_parallel_sizes": (2, 4), "expert_parallel": (False,), "quantizations": (None,),
          "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "serving": "disaggregated", "max_gpus": 20},
-        {"request_rate": 12.0, "input_len": 2000},
+        {"request_rate": 24.0, "input_len": 2000},
     ),
 }  # fmt: skip
 

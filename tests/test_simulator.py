@@ -491,7 +491,6 @@ def test_an_interrupted_run_shows_what_was_done() -> None:
     assert 10 < result.summary.completed < 30
 
 
-@pytest.mark.slow
 def test_memory_stays_bounded() -> None:
     """100,000 requests in a process of its own: live requests and columns, no per-token state."""
     benchmark = Path(__file__).parent.parent / "benchmarks" / "simulation_speed.py"

@@ -204,6 +204,19 @@ def test_closed_loops_are_stable_until_requests_wait() -> None:
     assert MACHINE.verdict(workload.head(50).in_closed_loop(8)).verdict == "too short to tell"
 
 
+def test_the_steady_part_of_a_closed_loop_begins_after_its_first_wave() -> None:
+    workload = replace(MACHINE, output=LognormalLengths(20, 1.0, highest_tokens=600)).requests(math.inf, 900)
+    found = MACHINE.verdict(workload.in_closed_loop(24))
+    assert found.verdict == "stable"
+    assert found.measured_requests <= 900 - 24
+    together = MACHINE.run(workload.in_closed_loop(24)).records
+    first_ttft_ms = (
+        np.sort((together.first_token_ps - together.arrival_ps)[together.arrival_ps == 0])[-1] / 1e9
+    )
+    tail = found.intervals_ms["p99_ttft_ms"]
+    assert tail is None or tail.value < first_ttft_ms
+
+
 def test_sessions_are_judged_by_growth() -> None:
     talks = conversations(
         num_sessions=300,

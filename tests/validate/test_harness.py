@@ -248,7 +248,6 @@ def test_a_tight_tolerance_fails_and_says_by_how_much(short: tuple[ValidationRep
     assert "not everything holds" in report.verdict
 
 
-@pytest.mark.slow
 def test_what_the_cpu_must_show(tmp_path: Path) -> None:
     """Under 90 s; held-out operators within 20 % at the median, TTFT and TPOT of the small transformer within 25 %.
 
@@ -269,7 +268,6 @@ def test_what_the_cpu_must_show(tmp_path: Path) -> None:
     pytest.fail(f"(seconds, operators, TTFT, TPOT) of three runs: {attempts}")
 
 
-@pytest.mark.slow
 def test_collectives_between_two_processes() -> None:
     """In a process of its own: torch's workers import the main module."""
     code = (
