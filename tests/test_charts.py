@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from capacity.deployment import Pool
 from capacity.errors import InvalidInput
 from capacity.resolve import ResolvedPool, resolve
-from capacity.techniques.svg_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, line_chart
 from capacity.techniques.handbook_charts import CHARTS, write_charts
+from capacity.techniques.svg_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, line_chart
 
 FOLDER = Path(__file__).parent.parent / "docs" / "charts"
 CLOSED_FORM = ("kv-cache", "flash-attention", "prefix-caching", "batching")
