@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from capacity.simulator.replications import Replications
 
 GIB = 2**30
+BETWEEN_COLUMNS, EDGES = 3, 2  # cells: two of padding and one of rule; one at each side
 
 
 def render(answer: Any, format: str) -> str:
@@ -135,8 +136,36 @@ def _text(parts: Iterable[RenderableType]) -> str:
     output = io.StringIO()
     console = Console(file=output, width=width, force_terminal=on_terminal, highlight=False)
     for part in parts:
+        _keep_words(part, width)
         console.print(part)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def _keep_words(part: Any, width: int) -> None:
+    """Give a table that must wrap such columns that no word is broken, where there are any: the widest give way."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not isinstance(part, Table):
+        return
+    texts = [
+        [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
+        for column in part.columns
+    ]
+    widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
+    least = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
+    least = [
+        full if column.no_wrap else word
+        for column, word, full in zip(part.columns, least, widths, strict=True)
+    ]
+    room = width - EDGES - BETWEEN_COLUMNS * (len(widths) - 1)
+    if sum(widths) <= room or sum(least) > room:
+        return
+    for _ in range(sum(widths) - room):
+        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=widths.__getitem__)
+        widths[widest] -= 1
+    for column, found in zip(part.columns, widths, strict=True):
+        column.width = found
 
 
 def _headline(answer: Fit) -> str:

@@ -249,9 +249,10 @@ def judge(
     latency = (finish - arrival)[completed]
     span_s = float(arrival[-1] - arrival[0])
     stay_s = float(np.median(latency)) if len(latency) else 0.0
-    measured = _steady_part(arrival, finish, completed, stay_s)
-    growth = _growth(arrival, finish)
     clocked = not workload.is_closed_loop
+    first_wave = 0 if clocked else int(np.searchsorted(arrival, arrival[0], side="right"))
+    measured = _steady_part(arrival, finish, completed, stay_s, first_wave)
+    growth = _growth(arrival, finish)
     offered = len(arrival) / span_s if clocked and span_s else (math.inf if clocked else None)
     load = offered / capacity.requests_per_s if offered and capacity else None
     peak = (
@@ -363,14 +364,18 @@ def _of_closed_loop(
     return "stable", f"{sent}: {share:.0%} of a request's time is waiting"
 
 
-def _steady_part(arrival: Floats, finish: Floats, completed: Bools, stay_s: float) -> Bools:
+def _steady_part(arrival: Floats, finish: Floats, completed: Bools, stay_s: float, first_wave: int) -> Bools:
     """Requests after the warm-up and before the drain.
 
     Warm-up ends where the mean latency of the rest is known best (MSER-5: White, 1997), in the first half; requests
-    that arrive within a stay of the last arrival see the load fall, and are left out if half remain.
+    that arrive within a stay of the last arrival see the load fall, and are left out if half remain. So are the
+    `first_wave` of a closed loop, which arrive together as none do later: of their latency only the TTFT is long,
+    which a mean over random outputs may not show.
     """
     count = len(arrival)
     kept = np.ones(count, dtype=bool)
+    if first_wave * 2 <= count:
+        kept[:first_wave] = False
     batches = count // 5
     if batches >= 10:
         means = (finish - arrival)[: batches * 5].reshape(batches, 5).mean(axis=1)
