@@ -57,9 +57,7 @@ def month_chart(bill: Bill) -> Chart:
 
     compared = [found for found in (bill.break_even, *bill.apis) if found is not None]
     bars = [("this deployment", bill.usd_per_month)]
-    bars += [
-        (found.api, found.api_usd_per_month) for found in compared if found.api_usd_per_month is not None
-    ]
+    bars += [(_short(found.api), found.api_usd_per_month) for found in compared]
     figure = go.Figure()
     for index, (name, usd) in enumerate(bars):
         figure.add_bar(
@@ -82,6 +80,11 @@ def month_chart(bill: Bill) -> Chart:
         figure=figure,
         rows=tuple({"bill": name, "$ a month": usd} for name, usd in bars),
     )
+
+
+def _short(api: str) -> str:
+    """`DeepInfra llama-3.1-8b` of a price with its date and source; its own is `API`."""
+    return "the API" if api.startswith("given with") else api.partition(",")[0]
 
 
 def day_chart(curve: Curve) -> Chart | None:
