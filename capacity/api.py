@@ -64,7 +64,23 @@ def fit(
 
 def fit_of(resolved: ResolvedPool) -> Fit:
     """`fit` of what was looked up before. Raises InvalidInput where it drafts."""
-    return Fit(**_fit_fields(_without_drafts(resolved)))
+    fields = _fit_fields(_without_drafts(resolved))
+    return Fit(**fields | {"warnings": (*fields["warnings"], *_beside_the_gpu(resolved))})
+
+
+def _beside_the_gpu(resolved: ResolvedPool) -> tuple[str, ...]:
+    """What host memory holds of KV that leaves the GPU."""
+    pool, plan = resolved.pool, resolved.memory
+    size = pool.kv_offloading_size
+    if size is None or plan.layout.kv_windows != (None,):
+        return ()
+    engine_gpus = pool.tensor_parallel_size * pool.pipeline_parallel_size
+    tokens = int(size * 2**30 // (plan.kv_block_bytes * engine_gpus)) * plan.kv_block_tokens
+    what = "engine" if pool.data_parallel_size == 1 else "data-parallel rank"
+    return (
+        f"{size:g} GiB of host memory hold {tokens:,} tokens of KV beside the GPU's, of each {what}: to be read back "
+        "by later requests, not for running ones",
+    )
 
 
 @documented(Pool, Traffic, Cost)

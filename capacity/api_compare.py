@@ -50,6 +50,11 @@ def diff(
         raise InvalidInput(
             "the two deployments have different traffic: a comparison needs the same; leave out one"
         )
+    if workload is None and left.traffic == Traffic():
+        raise InvalidInput(
+            "no traffic: it is the first deployment's, which has none; add [traffic] with input_len, output_len and "
+            "request_rate, or a trace (`capacity simulate ... --write-deployment FILE` writes both)"
+        )
     traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
     requests = workload if workload is not None else make_workload(traffic)
     sides = [_side(deployment, profiles=profiles, download=download) for deployment in (left, right)]

@@ -63,8 +63,8 @@ def _request(
     from_vllm: str | None,
 ) -> DeploymentFile:
     """Flags over a pasted command over the deployment file, checked; also written to a file when asked."""
-    fields: dict[str, Any] = read_deployment_fields(deployment) if deployment else {}
-    if deployment:
+    fields: dict[str, Any] = {} if deployment is None else read_deployment_fields(deployment)
+    if deployment is not None:
         check_deployment(fields, deployment)
     pools = [dict(pool) for pool in fields.get("pools", [{}])]
     pool, traffic, service, cost = split(options, Pool, Traffic, Service, Cost)
@@ -182,7 +182,7 @@ def explain(
     """Where does the time go, and what would help? Shares by bound, and what +10 % of each does. Or: what is TTFT?"""
     from capacity import api
     from capacity.cli_techniques import explain_term
-    from capacity.glossary import is_term
+    from capacity.glossary import find_term, is_term
 
     if subject is not None and is_term(subject):
         request_of = None
@@ -192,6 +192,9 @@ def explain(
         return
     if model is not None:
         raise InvalidInput(f"{subject!r} is no term, so {model!r} has no place: name one model")
+    on_a_gpu = deployment or from_vllm or "gpu" in options
+    if subject is not None and not on_a_gpu and subject not in api.model_names():
+        find_term(subject)  # a term was meant
     request = _request(subject, options, deployment, write_deployment, from_vllm)
     traffic = {name: value for name, value in _given(request.traffic).items() if name in api.ESTIMATE_TRAFFIC}
     pool = _only_pool(request)

@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -136,9 +137,22 @@ def _text(parts: Iterable[RenderableType]) -> str:
     output = io.StringIO()
     console = Console(file=output, width=width, force_terminal=on_terminal, highlight=False)
     for part in parts:
+        if title := _taken_title(part):
+            console.print(title)
         _keep_words(part, width)
         console.print(part)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def _taken_title(part: Any) -> Any:
+    """A table's title, to stand on a line of its own: within the table it would wrap at the table's width."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not isinstance(part, Table) or not part.title:
+        return None
+    title, part.title = str(part.title), None
+    return Text.from_markup(title, style="table.title")
 
 
 def _keep_words(part: Any, width: int) -> None:
@@ -332,7 +346,7 @@ def _simulation_tables(answer: Simulation) -> list[RenderableType]:
         rows.append(("data-parallel ranks", str(len(ranks)), spread))
     if values.get("request_goodput") is not None:
         rows.insert(4, ("goodput", f"{values['request_goodput']:,.2f}", "requests/s that meet the SLO"))
-    gpus = f"{answer.gpu.count} x {answer.gpu.name}"
+    gpus = _replicas_text(values.get("replicas") or ()) or f"{answer.gpu.count} x {answer.gpu.name}"
     headline = f"[bold]{answer.model.name}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}"
     ended = [] if values["status"] == "complete" else [f"[red]{values['status']}:[/red] {values['reason']}"]
     if values.get("replicas"):
@@ -368,15 +382,31 @@ def _verdict(answer: Simulation) -> list[RenderableType]:
     return [f"[{colour}]{answer.verdict.verdict}[/{colour}]: {answer.verdict.reason}"]
 
 
+def _replicas_text(replicas: Sequence[Mapping[str, Any]]) -> str:
+    """What stands at the start of the run, where that is more than one engine: 2 replicas of 4 x h100."""
+    found = Counter((each["role"], each["label"]) for each in replicas if not each["from_s"])
+    if found.total() < 2:
+        return ""
+    return " + ".join(
+        f"{count} {'' if role == 'both' else role + ' '}replica{'s' if count > 1 else ''} of {label}"
+        for (role, label), count in found.items()
+    )
+
+
 def _replica_rows(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    roles: dict[str, list[int]] = {}
+    roles: dict[str, list[Mapping[str, Any]]] = {}
     for replica in values["replicas"]:
-        roles.setdefault(replica["role"], []).append(replica["requests"])
+        roles.setdefault(replica["role"], []).append(replica)
     rows = []
-    for role, shares in roles.items():
+    for role, members in roles.items():
         router = values["decode_router"] if role == "decode" else values["router"]
         label = "replicas" if role == "both" else f"{role} replicas"
-        rows.append((label, str(len(shares)), f"{router}; {min(shares):,} to {max(shares):,} requests each"))
+        shares = [each["requests"] for each in members]
+        later = sum(each["from_s"] > 0 for each in members)
+        failed = sum(each["ended"] == "failed" for each in members)
+        changes = [f"{failed:,} lost"] * (failed > 0) + [f"{later:,} started later"] * (later > 0)
+        text = "; ".join((router, *changes, f"{min(shares):,} to {max(shares):,} requests each"))
+        rows.append((label, str(len(members) - later), text))
     if values["transfer_ms"]:
         mean, p99 = values["transfer_ms"]["mean"], values["transfer_ms"]["p99"]
         aborted = values["transfers"]["aborted"]

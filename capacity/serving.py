@@ -219,13 +219,22 @@ def _drafting(resolved: ResolvedPool, settings: Mapping[str, Any]) -> dict[str, 
 
 
 def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
-    """What a reader must know of the pool's drafts: that a tree is one, which engines draft only when told to."""
+    """What a reader must know of the pool's drafts: how many are accepted and by whose word; that a tree is one."""
     pool = resolved.pool
-    way = None if pool.speculator is None else find_speculator(pool.speculator)
-    if way is None or way.tree_tokens is None:
+    if pool.speculator is None:
         return ()
+    way = find_speculator(pool.speculator)
     depth = way.draft_tokens if pool.num_speculative_tokens is None else pool.num_speculative_tokens
+    drawn = way if pool.acceptance is None else way.accepting(pool.acceptance)
+    where = ", ".join(part for part in (drawn.basis, drawn.acceptance_model, drawn.source) if part)
+    notes = (
+        f"drafts by {way.name}, {depth} deep: {drawn.tokens_per_round(depth):.2f} tokens a step of a request on "
+        f"average, by an acceptance that is {where}",
+    )
+    if way.tree_tokens is None:
+        return notes
     return (
+        *notes,
         f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts "
         "chains unless it is given a tree: `--speculator eagle3-chain` is one",
     )

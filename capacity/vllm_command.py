@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,7 @@ class VllmCommand:
 
 
 def read_vllm_command(text: str) -> VllmCommand:
-    """`vllm serve MODEL --flag ...` (or `python -m vllm.entrypoints.openai.api_server --model MODEL ...`).
+    """`vllm serve MODEL --flag ...`, `python -m vllm.entrypoints.openai.api_server --model MODEL ...`, or `docker run`.
 
     Line continuations, lines of comment, environment settings before the command, underscores and `--flag=value` are
     understood.
@@ -99,7 +100,7 @@ def read_vllm_command(text: str) -> VllmCommand:
         elif name in Pool.model_fields and name != "gpu":
             fields[name] = _count(value) if name in COUNTS else value
         elif not _is_default(name, value):
-            ignored.append(f"{flag} {value}".strip())
+            ignored.append(f"{flag} {value}".strip() + _near(name))
     if not model:
         raise InvalidInput("--from-vllm names no model: paste the whole `vllm serve MODEL ...`")
     return VllmCommand(model=model, fields=fields, ignored=tuple(ignored))
@@ -109,9 +110,16 @@ def _after_program(words: list[str]) -> list[str]:
     for place in range(len(words)):
         if words[place].endswith("vllm") and words[place + 1 : place + 2] == ["serve"]:
             return words[place + 2 :]
-        if words[place].startswith("vllm.entrypoints."):
+        image = words[place].rpartition("/")[2].partition(":")[0]
+        if words[place].startswith("vllm.entrypoints.") or image == "vllm-openai":
             return words[place + 1 :]
     raise InvalidInput("--from-vllm must hold `vllm serve MODEL ...`")
+
+
+def _near(name: str) -> str:
+    """The flag that an unknown one is a slip of the pen from, if any."""
+    close = difflib.get_close_matches(name, Pool.model_fields, n=1, cutoff=0.9)
+    return f" (did you mean --{close[0].replace('_', '-')}?)" if close else ""
 
 
 def _is_flag(word: str) -> bool:

@@ -97,3 +97,46 @@ def test_an_answer_for_one_of_several_replicas_says_so() -> None:
         capacity.estimate("llama-3.1-8b", **load, replicas=4),
     ):
         assert any("one of the 4 replicas" in warning for warning in answer.warnings)
+
+
+def test_a_word_that_is_neither_term_nor_model_is_taken_for_a_term(run: Any) -> None:
+    code, out, err = run("explain", "tttf")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "no term 'tttf'. Did you mean 'TTFT'" in err
+    assert "no GPU" in run("explain", "llama-3.1-8b")[2]
+
+
+def test_an_empty_name_of_a_deployment_file_is_not_passed_over(run: Any) -> None:
+    code, out, err = run("fit", "llama-3.1-8b", "--gpu", "h100", "--deployment", "")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_a_comparison_without_traffic_says_where_traffic_goes(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text('model = "llama-3.1-8b"\n[[pools]]\ngpu = "h100"\n')
+    code, out, err = run("diff", str(file), str(file))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "add [traffic]" in err
+
+
+def test_replicas_that_are_lost_or_started_later_are_counted_apart(run: Any) -> None:
+    load = ("--input-len", "100", "--output-len", "20", "--num-prompts", "60", "--request-rate", "10")
+    spot = ("--replicas", "3", "--mtbf", "4", "--recovery", "1")
+    _, out, _ = run("simulate", "llama-3.1-8b", "--gpu", "h100", *load, *spot)
+    assert "on 3 replicas of 1 x h100-sxm-80gb" in out
+    (row,) = [line for line in out.splitlines() if line.startswith(" replicas")]
+    assert row.split()[1] == "3"
+    assert " lost; " in row
+    assert " started later; " in row
+
+
+def test_fit_says_what_host_memory_holds(run: Any) -> None:
+    _, out, _ = run("fit", "llama-3.1-8b", "--gpu", "h100", "--kv-offloading-size", "1")
+    assert f"1 GiB of host memory hold {2**30 // (128 * 1024):,} tokens" in " ".join(out.split())
+
+
+def test_a_run_with_drafts_says_how_many_are_accepted(run: Any) -> None:
+    load = ("--input-len", "100", "--output-len", "20", "--num-prompts", "5", "--request-rate", "5")
+    drafts = ("--speculator", "ngram", "--num-speculative-tokens", "2", "--acceptance", "0.5")
+    _, out, _ = run("simulate", "llama-3.1-8b", "--gpu", "h100", *load, *drafts)
+    assert f"2 deep: {1 + 0.5 + 0.25:.2f} tokens a step" in " ".join(out.split())

@@ -157,3 +157,18 @@ def test_a_launch_command_says_the_same() -> None:
     assert read_vllm_command(launch_command("vllm", "org/model", given).text).pool("h100") == given
     for engine in ("sglang", "tensorrt-llm"):
         assert "auto" not in launch_command(engine, "org/model", given).words
+
+
+def test_a_container_of_vllm_is_a_pasted_command() -> None:
+    found = read_vllm_command(
+        "docker run --gpus all -p 8000:8000 -v ~/.cache:/root/.cache vllm/vllm-openai:latest --model org/name -tp 2"
+    )
+    assert (found.model, found.fields, found.ignored) == ("org/name", {"tensor_parallel_size": "2"}, ())
+
+
+def test_a_slip_of_the_pen_is_named_beside_what_is_ignored() -> None:
+    found = read_vllm_command("vllm serve org/name --tensor-paralel-size 2 --served-model-name x")
+    assert found.ignored == (
+        "--tensor-paralel-size 2 (did you mean --tensor-parallel-size?)",
+        "--served-model-name x",
+    )

@@ -40,7 +40,7 @@ def expected_longest(lengths: IntArray, batch_size: int) -> float:
 
 def static_slot_waste(lengths: IntArray, batch_size: int) -> float:
     """Share of a static batch's row-steps that belong to finished members: 1 - mean/E[longest]."""
-    return 1.0 - float(np.mean(lengths)) / expected_longest(lengths, batch_size)
+    return max(0.0, 1.0 - float(np.mean(lengths)) / expected_longest(lengths, batch_size))
 
 
 def continuous_gain_bound(lengths: IntArray, batch_size: int) -> float:
