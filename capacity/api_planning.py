@@ -89,6 +89,14 @@ def replications(traffic: Traffic, workload: Workload | None, count: int) -> tup
 
 
 def _check(search: Search, cost: Cost) -> None:
+    """Raise InvalidInput for what would turn every candidate down, or all of a kind, without being about them."""
+    from capacity.speculative import find_speculator
+
+    for name in search.speculators or ("eagle3-chain",):
+        if name is not None:
+            way = find_speculator(name)
+            if search.acceptance is not None:
+                way.accepting(search.acceptance)
     priced = any(given is not None for given in (cost.price_tier, cost.price, cost.price_file))
     if not search.gpus:
         raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -355,9 +356,13 @@ def _normalized(arguments: list[str]) -> list[str]:
     """vLLM's spellings in ours: `--max_num_seqs`, and `--goodput ttft:500 tpot:50` with several values."""
     result: list[str] = []
     repeating: str | None = None
-    for argument in arguments:
+    for before, argument in pairwise(("", *arguments)):
+        if not argument and before.startswith("--"):
+            raise InvalidInput(f"{before} is empty: give it a value, or leave it out")
         if argument.startswith("--"):
             name, separator, value = argument.partition("=")
+            if separator and not value:
+                raise InvalidInput(f"{name} is empty: give it a value, or leave it out")
             argument = name.replace("_", "-") + separator + value
             repeating = None
         elif argument.startswith("-") and argument != "-":

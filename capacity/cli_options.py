@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -49,6 +49,35 @@ def _option(name: str, field: Any, panel: str) -> inspect.Parameter:
     )
 
 
+# flags that change nothing without another: which, and what it must be (empty: anything)
+NEEDED = {
+    **dict.fromkeys(("input_len_cv", "output_len_cv"), ("length_distribution", ("lognormal", "gamma"))),
+    **dict.fromkeys(("num_prefixes", "prefix_zipf"), ("random_prefix_len", ())),
+    **dict.fromkeys(("on_s", "off_s", "off_request_rate"), ("arrivals", ("on-off",))),
+    **dict.fromkeys(("end_request_rate", "ramp_s"), ("arrivals", ("ramp",))),
+    **dict.fromkeys(("day_peak_to_mean", "day_length_s"), ("arrivals", ("diurnal",))),
+    **dict.fromkeys(("client_zipf", "client_length_cv"), ("clients", ())),
+    "think_time_s": ("turns", ()),
+    "long_requests": ("max_request_tokens", ()),
+    **dict.fromkeys(
+        ("decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"), ("prefill_replicas", ())
+    ),
+    **dict.fromkeys(("recovery_s", "requests_of_lost_replicas"), ("mean_time_between_failures_s", ())),
+    **dict.fromkeys(("kv_offloading_backend", "kv_offloading_bytes_per_s"), ("kv_offloading_size", ())),
+}
+
+
+def refuse_idle(options: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for a flag that would change nothing, because the one that it belongs to is not given."""
+    for name in options:
+        needed, values = NEEDED.get(name, (None, ()))
+        if needed is None or (options.get(needed) in values if values else needed in options):
+            continue
+        flag, other = (f"--{field.replace('_', '-')}" for field in (name, needed))
+        which = f" {' or '.join(values)}" if values else ""
+        raise InvalidInput(f"{flag} changes nothing without {other}{which}: add it, or leave {flag} out")
+
+
 Register = Callable[[Callable[..., None]], None]
 
 
@@ -70,7 +99,10 @@ def verb(app: typer.Typer, *specs: type[Spec], traffic_fields: tuple[str, ...] |
 
         def command(**given: Any) -> None:
             options = {name: given.pop(name) for name in names}
-            function(**given, options={name: value for name, value in options.items() if value is not None})
+            options = {name: value for name, value in options.items() if value is not None}
+            if given.get("deployment") is None and given.get("from_vllm") is None:  # which may say the rest
+                refuse_idle(options)
+            function(**given, options=options)
 
         command.__signature__ = inspect.Signature([*own, *generated])  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in (*own, *generated)}

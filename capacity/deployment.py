@@ -394,7 +394,9 @@ class Billing(Spec):
     api_cache_write_multiple: float = _flag(
         1.0, "The same of an input token that is written to the cache; where any are cached.", ge=0
     )
-    interruptions_per_hour: float | None = _flag(None, "Spot: how often an instance is taken away.", ge=0)
+    interruptions_per_hour: float | None = _flag(
+        None, "Spot: how often an instance is taken away.", ge=0, le=3600
+    )
     restart_s: float = _flag(600.0, "Spot: until a replacement serves again, loading included.", ge=0)
     documents: int | None = _flag(None, "A batch job: requests in all.", ge=1)
     deadline_hours: float | None = _flag(None, "A batch job: hours until it must be done.", gt=0)

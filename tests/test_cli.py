@@ -289,7 +289,16 @@ TRACES: dict[str, bytes] = {
 BAD: list[tuple[tuple[str, ...], str]] = [
     (("fit", "lama-3.1-8b", "--gpu", "h100"), "Did you mean 'llama-3.1-8b'"),
     (("fit", "llama-3.1-8b", "--gpu", "h10"), "Did you mean"),
-    (("fit", "llama-3.1-8b", "--gpu", ""), "no hardware profile ''"),
+    (("fit", "llama-3.1-8b", "--gpu", ""), "--gpu is empty"),
+    (("fit", "llama-3.1-8b", "--gpu="), "--gpu is empty"),
+    (("simulate", *LLAMA_8B, *LENGTHS, "--request-rate", "1", "--slo", ""), "--slo is empty"),
+    (
+        ("simulate", *LLAMA_8B, *LENGTHS, "--output-len-cv", "1"),
+        "without --length-distribution lognormal or gamma",
+    ),
+    (("simulate", *LLAMA_8B, *LENGTHS, "--arrivals", "ramp", "--on-s", "1"), "without --arrivals on-off"),
+    (("simulate", *LLAMA_8B, *LENGTHS, "--recovery", "5"), "without --mean-time-between-failures-s"),
+    (("fit", *LLAMA_8B, "--kv-offloading-backend", "lmcache"), "without --kv-offloading-size"),
     (("fit", "", "--gpu", "h100"), "no model"),
     (("fit", "llama-3.1-8b"), "--gpu"),
     (("fit", "--gpu", "h100"), "no model"),

@@ -86,6 +86,8 @@ def test_an_unmet_slo_is_exit_code_1(run: Any) -> None:
         ((*SLO, "--request-rate", "10", "--objective", "gpus", "--max-gpus", "0"), "max_gpus"),
         ((*SLO, "--request-rate", "10", "--objective", "gpus", "--workers", "0"), "workers"),
         (("--slo", "ttft:p95", "--request-rate", "10", "--objective", "gpus"), "ttft:p95"),
+        ((*SLO, "--request-rate", "10", "--objective", "gpus", "--speculators", "eagle4"), "Did you mean"),
+        ((*SLO, "--request-rate", "10", "--objective", "gpus", "--acceptance", "7"), "acceptance"),
     ],
 )
 def test_bad_input_is_one_line(run: Any, arguments: tuple[str, ...], problem: str) -> None:
