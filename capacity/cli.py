@@ -184,6 +184,7 @@ def explain(
     from capacity import api
     from capacity.cli_techniques import explain_term
     from capacity.glossary import find_term, is_term
+    from capacity.model import model_names
 
     if subject is not None and is_term(subject):
         request_of = None
@@ -194,7 +195,7 @@ def explain(
     if model is not None:
         raise InvalidInput(f"{subject!r} is no term, so {model!r} has no place: name one model")
     on_a_gpu = deployment or from_vllm or "gpu" in options
-    if subject is not None and not on_a_gpu and subject not in api.model_names():
+    if subject is not None and not on_a_gpu and subject not in model_names():
         find_term(subject)  # a term was meant
     request = _request(subject, options, deployment, write_deployment, from_vllm)
     traffic = {name: value for name, value in _given(request.traffic).items() if name in api.ESTIMATE_TRAFFIC}
