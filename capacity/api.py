@@ -543,9 +543,12 @@ def simulate(
         seed=traffic.seed,
         sample_interval_s=sample_interval_s,
         keep_work=True,
+        keep_interrupted=True,
         observer=observer,
         progress=progress,
     )
+    if run.status == "interrupted":
+        seeds = seeds[:1]
     summaries = [run.summary]
     for seed in seeds[1:]:
         again = traffic.model_copy(update={"seed": seed})
@@ -567,7 +570,7 @@ def simulate(
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         workload=requests.name,
         run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
-        replications=over_runs(seeds, summaries) if replications > 1 else None,
+        replications=over_runs(seeds, summaries) if len(seeds) > 1 else None,
         verdict=verdict,
         slos=hold(levels, run.records, run.summary, steady=steady),
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,

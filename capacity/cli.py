@@ -275,7 +275,9 @@ def simulate(
     if not all(level.met for level in answer.slos):
         raise typer.Exit(1)
     if answer.run.status != "complete":
-        _fail(f"{answer.run.status}: {answer.run.reason}", 1 if answer.run.status == "stalled" else 130)
+        _fail(
+            f"{answer.run.status}: {answer.run.reason}", 1 if answer.run.status == "stalled" else INTERRUPTED
+        )
 
 
 @app.command()
@@ -351,6 +353,7 @@ def _show(answer: Any, format: str) -> None:
 
 
 VALUE_LISTS = ("--goodput", "--slo")
+INTERRUPTED = 130  # exit code of what Ctrl-C ended, as shells have it
 
 
 def _normalized(arguments: list[str]) -> list[str]:
@@ -395,11 +398,13 @@ def main() -> None:
     """The `capacity` command."""
     try:
         code = app(args=_normalized(sys.argv[1:]), prog_name="capacity", standalone_mode=False)
+        if code == INTERRUPTED:  # the parser turns Ctrl-C into a code
+            raise KeyboardInterrupt
         sys.stdout.flush()
     except CapacityError as error:
         _fail(f"{type(error).__name__}: {error}", error.exit_code)
     except KeyboardInterrupt:
-        _fail("interrupted", 130)
+        _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)

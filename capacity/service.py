@@ -44,6 +44,7 @@ def run_service(
     seed: int = 0,
     sample_interval_s: float | None = None,
     keep_work: bool = False,
+    keep_interrupted: bool = False,
     **single: Any,
 ) -> SimulationResult:
     """Simulate `workload` on the deployment; `single` are keywords of `serve`, for one engine alone.
@@ -59,6 +60,7 @@ def run_service(
             goodput=goodput,
             sample_interval_s=sample_interval_s,
             keep_work=keep_work,
+            keep_interrupted=keep_interrupted,
             **single,
         )
     if single.get("observer") is not None:
@@ -80,6 +82,7 @@ def run_service(
         link=kv_link(pools, service) if setups[0].role != "both" else None,
         sample_interval_s=sample_interval_s,
         keep_work=keep_work,
+        keep_interrupted=keep_interrupted,
         goodput_ms=goodput_ms(goodput),
     )
 

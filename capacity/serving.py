@@ -277,6 +277,7 @@ def serve(
     goodput: Sequence[str] = (),
     sample_interval_s: float | None = None,
     keep_work: bool = False,
+    keep_interrupted: bool = False,
     observer: StepObserver | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SimulationResult:
@@ -297,6 +298,7 @@ def serve(
         goodput_ms=goodput_ms(goodput),
         sample_interval_s=sample_interval_s,
         keep_work=keep_work,
+        keep_interrupted=keep_interrupted,
         observer=observer,
         progress=progress,
     )

@@ -482,9 +482,10 @@ def test_an_interrupted_run_shows_what_was_done() -> None:
         if step.end > 4 * PS_PER_S:
             raise KeyboardInterrupt
 
-    result = simulate_engine(
-        workload, step_times=AffineStepTimes(0.01, 1e-4), num_blocks=30, observer=interrupt
-    )
+    settings = {"step_times": AffineStepTimes(0.01, 1e-4), "num_blocks": 30, "observer": interrupt}
+    with pytest.raises(KeyboardInterrupt):  # half a run is no answer to who asked for a whole one
+        simulate_engine(workload, **settings)
+    result = simulate_engine(workload, **settings, keep_interrupted=True)
     assert result.status == "interrupted"
     assert result.reason is not None
     assert "4.0" in result.reason

@@ -133,7 +133,9 @@ class ClusterResult(SimulationResult):
     replica_s: float
     lost: int = 0
     load: tuple[LoadSample, ...] = ()  # over time, where samples were asked for
-    prefilled_ps: npt.NDArray[np.int64] | None = None  # disaggregated: the end of prefill, where it came to one
+    prefilled_ps: npt.NDArray[np.int64] | None = (
+        None  # disaggregated: the end of prefill, where it came to one
+    )
     transfer_ps: npt.NDArray[np.int64] | None = None  # disaggregated: from then to the KV's arrival
     transfers: Mapping[str, int] | None = None  # disaggregated: begun, arrived, aborted
     decode_router: str | None = None
@@ -733,6 +735,7 @@ def simulate_cluster(
     sample_interval_s: float | None = None,
     goodput_ms: Mapping[str, float] | None = None,
     keep_work: bool = False,
+    keep_interrupted: bool = False,
     mode: Literal["jump", "step"] = "jump",
 ) -> ClusterResult:
     """Simulate `workload` on one replica for each of `setups`, behind a router.
@@ -742,7 +745,8 @@ def simulate_cluster(
     after it has sent, and the request is cancelled. `scaling` adds replicas like the first of `setups`.
     Where the setups have roles, requests are prefilled here and decoded there, by way of `link` and `decode_router`;
     `scaling` is then of the prefill replicas, and `decode_scaling` of the others.
-    `sample_interval_s` asks for samples of the load. Raises InvalidInput and UnknownName.
+    `sample_interval_s` asks for samples of the load; `keep_interrupted` is as for `simulate_engine`. Raises
+    InvalidInput and UnknownName.
     """
     if not setups:
         raise InvalidInput("a deployment needs at least 1 replica")
@@ -785,5 +789,7 @@ def simulate_cluster(
     try:
         cluster.env.run(until=done)
     except KeyboardInterrupt:
+        if not keep_interrupted:
+            raise
         interrupted = f"interrupted at {cluster.now_ps / PS_PER_S:.3f} s of simulated time"
     return cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)

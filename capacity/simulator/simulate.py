@@ -94,6 +94,7 @@ def simulate_engine(
     goodput_ms: Mapping[str, float] | None = None,
     sample_interval_s: float | None = None,
     keep_work: bool = False,
+    keep_interrupted: bool = False,
     mode: Literal["jump", "step"] = "jump",
     observer: StepObserver | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -109,7 +110,8 @@ def simulate_engine(
     its own, which take every step together: see `capacity.schedulers.lockstep`.
     `policy_options` are further keywords of the policy; `frontend` says what lies between client and engine (none:
     nothing), and records are then on the client's clock, save for the instant of first scheduling.
-    `keep_work` keeps what the steps were like (`step_work`), to tell what bound them.
+    `keep_work` keeps what the steps were like (`step_work`), to tell what bound them. `keep_interrupted`: on Ctrl-C
+    the result is what was simulated so far; else the interrupt goes on to the caller, who asked for a whole run.
     `mode` "step" takes one step at a time, block by block: the reference that "jump" equals bit for bit.
     `progress(completed, total)` is called some two hundred times. Raises InvalidInput.
     """
@@ -182,6 +184,8 @@ def simulate_engine(
     try:
         env.run()
     except KeyboardInterrupt:
+        if not keep_interrupted:
+            raise
         status, reason = "interrupted", f"interrupted at {engine.now_ps / PS_PER_S:.3f} s of simulated time"
     if engine.stalled_by is not None:
         status, reason = "stalled", engine.stalled_by
