@@ -1,4 +1,4 @@
-"""Shared fixtures: where the optional reference library is, if it is at hand."""
+"""What all tests share: how hard hypothesis looks, long forms on request, the optional reference library."""
 
 from __future__ import annotations
 
@@ -7,20 +7,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from library import SHARED
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("nightly", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
-
-_beside = Path(__file__).parent.parent.parent / "shared"
-SHARED: Path | None = next(
-    (
-        p
-        for p in (Path(os.environ["CAPACITY_SHARED"]) if "CAPACITY_SHARED" in os.environ else None, _beside)
-        if p and p.is_dir()
-    ),
-    None,
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

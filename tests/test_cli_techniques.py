@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from conftest import SHARED
+from library import SHARED
 
 from capacity.cli import main
 from capacity.cli_techniques import token_list

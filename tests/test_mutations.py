@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from conftest import SHARED
+from library import SHARED
 from test_schedules import NAMED, differs, lines
 
 import capacity.scenarios

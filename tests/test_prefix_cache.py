@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SHARED
 from hypothesis import given
 from hypothesis import strategies as st
+from library import SHARED
 
 from capacity.deployment import Pool
 from capacity.errors import InvalidInput, UnknownName

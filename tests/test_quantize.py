@@ -7,7 +7,7 @@ import gzip
 from functools import lru_cache
 
 import pytest
-from conftest import SHARED
+from library import SHARED
 
 from capacity.closed_form import closed_loop_times
 from capacity.deployment import Pool

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SHARED
+from library import SHARED
 
 from capacity.errors import InvalidInput, UnknownName
 from capacity.scenarios import read_scenarios, schedule_scenario

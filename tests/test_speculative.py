@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SHARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from library import SHARED
 
 from capacity.deployment import Pool
 from capacity.errors import DoesNotFit, InvalidInput, UnknownName
