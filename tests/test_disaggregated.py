@@ -352,6 +352,17 @@ def test_a_load_that_waits_is_tried_again_once_its_prefix_is_cached_here(
     np.testing.assert_array_equal(jumped.records.finish_ps, stepped.records.finish_ps)
 
 
+def test_sglang_runs_what_was_loaded() -> None:
+    """Loaded requests that fill a decode pool are run, though the estimate would let none of them in."""
+    setups = [
+        setup(role, num_blocks=130, policy="sglang") for role in ("prefill", "prefill", "decode", "decode")
+    ]
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=1e7, latency_s=0.001)
+    found = simulate_cluster(requests(rate=5.0), setups, link=link)
+    assert found.status == "complete", found.reason
+    assert found.records.completed.all()
+
+
 def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:
     """Back-pressure: KV that nobody takes stays where it was made, and new prompts wait for its place."""
     workload = requests(60, rate=50.0, prompt=160)

@@ -88,7 +88,8 @@ class Sglang(Batching):
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
             reserved = min(r.max_known - r.known, CLIPPED_OUTPUT_TOKENS)
-            if extend + reserved + self.pool.block_size >= memory_left:
+            loaded = self.pool.held_blocks(r.table) > 0  # from a prefill engine: not asked for memory again
+            if not loaded and extend + reserved + self.pool.block_size >= memory_left:
                 break
             if step.rows and extend > input_left and not chunking:
                 break
