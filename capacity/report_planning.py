@@ -51,8 +51,9 @@ def plan_tables(plan: Plan) -> list[RenderableType]:
         f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
     )
     parts: list[RenderableType] = [head]
-    if plan.ranked and not plan.proved:
-        parts.append(f"[yellow]not proved:[/yellow] {plan.proof}; better ones may exist")
+    if not plan.proved:
+        rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
+        parts.append(f"[yellow]not proved:[/yellow] {plan.proof}; {rest}")
     parts.append(_ranked_table(plan) if plan.ranked else _misses_table(plan))
     if plan.ranked:
         parts += [_levels_table(plan.ranked), _quality_table(plan.ranked)]

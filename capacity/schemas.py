@@ -121,6 +121,7 @@ def _plan() -> Schema:
         ranked={"type": "array", "items": ranked},
         rejected={"type": "array", "items": rejected},
         counts={"type": "object", "additionalProperties": NUMBER},
+        proof={"type": "string"},
         reasons={"type": "object", "additionalProperties": {"type": "integer"}},
     )()
 

@@ -459,6 +459,12 @@ class Speculation:
             plain_step_s=steps.step_seconds(plain),
         )
 
+    def draft_s(self, batch_size: int, context_tokens: int, draft_tokens: int) -> float:
+        """The drafting of a round alone, in seconds."""
+        verified = self.speculator.verified_tokens(draft_tokens)
+        tokens = self.speculator.tokens_per_round(draft_tokens, verified)
+        return self._drafter.seconds(batch_size, context_tokens, draft_tokens, tokens, verified)
+
     def best(self, batch_size: int, context_tokens: int, *, longest: int = 8) -> Round:
         """The round of 0 to `longest` drafts with the most tokens per second; 0 means: do not speculate.
 
@@ -535,8 +541,9 @@ class DraftedSteps:
         if not shape.draft_tokens:
             return step
         context = max(1, shape.decode_context_tokens // shape.decode_sequences)
-        drafted = self._speculation.round(shape.decode_sequences, context, self._draft_tokens)
-        return step + picoseconds(drafted.draft_s)
+        return step + picoseconds(
+            self._speculation.draft_s(shape.decode_sequences, context, self._draft_tokens)
+        )
 
     def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
         return None

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from capacity.deployment import Pool
 from capacity.model import ModelSpec
 from capacity.planning.space import Candidate
-from capacity.planning.step_error import factors_at
-from capacity.planning.trial import Engines, Goal, Role, Trial, try_engines
+from capacity.planning.step_error import ScaledSteps, factors_at
+from capacity.planning.trial import Engines, Goal, Role, Trial, scaled_steps, try_engines
 from capacity.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 
@@ -32,6 +34,7 @@ class Task:
     sample: bool = False
     intervals: bool = False
     first_tokens: bool = False
+    first_draw: bool = False
 
 
 @dataclass(kw_only=True)
@@ -43,10 +46,11 @@ class Arena:
     goal: Goal
     profiles: str | Path | None = None
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
+    _steps: dict[tuple[Pool, float | None], ScaledSteps] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Worker processes look names up themselves: step models do not travel."""
-        return {**self.__dict__, "_resolved": {}}
+        return {**self.__dict__, "_resolved": {}, "_steps": {}}
 
     def resolved(self, pool: Pool) -> ResolvedPool:
         """The pool with every name looked up; raises what `resolve` raises."""
@@ -74,6 +78,7 @@ class Arena:
             give_up=task.give_up,
             sample=task.sample,
             intervals=task.intervals,
+            first_draw=task.first_draw,
         )
 
     def _first_tokens(self) -> tuple[Sequence[Workload], Goal]:
@@ -84,7 +89,10 @@ class Arena:
     def _engines(self, pool: Pool, replicas: int, role: Role, confidence: float | None) -> Engines:
         resolved = self.resolved(pool)
         factors = factors_at(resolved.step_model, confidence)
-        return Engines(resolved=resolved, replicas=replicas, factors=factors, role=role)
+        steps = self._steps.get((pool, confidence))
+        if steps is None:
+            steps = self._steps[pool, confidence] = scaled_steps(resolved, factors)
+        return Engines(resolved=resolved, replicas=replicas, factors=factors, role=role, steps=steps)
 
 
 _arena: Arena | None = None
@@ -102,8 +110,22 @@ def run_task(task: Task) -> Trial:
     return _arena.run(task)
 
 
-def run_all(arena: Arena, tasks: Iterable[Task], executor: Executor | None) -> list[Trial]:
-    """The trials of `tasks`, in order; `executor`'s workers must have entered this arena."""
+@overload
+def run_all(arena: Arena, tasks: Iterable[Task], executor: Executor | None) -> list[Trial]: ...
+@overload
+def run_all(
+    arena: Arena, tasks: Iterable[Task], executor: Executor | None, *, within_s: float
+) -> list[Trial | None]: ...
+def run_all(
+    arena: Arena, tasks: Iterable[Task], executor: Executor | None, *, within_s: float = math.inf
+) -> Sequence[Trial | None]:
+    """The trials of `tasks`, in order; `executor`'s workers must have entered this arena.
+
+    What has not begun after `within_s` seconds is left out: None in its place.
+    """
+    until_s = time.monotonic() + within_s
     if executor is None:
-        return [arena.run(task) for task in tasks]
-    return list(executor.map(run_task, tasks))
+        return [arena.run(task) if time.monotonic() < until_s else None for task in tasks]
+    futures = [executor.submit(run_task, task) for task in tasks]
+    wait(futures, timeout=None if math.isinf(within_s) else max(within_s, 0.0))
+    return [None if future.cancel() else future.result() for future in futures]

@@ -24,6 +24,10 @@ GROWTH = 1.5  # of the replicas, from one guess that does not do to the next
 TOGETHER = 2  # options of a family that are tried at a time
 GUESS = 2.0  # replicas that are needed, over the bound: what the first guess assumes
 PREFILL_GUESS = 1.5  # the same of replicas that prefill
+SEEN = {
+    "given up": " in the part simulated before it was given up",
+    "at best": " even where drafts or data-parallel ranks cost less than they do",
+}
 POLISH = 2  # equally dear options that are tried for more margin
 
 
@@ -181,7 +185,7 @@ def _key(value: float, option: Option, trial: Trial) -> tuple[float, float, floa
 def describe_miss(trial: Trial) -> str:
     """Which level was missed by how much."""
     worst = max(trial.levels, key=lambda level: level.ratio)
-    seen = " in the part simulated before it was given up" if trial.seen == "given up" else ""
+    seen = SEEN.get(trial.seen, "")
     if worst.value_s is None:
         return f"{worst.slo}: {worst.good_fraction:.1%} of requests within, {worst.required_fraction:.1%} needed{seen}"
     return f"{worst.slo}: {worst.value_s * 1e3:,.0f} ms{seen}, {worst.ratio:.2f} times the limit"

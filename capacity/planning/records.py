@@ -221,7 +221,7 @@ class Plan:
         what = (
             f"{unresolved} engines were not reached" if unresolved else "answers were not simulated in full"
         )
-        return f"the time limit ended the search: {what}"
+        return f"the time limit ended the search: {what} (--time-limit-s 0 has none)"
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -236,4 +236,4 @@ class Plan:
         described["ranked"] = [item.to_dict() for item in self.ranked]
         described["rejected"] = [item.to_dict() for item in self.rejected]
         described["counts"] = asdict(self.counts) | {"simulated_fraction": self.counts.simulated_fraction}
-        return {"schema": self.SCHEMA, **described, "reasons": self.reasons}
+        return {"schema": self.SCHEMA, **described, "proof": self.proof, "reasons": self.reasons}

@@ -66,8 +66,12 @@ class _Search:
 
     @property
     def late(self) -> bool:
-        limit_s = self.search.time_limit_s
-        return limit_s is not None and self.elapsed_s > limit_s
+        return self.elapsed_s > self.limit_s
+
+    @property
+    def limit_s(self) -> float:
+        """Infinite where there is none."""
+        return self.search.time_limit_s or float("inf")
 
     def run(self) -> None:
         """All waves: plain engines, those that draft, those that prefill apart."""
@@ -112,14 +116,15 @@ class _Search:
         while any(batch is not None for _, _, batch in waiting) and not self.late:
             active = [entry for entry in waiting if entry[2] is not None]
             wanted = [ask for _, _, batch in active for ask in batch or ()]
-            answers = iter(self._try(wanted))
+            self._try(wanted)
             waiting = [
-                (family, generator, _send(generator, [next(answers) for _ in batch or ()]))
+                (family, generator, _send(generator, [self._known(ask) for ask in batch or ()]))
                 for family, generator, batch in active
             ]
             self._report()
 
-    def _try(self, asked: Sequence[Ask]) -> list[Trial]:
+    def _try(self, asked: Sequence[Ask]) -> None:
+        """Simulate what was asked for and is not known; when time is up, what has not begun is left."""
         fresh = [ask for ask in dict.fromkeys(asked) if self._known(ask) is None]
         tasks = [
             Task(
@@ -127,12 +132,35 @@ class _Search:
                 confidence=self.search.confidence,
                 sample=ask.sample,
                 intervals=not ask.sample,
+                first_draw=ask.sample,
                 first_tokens=ask.first_tokens,
             )
             for ask in fresh
         ]
-        self.trials.update(zip(fresh, run_all(self.arena, tasks, self.executor), strict=True))
-        return [found for ask in asked if (found := self._known(ask)) is not None]
+        left_s = self.limit_s - self.elapsed_s
+        trials = run_all(self.arena, tasks, self.executor, within_s=left_s)
+        self.trials.update(
+            (ask, trial) for ask, trial in zip(fresh, trials, strict=True) if trial is not None
+        )
+
+    def verify(self) -> None:
+        """Where time ran out: the best so far in full, or the next best that stands up to it."""
+        while True:
+            best = min(self.families, key=lambda family: family.objective, default=None)
+            if best is None or best.incumbent is None or best.incumbent[2].seen != "sample":
+                return
+            option, replicas, _ = best.incumbent
+            candidate = option.at(replicas)
+            task = Task(candidate=candidate, confidence=self.search.confidence, intervals=True)
+            (trial,) = run_all(self.arena, [task], self.executor)
+            self.trials[Ask(candidate, sample=False)] = trial
+            best.retract()
+            best.record(option, replicas, trial)
+            if trial.met:
+                best.settle(option, replicas, trial)
+                continue
+            for family in self.families:  # what it had put aside
+                family.open, family.pruned = family.open + family.pruned, []
 
     def _known(self, ask: Ask) -> Trial | None:
         """What was seen of a candidate: in full, where it was."""
@@ -164,9 +192,11 @@ class _Search:
             )
 
 
-def _send(generator: Hunt, trials: Sequence[Trial]) -> Batch | None:
+def _send(generator: Hunt, trials: Sequence[Trial | None]) -> Batch | None:
+    """What is asked for next; nothing where time ran out before all was answered."""
+    known = [trial for trial in trials if trial is not None]
     try:
-        return generator.send(trials)
+        return generator.send(known) if len(known) == len(trials) else None
     except StopIteration:
         return None
 
@@ -192,6 +222,8 @@ def run_search(
         started_s=time.monotonic() if started_s is None else started_s,
     )
     state.run()
+    if state.late:
+        state.verify()
     found = state.survey
     _require_options(found)
     ranked = _ranked(state)
@@ -253,6 +285,8 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
         )
     if model.is_moe and search.data_parallel_sizes == (1,):
         texts.append("data-parallel attention (--data-parallel-sizes 1,8)")
+    elif model.is_moe and "disaggregated" in search.serving:
+        texts.append("data-parallel attention in disaggregated deployments")
     if not search.routers:
         shared = load.computed_input_tokens < load.input_tokens
         asked = "round robin and prefix-aware" if shared else "round robin"
@@ -342,11 +376,12 @@ def _highest(held: Sequence[float], required: float) -> float:
     return highest
 
 
-def _order(entry: tuple[Option, int, Trial, bool]) -> tuple[float, float, float]:
+def _order(entry: tuple[Option, int, Trial, bool]) -> tuple[float, bool, float, float]:
+    """By objective; among equals what was simulated in full first, then by loss of quality and margin."""
     option, replicas, trial, _ = entry
     value = trial.ratio if option.search.objective == "latency" else option.objective(replicas)
     loss = option.quality.worst_loss_fraction
-    return (value, 1.0 if loss is None else loss, trial.ratio)
+    return (value, trial.seen != "all", 1.0 if loss is None else loss, trial.ratio)
 
 
 def _answer(
@@ -460,7 +495,7 @@ def _points(state: _Search) -> list[Point]:
     latest = {
         ask.candidate: trial
         for ask, trial in state.trials.items()
-        if trial.seen != "given up" and not ask.first_tokens
+        if trial.seen in ("all", "sample") and not ask.first_tokens
     }
     return [
         _point(options[replace(candidate, replicas=0)], candidate, trial)

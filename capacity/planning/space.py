@@ -36,6 +36,11 @@ def _listed_or_default(value: Any) -> Any:
     return tuple(None if isinstance(part, str) and part.lower() in NONE else part for part in listed)
 
 
+def _endless(value: Any) -> Any:
+    """`inf`, and None, as 0: no limit."""
+    return 0.0 if value is None or str(value).strip().lower() in ("inf", "infinity", "none") else value
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Formats = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
 Choices = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default)]
@@ -109,8 +114,10 @@ class Search(Spec):
     replications: int = _axis(
         3, "Runs with seeds of their own, where the traffic is generated.", ge=1, le=100
     )
-    time_limit_s: float | None = _axis(
-        None, "Stop searching after so long, and say what is not proved.", gt=0
+    time_limit_s: Annotated[float | None, BeforeValidator(_endless)] = _axis(
+        120.0,
+        "Stop searching after so long (default 120), verify the best so far, say what is not proved; 0 or inf: never.",
+        ge=0,
     )
 
 
@@ -262,9 +269,9 @@ def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Po
     """Every pair of an engine that prefills and one that decodes, on one GPU type, in the same formats.
 
     Parallelism is each side's own. `TUNING` is at its first value, and only decode engines vary in `max_num_seqs`;
-    neither drafts.
+    neither drafts, and neither has data-parallel ranks.
     """
-    narrowed = _untuned(search).model_copy(update={"speculators": (None,)})
+    narrowed = _untuned(search).model_copy(update={"speculators": (None,), "data_parallel_sizes": (1,)})
     decode = list(pools(narrowed, gpu, model))
     once = narrowed.model_copy(update={"max_num_seqs": search.max_num_seqs[:1]})
     for before in pools(once, gpu, model):

@@ -86,7 +86,22 @@ class ScaledSteps:
         factor = self._factors.prefill if any(shape[1] for shape in shapes) else self._factors.decode
         return max(1, round(cast("JointStepTimes", self._steps).joint_ps(shapes) * factor))
 
+    def drafted_piece(self, shape: StepShape) -> DecodePiece:
+        """The line that a step which verifies drafts lies on, to a picosecond a token; all contexts in full."""
+        low, width, first, slope = self._line(shape)
+        context_ps = round(slope)
+        return DecodePiece(
+            base_ps=max(1, round(first) - context_ps * low),
+            context_ps=context_ps,
+            max_context_tokens=low + width - 1,
+        )
+
     def _on_line(self, shape: StepShape) -> int:
+        low, _, first, slope = self._line(shape)
+        return max(1, round(first + slope * (shape[9] - low)))
+
+    def _line(self, shape: StepShape) -> tuple[int, int, float, float]:
+        """The knot below, the distance to the next, the time there and the slope."""
         bits = max(shape[9].bit_length() - KNOT_BITS, 0)
         low, width = shape[9] >> bits << bits, 1 << bits
         line = self._drafted.get((shape[7], shape[8], low))
@@ -97,7 +112,7 @@ class ScaledSteps:
             )
             slope = (last - first) / width * self._factors.decode
             line = self._drafted[shape[7], shape[8], low] = (first * self._factors.decode, slope)
-        return max(1, round(line[0] + line[1] * (shape[9] - low)))
+        return low, width, *line
 
     def decode_piece(self, shape: StepShape) -> DecodePiece | None:
         piece = self._steps.decode_piece(shape)

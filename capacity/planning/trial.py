@@ -17,6 +17,7 @@ import numpy.typing as npt
 from capacity.deployment import Service
 from capacity.errors import InvalidInput
 from capacity.metrics import PERCENTILES, RequestTable
+from capacity.planning.easing import MARGIN, Easier, easier
 from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.resolve import ResolvedPool
 from capacity.service import engine_setup, kv_link
@@ -28,7 +29,7 @@ from capacity.workload import Slo, Workload
 
 Floats = npt.NDArray[np.float64]
 
-Seen = Literal["all", "sample", "given up"]
+Seen = Literal["all", "sample", "given up", "at best"]
 Role = Literal["both", "prefill", "decode"]
 
 AS_PREDICTED = Factors()
@@ -77,7 +78,8 @@ class Level:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """What a deployment did. `seen`: "all" requests; a "sample" (one replica, for the others are like it); or it was
-    "given up" once it could not meet the SLO any more, and its values are of the part that was simulated."""
+    "given up" once it could not meet the SLO any more, and its values are of the part that was simulated; or missed
+    even "at best", by an easier engine in its place."""
 
     levels: tuple[Level, ...]
     met: bool
@@ -105,17 +107,28 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
-    """Equal engines of a deployment; `factors` stretch their predicted step times."""
+    """Equal engines of a deployment; `factors` stretch their predicted step times. `steps`: these very times, kept."""
 
     resolved: ResolvedPool
     replicas: int = 1
     factors: Factors = AS_PREDICTED
     role: Role = "both"
+    steps: ScaledSteps | None = None
+
+    @property
+    def scaled_steps(self) -> ScaledSteps:
+        """Their step times."""
+        return self.steps or scaled_steps(self.resolved, self.factors)
 
     def setup(self) -> EngineSetup:
         """One of them, as the simulator takes it."""
         found = engine_setup(self.resolved)
-        return replace(found, step_times=ScaledSteps(found.step_times, self.factors), role=self.role)
+        return replace(found, step_times=self.scaled_steps, role=self.role)
+
+
+def scaled_steps(resolved: ResolvedPool, factors: Factors) -> ScaledSteps:
+    """The step times of one of its engines, stretched."""
+    return ScaledSteps(engine_settings(resolved)["step_times"], factors)
 
 
 def most_replicas(workload: Workload) -> int:
@@ -131,8 +144,7 @@ def run_engines(
     """The whole deployment on `workload`. Raises InvalidInput, and Stalled."""
     first = engines[0]
     if len(engines) == 1 and first.replicas == 1:
-        steps = ScaledSteps(engine_settings(first.resolved)["step_times"], first.factors)
-        return serve(first.resolved, workload, step_times=steps)
+        return serve(first.resolved, workload, step_times=first.scaled_steps)
     link = kv_link([pool.resolved for pool in engines], Service()) if len(engines) > 1 else None
     return simulate_cluster(
         workload,
@@ -168,12 +180,14 @@ def try_engines(
     give_up: bool = True,
     sample: bool = False,
     intervals: bool = False,
+    first_draw: bool = False,
 ) -> Trial:
     """Serve each of `workloads` (replications of one traffic) with the deployment; all requests are pooled.
 
     `give_up` stops as soon as the requests seen so far make a miss certain, in long runs as soon as they make it
     plain (`_outlook`, `_hopeless`). `sample` simulates one replica of a long run in place of all, where replicas
-    share nothing. What stalls has failed.
+    share nothing, and asks an easier engine first, where there is one. `first_draw`: of a short run, the first of
+    `workloads` will do where the SLO is met on it. What stalls has failed.
     """
     total = sum(len(workload) for workload in workloads)
     first, long = workloads[0], total >= LONG_RUN
@@ -181,6 +195,14 @@ def try_engines(
     part = first if alike == 1 else first.take(np.arange(0, len(first), alike))
     tried = [replace(engines[0], replicas=1)] if alike > 1 else engines
     sampled = sample and long and len(part) >= LEAST_SAMPLE
+    if give_up and sample and len(engines) == 1:
+        asker = tried[0] if sampled else engines[0]
+        asked = [_busiest_first(part)[:1], [part]] if sampled else [workloads]
+        share = len(part) / total if sampled else 1.0
+        for requests in asked:
+            missed = _missed_at_best(asker, requests, goal, total, seen=share, router=router)
+            if missed is not None:
+                return missed
     if give_up and long and not first.is_closed_loop:
         looks: list[SimulationResult] = []
         for stretch in _busiest_first(part)[:LOOKS]:
@@ -195,11 +217,43 @@ def try_engines(
     runs: list[SimulationResult] = []
     for workload in workloads:
         runs.append(run_engines(engines, workload, router=router))
+        if first_draw and sample and len(runs) < len(workloads):
+            trial = _trial(runs, goal, seen="sample")
+            if trial.met:
+                return trial
         if give_up and len(runs) < len(workloads):
             seen = len(runs) / len(workloads) if long else 1.0
             if _hopeless(runs, goal, total, seen=seen, parts=len(runs)):
                 return _trial(runs, goal, seen="given up")
     return _trial(runs, goal, seen="all", intervals=intervals)
+
+
+def _missed_at_best(
+    engines: Engines, workloads: Sequence[Workload], goal: Goal, total: int, *, seen: float, router: str
+) -> Trial | None:
+    """The miss of easier engines in place of these, if they miss by `MARGIN` of a limit; None if not, or if there are
+    none. `seen` is the share of all `total` requests whose verdict is asked for. Gaps between tokens are left out."""
+    goal = replace(goal, slos=tuple(slo for slo in goal.slos if slo.metric != "itl"))
+    stand_in = easier(engines.resolved, engines.scaled_steps, workloads[0])
+    if stand_in is None:
+        return None
+    lenient = replace(goal, slos=tuple(replace(slo, limit_s=slo.limit_s * (1 + MARGIN)) for slo in goal.slos))
+    runs: list[SimulationResult] = []
+    for workload in workloads:
+        runs.append(_run_easier(stand_in, engines, workload, router))
+        if _outlook(runs, lenient, total, seen=seen, alone=True) > 1:
+            return _trial(runs, goal, seen="at best")
+    return None
+
+
+def _run_easier(stand_in: Easier, engines: Engines, workload: Workload, router: str) -> SimulationResult:
+    run = simulate_cluster(
+        stand_in.traffic(workload),
+        [stand_in.setup] * engines.replicas,
+        router=router,
+        frontend=engine_frontend(engines.resolved),
+    )
+    return replace(run, records=replace(run.records, output_tokens=workload.output_tokens))
 
 
 def _alike(engines: Sequence[Engines], router: str, workload: Workload) -> int:
@@ -302,7 +356,7 @@ def _trial(
 
     return Trial(
         levels=levels,
-        met=seen != "given up" and all(level.met for level in levels),
+        met=seen not in ("given up", "at best") and all(level.met for level in levels),
         seen=seen,
         requests=sum(len(table) for table in tables),
         output_tokens_per_s=rate(run.summary.total_output_tokens for run in runs),

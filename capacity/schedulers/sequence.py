@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from capacity.errors import InvalidInput
 
 MASK_64 = (1 << 64) - 1
@@ -117,6 +120,9 @@ class Speculation:
         return min(entry, drafts)
 
 
+Counts = npt.NDArray[np.int64]
+
+
 class DrawnSpeculation(Speculation):
     """Acceptance drawn by position: draft i counts if it and all before it are accepted, each with its own rate.
 
@@ -143,6 +149,27 @@ class DrawnSpeculation(Speculation):
                 break
             count += 1
         return count
+
+    def accepted_by(self, requests: Counts, verifications: Counts) -> Counts:
+        """The same of many requests at once, each at a verification of its own (0: its first), with all drafts."""
+        state = mixed_columns(np.uint64(self._seed), requests, verifications)
+        accepted, going = np.zeros(requests.shape, dtype=np.int64), np.ones(requests.shape, dtype=bool)
+        for place, rate in enumerate(self.rates):
+            state = mixed_columns(state, place, 0)
+            going &= (state >> np.uint64(11)) * 2.0**-53 < rate
+            accepted += going
+        return accepted
+
+
+def mixed_columns(a: Any, b: Any, c: Any) -> npt.NDArray[np.uint64]:
+    """`mixed` of columns."""
+    terms = ((a, 0x9E3779B97F4A7C15), (b, 0xD1B54A32D192ED03), (c, 0x8CB92BA72F3D8DD7))
+    columns = [np.atleast_1d(values).astype(np.uint64) * np.uint64(factor) for values, factor in terms]
+    state: npt.NDArray[np.uint64] = columns[0] + columns[1] + columns[2] + np.uint64(0x2545F4914F6CDD1D)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    return state
 
 
 def mixed(a: int, b: int, c: int) -> int:
