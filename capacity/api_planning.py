@@ -125,11 +125,8 @@ def pool_of_workers(arena: Arena, workers: int) -> Iterator[Executor | None]:
     if workers == 1:
         yield None
         return
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
     from capacity.planning.arena import enter
+    from capacity.processes import local_workers
 
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=enter, initargs=(arena,)) as executor:
+    with local_workers(workers, enter, (arena,)) as executor:
         yield executor

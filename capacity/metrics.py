@@ -241,19 +241,25 @@ class GapCounter:
         return _bin_middles(filled), self._bins[filled]
 
     def distribution_ms(self) -> Distribution | None:
-        """Statistics over all gaps, in ms; None without any."""
+        """Statistics over all gaps, in ms; None without any.
+
+        Ranks are among the gaps that are held: an interrupt may have come between counting one and holding it.
+        """
         if not self.count:
             return None
         values, counts = self._multiset()
+        if not len(values):
+            return None
         mean_ps = self.total_ps / self.count
         variance = math.fsum(((values - mean_ps) ** 2 * counts).tolist()) / self.count
         ends = np.cumsum(counts)
+        held = int(ends[-1])
 
         def percentile_ps(percent: float) -> float:
-            rank = (self.count - 1) * percent / 100
+            rank = (held - 1) * percent / 100
             low = int(rank)
             below = int(values[np.searchsorted(ends, low, side="right")])
-            above = int(values[np.searchsorted(ends, min(low + 1, self.count - 1), side="right")])
+            above = int(values[np.searchsorted(ends, min(low + 1, held - 1), side="right")])
             return below + (above - below) * (rank - low)
 
         scale = 1e3 / PS_PER_S

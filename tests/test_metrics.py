@@ -113,3 +113,14 @@ def test_binned_gaps_stay_within_their_resolution(rows: list[tuple[int, int, int
         assert found.percentiles[percent] == pytest.approx(
             np.percentile(values, percent), rel=2**-11, abs=1e-12
         )
+
+
+def test_gaps_that_were_counted_but_not_yet_held_are_left_out() -> None:
+    """Ctrl-C between the two: a partial run is still summarized."""
+    gaps = GapCounter()
+    for gap_ps in (10**9, 2 * 10**9, 3 * 10**9):
+        gaps.add(gap_ps)
+    gaps.count += 5
+    found = gaps.distribution_ms()
+    assert found is not None
+    assert found.percentiles[99] == pytest.approx(2.98)

@@ -224,14 +224,11 @@ def processes(workers: int) -> Executors | None:
         raise InvalidInput(f"workers must be at least 1, not {workers}")
     if workers == 1:
         return None
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    context = multiprocessing.get_context("spawn")
+    from capacity.processes import local_workers
 
     @contextmanager
     def opened() -> Iterator[Crew]:
-        with ProcessPoolExecutor(workers, mp_context=context) as executor:
+        with local_workers(workers) as executor:
             yield Crew(executor=executor, workers=workers)
 
     return opened

@@ -1,0 +1,67 @@
+"""Worker processes of this machine, which Ctrl-C ends without a word."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+CAN_WAIT = hasattr(signal, "pthread_sigmask")  # not on Windows
+
+
+@contextmanager
+def local_workers(
+    count: int, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()
+) -> Iterator[ProcessPoolExecutor]:
+    """An executor of `count` processes, each of which calls `initializer(*initargs)` first.
+
+    A terminal sends Ctrl-C to all of them: a worker just dies, or is ended by the parent, in which KeyboardInterrupt
+    goes on. Until a worker has started it waits, because Python's own handler would print a traceback.
+    """
+    import multiprocessing
+
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(
+        count, mp_context=context, initializer=_begin, initargs=(initializer, initargs)
+    ) as executor:
+        try:
+            with _interrupts_wait():
+                for _ in range(count):
+                    executor.submit(_nothing)  # starts a process: there is no idle one yet
+            yield executor
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Ctrl-C takes effect at the end, here; in processes that are started meanwhile, when they let it."""
+    if not CAN_WAIT:
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # starting it would end the waiting
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if CAN_WAIT:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if initializer is not None:
+        initializer(*initargs)
+
+
+def _nothing() -> None:
+    pass
