@@ -307,6 +307,8 @@ def sweep(
         return
     told = f"{swept.done:,} done, {swept.failed:,} failed, {swept.skipped:,} were there"
     show(f"{swept.points:,} points: {told}; in {store}")
+    if swept.first_failure is not None:
+        print(f"the first that failed: {swept.first_failure}", file=sys.stderr)
 
 
 def from_vllm(

@@ -82,6 +82,7 @@ def test_a_failing_point_is_recorded_and_the_rest_go_on(spec: Path, tmp_path: Pa
     rows = rows_of(spec, tmp_path / "s.db")
     failed = [row for row in rows if row["status"] == "failed"]
     assert swept.failed == len(failed) > 0
+    assert swept.first_failure in [row["reason"] for row in failed]
     assert all("InvalidInput" in row["reason"] or "DoesNotFit" in row["reason"] for row in failed)
     assert all(row["options"]["output_len"] == 200000 or row["options"]["gpu"] == "l4" for row in failed)
 

@@ -48,6 +48,7 @@ class Swept:
     done: int
     failed: int
     skipped: int
+    first_failure: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, `schema` first."""
@@ -71,11 +72,14 @@ def run_sweep(
     known = store.known(failed=not retry_failed)
     todo = [point for point in everything if point.key not in known]
     ended = {"done": 0, "failed": 0}
+    failures: list[str] = []
 
     def keep(chunk: Sequence[Point], answers: Sequence[Answer]) -> None:
         store.keep(chunk, answers)
         for answer in answers:
             ended["done" if answer.reason is None else "failed"] += 1
+            if answer.reason is not None:
+                failures.append(answer.reason)
         if progress is not None:
             progress(len(everything) - len(todo) + sum(ended.values()), len(everything))
 
@@ -85,7 +89,8 @@ def run_sweep(
             keep(chunk, answer_points(chunk))
     else:
         _spread(chunks, executors, keep)
-    return Swept(points=len(everything), skipped=len(everything) - len(todo), **ended)
+    counts = {"points": len(everything), "skipped": len(everything) - len(todo)}
+    return Swept(**counts, **ended, first_failure=failures[0] if failures else None)
 
 
 def _chunks(todo: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:
