@@ -442,6 +442,8 @@ def _level_table(answer: Simulation) -> list[RenderableType]:
             intervals = [answer.verdict.intervals_ms.get(f"{name}_{key}_ms") for name in names]
             table.add_row(label, *("-" if i is None else _range(i.low, i.high) for i in intervals))
         found.append(table)
+        if any("?" in str(cell) for column in table.columns for cell in column.cells):
+            found.append("?: this run is too short to tell that end")
     if answer.replications is not None:
         found.append(_replications_table(answer.replications))
     if answer.goodput is not None:
