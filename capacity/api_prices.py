@@ -5,7 +5,6 @@ An empty cached multiple means that no discount is published: cached input is th
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from capacity.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.price_files import read_price_rows
 
 TABLE = Path(__file__).with_name("api_prices.csv")
 NEEDED = ("provider", "model", "usd_per_million_input", "usd_per_million_output", "date", "source")
-MAX_FILE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,22 +53,7 @@ def api_price_list() -> tuple[ApiPrice, ...]:
 
 def read_api_prices(path: str | Path) -> tuple[ApiPrice, ...]:
     """A list in the form of `capacity/api_prices.csv`. Raises MalformedFile with the line."""
-    file = Path(path)
-    try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise MalformedFile(path, f"larger than {MAX_FILE_BYTES} bytes; is this a list of prices?")
-        lines = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines(), strict=True)
-        missing = [column for column in NEEDED if column not in (lines.fieldnames or ())]
-        if missing:
-            raise MalformedFile(path, f"column {missing[0]} is missing; needed are {','.join(NEEDED)}")
-        found = tuple(_price(row, path, f"line {lines.line_num}") for row in lines)
-    except OSError as error:
-        raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise MalformedFile(path, f"cannot be read: {error}") from None
-    if not found:
-        raise MalformedFile(path, "holds no price")
-    return found
+    return read_price_rows(path, NEEDED, lambda row, where: _price(row, path, where))
 
 
 def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> ApiPrice:

@@ -7,7 +7,6 @@ GPU time that prefill and decode take, not by their number.
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from typing import Literal, get_args
 from capacity.deployment import Cost
 from capacity.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.hardware import load_profile
+from capacity.price_files import read_price_rows
 
 Tier = Literal["on-demand", "reserved", "spot", "owned"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -26,7 +26,6 @@ HOURS_PER_MONTH = 730
 SECONDS_PER_HOUR = 3600
 TABLE = Path(__file__).with_name("prices.csv")
 COLUMNS = ("gpu", "provider", "product", "tier", "usd_per_gpu_hour", "gpus_per_instance", "date", "source")
-MAX_FILE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,26 +90,10 @@ def price_table() -> tuple[Price, ...]:
 
 def read_prices(path: str | Path) -> tuple[Price, ...]:
     """A price table in the form of `capacity/prices.csv`. Raises MalformedFile with the line."""
-    file = Path(path)
-    try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise MalformedFile(path, f"larger than {MAX_FILE_BYTES} bytes; is this a price table?")
-        lines = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines(), strict=True)
-        missing = [column for column in COLUMNS if column not in (lines.fieldnames or ())]
-        if missing:
-            raise MalformedFile(path, f"column {missing[0]} is missing; the columns are {','.join(COLUMNS)}")
-        found = tuple(_price(row, path, lines.line_num) for row in lines)
-    except OSError as error:
-        raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise MalformedFile(path, f"cannot be read: {error}") from None
-    if not found:
-        raise MalformedFile(path, "holds no price")
-    return found
+    return read_price_rows(path, COLUMNS, lambda row, where: _price(row, path, where))
 
 
-def _price(row: Mapping[str, str | None], path: str | Path, line: int) -> Price:
-    where = f"line {line}"
+def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> Price:
     tier = row.get("tier")
     if tier not in TIERS:
         raise MalformedFile(path, f"tier is {tier!r}, must be one of {', '.join(TIERS)}", where=where)

@@ -161,7 +161,7 @@ def test_a_launch_command_says_the_same() -> None:
 
 def test_a_container_of_vllm_is_a_pasted_command() -> None:
     found = read_vllm_command(
-        "docker run --gpus all -p 8000:8000 -v ~/.cache:/root/.cache vllm/vllm-openai:latest --model org/name -tp 2"
+        "docker run --gpus all -p 8000:8000 --ipc host vllm/vllm-openai:latest --model org/name -tp 2"
     )
     assert (found.model, found.fields, found.ignored) == ("org/name", {"tensor_parallel_size": "2"}, ())
 
