@@ -218,6 +218,11 @@ class BlockPool:
 
     # release
 
+    def finish(self, table: BlockTable, tokens: int) -> None:
+        """A request ends: `cache` its first `tokens` tokens, `release` all its blocks."""
+        self.cache(table, tokens)
+        self.release(table)
+
     def leave_window(self, table: BlockTable, processed_tokens: int) -> None:
         """Free the blocks of windowed groups that no later token looks at."""
         for group, window in enumerate(self.windows):

@@ -20,15 +20,16 @@ RunHit = tuple[
 class Run:
     """Blocks `start` to `stop` of the span `key`. `right` leads a holder on to the rest, if the run was split."""
 
-    right: Run | None = None
-    before: Run | None = None  # neighbours in the free queue; None: not in it
-    after: Run | None = None
+    __slots__ = ("after", "before", "key", "references", "right", "start", "stop")
 
     def __init__(self, key: Hashable, start: int, stop: int, references: int) -> None:
         self.key = key
         self.start = start
         self.stop = stop
         self.references = references
+        self.right: Run | None = None
+        self.before: Run | None = None  # neighbours in the free queue; None: not in it
+        self.after: Run | None = None
 
 
 class RunTable:
@@ -79,10 +80,7 @@ class RunPool:
             runs = spans.get(key)
             if runs is None:
                 break
-            reached = start + self._follow(runs, min(stop, limit) - start, found)
-            if reached == position:
-                break
-            position = reached
+            position = start + self._follow(runs, (stop if stop < limit else limit) - start, found)
             if position < stop:
                 break
             start = stop
@@ -143,7 +141,7 @@ class RunPool:
         """Take the blocks of `hit` and then new ones, so that `tokens` tokens have a place. They must be free."""
         if hit is not None and hit[1]:  # looked up just now: nothing is left to evict
             for run, start, stop in hit[1]:
-                part = self._part(run, start, stop)
+                part = run if run.start == start and run.stop == stop else self._part(run, start, stop)
                 if part.references == 0:
                     self._leave_queue(part)
                 part.references += 1
@@ -164,25 +162,26 @@ class RunPool:
         """Take the content from blocks that were taken: put off until it can make a difference."""
         blocks = self._evictable - self.free_blocks
         self._evictable -= blocks
-        queue = self._queue
+        queue, spans = self._queue, self._spans
+        run = queue.after
+        assert run is not None
         while blocks:
-            run = queue.after
-            assert run is not None
             size = run.stop - run.start
             if size > blocks:
                 run.stop -= blocks
-                return
+                break
             blocks -= size
-            after = run.after
+            key, after = run.key, run.after
             assert after is not None
-            queue.after = after
-            after.before = queue
             run.before = run.after = None
-            runs = self._spans[run.key]
+            runs = spans[key]
             if len(runs) == 1:
-                del self._spans[run.key]
+                del spans[key]
             else:
                 runs.remove(run)
+            run = after
+        queue.after = run
+        run.before = queue
 
     def cache(self, table: RunTable, tokens: int) -> None:
         """Give the full blocks of the first `tokens` tokens their content, so that others can hit them."""
@@ -192,34 +191,40 @@ class RunPool:
             return
         table.cached = full
         content = table.content
-        if not content.keys:
-            self._register(table, content.private, at, full)
-            return
+        stops = content.stops
+        start = stops[-1] if stops else 0  # of the private span
+        if at < start:
+            at = self._register_shared(table, at, full)
+        if at < full:
+            self._register(table, content.private, at - start, full - start)
+
+    def _register_shared(self, table: RunTable, at: int, full: int) -> int:
+        """Blocks from `at` on that lie in shared spans; returns where these, or the blocks, end."""
         start = 0
-        for key, stop in zip(content.keys, content.stops):
+        for key, stop in zip(table.content.keys, table.content.stops):
             if at < stop:
                 end = stop if stop < full else full
                 self._register(table, key, at - start, end - start)
                 at = end
                 if at == full:
-                    return
+                    break
             start = stop
-        self._register(table, content.private, at - start, full - start)
+        return at
 
     def _register(self, table: RunTable, key: Hashable, start: int, stop: int) -> None:
-        runs = self._spans.get(key)
+        runs, held = self._spans.get(key), table.runs
         if runs is None:
             run = Run(key, start, stop, 1)
             self._spans[key] = [run]
         else:
-            if table.runs and len(runs) == 1:
+            if len(runs) == 1 and held:
                 run = runs[0]
-                if run is table.runs[-1] and run.references == 1 and run.stop == start:
+                if run is held[-1] and run.stop == start and run.references == 1:
                     run.stop = table.stops[-1] = stop
                     return
             run = Run(key, start, stop, 1)
             runs.append(run)
-        table.runs.append(run)
+        held.append(run)
         table.stops.append(stop)
 
     # release
@@ -230,36 +235,51 @@ class RunPool:
             self._evict()
         self.free_blocks += table.held - table.cached
         runs, stops = table.runs, table.stops
-        for position in range(len(runs) - 1, -1, -1):
-            run, stop = runs[position], stops[position]
-            if run.stop >= stop:
-                self._drop(run)
+        for run, stop in zip(reversed(runs), reversed(stops)):
+            if run.stop < stop:
+                self._drop_parts(run, stop)
+            elif run.references > 1:
+                run.references -= 1
             else:
-                parts = [run]
-                while run.stop < stop:
-                    assert run.right is not None
-                    run = run.right
-                    parts.append(run)
-                for part in reversed(parts):
-                    self._drop(part)
+                self._drop(run)
         if runs:
             runs.clear()
             stops.clear()
         table.held = table.cached = 0
 
+    def finish(self, table: RunTable, tokens: int) -> None:
+        """A request ends whose first `tokens` tokens have their place and content: `cache` them, `release` them all."""
+        table.held = -(-tokens // self.block_size)
+        if tokens // self.block_size > table.cached:
+            self.cache(table, tokens)
+        self.release(table)
+
+    def _drop_parts(self, run: Run, stop: int) -> None:
+        """A run that was split while it was held: its parts, the deepest first."""
+        parts = [run]
+        while run.stop < stop:
+            assert run.right is not None
+            run = run.right
+            parts.append(run)
+        for part in reversed(parts):
+            if part.references > 1:
+                part.references -= 1
+            else:
+                self._drop(part)
+
     def _drop(self, run: Run) -> None:
-        run.references -= 1
-        if run.references == 0:
-            size = run.stop - run.start
-            self.free_blocks += size
-            self._evictable += size
-            queue = self._queue
-            last = queue.before
-            assert last is not None
-            last.after = run
-            run.before = last
-            run.after = queue
-            queue.before = run
+        """The last holder lets go of a run."""
+        run.references = 0
+        size = run.stop - run.start
+        self.free_blocks += size
+        self._evictable += size
+        queue = self._queue
+        last = queue.before
+        assert last is not None
+        last.after = run
+        run.before = last
+        run.after = queue
+        queue.before = run
 
     def _leave_queue(self, run: Run) -> None:
         size = run.stop - run.start

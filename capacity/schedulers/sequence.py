@@ -20,14 +20,15 @@ class Status(IntEnum):
     FINISHED = 2
 
 
+WAITING = Status.WAITING  # a look-up in an Enum costs as much as several calls
+
+
 class Sequence:
     """One request inside an engine. `known` = prompt + outputs so far; `computed` = tokens whose KV exists.
 
     There is no prefill or decode phase: each step gives the request tokens until `computed` catches up with `known`.
     """
 
-    status = Status.WAITING
-    computed = 0
     drafts = 0  # draft tokens that wait for verification
     placeholders = 0  # asynchronous: tokens that steps in flight will append
     in_flight_tokens = 0
@@ -35,9 +36,7 @@ class Sequence:
     accepted = 0  # verifications so far: the cursor of the acceptance model
     epoch = 0  # grows with each preemption: rows of an older epoch are stale
     preemptions = 0
-    first_token = -1  # instants, kept by whoever runs the clock
-    last_token = -1
-    preempted = -1
+    first_token = -1  # an instant, kept by whoever runs the clock
     ticket = -1  # while decode steps are jumped over: place in the running list,
     offset = 0  # and `computed` less the clock of the decode group
     rank = 0  # data-parallel rank that it was given to
@@ -68,6 +67,9 @@ class Sequence:
             max_known  # prompt + outputs at which it ends: max_tokens and max_model_len, whichever first
         )
         self.table = table
+        self.status = WAITING
+        self.computed = 0
+        self.last_token = self.preempted = -1  # instants, kept by whoever runs the clock
 
 
 class Row(NamedTuple):

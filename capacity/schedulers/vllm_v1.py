@@ -216,9 +216,9 @@ class VllmV1:
 
     def admit_waiting(self, rows: list[Row], budget: int) -> None:
         """Start requests from the head of the queue, until one does not fit: nobody behind it is tried."""
-        running, waiting = self.running, self.waiting
-        threshold = self.threshold()
-        while budget > 0 and waiting and len(running) < self.max_active:
+        running, waiting, max_active = self.running, self.waiting, self.max_active
+        threshold = self.threshold() if self.limits.long_prefill_token_threshold else 0
+        while waiting and budget > 0 and len(running) < max_active:
             tokens = self._start(waiting.head(), rows, budget, threshold)
             if not tokens:
                 break
@@ -258,20 +258,22 @@ class VllmV1:
         return r.known - computed == 1 and all(row.computed >= row.sequence.prompt_tokens for row in rows)
 
     def _admit(self, r: Sequence, tokens: int, hit: tuple[int, Any]) -> bool:
-        pool, limits = self.pool, self.limits
+        pool, limits, table, known = self.pool, self.limits, r.table, r.known
         free = pool.free_blocks
         if self._watermark_blocks and self.running:
             free -= self._watermark_blocks
         end = hit[0] + tokens
-        slots = min(end + self._lookahead, limits.max_model_len)
-        if limits.reserve_full_isl and end != r.known:
-            whole = min(r.known, limits.max_model_len)
-            if pool.blocks_needed(r.table, whole, hit, capped=True) > free:
+        slots = end + self._lookahead
+        if slots > limits.max_model_len:
+            slots = limits.max_model_len
+        if limits.reserve_full_isl and end != known:
+            whole = min(known, limits.max_model_len)
+            if pool.blocks_needed(table, whole, hit, capped=True) > free:
                 return False
-        if pool.blocks_needed(r.table, slots, hit) > free:
+        if pool.blocks_needed(table, slots, hit) > free:
             return False
-        pool.grow(r.table, slots, hit)
-        pool.cache(r.table, min(end, r.known))
+        pool.grow(table, slots, hit)
+        pool.cache(table, end if end < known else known)
         return True
 
     def _row(self, r: Sequence, tokens: int, computed: int) -> Row:

@@ -25,7 +25,6 @@ class Chains:
     def __init__(self, workload: Workload, block_size: int) -> None:
         runs = workload.block_runs(block_size)
         self._offsets: array[int] | None = None
-        self._asked, self._answer = -1, NO_CHAIN
         if runs is None:
             return
         shared = _shared(runs)
@@ -41,14 +40,10 @@ class Chains:
         offsets = self._offsets
         if offsets is None:
             return NO_CHAIN
-        if request != self._asked:  # a router asks first, then the engine that it chose
-            begin, end = offsets[request], offsets[request + 1]
-            self._asked = request
-            if end == begin + 1:
-                self._answer = (self._keys[begin],), (self._stops[begin],)
-            else:
-                self._answer = self._keys[begin:end].tolist(), self._stops[begin:end].tolist()
-        return self._answer
+        begin, end = offsets[request], offsets[request + 1]
+        if end == begin + 1:
+            return (self._keys[begin],), (self._stops[begin],)
+        return self._keys[begin:end].tolist(), self._stops[begin:end].tolist()
 
     def content(self, request: int) -> Content:
         """The request's blocks, as a KV cache tells them apart; keys are at least 0, private ones below."""

@@ -132,16 +132,14 @@ class OpenLoopClient(Client):
             self._update_due()
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
-        first, times = self._next, self._timed_ps
-        after = first + 1 if self.due_ps <= now_ps else first
-        count = len(times)
-        while after < count and times[after] <= now_ps:
-            after += 1
-        self._next = after
-        self.due_ps = times[after] if after < count else NEVER
-        if after == first + 1:
-            return [(first, times[first])]
-        return [(request, times[request]) for request in range(first, after)]
+        sent: list[tuple[int, int]] = []
+        request, due_ps, times = self._next, self.due_ps, self._timed_ps
+        while due_ps <= now_ps:
+            sent.append((request, due_ps))
+            request += 1
+            due_ps = times[request] if request < len(times) else NEVER
+        self._next, self.due_ps = request, due_ps
+        return sent
 
     def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]:  # noqa: ARG002
         return NOTHING_SENT

@@ -423,7 +423,8 @@ class Cluster:
 
     def last_token(self, request: int, setup: EngineSetup) -> int:
         """Tokens, prompt and output, at which a request ends on such a replica."""
-        return min(self._prompts[request] + self._outputs[request], setup.limits.max_model_len)
+        tokens, most = self._prompts[request] + self._outputs[request], setup.limits.max_model_len
+        return tokens if tokens < most else most
 
     def _sequence_maker(self, pool: Any, setup: EngineSetup) -> Any:
         prompts, priorities, max_model_len = self._prompts, self._priorities, setup.limits.max_model_len
@@ -595,10 +596,9 @@ class Cluster:
                     limit_key = 4 * int(others_ps)
                 else:
                     limit_key = 4 * outside_ps + ARRIVE if outside_ps < NEVER else NEVER_KEY
-                while first < limit_key:
-                    number = keys.index(first)
-                    keys[number] = lives[number].replica.proceed_until(limit_key, horizon_ps, action_ps)
-                    first = min(keys)
+                self._proceed_until(limit_key, horizon_ps, action_ps)
+                if not (timers or self._deadlines):
+                    self._serve(others_ps)
                 continue
             number = keys.index(first)
             if self._feedback:
@@ -609,6 +609,29 @@ class Cluster:
             replica.proceed(horizon_ps, action_ps)
             if replica.alive:
                 keys[number] = replica.key
+
+    def _proceed_until(self, limit_key: int, horizon_ps: int, action_ps: int) -> int:
+        """Have the engines do all that is due before `limit_key`, in order; returns the key after that."""
+        keys, lives = self.keys, self.lives
+        first = min(keys)
+        while first < limit_key:
+            number = keys.index(first)
+            keys[number] = lives[number].replica.proceed_until(limit_key, horizon_ps, action_ps)
+            first = min(keys)
+        return first
+
+    def _serve(self, until_ps: float) -> None:
+        """Arrivals, and the engines between them, for as long as nothing else happens."""
+        client, timers, deadlines = self.client, self._timers, self._deadlines
+        action_ps = int(until_ps) if until_ps < NEVER else NEVER
+        while not timers and not deadlines:
+            due_ps = client.due_ps
+            if due_ps >= action_ps:
+                return
+            self._proceed_until(4 * due_ps + ARRIVE, due_ps, action_ps)
+            self.now_ps = due_ps
+            for request, at_ps in client.take(due_ps):
+                self._arrive(request, at_ps)
 
     def _next_action(self) -> int:
         """When a timer ends, or the patience of a client who still waits."""

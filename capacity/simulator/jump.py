@@ -176,7 +176,8 @@ class JumpV1:
         self.active = False
         self.pending: Pending | None = None
         self.done: Pending | None = None
-        self._places = range(1, self.pool.block_size + 1)
+        self._block_size: int = self.pool.block_size
+        self._places = range(1, self._block_size + 1)
         self._squares = [place * place for place in self._places]
         self.last_end = -1
         self._pieces: dict[int, tuple[int, int, int, int]] = {}  # by size: from, to, base, per context token
@@ -198,13 +199,14 @@ class JumpV1:
         self._size = 0
         self._contexts = 0  # sum over the group of the contexts of its next step
         # members by the clock, modulo block size, at which they need a new block; twice: slices never wrap
-        self._phases = [0] * (2 * self.pool.block_size)
+        self._phases = [0] * (2 * self._block_size)
         self._ends: list[tuple[int, int, Sequence]] = []  # (clock of the last step, ticket, member)
         self._growing = 0  # members whose next context is still below the window
         self._saturations: list[tuple[int, int]] = []  # (clock from which it fills the window, ticket)
         self._growing_contexts = 0  # sum of their next contexts
         self._saturated_contexts = 0
         self._prefilling: list[Sequence] = []
+        self._ahead: tuple[int, int, int] | None = None  # what `_look_ahead` found, until the group changes
         if self._buckets is not None:
             self._buckets.clear()
 
@@ -216,12 +218,13 @@ class JumpV1:
         r.offset = offset
         self._size += 1
         self._contexts += computed + 1
-        block_size: int = self.pool.block_size
+        self._ahead = None
         if self._buckets is not None:
             self._buckets.add(r, clock)
         else:
-            self._phases[-offset % block_size] += 1
-            self._phases[-offset % block_size + block_size] += 1
+            place, phases = -offset % self._block_size, self._phases
+            phases[place] += 1
+            phases[place + self._block_size] += 1
         heapq.heappush(self._ends, (r.max_known - 2 - offset, r.ticket, r))
         if self.window_tokens is not None:
             full_at = self.window_tokens - 1 - offset
@@ -240,18 +243,19 @@ class JumpV1:
         From `next_arrival` on a schedule may differ; a leap ends with the step that spans `next_sample` (NEVER:
         there is none).
         """
-        policy, pool, buckets, size = self.policy, self.pool, self._buckets, self._size
-        if size and buckets is None and not policy.waiting and not self._prefilling:
+        policy, buckets, size = self.policy, self._buckets, self._size
+        waiting = policy.waiting
+        if size and buckets is None and not waiting and not self._prefilling:
             return self._leaps(now, next_arrival if next_arrival < next_sample else next_sample)
+        pool = self.pool
         due: list[Sequence] = []
         if buckets is not None:
             due = buckets.due(self._clock)
             new_blocks = buckets.blocks_needed(due, self._clock)
         else:
-            new_blocks = self._phases[self._clock % pool.block_size] if size else 0
-        waiting = policy.waiting
+            new_blocks = self._phases[self._clock % self._block_size] if size else 0
         rows: list[Row] = []
-        budget = self._budget - size
+        budget: int = self._budget - size
         if budget < 0 or new_blocks > pool.free_blocks:
             return IRREGULAR
         chunks: list[tuple[Sequence, int]] = []
@@ -277,7 +281,7 @@ class JumpV1:
             if waiting and not policy.limits.priority:
                 next_arrival = NEVER  # who arrives now stands behind a head that cannot start
         if rows:
-            return self._mixed_step(rows, now, min(next_arrival, next_sample))
+            return self._mixed_step(rows, now, next_arrival if next_arrival < next_sample else next_sample)
         if size:
             return self._leap(now, next_arrival if next_arrival < next_sample else next_sample)
         pending = self.pending
@@ -296,20 +300,8 @@ class JumpV1:
             return pending.end
         if not size or self._prefilling:
             return now
-        contexts, known = self._contexts, self._pieces.get(size)
-        if known is not None and known[0] <= contexts <= known[1]:
-            _, most, base, per_context = known
-            first, slope, steps = (
-                base + per_context * contexts,
-                per_context * size,
-                (most - contexts) // size + 1,
-            )
-        else:
-            first, slope, steps = self._decode_piece()
-        until_end = self._ends[0][0] - self._clock + 1
-        if until_end < steps:
-            steps = until_end
-        if size > self._budget or (steps // self.pool.block_size + 1) * size > self.pool.free_blocks:
+        first, slope, steps = self._ahead or self._look_ahead()
+        if size > self._budget or (steps // self._block_size + 1) * size > self.pool.free_blocks:
             return now  # a preemption may let the others end sooner
         start = pending.end if pending is not None else now
         return start + first * steps + slope * (steps * (steps - 1) // 2)
@@ -338,24 +330,20 @@ class JumpV1:
 
     def _mixed_step(self, rows: list[Row], now: int, next_event: int) -> int:
         """One step of the group and `rows`."""
-        decodes = self._size
+        decodes, ledger = self._size, self.ledger
+        windows = self._contexts if self.window_tokens is None else self._window_contexts()
         shape = sum_rows(
-            rows,
-            self.window_tokens,
-            decodes=decodes,
-            contexts=self._contexts,
-            window_contexts=self._contexts if self.window_tokens is None else self._window_contexts(),
+            rows, self.window_tokens, decodes=decodes, contexts=self._contexts, window_contexts=windows
         )
         duration = self.step_times.step_ps(shape)
-        if self.ledger.work is not None:
-            self.ledger.work.step(shape, duration)
+        if ledger.work is not None:
+            ledger.work.step(shape, duration)
         finishing = self._group_step(1)
         clock = self._clock
         still: list[Sequence] = []
-        for row in rows:
-            r = row.sequence
-            r.computed = row.computed + row.tokens
-            if not row.yields:
+        for r, tokens, computed, _, yields, _, _ in rows:
+            r.computed = computed + tokens
+            if not yields:
                 still.append(r)
             elif r.known + 1 >= r.max_known:
                 finishing.append(r)
@@ -364,7 +352,7 @@ class JumpV1:
         self._prefilling = still
         if len(finishing) > 1:
             finishing.sort(key=_ticket)
-        self.ledger.decided(rows, decodes, now)
+        ledger.decided(rows, decodes, now)
         start = now if self.pending is None else self.pending.end
         return self._launch(Pending(rows, decodes, finishing, start, duration), now, next_event)
 
@@ -393,7 +381,7 @@ class JumpV1:
         """Leaps of the group alone: one after the other, if it matters to nobody what happens before `next_event`."""
         pool, begin = self.pool, now
         while True:
-            blocks = self._phases[self._clock % pool.block_size]
+            blocks = self._phases[self._clock % self._block_size]
             if self._size > self._budget or blocks > pool.free_blocks:
                 return IRREGULAR if now == begin else now
             if blocks:
@@ -404,18 +392,8 @@ class JumpV1:
 
     def _leap(self, now: int, next_event: int) -> int:
         """As many decode steps of the group alone as nothing interferes with."""
-        size, clock, pending, ledger = self._size, self._clock, self.pending, self.ledger
-        known = self._pieces.get(size)
-        contexts = self._contexts
-        if known is not None and known[0] <= contexts <= known[1]:
-            _, most, base, per_context = known
-            first, slope = base + per_context * contexts, per_context * size
-            steps = (most - contexts) // size + 1 if most != NEVER else NEVER
-        else:
-            first, slope, steps = self._decode_piece()
-        until_end = self._ends[0][0] - clock + 1
-        if until_end < steps:
-            steps = until_end
+        size, pending, ledger = self._size, self.pending, self.ledger
+        first, slope, steps = self._ahead or self._look_ahead()
         if steps > 1:
             if pending is None:
                 if self._asynchronous:
@@ -427,7 +405,7 @@ class JumpV1:
             ):
                 steps = 1
             elif next_event < NEVER:  # the pending step leads up to the second schedule of the leap
-                steps = min(steps, 1 + _steps_until(next_event - pending.end, first, slope, steps))
+                steps = _steps_until(next_event - pending.end, first, slope, steps - 1) + 1
         if steps > 1:
             if pending is not None:
                 end = pending.end
@@ -440,20 +418,15 @@ class JumpV1:
                     ledger.gaps.add(end - self.last_end, pending.decodes)
                     self.last_end = end
             if self._buckets is not None:
-                steps = min(steps, self._buckets.steps_until_due(clock))
+                steps = min(steps, self._buckets.steps_until_due(self._clock))
             else:
                 steps = self._take_blocks(steps, first, slope)
         ledger.steps += steps
         ledger.rows += steps * size
         if ledger.work is not None:
             total = first * steps + slope * (steps * (steps - 1) // 2)
-            ledger.work.leap(self._shape, size, contexts, steps, total)
-        if steps == until_end or self._growing:
-            finishing = self._group_step(steps)
-        else:
-            self._clock = clock + steps
-            self._contexts = contexts + size * steps
-            finishing = []
+            ledger.work.leap(self._shape, size, self._contexts, steps, total)
+        finishing = self._group_step(steps)
         if steps == 1:
             start = now if self.pending is None else self.pending.end
             return self._launch(Pending([], size, finishing, start, first), now, next_event)
@@ -474,6 +447,20 @@ class JumpV1:
         if finishing and not self._asynchronous:
             self._end(Pending([], 0, finishing, end - last, last), next_event)
         return end
+
+    def _look_ahead(self) -> tuple[int, int, int]:
+        """(time of the group's next step, its growth from step to step, steps for which that and the group hold)."""
+        size, contexts = self._size, self._contexts
+        known = self._pieces.get(size)
+        if known is not None and known[0] <= contexts <= known[1]:
+            _, most, base, per_context = known
+            first, slope = base + per_context * contexts, per_context * size
+            steps = (most - contexts) // size + 1 if most != NEVER else NEVER
+        else:
+            first, slope, steps = self._decode_piece()
+        until_end = self._ends[0][0] - self._clock + 1
+        self._ahead = ahead = (first, slope, until_end if until_end < steps else steps)
+        return ahead
 
     def _decode_piece(self) -> tuple[int, int, int]:
         """(time of the group's next step, its growth from step to step, steps for which that holds)."""
@@ -528,6 +515,7 @@ class JumpV1:
         """Move the group's clock; returns the members that the last of these steps completes, and drops them."""
         clock = self._clock = self._clock + steps
         self._contexts += self._size * steps
+        self._ahead = None
         if self._growing:
             self._saturate(steps)
         ends = self._ends
@@ -553,12 +541,12 @@ class JumpV1:
         offset, clock, window = r.offset, self._clock, self.window_tokens
         self._size -= 1
         self._contexts -= offset + clock + 1
-        block_size: int = self.pool.block_size
         if self._buckets is not None:
             self._buckets.remove(r)
         else:
-            self._phases[-offset % block_size] -= 1
-            self._phases[-offset % block_size + block_size] -= 1
+            place, phases = -offset % self._block_size, self._phases
+            phases[place] -= 1
+            phases[place + self._block_size] -= 1
         if window is not None:
             full_at = window - 1 - offset
             if full_at <= clock:
@@ -575,8 +563,7 @@ class JumpV1:
         Step j takes its blocks at the instant I_j at which it is scheduled, and so adds to the KV use from then on.
         Synchronous: I_j = j·first + slope·j(j-1)/2. Asynchronous: I_j = (j-1)·first + slope·(j-1)(j-2)/2, I_0 = 0.
         """
-        pool, ledger, phases = self.pool, self.ledger, self._phases
-        block_size: int = pool.block_size
+        pool, ledger, phases, block_size = self.pool, self.ledger, self._phases, self._block_size
         free: int = pool.free_blocks
         if (steps + block_size - 2) // block_size * self._size > free:
             steps = self._fitting(steps, free)
@@ -604,9 +591,8 @@ class JumpV1:
         ledger.kv_block_ps += block_ps
         if used > ledger.kv_peak_blocks:
             ledger.kv_peak_blocks = used
-        taken = pool.free_blocks + used - pool.num_blocks
-        if taken:
-            pool.take(taken)
+        if used != pool.num_blocks - free:
+            pool.take(free + used - pool.num_blocks)
         return steps
 
     def _moments(self, blocks: list[int]) -> tuple[int, int, int]:
@@ -664,17 +650,13 @@ class JumpV1:
         now = step.end
         if step.decodes:
             ledger.gaps.add(now - self.last_end, step.decodes)
-        for row in step.rows:
-            if row.yields:
-                ledger.delivered(row.sequence, now)
+        for r, _, _, _, yields, _, _ in step.rows:
+            if yields:
+                ledger.delivered(r, now)
         running = policy.running
         for r in step.finishing:
             r.known = r.max_known
-            tokens = r.max_known - 1
-            if self._buckets is None:
-                r.table.held = -(-tokens // pool.block_size)
-            pool.cache(r.table, tokens)
-            pool.release(r.table)
+            pool.finish(r.table, r.known - 1)
             del running[r.ticket]
             r.status = FINISHED
         self.last_end = now

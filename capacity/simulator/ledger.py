@@ -74,13 +74,12 @@ class Ledger:
         self.steps += 1
         self.rows += len(rows) + others
         first_scheduled_ps = self.first_scheduled_ps
-        for row in rows:
-            r = row.sequence
+        for r, _, _, _, _, _, cached in rows:
             index = r.index
             if first_scheduled_ps[index] == MISSING:
                 first_scheduled_ps[index] = now_ps
-                self.cached_tokens[index] = row.cached
-                self.hit_tokens += row.cached - r.loaded
+                self.cached_tokens[index] = cached
+                self.hit_tokens += cached - r.loaded
                 self.queried_tokens += r.prompt_tokens
             elif r.preempted != MISSING:
                 self.preempted_ps[index] += now_ps - r.preempted

@@ -145,8 +145,11 @@ class Replica(Engine):
 
     def _decide(self, horizon_ps: int, action_ps: int) -> None:
         now_ps, mail, jump = self.now_ps, self._mail, self.jump
-        while mail and mail[0][0] <= now_ps:
-            _, request, action = mail.popleft()
+        while mail:
+            at_ps, request, action = mail[0]
+            if at_ps > now_ps:
+                break
+            mail.popleft()
             if action is None:
                 self._new -= 1
                 self._admit(request, now_ps)
@@ -161,6 +164,10 @@ class Replica(Engine):
             if jump is not None and (jump.active or self._takes_over(jump)):
                 jump.settle_by = self._settle_by_ps
                 wake_ps = jump.advance(now_ps, horizon_ps, action_ps)
+                if now_ps < wake_ps < NEVER and jump.done is None and self.stalled_by is None:
+                    self.now_ps = wake_ps
+                    self._rest()
+                    return
                 if wake_ps < 0:
                     wake_ps = NEVER if wake_ps == -1 else self._spell_out(jump, now_ps)
                 if jump.done is not None:

@@ -154,7 +154,8 @@ class PrefixAware(LeastOutstanding):
         self._open |= 1 << replica
 
     def _choose(self, prompt: Prompt) -> int:
-        found = self._longest_match(prompt) if prompt.keys else 0
+        _, _, _, keys, stops, blocks = prompt
+        found = self._longest_match(keys, stops, blocks) if keys else 0
         if not found:
             replica = super()._choose(prompt)
         elif found & (found - 1) == 0:
@@ -164,18 +165,15 @@ class PrefixAware(LeastOutstanding):
         else:
             holding = [replica for replica in self.ready if found >> replica & 1]
             replica = self._least(self.requests, holding, self._turn)
-        if prompt.keys:
-            self._remember(prompt, replica)
+        if keys and not (len(keys) == 1 and found >> replica & 1):  # it was sent that one run before
+            self._remember(keys, stops, blocks, replica)
         return replica
 
-    def _longest_match(self, prompt: Prompt) -> int:
+    def _longest_match(self, keys: Sequence[int], stops: Sequence[int], blocks: int) -> int:
         """The replicas that were sent the longest part of this prompt, as bits; 0: the loads shall decide."""
-        known, blocks = self._holders, prompt.blocks
-        holders, found, matched = self._open, 0, 0
-        for key, stop in zip(prompt.keys, prompt.stops):
-            if key not in known:
-                break
-            holders &= known[key]
+        known, holders, found, matched = self._holders, self._open, 0, 0
+        for key, stop in zip(keys, stops):
+            holders &= known.get(key, 0)
             if not holders:
                 break
             found, matched = holders, stop
@@ -194,10 +192,10 @@ class PrefixAware(LeastOutstanding):
                 return 0
         return found
 
-    def _remember(self, prompt: Prompt, replica: int) -> None:
+    def _remember(self, keys: Sequence[int], stops: Sequence[int], blocks: int, replica: int) -> None:
         known, bit, start = self._holders, 1 << replica, 0
-        for key, stop in zip(prompt.keys, prompt.stops):
-            if start >= prompt.blocks:
+        for key, stop in zip(keys, stops):
+            if start >= blocks:
                 break
             holders = known.get(key, 0)
             if not holders & bit:

@@ -34,16 +34,14 @@ def sum_rows(
         elif tokens:
             p_seqs += 1
             p_tokens += tokens
-            pairs = tokens * computed + tokens * (tokens + 1) // 2
-            p_pairs += pairs
+            p_pairs += tokens * computed + tokens * (tokens + 1) // 2
             p_context += context
             completed += yields
-            if window_tokens is None:
-                p_window_pairs += pairs
-                p_window_context += context
-            else:
+            if window_tokens is not None:
                 p_window_pairs += windowed_pairs(tokens, computed, window_tokens)
                 p_window_context += min(context, window_tokens + tokens - 1)
+    if window_tokens is None:
+        p_window_pairs, p_window_context = p_pairs, p_context
     return new_tuple(
         StepShape,
         (

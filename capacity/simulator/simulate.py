@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
 import simpy
 
 from capacity.errors import InvalidInput
@@ -252,6 +253,11 @@ def _answers_stay_private(workload: Workload) -> bool:
     """
     content = workload.content
     if content is None:
+        return True
+    if (
+        len(np.unique(content.answer_ids)) == len(workload)
+        and not np.isin(content.segment_ids, content.answer_ids).any()
+    ):
         return True
     owner: dict[int, int] = {}
     for request, answer in enumerate(content.answer_ids.tolist()):
