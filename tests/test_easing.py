@@ -10,9 +10,10 @@ import pytest
 from capacity.api_planning import parsed_slos, plan
 from capacity.deployment import Pool
 from capacity.metrics import RequestTable
+from capacity.model import load_model
 from capacity.planning.easing import MARGIN, PooledSteps, RoundSteps, easier, rounds_of
 from capacity.planning.search import _Search
-from capacity.planning.space import Search
+from capacity.planning.space import Search, pools
 from capacity.planning.step_error import Factors, ScaledSteps, factors_at
 from capacity.planning.trial import (
     Engines,
@@ -194,6 +195,16 @@ def test_the_first_draw_may_promise_and_never_condemns() -> None:
     easy = Goal(slos=parsed_slos("ttft:p60:9s"))
     promised = try_engines(engines, draws, easy, sample=True, first_draw=True)
     assert (promised.met, promised.seen, promised.requests) == (True, "sample", 100)
+
+
+def test_a_checkpoints_own_format_is_searched_once() -> None:
+    def formats(name: str, listed: str) -> set[str | None]:
+        search = Search(gpus="h200", quantizations=listed)
+        return {pool.quantization for pool in pools(search, "h200", load_model(name))}
+
+    assert formats("deepseek-v3", "default,fp8,int4") == {None, "int4"}
+    assert formats("deepseek-v3", "fp8,int4") == {"fp8", "int4"}
+    assert formats("llama-3.1-8b", "default,fp8") == {None, "fp8"}
 
 
 # the time limit

@@ -193,12 +193,13 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value.
     """
     first = tuple(getattr(search, name)[0] for name in TUNING)
+    formats = _formats(search, model)
     for drafts in _drafts(search, model):
         tuned = _untuned(search) if drafts else search
         axes = itertools.product(
             search.engines,
             _parallelisms(search, has_experts=model.is_moe),
-            search.quantizations,
+            formats,
             search.kv_cache_dtypes,
             search.max_num_seqs,
             tuned.max_num_batched_tokens,
@@ -222,6 +223,22 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
                 **parallelism,
                 **drafts,
             )
+
+
+def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
+    """Weight formats; where the checkpoint's own is asked for, not that one again by its name."""
+    from capacity.errors import CapacityError
+    from capacity.quantization import scheme_for
+
+    def own(name: str | None) -> bool:
+        try:
+            return name is not None and scheme_for(model, name) == model.checkpoint
+        except CapacityError:
+            return False
+
+    if None not in search.quantizations:
+        return search.quantizations
+    return tuple(name for name in search.quantizations if not own(name))
 
 
 def _untuned(search: Search) -> Search:
