@@ -584,6 +584,7 @@ def simulate(
             *requests.notices,
             *resolved.step_model.notes,
             *drafting_notes(resolved),
+            *_of_failures(service),
             *saved,
         ),
     )
@@ -601,3 +602,10 @@ def _replication_seeds(traffic: Traffic, service: Service, count: int, *, drawn:
             "(--input-len, --output-len, --request-rate)"
         )
     return seeds
+
+
+def _of_failures(service: Service) -> tuple[str, ...]:
+    """What the verdict's capacity leaves out."""
+    if service.mean_time_between_failures_s is None:
+        return ()
+    return ("the verdict's capacity is that of replicas that never fail: while one is lost there is less",)

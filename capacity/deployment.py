@@ -278,6 +278,9 @@ class Traffic(Spec):
     )
     trace_from_s: float = _flag(0.0, "Leave out what arrives earlier in the trace.", ge=0)
     trace_until_s: float | None = _flag(None, "Leave out what arrives from then on.", gt=0)
+    trace_spread_ticks: bool = _flag(
+        False, "Spread what a trace's coarse clock put at one instant over the time to its next tick."
+    )
     trace_sessions: Literal["open", "closed"] = _flag(
         "open", "Turns of a trace's sessions: open (by the clock), closed (a gap after the turn before ends)."
     )

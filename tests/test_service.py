@@ -172,3 +172,17 @@ def test_bad_services_are_refused() -> None:
         api.simulate(MODEL, **LOAD, request_rate=10, autoscale_max_replicas=4)
     with pytest.raises(InvalidInput, match="request_timeout_s"):
         api.simulate(MODEL, **LOAD, request_rate=10, request_timeout_s=0)
+
+
+def test_capacity_of_replicas_that_fail_is_said_to_be_of_those_that_do_not() -> None:
+    options = {
+        "gpu": "h100",
+        "input_len": 100,
+        "output_len": 10,
+        "request_rate": 20.0,
+        "num_prompts": 120,
+        "replicas": 2,
+    }
+    failing = api.simulate("llama-3.1-8b", **options, mean_time_between_failures_s=30.0, recovery_s=1.0)
+    assert any("never fail" in note for note in failing.warnings)
+    assert not any("never fail" in note for note in api.simulate("llama-3.1-8b", **options).warnings)

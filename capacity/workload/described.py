@@ -57,7 +57,7 @@ def _traced(traffic: Traffic, path: str) -> Workload:
     given = [name for name in GENERATED if name in traffic.model_fields_set]
     if given:
         raise InvalidInput(f"--trace brings its own requests: leave out --{given[0].replace('_', '-')}")
-    workload = read_trace(path, limit=traffic.num_prompts)
+    workload = read_trace(path, limit=traffic.num_prompts, spread_ticks=traffic.trace_spread_ticks)
     if traffic.trace_sessions == "closed":
         workload = workload.in_session_loop()
     if traffic.trace_from_s or traffic.trace_until_s is not None:
@@ -76,7 +76,14 @@ def _traced(traffic: Traffic, path: str) -> Workload:
 def _generated(traffic: Traffic) -> Workload:
     if traffic.input_len is None or traffic.output_len is None:
         raise InvalidInput("no traffic: give --trace FILE, or --input-len and --output-len")
-    only_traces = ("trace_time_scale", "trace_rate_factor", "trace_from_s", "trace_until_s", "trace_sessions")
+    only_traces = (
+        "trace_time_scale",
+        "trace_rate_factor",
+        "trace_from_s",
+        "trace_until_s",
+        "trace_sessions",
+        "trace_spread_ticks",
+    )
     given = [name for name in only_traces if name in traffic.model_fields_set]
     if given:
         raise InvalidInput(f"--{given[0].replace('_', '-')} changes a trace: add --trace, or leave it out")

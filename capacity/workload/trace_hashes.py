@@ -247,5 +247,9 @@ def _despite_ticks(workload: Workload, *, spread: bool) -> Workload:
         workload = workload.spread_within_ticks(tick_s)
         return replace(workload, notices=(*workload.notices, f"{clock}: spread evenly within them"))
     return replace(
-        workload, notices=(*workload.notices, f"{clock}: their bursts are the clock's; they can be spread")
+        workload,
+        notices=(
+            *workload.notices,
+            f"{clock}: their bursts are the clock's; --trace-spread-ticks spreads them",
+        ),
     )
