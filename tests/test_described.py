@@ -172,18 +172,18 @@ def test_turns_of_a_trace_wait_for_the_turn_before(tmp_path: Path) -> None:
 
 
 def test_a_coarse_clock_is_spread_on_request(tmp_path: Path) -> None:
-    """Forty requests on four ticks of a second: at ten instants a tick instead of one; nothing leaves its tick."""
+    """120 requests on twelve ticks of a second: at ten instants a tick instead of one; nothing leaves its tick."""
     rows = [
         {"timestamp": 1000 * (i // 10), "input_length": 600, "output_length": 5, "hash_ids": [i]}
-        for i in range(40)
+        for i in range(120)
     ]
     path = tmp_path / "coarse.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows))
     plain, spread = (
         make_workload(Traffic(trace=str(path), trace_spread_ticks=chosen)) for chosen in (False, True)
     )
-    assert len(set(plain.arrival_s.tolist())) == 4
-    assert len(set(spread.arrival_s.tolist())) == 40
+    assert len(set(plain.arrival_s.tolist())) == 12
+    assert len(set(spread.arrival_s.tolist())) == 120
     assert (spread.arrival_s // 1 == plain.arrival_s).all()
     assert any("--trace-spread-ticks" in notice for notice in plain.notices)
     with pytest.raises(InvalidInput, match="--trace-spread-ticks changes a trace"):
