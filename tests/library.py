@@ -1,8 +1,9 @@
-"""Where the optional reference library is, if it is at hand: tests use it, and must pass without it."""
+"""What tests share without fixtures: where the optional reference library is, and how a child heeds Ctrl-C."""
 
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 _beside = Path(__file__).parent.parent.parent / "shared"
@@ -14,3 +15,8 @@ SHARED: Path | None = next(
     ),
     None,
 )
+
+
+def heed_interrupts() -> None:
+    """In a child: Ctrl-C interrupts it, though whoever runs the tests in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from library import heed_interrupts
 
 PROGRAM = textwrap.dedent(
     """
@@ -41,6 +42,7 @@ def test_an_interrupt_from_the_terminal_ends_all_without_a_traceback(tmp_path: P
         stderr=subprocess.PIPE,
         start_new_session=True,
         text=True,
+        preexec_fn=heed_interrupts,
     )
     assert program.stdout is not None
     assert program.stdout.readline() == "started\n"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from library import heed_interrupts
 
 torch = pytest.importorskip("torch")
 
@@ -183,6 +184,7 @@ def test_a_real_sigint_leaves_measurements_report_and_a_run_that_goes_on(tmp_pat
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
+        preexec_fn=heed_interrupts,
     ) as process:
         lines = 0
         while lines < 12 and process.poll() is None:
