@@ -35,6 +35,9 @@ BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2*
 NUM_BINS = 64 << BIN_BITS
 
 
+LatencyMetric = Literal["ttft", "tpot", "e2e"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
     """One request's instants (s on the run's clock; None: never happened) and sizes."""
@@ -126,7 +129,7 @@ class RequestTable(Sequence[RequestRecord]):
         done: npt.NDArray[np.bool_] = self.finish_ps != MISSING
         return done
 
-    def latency_s(self, metric: Literal["ttft", "tpot", "e2e"]) -> npt.NDArray[np.float64]:
+    def latency_s(self, metric: LatencyMetric) -> npt.NDArray[np.float64]:
         """A latency of each request in s; NaN where it did not complete, and for TPOT of a single token."""
         begin = self.first_token_ps if metric == "tpot" else self.arrival_ps
         end = self.first_token_ps if metric == "ttft" else self.finish_ps

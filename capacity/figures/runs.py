@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from capacity.attribution import BOUNDS
 from capacity.display import STANDARD, Units
 from capacity.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
 
 if TYPE_CHECKING:
+    from capacity.metrics import LatencyMetric
     from capacity.results import Simulation
 
-Metric = Literal["ttft", "tpot", "e2e"]
-METRIC_NAMES: dict[Metric, str] = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E latency"}
+METRIC_NAMES: dict[LatencyMetric, str] = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E latency"}
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SHOWN_PERCENTILES = (50, 90, 95, 99)
 CURVE_POINTS = 400
@@ -28,7 +28,11 @@ STATES = (
 
 
 def latency_chart(
-    runs: Mapping[str, Simulation], metric: Metric, units: Units = STANDARD, *, limit_s: float | None = None
+    runs: Mapping[str, Simulation],
+    metric: LatencyMetric,
+    units: Units = STANDARD,
+    *,
+    limit_s: float | None = None,
 ) -> Chart:
     """Share of requests at or below a latency, a curve for each run; with a limit, a line for it."""
     import numpy as np

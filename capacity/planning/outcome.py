@@ -66,18 +66,12 @@ def measure(
 
 def latencies_of(table: RequestTable, workload: Workload) -> Latencies:
     """The latencies that a run of `workload` left in its records."""
-    columns = {name: np.full(len(workload), np.nan) for name in ("ttft", "tpot", "e2e")}
     done = table.completed
-    several = done & (table.output_tokens > 1)
-    columns["ttft"][done] = ((table.first_token_ps - table.arrival_ps) / PS_PER_S)[done]
-    columns["e2e"][done] = ((table.finish_ps - table.arrival_ps) / PS_PER_S)[done]
-    gaps = (table.finish_ps - table.first_token_ps)[several] / PS_PER_S
-    columns["tpot"][several] = gaps / (table.output_tokens[several] - 1)
     first_s, last_s = float(workload.arrival_s[0]), float(table.finish_ps.max()) / PS_PER_S
     return Latencies(
-        ttft_s=columns["ttft"],
-        tpot_s=columns["tpot"],
-        e2e_s=columns["e2e"],
+        ttft_s=table.latency_s("ttft"),
+        tpot_s=table.latency_s("tpot"),
+        e2e_s=table.latency_s("e2e"),
         duration_s=max(last_s - first_s, 0.0),
         hit_fraction=float(table.cached_tokens[done].sum() / max(table.prompt_tokens[done].sum(), 1)),
     )

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.errors import InvalidInput
-from capacity.metrics import PERCENTILES, LatencySummary, RequestTable
+from capacity.metrics import PERCENTILES, LatencyMetric, LatencySummary, RequestTable
 from capacity.simulator.intervals import share_interval
-from capacity.step import PS_PER_S
 from capacity.workload import Slo
 
 
@@ -81,17 +80,9 @@ def hold(
 
 def _values_s(slo: Slo, records: RequestTable) -> npt.NDArray[np.float64]:
     """The latency of every request that a limit is about; infinite where it never ended."""
-    done = records.completed
-    values_s = np.full(len(records), np.inf)
-    arrival, first, finish = records.arrival_ps[done], records.first_token_ps[done], records.finish_ps[done]
-    if slo.metric == "ttft":
-        values_s[done] = (first - arrival) / PS_PER_S
-    elif slo.metric == "e2el":
-        values_s[done] = (finish - arrival) / PS_PER_S
-    else:
-        gaps = records.output_tokens[done] - 1
-        values_s[done] = np.where(gaps > 0, (finish - first) / PS_PER_S / np.maximum(gaps, 1), 0.0)
-    return values_s
+    metric: LatencyMetric = "tpot" if slo.metric == "tpot" else "ttft" if slo.metric == "ttft" else "e2e"
+    # of a single token, TPOT is 0: as `vllm bench serve` counts goodput
+    return np.where(records.completed, np.nan_to_num(records.latency_s(metric)), np.inf)
 
 
 def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:

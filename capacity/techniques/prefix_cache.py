@@ -65,11 +65,6 @@ class ReuseCurve:
         return counted.astype(np.int64)
 
     @property
-    def distinct_blocks(self) -> int:
-        """Blocks that an unlimited cache ends up with, of those that prompts look up."""
-        return int((self.depth < 0).sum())
-
-    @property
     def knee_blocks(self) -> int:
         """The smallest capacity that reaches the unlimited cache's hit rate."""
         return int(self.depth.max()) + 1 if len(self.depth) else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from capacity.errors import CapacityError
@@ -180,9 +180,3 @@ class CaseRunner:
             )
         )
         return True
-
-
-def worst_spread(measured: Iterable[MeasuredCase]) -> tuple[float, float]:
-    """Median and largest spread of the timed cases: how noisy the machine was."""
-    spreads = sorted(m.timing.spread for m in measured if m.timing is not None)
-    return (spreads[len(spreads) // 2], spreads[-1]) if spreads else (0.0, 0.0)
