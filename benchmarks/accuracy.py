@@ -23,7 +23,7 @@ from fit_profiles import INTERVAL, default_measured
 from reference_tables import Operator, operators
 from step_evidence import Evidence, all_evidence
 
-from capacity.calibration import cross_validate, group_quantile
+from capacity.hardware.calibration import cross_validate, group_quantile
 
 Pair = tuple[float, float]  # predicted, measured
 

@@ -22,9 +22,9 @@ from typing import Any
 from reference_tables import LOCAL_ROUTING, PROFILES, Operator, operators
 from step_evidence import Evidence, all_evidence
 
-from capacity.calibration import FitResult, fit_pool, group_quantile
-from capacity.coefficients import StepCoefficients
 from capacity.hardware import PROFILES_VARIABLE
+from capacity.hardware.calibration import FitResult, fit_pool, group_quantile
+from capacity.hardware.coefficients import StepCoefficients
 
 MARKER = "# [step_time]: written by benchmarks/fit_profiles.py; edits below this line are lost"
 DATE = "2026-11-21"

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from capacity.calibration import Constants, Measurement, Parameter
-from capacity.coefficients import (
+from capacity.hardware import HardwareProfile, load_profile
+from capacity.hardware.calibration import Constants, Measurement, Parameter
+from capacity.hardware.coefficients import (
     AllReduceCoefficients,
     AttentionCoefficients,
     Coefficients,
@@ -33,9 +34,8 @@ from capacity.coefficients import (
     GemmCoefficients,
     MoeCoefficients,
 )
-from capacity.collectives import all_reduce_seconds, nccl_seconds, ring_all_reduce_bytes
-from capacity.hardware import HardwareProfile, load_profile
-from capacity.operators import attention_seconds, gemm_seconds, moe_seconds
+from capacity.step.collectives import all_reduce_seconds, nccl_seconds, ring_all_reduce_bytes
+from capacity.step.operators import attention_seconds, gemm_seconds, moe_seconds
 
 PROFILES = {
     "a100": "a100-sxm-80gb",

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from served_rows import shared_folder
 
+from capacity.answers.engine_setup import serve
+from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
-from capacity.errors import CapacityError
-from capacity.resolve import resolve
-from capacity.serving import serve
+from capacity.pool.resolve import resolve
 from capacity.simulator import FrontendTimes
 from capacity.workload import Workload, random_requests
 

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from capacity.closed_form import closed_loop_times
+from capacity.answers.engine_setup import engine_frontend, serve
+from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
-from capacity.errors import CapacityError
-from capacity.resolve import ResolvedPool, resolve
-from capacity.serving import engine_frontend, serve
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import FrontendTimes
 from capacity.step import PS_PER_S
+from capacity.step.closed_form import closed_loop_times
 from capacity.workload import random_requests
 
 ROOT = Path(__file__).resolve().parents[1]

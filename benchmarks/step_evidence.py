@@ -22,12 +22,12 @@ from typing import Any
 
 import pandas as pd
 
-from capacity.engines import find_engine
+from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
 from capacity.model import load_model
-from capacity.quantization import scheme_for
+from capacity.model.quantization import scheme_for
 from capacity.step import StepShape, decode_shape, prefill_shape
-from capacity.step_model import HostTime, StepModel, graph_sizes
+from capacity.step.model import HostTime, StepModel, graph_sizes
 
 PUBLISHED = Path(__file__).parent.parent / "tests" / "data" / "published_steps.csv"
 NO_HOST = HostTime(graph_sizes=graph_sizes(512))

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capacity.api_sweep import sweep
-from capacity.sweeping.spec import SweepSpec
+from capacity.planning.sweep import sweep
+from capacity.planning.sweeping.spec import SweepSpec
 
 LIMIT_S = 60.0
 LEAST_SPEEDUP = 1.7

@@ -9,12 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capacity.api import estimate, explain, fit, gpus, models, simulate
-    from capacity.api_compare import advise, diff, tornado
-    from capacity.api_curve import curve
-    from capacity.api_planning import plan
-    from capacity.api_sweep import sweep
-    from capacity.api_techniques import (
+    from capacity.answers.questions import estimate, explain, fit, gpus, models, simulate
+    from capacity.answers.records import Attribution, Estimate, Fit, Simulation
+    from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
+    from capacity.hardware.pricing import CostEstimate
+    from capacity.planning.billing import Bill
+    from capacity.planning.bills import cost
+    from capacity.planning.compare import advise, diff, tornado
+    from capacity.planning.curve import curve
+    from capacity.planning.curves import Curve
+    from capacity.planning.paired import Diff
+    from capacity.planning.plan import plan
+    from capacity.planning.records import Plan
+    from capacity.planning.sweep import sweep
+    from capacity.techniques.questions import (
         attention_traffic,
         cache_curve,
         compare_batching,
@@ -24,14 +32,6 @@ if TYPE_CHECKING:
         scale,
         speculate,
     )
-    from capacity.billing import Bill
-    from capacity.errors import CapacityError, DoesNotFit, InvalidInput
-    from capacity.planning.bills import cost
-    from capacity.planning.curves import Curve
-    from capacity.planning.paired import Diff
-    from capacity.planning.records import Plan
-    from capacity.pricing import CostEstimate
-    from capacity.results import Attribution, Estimate, Fit, Simulation
 
 __all__ = [
     "Attribution",
@@ -70,12 +70,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "capacity.api": ("estimate", "explain", "fit", "gpus", "models", "simulate"),
-    "capacity.api_compare": ("advise", "diff", "tornado"),
-    "capacity.api_curve": ("curve",),
-    "capacity.api_planning": ("plan",),
-    "capacity.api_sweep": ("sweep",),
-    "capacity.api_techniques": (
+    "capacity.answers.questions": ("estimate", "explain", "fit", "gpus", "models", "simulate"),
+    "capacity.planning.compare": ("advise", "diff", "tornado"),
+    "capacity.planning.curve": ("curve",),
+    "capacity.planning.plan": ("plan",),
+    "capacity.planning.sweep": ("sweep",),
+    "capacity.techniques.questions": (
         "attention_traffic",
         "cache_curve",
         "compare_batching",
@@ -85,14 +85,14 @@ _HOMES = {
         "scale",
         "speculate",
     ),
-    "capacity.billing": ("Bill",),
-    "capacity.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
+    "capacity.planning.billing": ("Bill",),
+    "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
     "capacity.planning.bills": ("cost",),
     "capacity.planning.curves": ("Curve",),
     "capacity.planning.paired": ("Diff",),
     "capacity.planning.records": ("Plan",),
-    "capacity.pricing": ("CostEstimate",),
-    "capacity.results": ("Attribution", "Estimate", "Fit", "Simulation"),
+    "capacity.hardware.pricing": ("CostEstimate",),
+    "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
 }
 
 

@@ -1,5 +1,5 @@
 """`python -m capacity` is the `capacity` command."""
 
-from capacity.cli import main
+from capacity.cli.main import main
 
 main()

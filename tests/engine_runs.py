@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from capacity.schedulers import SchedulerLimits
 from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes, DecodePiece, StepShape
 from capacity.workload import PromptContent, Workload
 

@@ -11,8 +11,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from capacity.calibration import fit_constants
 from capacity.hardware import load_profile
+from capacity.hardware.calibration import fit_constants
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 

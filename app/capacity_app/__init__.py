@@ -13,15 +13,15 @@ How to add a page
        options = {**inputs.pool, **inputs.lengths, "request_rate": rate}
        answer = quick(inputs.model, options)           # a few ms: call the library, through `st.cache_data`
        parts.kpis([parts.Kpi(label="TTFT", value=inputs.units.time_text(...), below="80 to 161 ms", help="...")])
-       parts.chart(my_chart(answer, inputs.units))     # a `capacity.figures.Chart`: figure, alt, rows
+       parts.chart(my_chart(answer, inputs.units))     # a `capacity.report.figures.Chart`: figure, alt, rows
        parts.table("rows", rows, alt="...")
        parts.copies("cost", inputs.model_name, options, answer)    # copy as CLI and Python, JSON and CSV
        parts.notes(answer.warnings)
 
 2. Whatever takes more than 50 ms goes through `parts.background(place, Task(...), doing="simulating")`. The task
-   names a library function (`capacity.api:simulate`) and its keywords; all of them can be pickled. It runs in a
-   process of its own, is cached by its keywords, and can be cancelled. `answer.value` is None until there is one, and
-   `answer.stale` says that it belongs to earlier inputs. `button="Run"` waits for a click; a task with
+   names a library function (`capacity.answers.questions:simulate`) and its keywords; all of them can be pickled. It
+   runs in a process of its own, is cached by its keywords, and can be cancelled. `answer.value` is None until there is
+   one, and `answer.stale` says that it belongs to earlier inputs. `button="Run"` waits for a click; a task with
    `reports=True` passes `progress` on.
 
 3. Widgets: `state.whole`, `state.number`, `state.choice`, `state.segments`, or any widget with `**state.bound(key,
@@ -32,8 +32,9 @@ How to add a page
    text from outside (file names, model names, warnings) goes through `boundary.plain` before it is markdown. No
    `st.stop()`: the link is drawn after the page.
 
-5. Charts live in `capacity/figures/`: a function from an answer and `Units` to a `Chart`. Colours from `PALETTE`, and
-   always a second difference (marker, pattern, dash, label), an `alt` sentence with the main number, `rows` with all.
+5. Charts live in `capacity/report/figures/`: a function from an answer and `Units` to a `Chart`. Colours from
+   `PALETTE`, and always a second difference (marker, pattern, dash, label), an `alt` sentence with the main number,
+   `rows` with all.
 
 6. Add the page to the lists in `tests/app/test_pages.py` and `tests/app/test_browser.py`, and run
    `python -m capacity_app.screenshots`.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import streamlit as st
 
-from capacity.errors import CapacityError, DoesNotFit
+from capacity.base.errors import CapacityError, DoesNotFit
 from capacity_app.uploads import without_folders
 
 LEAK_NOTHING = "Something went wrong inside the dashboard. The details are in the log of its server."

@@ -21,7 +21,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
-from capacity.errors import CapacityError, InvalidInput
+from capacity.base.errors import CapacityError, InvalidInput
 
 SLOTS = max(1, min(2, os.cpu_count() or 1))
 KEPT = 48

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 
 ENTRY = Path(__file__).parent / "entry" / "dashboard.py"
 THEMES = ("auto", "light", "dark")

@@ -9,9 +9,9 @@ from typing import Any
 
 import streamlit as st
 
-from capacity.command_text import command_line, python_call
-from capacity.figures import Chart
-from capacity.report import to_csv
+from capacity.base.command_text import command_line, python_call
+from capacity.base.rows import to_csv
+from capacity.report.figures import Chart
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Job, Task, runner
 
@@ -120,7 +120,7 @@ def record_downloads(name: str, answer: Any) -> None:
 
 
 def _record_files(name: str, answer: Any) -> None:
-    from capacity.report import flattened
+    from capacity.base.rows import flattened
 
     record = answer.to_dict()
     download(

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capacity.plan_files import write_plan_files
+from capacity.report.plan_files import write_plan_files
 
 if TYPE_CHECKING:
     from capacity.deployment import Traffic

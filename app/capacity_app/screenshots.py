@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity_app.launch import server_command
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

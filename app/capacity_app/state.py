@@ -12,14 +12,14 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from capacity.display import MEMORY_UNITS, TIME_UNITS, Units
-from capacity.engines import engine_names
-from capacity.errors import CapacityError, InvalidInput
-from capacity.fields import parse_json_object
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.fields import parse_json_object
+from capacity.deployment.engines import engine_names
 from capacity.hardware import profile_names
+from capacity.hardware.pricing import TIERS, find_price
 from capacity.model import ModelSpec, from_hf_config, load_model, model_names
-from capacity.pricing import TIERS, find_price
-from capacity.quantization import known_quantizations, kv_cache_format_names
+from capacity.model.quantization import known_quantizations, kv_cache_format_names
+from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
 from capacity_app.boundary import plain
 
 MAX_CONFIG_BYTES = 256 * 1024

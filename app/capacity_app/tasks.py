@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from capacity.errors import CapacityError
+from capacity.answers.records import Simulation
+from capacity.base.errors import CapacityError
 from capacity.model import ModelSpec
-from capacity.results import Simulation
 
 if TYPE_CHECKING:
-    from capacity.api_techniques import Speculating, SpeculationRow
+    from capacity.techniques.questions import Speculating, SpeculationRow
 
 ACCEPTANCES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 DRAFT_LENGTHS = (1, 2, 3, 4, 6, 8)
@@ -20,7 +20,7 @@ def timeline(
     model: str | ModelSpec, *, progress: Callable[[int, int], None] | None = None, **options: Any
 ) -> tuple[Simulation, list[dict[str, Any]]]:
     """A simulation with every step of its engine: those of its Chrome trace, in order."""
-    from capacity import api
+    from capacity.answers import questions as api
     from capacity.simulator.timeline import Timeline
 
     observer = Timeline()
@@ -33,7 +33,7 @@ def acceptance_grid(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> dict[int, tuple[tuple[float, SpeculationRow], ...]]:
     """By draft length, the round of one batch at each acceptance."""
-    from capacity.api_techniques import speculate
+    from capacity.techniques.questions import speculate
 
     def row(k: int, acceptance: float) -> SpeculationRow:
         asked = {**options, "draft_tokens": k, "acceptance": f"{acceptance:g}"}
@@ -46,7 +46,7 @@ def ways_to_draft(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> tuple[dict[str, Speculating], tuple[str, ...]]:
     """Every way to draft at its own draft length and published acceptance; and those that cannot, with the reason."""
-    from capacity.api_techniques import speculate, speculation_methods
+    from capacity.techniques.questions import speculate, speculation_methods
 
     shared = {
         name: value

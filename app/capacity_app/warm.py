@@ -11,9 +11,9 @@ MODULES = (
     "pandas",
     "plotly.graph_objects",
     "pyarrow",
-    "capacity.api",
-    "capacity.report",
-    "capacity.figures.memory",
+    "capacity.answers.questions",
+    "capacity.report.tables",
+    "capacity.report.figures.memory",
 )
 
 

@@ -12,11 +12,16 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-from capacity.errors import CapacityError
+from capacity.base.errors import CapacityError
 
 ALLOWED = ("capacity.", "capacity_app.", "capacity_validate.")
 REPORT_INTERVAL_S = 0.1
-WARM = ("capacity.api", "capacity.api_grid", "capacity.service", "capacity.serving")
+WARM = (
+    "capacity.answers.questions",
+    "capacity.answers.grid",
+    "capacity.answers.deployment_run",
+    "capacity.answers.engine_setup",
+)
 
 
 def main(descriptor: int) -> None:

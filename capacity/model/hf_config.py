@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from capacity.errors import MalformedFile, UnsupportedModel
-from capacity.fields import Fields
+from capacity.base.errors import MalformedFile, UnsupportedModel
+from capacity.base.fields import Fields
+from capacity.model.quantization import find_format, uniform_scheme
+from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import (
     Attention,
     DenseFeedForward,
@@ -26,8 +28,6 @@ from capacity.model.spec import (
     SparseIndexer,
 )
 from capacity.model.vision import vision_tower
-from capacity.quantization import find_format, uniform_scheme
-from capacity.quantization.config import parse_quantization_config
 
 _MAX_LAYERS = 2_000
 

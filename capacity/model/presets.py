@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from capacity.errors import InvalidInput, UnknownName
-from capacity.fields import read_json_object
+from capacity.base.errors import InvalidInput, UnknownName
+from capacity.base.fields import read_json_object
 from capacity.model.hf_config import from_hf_config
+from capacity.model.quantization import scheme_for
 from capacity.model.spec import ModelSpec
 from capacity.model.variants import checkpoint_method, read_variant
-from capacity.quantization import scheme_for
 
 _PRESETS = Path(__file__).parent / "presets"
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from capacity.quantization import KvCacheFormat, PartKind, QuantizationScheme, find_kv_cache_format
+from capacity.model.quantization import KvCacheFormat, PartKind, QuantizationScheme, find_kv_cache_format
 
 Sharding = Literal["tensor", "kv_heads", "vocabulary", "experts", "replicated"]
 """How tensor parallelism divides a part: by `tensor_parallel_size`; by at most `shard_limit` KV heads; by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from capacity.fields import Fields
+from capacity.base.fields import Fields
 
 
 def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:

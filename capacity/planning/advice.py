@@ -14,15 +14,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from capacity.answers.deployment_run import run_service
+from capacity.base.errors import CapacityError
 from capacity.deployment import Pool, Service, build
-from capacity.errors import CapacityError
+from capacity.hardware.pricing import Price, find_price, price_table
 from capacity.model import ModelSpec
 from capacity.model.spec import Attention
 from capacity.planning.outcome import Latencies, Outcome, change, latencies_of, outcome
 from capacity.planning.quality import quality_change
-from capacity.pricing import Price, find_price, price_table
-from capacity.resolve import ResolvedPool, resolve
-from capacity.service import run_service
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 
 ROUND_TOKENS = 1024

@@ -17,7 +17,7 @@ from capacity.model import ModelSpec
 from capacity.planning.space import Candidate
 from capacity.planning.step_error import ScaledSteps, factors_at
 from capacity.planning.trial import Engines, Goal, Role, Trial, scaled_steps, try_engines
-from capacity.resolve import ResolvedPool, resolve
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 
 

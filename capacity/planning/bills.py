@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capacity.api_prices import ApiPrice, find_api_prices, read_api_prices
-from capacity.billing import Bill, Rates, make_bill
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
 from capacity.deployment import Billing, Cost, Pool, Traffic, build
-from capacity.errors import InvalidInput
-from capacity.keywords import documented, split
+from capacity.hardware.pricing import Price, price_of
+from capacity.planning.billing import Bill, Rates, make_bill
+from capacity.planning.hosted_prices import ApiPrice, find_api_prices, read_api_prices
 from capacity.planning.saturated import full_load
-from capacity.pricing import Price, price_of
-from capacity.resolve import ResolvedPool, resolve
+from capacity.pool.resolve import ResolvedPool, resolve
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -96,8 +96,8 @@ def _served(
                 "no load: give --input-len and --output-len, with a --request-rate, or a --trace"
             )
         return None, 0.0, (traffic.input_len, traffic.output_len), ()
+    from capacity.answers.engine_setup import make_workload
     from capacity.planning.outcome import measure
-    from capacity.serving import make_workload
 
     requests = make_workload(traffic) if workload is None else workload
     lengths = float(requests.prompt_tokens.mean()), float(requests.output_tokens.mean())

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from capacity.closed_form import prefill_steps
 from capacity.planning.trial import Goal, Role
-from capacity.resolve import ResolvedPool
+from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepShape, decode_shape
+from capacity.step.closed_form import prefill_steps
 from capacity.workload import Slo, Workload
 
 SLACK = 0.10  # of a bound: it must miss by more

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
+from capacity.hardware.pricing import Price
 from capacity.planning.bounds import Load, bound
 from capacity.planning.step_error import ScaledSteps, factors_at
 from capacity.planning.trial import Goal, Level, Trial, simulate_trial
-from capacity.pricing import Price
-from capacity.resolve import ResolvedPool
+from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
 TOLERANCE = 0.02  # of the highest rate, by bisection

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from capacity.answers.engine_setup import engine_settings
 from capacity.planning.step_error import ScaledSteps
-from capacity.resolve import ResolvedPool
-from capacity.schedulers.sequence import DrawnSpeculation
-from capacity.serving import engine_settings
+from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.cluster import EngineSetup
+from capacity.simulator.schedulers.sequence import DrawnSpeculation
 from capacity.step import DecodePiece, StepShape
 from capacity.workload import Workload
 

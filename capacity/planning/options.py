@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from capacity.answers.engine_setup import engine_settings, policy_name
+from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Cost, Pool
-from capacity.errors import CapacityError, InvalidInput
 from capacity.hardware import load_profile, profile_names
+from capacity.hardware.pricing import Price, price_of, usd_per_hour
 from capacity.planning.arena import Arena
 from capacity.planning.bounds import PLAIN, Bound, Drafting, Load, StepSeconds, bound
 from capacity.planning.quality import QualityChange, quality_change
@@ -17,11 +19,9 @@ from capacity.planning.records import Kind, Rejection
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search, pairs, pools
 from capacity.planning.step_error import ScaledSteps, factors_at
 from capacity.planning.trial import Role, most_replicas
-from capacity.pricing import Price, price_of, usd_per_hour
-from capacity.resolve import ResolvedPool
-from capacity.schedulers import POLICIES
-from capacity.serving import engine_settings, policy_name
-from capacity.speculative import expected_tokens_by_position
+from capacity.pool.drafting import expected_tokens_by_position
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator.schedulers import POLICIES
 from capacity.step import PS_PER_S, StepShape
 
 ROUND_TOKENS = 1024  # a context length that is derived from the traffic is rounded up to this

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from capacity.billing import billed_gpus, load_cost
 from capacity.deployment import Billing
-from capacity.metrics import RequestTable
+from capacity.hardware.pricing import Price, usd_per_hour
+from capacity.planning.billing import billed_gpus, load_cost
 from capacity.planning.saturated import full_load
 from capacity.planning.step_error import Factors
 from capacity.planning.trial import Engines, run_engines
-from capacity.pricing import Price, usd_per_hour
-from capacity.resolve import ResolvedPool
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator.metrics import RequestTable
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 

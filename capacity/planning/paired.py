@@ -12,8 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from capacity.answers.deployment_run import run_service
+from capacity.base.errors import InvalidInput
 from capacity.deployment import Service
-from capacity.errors import InvalidInput
+from capacity.hardware.pricing import Price
 from capacity.planning.outcome import (
     Floats,
     Latencies,
@@ -24,9 +26,7 @@ from capacity.planning.outcome import (
     measure,
     outcome,
 )
-from capacity.pricing import Price
-from capacity.resolve import ResolvedPool
-from capacity.service import run_service
+from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.replications import PairedMetric
 from capacity.workload import Workload
 

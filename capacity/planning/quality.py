@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
-from capacity.quantization import QuantizationScheme, WeightFormat
+from capacity.model.quantization import QuantizationScheme, WeightFormat
 from capacity.techniques.quantize import Quality, find_method
 
 METHODS = {

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 from capacity.deployment import Pool
+from capacity.hardware.pricing import CostEstimate
 from capacity.planning.quality import QualityChange
 from capacity.planning.space import Candidate, Objective
 from capacity.planning.trial import Level, Trial
-from capacity.pricing import CostEstimate
 
 Kind = Literal[
     "impossible",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from capacity.billing import Rates
-from capacity.closed_form import closed_loop_times
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
+from capacity.planning.billing import Rates
 from capacity.planning.step_error import Factors
-from capacity.resolve import ResolvedPool
-from capacity.speculative import Speculation, find_speculator
+from capacity.pool.drafting import Speculation, find_speculator
+from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepCost, StepShape
+from capacity.step.closed_form import closed_loop_times
 
 
 @dataclass(frozen=True, slots=True)

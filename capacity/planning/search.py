@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
-from capacity.errors import DoesNotFit, InvalidInput
+from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.hardware.pricing import CostEstimate, cost_estimate
 from capacity.model import ModelSpec
 from capacity.planning.arena import Arena, Task, run_all
 from capacity.planning.bounds import Load
@@ -21,8 +22,7 @@ from capacity.planning.records import Miss, Plan, Point, Ranked, SearchCounts
 from capacity.planning.space import TUNING, Candidate, Search, speculators
 from capacity.planning.step_error import LEVELS
 from capacity.planning.trial import Level, Trial
-from capacity.pricing import CostEstimate, cost_estimate
-from capacity.speculative import find_speculator
+from capacity.pool.drafting import find_speculator
 
 TOP = 8  # answers that are ranked
 CLOSER = 4  # of them, those that are run again in full, with intervals

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from capacity.hardware.pricing import Price
 from capacity.planning.hits import ideal_hits, with_hits
 from capacity.planning.outcome import Outcome, change, outcome
 from capacity.planning.step_error import Factors
-from capacity.pricing import Price
-from capacity.resolve import ResolvedPool
-from capacity.speculative import find_speculator
+from capacity.pool.drafting import find_speculator
+from capacity.pool.resolve import ResolvedPool
 from capacity.workload import Workload
 
 SWING = 0.20

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from capacity.base.spec import Spec
 from capacity.deployment import Pool
-from capacity.spec import Spec
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -227,8 +227,8 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
     """Weight formats; where the checkpoint's own is asked for, not that one again by its name."""
-    from capacity.errors import CapacityError
-    from capacity.quantization import scheme_for
+    from capacity.base.errors import CapacityError
+    from capacity.model.quantization import scheme_for
 
     def own(name: str | None) -> bool:
         try:

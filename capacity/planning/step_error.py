@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import Literal, cast
 
 from capacity.step import PS_PER_S, DecodePiece, JointStepTimes, StepCost, StepShape, StepTimes
-from capacity.step_model import KNOT_BITS, StepModel
+from capacity.step.model import KNOT_BITS, StepModel
 
 BAND = 0.9
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)

@@ -14,16 +14,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from capacity.answers.deployment_run import engine_setup, kv_link
+from capacity.answers.engine_setup import engine_frontend, engine_settings, serve
+from capacity.base.errors import InvalidInput
 from capacity.deployment import Service
-from capacity.errors import InvalidInput
-from capacity.metrics import PERCENTILES, RequestTable
 from capacity.planning.easing import MARGIN, Easier, easier
 from capacity.planning.step_error import Factors, ScaledSteps
-from capacity.resolve import ResolvedPool
-from capacity.service import engine_setup, kv_link
-from capacity.serving import engine_frontend, engine_settings, serve
+from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult
 from capacity.simulator.cluster import EngineSetup, simulate_cluster
+from capacity.simulator.metrics import PERCENTILES, RequestTable
 from capacity.step import PS_PER_S
 from capacity.workload import Slo, Workload
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from capacity.kv_cache.content import Content
+from capacity.simulator.kv_cache.content import Content
 from capacity.workload import BlockRuns, Workload
 from capacity.workload.columns import IntArray
 

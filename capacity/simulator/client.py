@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 

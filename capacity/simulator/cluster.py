@@ -20,22 +20,22 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from capacity.errors import InvalidInput
-from capacity.kv_cache.block_pool import BlockPool
-from capacity.kv_cache.content import Content
-from capacity.kv_cache.content_pool import ContentPool
-from capacity.kv_cache.contiguous_pool import ContiguousPool
-from capacity.kv_cache.offload import added_up
-from capacity.kv_cache.run_pool import RunPool
-from capacity.metrics import MISSING, Distribution, summarize
-from capacity.schedulers import SchedulerLimits, Sequence, make_policy
+from capacity.base.errors import InvalidInput
 from capacity.simulator.chains import Chains
 from capacity.simulator.client import NEVER, Arrivals, client_of
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling, failing, watching
 from capacity.simulator.frontend import FrontendTimes, StreamingLedger, client_behind, to_client_clock
+from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.kv_cache.content_pool import ContentPool
+from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
+from capacity.simulator.kv_cache.offload import added_up
+from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.simulator.ledger import Ledger
+from capacity.simulator.metrics import MISSING, Distribution, summarize
 from capacity.simulator.replica import ARRIVE, NEVER_KEY, Action, Replica
 from capacity.simulator.router import Prompt, Router, make_router
+from capacity.simulator.schedulers import SchedulerLimits, Sequence, make_policy
 from capacity.simulator.shapes import new_tuple
 from capacity.simulator.simulate import SimulationResult, _answers_stay_private
 from capacity.simulator.step_work import StepWork

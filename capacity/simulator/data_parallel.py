@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from capacity.kv_cache.joint_pool import JointPool
-from capacity.schedulers import Policy, SchedulerLimits, make_policy
+from capacity.simulator.kv_cache.joint_pool import JointPool
+from capacity.simulator.schedulers import Policy, SchedulerLimits, make_policy
 
 
 def data_parallel(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from capacity.errors import InvalidInput
-from capacity.kv_cache.joint_pool import JointPool
+from capacity.base.errors import InvalidInput
 from capacity.simulator.cluster import EngineSetup
+from capacity.simulator.kv_cache.joint_pool import JointPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from capacity.errors import InvalidInput
-from capacity.metrics import MISSING
-from capacity.schedulers import Sequence
+from capacity.base.errors import InvalidInput
 from capacity.simulator.cluster import Cluster, ClusterResult, EngineSetup, Role
+from capacity.simulator.metrics import MISSING
 from capacity.simulator.replica import Replica
 from capacity.simulator.router import Router, make_router
+from capacity.simulator.schedulers import Sequence
 from capacity.simulator.transfer import KvLink, Load, Port, Transfer, Transfers, hold_computed
 from capacity.workload import Workload
 

@@ -13,12 +13,12 @@ from typing import Any, Protocol, cast
 
 import simpy
 
-from capacity.metrics import MISSING
-from capacity.schedulers import Policy, Sequence, Step
-from capacity.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.client import NEVER, Arrivals
 from capacity.simulator.jump import NOTHING, JumpV1
 from capacity.simulator.ledger import Ledger, Sample
+from capacity.simulator.metrics import MISSING
+from capacity.simulator.schedulers import Policy, Sequence, Step
+from capacity.simulator.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, JointStepTimes, SlowestRank, StepTimes
 

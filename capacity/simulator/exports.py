@@ -9,9 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from capacity.errors import InvalidInput
-from capacity.metrics import RequestRecord
+from capacity.base.errors import InvalidInput
 from capacity.simulator.ledger import Sample
+from capacity.simulator.metrics import RequestRecord
 from capacity.simulator.simulate import SimulationResult
 from capacity.simulator.timeline import Timeline
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import simpy
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.step import picoseconds
 
 if TYPE_CHECKING:

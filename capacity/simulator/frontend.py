@@ -14,10 +14,10 @@ from itertools import count
 
 import numpy as np
 
-from capacity.metrics import MISSING
-from capacity.schedulers import Sequence
 from capacity.simulator.client import NEVER, Arrivals, Client, OpenLoopClient, client_of
 from capacity.simulator.ledger import Ledger
+from capacity.simulator.metrics import MISSING
+from capacity.simulator.schedulers import Sequence
 from capacity.step import picoseconds
 from capacity.workload import Workload
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from capacity.errors import InvalidInput
-from capacity.gap_batches import MOST_BATCHES, bin_middles_ps
+from capacity.base.errors import InvalidInput
+from capacity.simulator.gap_batches import MOST_BATCHES, bin_middles_ps
 from capacity.step import PS_PER_S
 
 Ints = npt.NDArray[np.int64]
@@ -62,7 +62,7 @@ def percentile_interval(values: npt.NDArray[Any], percent: float) -> Interval | 
 
 
 def gap_interval_ms(batches: Ints, percent: float) -> Interval | None:
-    """The same of gaps between deliveries, from their histograms by batch (`capacity.gap_batches`), in ms.
+    """The same of gaps between deliveries, from their histograms by batch (`capacity.simulator.gap_batches`), in ms.
 
     Known to the width of a bin, 0.4 %. Fewer than half of the batches there can be give no bounds: the run is short, or
     little of it was steady. None of no gaps.

@@ -18,12 +18,12 @@ from math import sqrt
 from operator import mul
 from typing import Any
 
-from capacity.kv_cache.block_pool import BlockPool
-from capacity.kv_cache.run_pool import RunPool
-from capacity.schedulers import Row, Sequence, Status, Step
-from capacity.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.client import NEVER
+from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.simulator.ledger import Ledger
+from capacity.simulator.schedulers import Row, Sequence, Status, Step
+from capacity.simulator.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.shapes import new_tuple, sum_rows
 from capacity.step import StepShape, StepTimes
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from capacity.errors import InvalidInput
-from capacity.metrics import PERCENTILES, LatencyMetric, LatencySummary, RequestTable
+from capacity.base.errors import InvalidInput
 from capacity.simulator.intervals import share_interval
+from capacity.simulator.metrics import PERCENTILES, LatencyMetric, LatencySummary, RequestTable
 from capacity.workload import Slo
 
 

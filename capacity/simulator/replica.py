@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import simpy
 
-from capacity.schedulers import Sequence
 from capacity.simulator.client import NEVER
 from capacity.simulator.engine import Engine
+from capacity.simulator.schedulers import Sequence
 from capacity.simulator.transfer import Load
 
 # keys order what happens at one instant: 4·time + one of these

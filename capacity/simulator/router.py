@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from capacity.errors import InvalidInput, UnknownName
+from capacity.base.errors import InvalidInput, UnknownName
 
 
 class Prompt(NamedTuple):

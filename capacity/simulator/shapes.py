@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from capacity.schedulers import Row
+from capacity.simulator.schedulers import Row
 from capacity.step import StepShape, windowed_pairs
 
 new_tuple = tuple.__new__  # a NamedTuple's own constructor, without its detour

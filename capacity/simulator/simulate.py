@@ -10,21 +10,21 @@ from typing import Any, Literal
 import numpy as np
 import simpy
 
-from capacity.errors import InvalidInput
-from capacity.kv_cache.block_pool import BlockPool
-from capacity.kv_cache.content import Content
-from capacity.kv_cache.content_pool import ContentPool
-from capacity.kv_cache.contiguous_pool import ContiguousPool
-from capacity.kv_cache.offload import TierUse
-from capacity.kv_cache.run_pool import RunPool
-from capacity.metrics import GapCounter, LatencySummary, RequestTable, summarize
-from capacity.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
+from capacity.base.errors import InvalidInput
 from capacity.simulator.chains import Chains
 from capacity.simulator.client import Arrivals, client_of
 from capacity.simulator.data_parallel import data_parallel
 from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.frontend import FrontendTimes, StreamingLedger, client_behind, to_client_clock
+from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.kv_cache.content_pool import ContentPool
+from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
+from capacity.simulator.kv_cache.offload import TierUse
+from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.simulator.ledger import Ledger, Sample
+from capacity.simulator.metrics import GapCounter, LatencySummary, RequestTable, summarize
+from capacity.simulator.schedulers import SchedulerLimits, Sequence, Speculation, make_policy
 from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S, StepTimes, picoseconds
 from capacity.workload import Workload
@@ -108,7 +108,7 @@ def simulate_engine(
     Every request runs to its `output_tokens` or to `limits.max_model_len`; a prompt that leaves no room for one
     token is turned away, as vLLM's front-end does, and counts as failed.
     With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
-    its own, which take every step together: see `capacity.schedulers.lockstep`.
+    its own, which take every step together: see `capacity.simulator.schedulers.lockstep`.
     `policy_options` are further keywords of the policy; `frontend` says what lies between client and engine (none:
     nothing), and records are then on the client's clock, save for the instant of first scheduling.
     `keep_work` keeps what the steps were like (`step_work`), to tell what bound them. `keep_interrupted`: on Ctrl-C

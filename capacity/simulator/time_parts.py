@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from capacity.metrics import RequestTable
+from capacity.simulator.metrics import RequestTable
 from capacity.step import PS_PER_S
 
 Ints = npt.NDArray[np.int64]

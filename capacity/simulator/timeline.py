@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from capacity.metrics import RequestTable
-from capacity.schedulers import Step
 from capacity.simulator.engine import Engine
+from capacity.simulator.metrics import RequestTable
+from capacity.simulator.schedulers import Step
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from capacity.errors import InvalidInput
-from capacity.kv_cache.block_pool import NULL, BlockPool, BlockTable, Hit
-from capacity.kv_cache.content import Content
-from capacity.kv_cache.run_pool import RunHit, RunPool, RunTable
-from capacity.schedulers import Sequence
+from capacity.base.errors import InvalidInput
+from capacity.simulator.kv_cache.block_pool import NULL, BlockPool, BlockTable, Hit
+from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.kv_cache.run_pool import RunHit, RunPool, RunTable
+from capacity.simulator.schedulers import Sequence
 from capacity.step import picoseconds
 
 

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from capacity.metrics import MISSING, PERCENTILES, GapCounter, RequestTable
 from capacity.simulator.intervals import (
     Floats,
     Interval,
@@ -23,6 +22,7 @@ from capacity.simulator.intervals import (
     percentile_interval,
     t_quantile,
 )
+from capacity.simulator.metrics import MISSING, PERCENTILES, GapCounter, RequestTable
 from capacity.step import PS_PER_S
 from capacity.workload import PromptContent, Workload
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile
 from capacity.model.spec import Attention
-from capacity.resolve import ResolvedPool
+from capacity.pool.resolve import ResolvedPool
 from capacity.step import prefill_shape
 
 # Bytes of shared memory that one block may use. NVIDIA CUDA programming guide, compute capability tables, 2025:

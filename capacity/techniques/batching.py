@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from capacity.answers.deployment_run import run_service
+from capacity.answers.engine_setup import engine_frontend, engine_settings, policy_name
+from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Service
-from capacity.errors import CapacityError, InvalidInput
-from capacity.resolve import ResolvedPool
-from capacity.schedulers import Step
-from capacity.service import run_service
-from capacity.serving import engine_frontend, engine_settings, policy_name
+from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult, simulate_engine
 from capacity.simulator.engine import Engine
+from capacity.simulator.schedulers import Step
 from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 

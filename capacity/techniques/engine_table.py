@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from capacity.answers.engine_setup import POLICIES_WITH_DRAFTS
 from capacity.deployment import Pool
-from capacity.engines import EngineSpec, engine_names, find_engine
+from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import load_profile
-from capacity.resolve import resolve
-from capacity.schedulers import POLICIES
-from capacity.serving import POLICIES_WITH_DRAFTS
+from capacity.pool.resolve import resolve
+from capacity.simulator.schedulers import POLICIES
 from capacity.step import OpCost, StepCost, decode_shape, prefill_shape
 
 

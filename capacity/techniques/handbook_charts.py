@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
-from capacity.errors import InvalidInput
-from capacity.resolve import ResolvedPool, resolve
-from capacity.speculative import Speculation, find_speculator
+from capacity.pool.drafting import Speculation, find_speculator
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
 from capacity.techniques.batching import continuous_gain_bound, exponential_gain_bound

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from capacity.base.errors import CapacityError, InvalidInput, OutsideValidity
 from capacity.deployment import Pool
-from capacity.errors import CapacityError, InvalidInput, OutsideValidity
 from capacity.model import ModelSpec, load_model
+from capacity.model.quantization import find_kv_cache_format
 from capacity.model.spec import Attention, KvCacheGroup, LatentAttention, LayerGroup, LinearAttention
-from capacity.quantization import find_kv_cache_format
-from capacity.resolve import ResolvedPool, resolve
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape, windowed_pairs
 
 CONTEXTS = (4096, 32768, 131072, 1048576)

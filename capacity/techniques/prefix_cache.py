@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capacity.errors import InvalidInput, UnknownName
-from capacity.resolve import ResolvedPool
+from capacity.base.errors import InvalidInput, UnknownName
+from capacity.pool.resolve import ResolvedPool
 from capacity.step import prefill_shape
 from capacity.workload import Workload
 from capacity.workload.columns import IntArray

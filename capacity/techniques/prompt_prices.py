@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, ValidationError
 
-from capacity.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.spec import Spec
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.spec import Spec
 
 if TYPE_CHECKING:
     from capacity.techniques.prefix_cache import ReuseCurve

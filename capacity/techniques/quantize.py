@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from capacity.closed_form import batch_times, closed_loop_times
-from capacity.errors import CapacityError, InvalidInput, MalformedFile, UnknownName
-from capacity.pricing import Price, cost_estimate
-from capacity.quantization import (
+from capacity.base.errors import CapacityError, InvalidInput, MalformedFile, UnknownName
+from capacity.base.spec import Spec
+from capacity.hardware.pricing import Price, cost_estimate
+from capacity.model.quantization import (
     QuantizationScheme,
     WeightFormat,
     find_format,
@@ -23,9 +23,9 @@ from capacity.quantization import (
     uniform_scheme,
     weight_bytes,
 )
-from capacity.resolve import ResolvedPool
-from capacity.spec import Spec
+from capacity.pool.resolve import ResolvedPool
 from capacity.step import decode_shape, prefill_shape
+from capacity.step.closed_form import batch_times, closed_loop_times
 
 TABLE = Path(__file__).with_name("quantization_methods.toml")
 SMALL_BATCH = 1

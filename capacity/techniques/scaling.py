@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from capacity.closed_form import closed_loop_times
+from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool
-from capacity.errors import CapacityError, InvalidInput
-from capacity.memory import tensor_parallel_sizes
+from capacity.hardware.pricing import Price, cost_estimate
 from capacity.model import ModelSpec
 from capacity.model.spec import MoEFeedForward
-from capacity.operators import busiest_share, distinct_experts
-from capacity.pricing import Price, cost_estimate
-from capacity.resolve import ResolvedPool, resolve
+from capacity.pool.memory import tensor_parallel_sizes
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.step.closed_form import closed_loop_times
+from capacity.step.operators import busiest_share, distinct_experts
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert", "data"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from capacity.errors import InvalidInput
-from capacity.serving import POLICIES_WITH_DRAFTS, drafted_settings, engine_settings
+from capacity.answers.engine_setup import POLICIES_WITH_DRAFTS, drafted_settings, engine_settings
+from capacity.base.errors import InvalidInput
+from capacity.pool.drafting import Speculation
 from capacity.simulator import SimulationResult, simulate_engine
-from capacity.speculative import Speculation
 from capacity.workload import Workload
 
 

@@ -12,7 +12,7 @@ from capacity.workload.arrivals import (
 )
 from capacity.workload.clients import Clients, client_mix
 from capacity.workload.content import BlockRuns, PromptContent
-from capacity.workload.export import guarded_cell, write_csv, write_timed_trace
+from capacity.workload.export import write_csv, write_timed_trace
 from capacity.workload.lengths import (
     EmpiricalLengths,
     FixedLengths,
@@ -52,7 +52,6 @@ __all__ = [
     "conversations",
     "diurnal",
     "good_requests",
-    "guarded_cell",
     "on_off",
     "parse_slos",
     "random_requests",

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.workload.columns import FloatArray
 
 DAY_S = 86_400.0

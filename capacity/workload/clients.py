@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.workload.arrivals import Pace, unit_gaps
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray
 from capacity.workload.lengths import Lengths

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_REQUEST_TOKENS, IntArray, int_column, token_column
 
 RUN_BITS = 24  # a run of blocks is numbered run << 24 | block: MAX_REQUEST_TOKENS one-token blocks still fit

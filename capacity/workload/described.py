@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
-from capacity.errors import InvalidInput
 from capacity.workload.arrivals import PeriodicArrivals, RampArrivals, SteadyArrivals, diurnal, on_off
 from capacity.workload.clients import Clients, client_mix
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths

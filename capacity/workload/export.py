@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from capacity.errors import InvalidInput, MalformedFile
+from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.workload.content import PromptContent
 from capacity.workload.workload import Workload
-
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
@@ -71,11 +69,6 @@ def write_timed_trace(
         f"--backend vllm --dataset-name timed_trace --dataset-path {os.fspath(path)} --num-prompts {len(workload)} "
         f"--timed-trace-chunk-hash-size {block_tokens} --timed-trace-sec-multiplier {seconds_per_unit:g}"
     )
-
-
-def guarded_cell(text: str) -> str:
-    """Text that a spreadsheet will not take for a formula: a quote before a leading =, +, -, @, tab or return."""
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def _hash_ids(workload: Workload, block_tokens: int) -> Iterator[list[int]]:

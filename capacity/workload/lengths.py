@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray, IntArray, token_column
 
 

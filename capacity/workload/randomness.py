@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 
 # A component's stream is named by its number, so that another component's draws never shift it.
 _STREAMS = {"arrivals": 0, "lengths": 1, "routing": 2, "correlation": 3, "thinking": 4, "sessions": 5}

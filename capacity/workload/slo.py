@@ -11,7 +11,7 @@ from typing import Literal, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from capacity.errors import InvalidInput, UnknownName
+from capacity.base.errors import InvalidInput, UnknownName
 from capacity.workload.columns import FloatArray
 
 SloMetric = Literal["ttft", "tpot", "itl", "e2el"]

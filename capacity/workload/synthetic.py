@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.workload.arrivals import ArrivalProcess, SteadyArrivals
 from capacity.workload.columns import FloatArray, IntArray, token_column
 from capacity.workload.content import PromptContent

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.workload.content import PromptContent, fresh_ids
 from capacity.workload.trace_csv import as_ints
 from capacity.workload.trace_hashes import json_number, json_record, json_tokens

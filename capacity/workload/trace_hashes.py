@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.workload.columns import FloatArray, IntArray
 from capacity.workload.content import PromptContent, fresh_ids
 from capacity.workload.trace_csv import as_ints

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, NoReturn
 
-from capacity.errors import MalformedFile
+from capacity.base.errors import MalformedFile
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray
 
 MAX_LINE_CHARACTERS = 16 * 2**20

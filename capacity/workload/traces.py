@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import PurePath
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.workload.trace_agentic import read_agentic
 from capacity.workload.trace_csv import read_csv
 from capacity.workload.trace_hashes import json_record, read_hashed

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_TIME_S, FloatArray, IntArray, float_column, int_column, token_column
 from capacity.workload.content import BlockRuns, PromptContent
 

@@ -12,7 +12,7 @@ from capacity_app.launch import COLOURS, ENTRY, OPTIONS, server_command
 from capacity_app.pages import PAGES
 from capacity_app.presets import PRESETS
 
-from capacity.cli import main
+from capacity.cli.main import main
 
 APP = Path(__file__).parents[2] / "app"
 

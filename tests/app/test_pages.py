@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from capacity_app.boundary import LEAK_NOTHING, plain
 from capacity_app.pages import PAGES
+from copied_commands import printed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import capacity
-from capacity.cli import main
 from capacity.hardware import profile_names
 from capacity.model import model_names
-from capacity.quantization import known_quantizations, kv_cache_format_names
+from capacity.model.quantization import known_quantizations, kv_cache_format_names
 
 Open = Callable[..., Any]
 NAMES = [page.name for page in PAGES]
@@ -30,15 +29,6 @@ def test_every_page_opens_and_says_what_its_pictures_show(dashboard: Open, page:
     assert not opened.at.exception
     assert opened.refusals == []
     assert all(picture.alt for picture in opened.pictures())
-
-
-def printed(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command line prints for a copied command."""
-    words = command.replace("\\\n", " ").split()
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit):
-        main()
-    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ import pytest
 from capacity_app.boundary import LEAK_NOTHING
 from capacity_app.presets import PRESETS
 from capacity_validate.review import review
-from test_pages import printed
+from copied_commands import printed
 
 import capacity
-from capacity.api_techniques import speculate
-from capacity.figures.runs import latency_chart
+from capacity.report.figures.runs import latency_chart
+from capacity.techniques.questions import speculate
 
 Open = Callable[..., Any]
 MEASUREMENTS = sorted((Path(__file__).parents[2] / "validate" / "measurements").glob("*.jsonl"))

@@ -12,7 +12,7 @@ from capacity_app.pages import PAGES
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
 import capacity
-from capacity.figures.runs import latency_chart, state_chart
+from capacity.report.figures.runs import latency_chart, state_chart
 
 BLOCKED_S = 0.1
 RERUN_S = 0.3

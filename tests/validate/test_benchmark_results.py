@@ -13,7 +13,7 @@ import pytest
 from capacity_validate.benchmark_results import read_results
 from capacity_validate.server_log import read_server_log
 
-from capacity.errors import MalformedFile
+from capacity.base.errors import MalformedFile
 
 
 def write(path: Path, document: Any) -> Path:

@@ -32,10 +32,10 @@ from capacity_validate.small_models import (
 )
 from capacity_validate.timing import summarise_samples
 
+from capacity.base.errors import InvalidInput, OutsideValidity
 from capacity.deployment import Pool, build
-from capacity.errors import InvalidInput, OutsideValidity
 from capacity.hardware import load_profile
-from capacity.resolve import resolve
+from capacity.pool.resolve import resolve
 from capacity.step import decode_shape, prefill_shape
 
 H200 = load_profile("h200")
@@ -348,7 +348,7 @@ def test_an_unknown_format_is_refused(verb: str, capsys: pytest.CaptureFixture[s
     import sys
     from unittest.mock import patch
 
-    from capacity.cli import main
+    from capacity.cli.main import main
 
     arguments = ["capacity", verb, *(["x"] if verb != "validate" else []), "--format", "yaml"]
     with patch.object(sys, "argv", arguments), pytest.raises(SystemExit) as ended:

@@ -26,7 +26,7 @@ from capacity_validate.timing import Timing, quantile, rotations, summarise_samp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 
 HEADER = {"environment": {"device": "d", "torch": "t"}, "profile": "cpu"}
 

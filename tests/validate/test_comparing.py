@@ -11,10 +11,10 @@ import pytest
 from capacity_validate import compare
 from capacity_validate.comparing import RunComparison
 
+from capacity.answers.engine_setup import serve
+from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
-from capacity.errors import InvalidInput
-from capacity.resolve import resolve
-from capacity.serving import serve
+from capacity.pool.resolve import resolve
 from capacity.workload import random_requests
 
 MODEL, GPU = "llama-3.1-8b", "h100"

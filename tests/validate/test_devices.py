@@ -20,7 +20,7 @@ from capacity_validate.devices import (
     require_memory,
 )
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.hardware import load_profile, profile_names
 
 GIB = 2**30

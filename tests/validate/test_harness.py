@@ -22,7 +22,7 @@ from capacity_validate.harness import MEASUREMENTS  # noqa: E402
 from capacity_validate.html_report import summary_lines, to_html  # noqa: E402
 from capacity_validate.report_data import ValidationReport  # noqa: E402
 
-from capacity.errors import InvalidInput, OutsideValidity  # noqa: E402
+from capacity.base.errors import InvalidInput, OutsideValidity  # noqa: E402
 from capacity.hardware import parse_profile  # noqa: E402
 
 SHORT = """

@@ -24,7 +24,7 @@ from capacity_validate.techniques import cached_against_uncached  # noqa: E402
 from capacity_validate.transformer import GraphedTransformer, Row, Transformer  # noqa: E402
 
 from capacity.model import ModelSpec  # noqa: E402
-from capacity.quantization import find_format, uniform_scheme  # noqa: E402
+from capacity.model.quantization import find_format, uniform_scheme  # noqa: E402
 
 ON_GPU = bool(torch.cuda.is_available())
 DEVICE = "cuda:0" if ON_GPU else "cpu"

@@ -17,10 +17,10 @@ from capacity_validate.residuals import prediction_band, step_evidence, whole_st
 from capacity_validate.timing import summarise_samples
 
 import capacity
-from capacity.cli import main
+from capacity.cli.main import main
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import load_model
-from capacity.step_model import HostTime, own_coefficients
+from capacity.step.model import HostTime, own_coefficients
 
 H200 = load_profile("h200")
 L4 = load_profile("l4")

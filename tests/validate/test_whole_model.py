@@ -50,9 +50,9 @@ from capacity_validate.techniques import (  # noqa: E402
 from capacity_validate.timing import RunClock, ThreadClock  # noqa: E402
 from capacity_validate.transformer import GraphedTransformer, Row, Transformer, causal_mask  # noqa: E402
 
-from capacity.errors import UnsupportedModel  # noqa: E402
+from capacity.base.errors import UnsupportedModel  # noqa: E402
 from capacity.model import load_model  # noqa: E402
-from capacity.schedulers import SchedulerLimits  # noqa: E402
+from capacity.simulator.schedulers import SchedulerLimits  # noqa: E402
 from capacity.step import AffineStepTimes  # noqa: E402
 
 

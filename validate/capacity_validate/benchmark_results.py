@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from capacity.errors import MalformedFile
+from capacity.base.errors import MalformedFile
 from capacity.workload import Workload
 
 MAX_FILE_BYTES = 512 * 2**20

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from capacity.coefficients import Residuals
-from capacity.errors import InvalidInput, OutsideValidity
+from capacity.base.errors import InvalidInput, OutsideValidity
 from capacity.hardware import (
     HardwareProfile,
     dump_profile,
@@ -16,8 +15,9 @@ from capacity.hardware import (
     parse_profile,
     user_profiles_directory,
 )
+from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
-from capacity.step_model import own_coefficients
+from capacity.step.model import own_coefficients
 from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
 from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
 from capacity_validate.predictions import FAMILY

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from capacity.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.spec import Spec
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.spec import Spec
 from capacity_validate.cases import Case, make_case
 from capacity_validate.kernels import supported_operators
 

@@ -10,7 +10,7 @@ from hashlib import md5
 from pathlib import Path
 from typing import Any, Literal
 
-from capacity.errors import InvalidInput, MalformedFile
+from capacity.base.errors import InvalidInput, MalformedFile
 from capacity_validate.timing import Timing
 
 SCHEMA = "capacity/measurements/v1"

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from capacity.answers.engine_setup import engine_frontend, make_workload, serve
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
-from capacity.errors import InvalidInput
-from capacity.keywords import split
-from capacity.resolve import ResolvedPool, resolve
-from capacity.serving import engine_frontend, make_workload, serve
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import FrontendTimes
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
 from capacity.workload import Workload

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile, load_profile, profile_names
 
 WITHOUT_A_GPU = "without a GPU use --device cpu, or `capacity compare` on a server's benchmark results"

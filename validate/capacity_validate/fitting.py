@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from capacity.calibration import ErrorSummary, Measurement, Parameter, fit_constants, summarise
-from capacity.coefficients import (
+from capacity.hardware import HardwareProfile
+from capacity.hardware.calibration import ErrorSummary, Measurement, Parameter, fit_constants, summarise
+from capacity.hardware.coefficients import (
     AttentionCoefficients,
     Coefficients,
     CollectiveCoefficients,
@@ -22,8 +23,7 @@ from capacity.coefficients import (
     Residuals,
     StepCoefficients,
 )
-from capacity.hardware import HardwareProfile
-from capacity.step_model import HostTime, StepModel
+from capacity.step.model import HostTime, StepModel
 from capacity_validate.cases import MeasuredCase, split
 from capacity_validate.model_shapes import shape_of
 from capacity_validate.predictions import Target, calibrates, constants_of, formula, lookup_of, target_of

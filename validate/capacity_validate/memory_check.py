@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from capacity.engines import find_engine
-from capacity.memory import activation_bytes
+from capacity.deployment.engines import find_engine
 from capacity.model import ModelSpec
+from capacity.model.quantization import weight_bytes
 from capacity.model.spec import Attention, DenseFeedForward
-from capacity.quantization import weight_bytes
+from capacity.pool.memory import activation_bytes
 from capacity_validate.findings import Finding
 from capacity_validate.transformer import Row, Transformer
 

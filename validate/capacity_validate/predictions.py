@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from capacity.coefficients import Lookup
-from capacity.collectives import nccl_seconds, ring_all_reduce_bytes
 from capacity.hardware import HardwareProfile
+from capacity.hardware.coefficients import Lookup
 from capacity.model import ModelSpec
-from capacity.operators import (
+from capacity.step.collectives import nccl_seconds, ring_all_reduce_bytes
+from capacity.step.model import HostTime, StepModel, coefficient_sources
+from capacity.step.operators import (
     ACTIVATION_BYTES,
     Device,
     Experts,
     attention_seconds,
     gemm_seconds,
 )
-from capacity.step_model import HostTime, StepModel, coefficient_sources
 from capacity_validate.cases import Case
 from capacity_validate.model_shapes import shape_of
 

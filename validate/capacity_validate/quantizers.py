@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from capacity.quantization import find_format
+from capacity.model.quantization import find_format
 from capacity_validate.findings import Finding
 
 # Quantiles of a normal distribution, normalised to [-1, 1]. Source: Dettmers et al., arXiv 2305.14314, appendix E.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from capacity.errors import CapacityError
+from capacity.base.errors import CapacityError
 from capacity_validate.cases import Case, MeasuredCase, MeasurementLog
 from capacity_validate.kernels import Bench, Prepared, Unsupported, prepare
 from capacity_validate.timing import How, Stopwatch, summarise_samples

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capacity.errors import MalformedFile
+from capacity.base.errors import MalformedFile
 
 MAX_READ_BYTES = 64 * 2**20
 _GIB = 2**30

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from capacity.kv_cache.block_pool import BlockPool
-from capacity.kv_cache.content import Content
-from capacity.metrics import RequestRecord, RequestTable, summarize
-from capacity.schedulers import SchedulerLimits, make_policy
-from capacity.schedulers import Sequence as Request
 from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.metrics import RequestRecord, RequestTable, summarize
+from capacity.simulator.schedulers import SchedulerLimits, make_policy
+from capacity.simulator.schedulers import Sequence as Request
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, AffineStepTimes, StepShape, StepTimes
 from capacity.workload import Workload

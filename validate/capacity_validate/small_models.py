@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity.model import ModelSpec, load_model
+from capacity.model.quantization import find_format, uniform_scheme
 from capacity.model.spec import (
     Attention,
     DenseFeedForward,
@@ -15,7 +16,6 @@ from capacity.model.spec import (
     Mixer,
     MoEFeedForward,
 )
-from capacity.quantization import find_format, uniform_scheme
 
 _LAYERS = 6
 _MIXERS: dict[str, Mixer] = {

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from capacity.errors import UnsupportedModel
+from capacity.base.errors import UnsupportedModel
 from capacity.model import ModelSpec
 from capacity.model.spec import (
     Attention,

@@ -6,10 +6,10 @@ from typing import Any
 
 import streamlit as st
 
-from capacity.api_prices import api_price_list
-from capacity.billing import Bill, LoadCost
-from capacity.figures import costs as figures
-from capacity.glossary import define
+from capacity.planning.billing import Bill, LoadCost
+from capacity.planning.hosted_prices import api_price_list
+from capacity.report.figures import costs as figures
+from capacity.techniques.glossary import define
 from capacity_app import parts, state
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Task
@@ -119,7 +119,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
         "peak_to_mean": ratio,
         "requests_per_user_hour": each,
     }
-    task = Task(function="capacity.api_curve:curve", arguments={"model": inputs.model, **asked})
+    task = Task(function="capacity.planning.curve:curve", arguments={"model": inputs.model, **asked})
     found = parts.background("curve", task, doing="Searching the highest rate", button="Draw the curve").value
     parts.copies("curve", inputs.model_name, asked, found)
     if found is None:
@@ -150,7 +150,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
 def sensitivity(options: dict[str, Any]) -> None:
     """The tornado."""
     st.subheader("What it hangs on")
-    task = Task(function="capacity.api_compare:tornado", arguments={"model": inputs.model, **options})
+    task = Task(function="capacity.planning.compare:tornado", arguments={"model": inputs.model, **options})
     found = parts.background("tornado", task, doing="Varying inputs", button="Draw the tornado").value
     parts.copies("tornado", inputs.model_name, options, found)
     if found is not None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import streamlit as st
 
-from capacity import api
-from capacity.display import (
+from capacity.answers import questions as api
+from capacity.report.display import (
     rate_and_interval,
     seconds_and_interval,
     time_and_interval,
     usd_interval,
     usd_text,
 )
-from capacity.figures.estimates import responses_chart, roofline_chart, shares_chart, step_chart
-from capacity.glossary import define
+from capacity.report.figures.estimates import responses_chart, roofline_chart, shares_chart, step_chart
+from capacity.techniques.glossary import define
 from capacity_app import parts, state
 from capacity_app.router import current_inputs
 

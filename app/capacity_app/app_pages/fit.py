@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from capacity import api
-from capacity.figures.memory import grid_rows, memory_chart
+from capacity.answers import questions as api
+from capacity.report.figures.memory import grid_rows, memory_chart
 from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
@@ -53,7 +53,7 @@ parts.copies("fit", inputs.model_name, inputs.pool, answer)
 parts.notes(answer.warnings)
 
 st.subheader("Every GPU, at every tensor-parallel size")
-task = Task(function="capacity.api_grid:fit_grid", arguments={"model": inputs.model, **inputs.pool})
+task = Task(function="capacity.answers.grid:fit_grid", arguments={"model": inputs.model, **inputs.pool})
 grid = parts.background("grid", task, doing="Fitting")
 if grid.value is not None:
     alt = "For each GPU and tensor-parallel size whether the model fits, or why not."

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from capacity import api
-from capacity.figures.listings import gpu_rows, model_rows, price_rows, source_rows
+from capacity.answers import questions as api
 from capacity.hardware import load_profile
+from capacity.report.figures.listings import gpu_rows, model_rows, price_rows, source_rows
 from capacity_app import parts
 from capacity_app.boundary import plain
 from capacity_app.router import current_inputs

@@ -9,11 +9,11 @@ from typing import Any
 import streamlit as st
 
 from capacity.deployment import Traffic
-from capacity.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
 from capacity.hardware import profile_names
 from capacity.planning.records import Plan
 from capacity.planning.search import Snapshot
-from capacity.report_planning import finite
+from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
+from capacity.report.planning import finite
 from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
@@ -61,7 +61,9 @@ options = {
 engine = inputs.pool.get("engine")
 if engine is not None:
     options["engines"] = (engine,)
-task = Task(function="capacity.api_planning:plan", arguments={"model": inputs.model, **options}, reports=True)
+task = Task(
+    function="capacity.planning.plan:plan", arguments={"model": inputs.model, **options}, reports=True
+)
 
 
 def so_far(report: Snapshot) -> tuple[float, str]:

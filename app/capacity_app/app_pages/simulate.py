@@ -7,10 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from capacity.display import Units
-from capacity.figures import runs as figures
-from capacity.glossary import define
-from capacity.results import Quantity, Simulation
+from capacity.answers.records import Quantity, Simulation
+from capacity.report.display import Units
+from capacity.report.figures import runs as figures
+from capacity.techniques.glossary import define
 from capacity.workload import parse_slos
 from capacity_app import parts, state, uploads
 from capacity_app.boundary import plain
@@ -153,7 +153,7 @@ def duration_s(traffic: dict[str, Any]) -> float:
 def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
     """The run of these options; None while there is none."""
     task = Task(
-        function="capacity.api:simulate",
+        function="capacity.answers.questions:simulate",
         arguments={"model": inputs.model, **options, "sample_interval_s": sample_s},
         reports=True,
     )

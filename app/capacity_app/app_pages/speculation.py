@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from capacity import api_techniques
-from capacity.figures import speculation as figures
-from capacity.glossary import define
 from capacity.model import model_names
+from capacity.report.figures import speculation as figures
+from capacity.techniques import questions as api_techniques
+from capacity.techniques.glossary import define
 from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task

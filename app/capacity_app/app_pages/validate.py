@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import streamlit as st
+from capacity_validate import figures
 
-from capacity.figures import validation as figures
 from capacity_app import parts, state, uploads
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task

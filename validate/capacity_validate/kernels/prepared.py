@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from capacity.errors import InvalidInput
+from capacity.base.errors import InvalidInput
 from capacity_validate.cases import Case
 from capacity_validate.timing import rotations
 

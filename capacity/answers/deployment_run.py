@@ -1,0 +1,246 @@
+"""A whole deployment put to work: replicas of its pools behind a router, and the verdict on what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from capacity.answers.engine_setup import engine_frontend, engine_settings, goodput_ms, serve
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Service
+from capacity.hardware import Link
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator import SimulationResult
+from capacity.simulator.cluster import EngineSetup, simulate_cluster
+from capacity.simulator.data_parallel_setup import data_parallel_setup
+from capacity.simulator.fleet import Autoscaling, Failures
+from capacity.simulator.metrics import RequestTable
+from capacity.simulator.transfer import KvLink
+from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, capacity_for, judge
+from capacity.step.model import DIRECT_LINKS
+from capacity.workload import Workload
+
+
+def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
+    """One replica of a pool."""
+    settings = engine_settings(resolved, scheduling)
+    ranks, balance = settings.pop("data_parallel_size"), settings.pop("data_parallel_balance")
+    speculation = settings.pop("speculation", None)
+    if speculation is not None:
+        settings["policy_options"] = {**settings["policy_options"], "speculation": speculation}
+    gpus = resolved.pool.num_gpus // resolved.independent_ranks
+    rank = EngineSetup(**settings, label=f"{gpus} x {resolved.profile.name}", role=resolved.pool.role)
+    return data_parallel_setup(rank, ranks, balance)
+
+
+def run_service(
+    pools: Sequence[ResolvedPool],
+    service: Service,
+    workload: Workload,
+    *,
+    scheduling: str = "continuous",
+    goodput: Sequence[str] = (),
+    seed: int = 0,
+    sample_interval_s: float | None = None,
+    keep_work: bool = False,
+    keep_interrupted: bool = False,
+    **single: Any,
+) -> SimulationResult:
+    """Simulate `workload` on the deployment; `single` are keywords of `serve`, for one engine alone.
+
+    Raises InvalidInput, and Stalled.
+    """
+    alone = len(pools) == 1 and _engines(pools[0]) == 1 and pools[0].pool.role == "both"
+    if alone and service == Service():
+        return serve(
+            pools[0],
+            workload,
+            scheduling=scheduling,
+            goodput=goodput,
+            sample_interval_s=sample_interval_s,
+            keep_work=keep_work,
+            keep_interrupted=keep_interrupted,
+            **single,
+        )
+    if single.get("observer") is not None:
+        raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
+    pools = _with_roles(pools, service)
+    setups = [engine_setup(pool, scheduling) for pool in pools for _ in range(_engines(pool))]
+    return simulate_cluster(
+        workload,
+        setups,
+        router=service.router,
+        frontend=engine_frontend(pools[0]),
+        queue_limit=service.max_queued_requests,
+        outstanding_limit=service.max_outstanding_requests,
+        timeout_s=service.request_timeout_s,
+        failures=_failures(service, seed),
+        scaling=_scaling(service),
+        decode_scaling=_decode_scaling(service),
+        decode_router=service.decode_router,
+        link=kv_link(pools, service) if setups[0].role != "both" else None,
+        sample_interval_s=sample_interval_s,
+        keep_work=keep_work,
+        keep_interrupted=keep_interrupted,
+        goodput_ms=goodput_ms(goodput),
+    )
+
+
+def _engines(resolved: ResolvedPool) -> int:
+    """Engines of a pool that step on their own: data-parallel ranks of a dense model are so many replicas."""
+    return resolved.pool.replicas * resolved.independent_ranks
+
+
+def _with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
+    """The pools, with one pool of which some replicas prefill taken apart."""
+    prefill = service.prefill_replicas
+    if prefill is None:
+        return list(pools)
+    replicas = pools[0].pool.replicas
+    if len(pools) > 1 or prefill >= replicas:
+        raise InvalidInput(
+            f"--prefill-replicas {prefill} of --replicas {replicas} in {len(pools)} pools: one pool, and at least one "
+            "replica that decodes; several pools have a `role` each in a deployment file"
+        )
+    return [
+        replace(pools[0], pool=pools[0].pool.model_copy(update={"replicas": count, "role": role}))
+        for count, role in ((prefill, "prefill"), (replicas - prefill, "decode"))
+    ]
+
+
+def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
+    """Between engines that prefill and engines that decode: each GPU has its own link, and the slower side counts.
+
+    Raises InvalidInput where a GPU has no such link.
+    """
+    links = [(_link_of(pool, service.kv_transfer_link), pool.pool.num_gpus) for pool in pools]
+    rate = service.kv_transfer_bytes_per_s or min(link.bytes_per_s * gpus for link, gpus in links)
+    return KvLink(
+        bytes_per_token=max(pool.memory.kv_bytes_per_token for pool in pools),
+        bytes_per_s=rate,
+        latency_s=max(link.latency_s for link, _ in links),
+        window_bytes_per_token=max(pool.memory.kv_window_bytes_per_token for pool in pools),
+        window_tokens=pools[0].model.window_tokens or 0,
+        bytes_per_request=max(pool.memory.linear_state_bytes_per_request for pool in pools),
+    )
+
+
+def _link_of(pool: ResolvedPool, kind: str) -> Link:
+    profile = pool.profile
+    if kind == "nvlink" and profile.scale_up.kind not in DIRECT_LINKS:
+        raise InvalidInput(
+            f"--kv-transfer-link nvlink: {profile.name} has none; use pcie, infiniband or --kv-transfer-bytes-per-s"
+        )
+    return {"infiniband": profile.inter_node, "nvlink": profile.scale_up, "pcie": profile.pcie}[kind]
+
+
+def _failures(service: Service, seed: int) -> Failures | None:
+    if service.mean_time_between_failures_s is None:
+        return None
+    if service.recovery_s is None:
+        raise InvalidInput(
+            "--mean-time-between-failures-s needs --recovery-s: how long until a replica is replaced?"
+        )
+    return Failures(
+        mean_time_between_failures_s=service.mean_time_between_failures_s,
+        recovery_s=service.recovery_s,
+        requests=service.requests_of_lost_replicas,
+        seed=seed,
+    )
+
+
+def _scaling(service: Service) -> Autoscaling | None:
+    return _autoscaling(service, "", service.autoscale_max_replicas, service.autoscale_target_requests)
+
+
+def _decode_scaling(service: Service) -> Autoscaling | None:
+    target = service.decode_autoscale_target_requests or service.autoscale_target_requests
+    return _autoscaling(service, "decode-", service.decode_autoscale_max_replicas, target)
+
+
+def _autoscaling(
+    service: Service, pool: str, max_replicas: int | None, target_requests: float | None
+) -> Autoscaling | None:
+    if max_replicas is None:
+        return None
+    if target_requests is None or service.replica_startup_s is None:
+        raise InvalidInput(
+            f"--{pool}autoscale-max-replicas needs --{pool}autoscale-target-requests and --replica-startup-s"
+        )
+    return Autoscaling(
+        max_replicas=max_replicas,
+        target_requests=target_requests,
+        startup_s=service.replica_startup_s,
+        interval_s=service.autoscale_interval_s,
+        scale_down_delay_s=service.scale_down_delay_s,
+    )
+
+
+def verdict_on(
+    run: SimulationResult,
+    pools: Sequence[ResolvedPool],
+    service: Service,
+    workload: Workload,
+    *,
+    scheduling: str = "continuous",
+) -> Verdict | None:
+    """Whether `run` shows a steady state; None for a run that did not end by itself."""
+    if run.status != "complete":
+        return None
+    capacity = None
+    pools = _scaled_up(_with_roles(pools, service), service)
+    if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
+        patient = Service(
+            router=service.router,
+            decode_router=service.decode_router,
+            kv_transfer_link=service.kv_transfer_link,
+            kv_transfer_bytes_per_s=service.kv_transfer_bytes_per_s,
+        )
+
+        def probe(backlog: Workload) -> RequestTable:
+            return run_service(pools, patient, backlog, scheduling=scheduling).records
+
+        capacity = capacity_for(workload, probe, in_flight=_in_flight(pools, workload))
+    return judge(
+        run.records, workload, capacity=capacity, gaps=run.gaps, losses=_losses(run, pools, workload)
+    )
+
+
+def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Workload) -> dict[str, int]:
+    """What became of requests that were not completed."""
+    longest = max(pool.max_model_len for pool in pools)
+    too_long = int((workload.prompt_tokens >= longest).sum())
+    return {
+        f"turned away, with prompts that leave no room below max_model_len {longest:,}": too_long,
+        "turned away by full queues": max(run.rejected - too_long, 0),
+        "timed out": getattr(run, "timed_out", 0),
+    }
+
+
+def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
+    """The pools with as many replicas as the autoscaler may start of each."""
+    first = {"both": 0, "prefill": 0, "decode": 0}
+    for pool in pools:
+        first[pool.pool.role] += pool.pool.replicas
+    scaled = set()
+    found = []
+    for pool in pools:
+        role = pool.pool.role
+        most = service.decode_autoscale_max_replicas if role == "decode" else service.autoscale_max_replicas
+        more = max((most or 0) - first[role], 0) if role not in scaled else 0
+        scaled.add(role)  # replicas like the first pool's are added
+        replicas = pool.pool.replicas + more
+        found.append(replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas})))
+    return found
+
+
+def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:
+    """About how many of these requests run at once."""
+    tokens = float((workload.prompt_tokens + workload.output_tokens).mean())
+    return sum(
+        pool.pool.replicas
+        * pool.pool.data_parallel_size
+        * min(pool.max_num_seqs, pool.memory.kv_capacity_tokens / tokens)
+        for pool in pools
+    )

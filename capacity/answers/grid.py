@@ -1,0 +1,99 @@
+"""Where else would it fit: the same pool on every GPU, at every tensor-parallel size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from capacity.answers.questions import fit
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented
+from capacity.deployment import Pool
+from capacity.hardware import profile_names
+from capacity.model import ModelSpec, load_model
+
+SIZES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridCell:
+    """One GPU at one tensor-parallel size. `reason` says why not; counts are None where it does not fit."""
+
+    gpu: str
+    tensor_parallel_size: int
+    fits: bool
+    reason: str | None
+    kv_capacity_tokens: int | None
+    max_context_tokens: int | None
+    max_concurrency: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitGrid:
+    """`fit` on every GPU at every size. `max_concurrency` is at `max_model_len`."""
+
+    SCHEMA: ClassVar[str] = "capacity/fit-grid/v1"
+
+    model: str
+    cells: tuple[GridCell, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values, `schema` first."""
+        return {"schema": self.SCHEMA, **asdict(self)}
+
+
+@documented(Pool)
+def fit_grid(
+    model: str | Path | ModelSpec,
+    *,
+    gpus: Sequence[str] | None = None,
+    tensor_parallel_sizes: Sequence[int] = SIZES,
+    profiles: str | Path | None = None,
+    **options: Any,
+) -> FitGrid:
+    """`fit` on `gpus` (None: every profile) at each size; `gpu` and `tensor_parallel_size` in `options` do not count.
+
+    What cannot be on a GPU (a format, an uneven split) is a cell with its reason. Raises UnknownName or
+    MalformedFile for the model.
+    """
+    spec = model if isinstance(model, ModelSpec) else load_model(model)
+    kept = {name: value for name, value in options.items() if name not in ("gpu", "tensor_parallel_size")}
+    names = profile_names([profiles] if profiles else []) if gpus is None else gpus
+    cells = tuple(
+        _cell(spec, kept | {"gpu": gpu, "tensor_parallel_size": size}, profiles)
+        for gpu in names
+        for size in tensor_parallel_sizes
+    )
+    return FitGrid(model=spec.name, cells=cells)
+
+
+def _cell(spec: ModelSpec, options: dict[str, Any], profiles: str | Path | None) -> GridCell:
+    try:
+        found = fit(spec, profiles=profiles, **options)
+    except InvalidInput as error:
+        return _cannot(options, str(error))
+    if not found.fits:
+        return _cannot(options, found.reason)
+    return GridCell(
+        gpu=options["gpu"],
+        tensor_parallel_size=options["tensor_parallel_size"],
+        fits=True,
+        reason=None,
+        kv_capacity_tokens=found.kv_capacity_tokens,
+        max_context_tokens=found.max_context_tokens,
+        max_concurrency=found.max_concurrency,
+    )
+
+
+def _cannot(options: dict[str, Any], reason: str | None) -> GridCell:
+    return GridCell(
+        gpu=options["gpu"],
+        tensor_parallel_size=options["tensor_parallel_size"],
+        fits=False,
+        reason=reason,
+        kv_capacity_tokens=None,
+        max_context_tokens=None,
+        max_concurrency=None,
+    )

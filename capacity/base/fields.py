@@ -1,0 +1,154 @@
+"""Typed, checked access to a configuration's fields: every refusal names the file, the field and the value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from capacity.base.errors import MalformedFile
+
+MAX_FILE_BYTES = 1_000_000  # a config.json is 1-30 kB
+MAX_COUNT = 1_000_000_000  # of anything: the largest vocabularies are 1e6, contexts 1e7
+
+
+class Fields:
+    """A JSON object as a configuration: `count`, `flag`, `text` and their optional forms, by any of several keys."""
+
+    def __init__(self, values: Mapping[str, Any], origin: str, *, prefix: str = "") -> None:
+        self.values = values
+        self.origin = origin
+        self.prefix = prefix
+
+    def has(self, *keys: str) -> bool:
+        """Whether one of `keys` is there and not null."""
+        return any(self.values.get(key) is not None for key in keys)
+
+    def count(
+        self, *keys: str, default: int | None = None, minimum: int = 1, maximum: int = MAX_COUNT
+    ) -> int:
+        """The first of `keys` that is there, a whole number from `minimum` to `maximum`; else `default`."""
+        found = self.optional_count(*keys, minimum=minimum, maximum=maximum)
+        if found is not None:
+            return found
+        if default is None:
+            raise self.problem(keys[0], "missing; it must be a whole number")
+        return default
+
+    def optional_count(self, *keys: str, minimum: int = 1, maximum: int = MAX_COUNT) -> int | None:
+        """`count`, or None where no key is there."""
+        for key in keys:
+            value = self.values.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise self.problem(key, f"{_shown(value)} is not a whole number")
+            if not minimum <= value <= maximum:
+                raise self.problem(key, f"{_shown(value)} is outside of {minimum}..{maximum}")
+            return value
+        return None
+
+    def number(self, key: str, *, default: float) -> float:
+        """A number, whole or not."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.problem(key, f"{_shown(value)} is not a number")
+        return float(value)
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """True or false."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.problem(key, f"{_shown(value)} is not true or false")
+        return value
+
+    def text(self, *keys: str, default: str = "") -> str:
+        """The first of `keys` that is there, a string."""
+        for key in keys:
+            value = self.values.get(key)
+            if value is None:
+                continue
+            if not isinstance(value, str):
+                raise self.problem(key, f"{_shown(value)} is not text")
+            return value
+        return default
+
+    def items(self, key: str) -> list[Any] | None:
+        """A list, or None."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise self.problem(key, f"{_shown(value)} is not a list")
+        return value
+
+    def section(self, *keys: str) -> Fields | None:
+        """The first of `keys` that is there, an object, as fields of its own; or None."""
+        for key in keys:
+            value = self.values.get(key)
+            if value is None:
+                continue
+            if not isinstance(value, dict):
+                raise self.problem(key, f"{_shown(value)} is not an object")
+            return Fields(value, self.origin, prefix=f"{self.prefix}{key}.")
+        return None
+
+    def problem(self, key: str, text: str) -> MalformedFile:
+        """The error of `key`, to be raised."""
+        return MalformedFile(self.origin, text, where=f"{self.prefix}{key}")
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`, as plain data. Raises MalformedFile for whatever is not one, up to 1 MB."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise MalformedFile(path, f"{size} bytes; a model configuration has at most {MAX_FILE_BYTES}")
+        raw = path.read_bytes()
+    except OSError as error:
+        raise MalformedFile(path, f"cannot be read ({error.strerror or error})") from None
+    return parse_json_object(raw, path)
+
+
+def parse_json_object(raw: bytes, origin: object) -> dict[str, Any]:
+    """`raw` as one JSON object; NaN, Infinity, duplicate keys and endless nesting are refused."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise MalformedFile(origin, "the key stands twice in one object", where=key)
+            found[key] = value
+        return found
+
+    def no_constant(text: str) -> None:
+        raise MalformedFile(origin, f"{text} is not JSON")
+
+    try:
+        text = raw.decode("utf-8-sig")
+        if not text.strip():
+            raise MalformedFile(origin, "the file is empty")
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=no_constant)
+    except UnicodeDecodeError:
+        raise MalformedFile(origin, "not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise MalformedFile(origin, f"not JSON ({error.msg})", where=f"line {error.lineno}") from None
+    except RecursionError:
+        raise MalformedFile(origin, "nested too deeply") from None
+    except MalformedFile:
+        raise
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise MalformedFile(origin, f"a number is too long ({str(error).split(';')[0]})") from None
+    if not isinstance(value, dict):
+        raise MalformedFile(origin, f"a JSON object is needed, not a {type(value).__name__}")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

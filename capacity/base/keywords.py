@@ -1,0 +1,63 @@
+"""One declaration of every option: the fields of Pool, Traffic and Cost become keywords and command-line flags."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pydantic.fields import FieldInfo
+
+from capacity.base.errors import InvalidInput
+from capacity.base.spec import Spec
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def fields_of(*specs: type[Spec]) -> dict[str, FieldInfo]:
+    """All fields of the specs by name, in order."""
+    return {name: field for spec in specs for name, field in spec.model_fields.items()}
+
+
+def flags_of(field: FieldInfo) -> list[str]:
+    """The further command-line spellings of a field."""
+    extra = field.json_schema_extra
+    flags = extra.get("flags", []) if isinstance(extra, dict) else []
+    return [str(flag) for flag in flags] if isinstance(flags, list) else []
+
+
+def split(options: dict[str, Any], *specs: type[Spec]) -> tuple[dict[str, Any], ...]:
+    """Each option to the spec that declares it.
+
+    Raises InvalidInput for an option that none declares, with the nearest one that is.
+    """
+    known = fields_of(*specs)
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+            raise InvalidInput(f"unknown option {name!r}; {hint}")
+    return tuple({n: v for n, v in options.items() if n in spec.model_fields} for spec in specs)
+
+
+def documented(*specs: type[Spec]) -> Callable[[Function], Function]:
+    """Show the fields of the specs as the keywords that a `**options` function takes, in `help()` and in editors."""
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        keywords = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.is_required() else field.default,
+                annotation=field.annotation,
+            )
+            for name, field in fields_of(*specs).items()
+            if name not in signature.parameters
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+        return function
+
+    return decorate

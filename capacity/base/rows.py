@@ -1,0 +1,42 @@
+"""Records as flat rows, and rows as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def flattened(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one level of dotted names; lists stay as JSON text."""
+    flat: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = json.dumps(value) if isinstance(value, (list, tuple)) else value
+    return flat
+
+
+def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """CSV with a header; text that a spreadsheet would take for a formula gets a leading apostrophe."""
+    rows = list(rows)
+    output = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(output, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _guarded(value) for name, value in row.items()} for row in rows)
+    return output.getvalue()
+
+
+def guarded_cell(text: str) -> str:
+    """Text that a spreadsheet will not take for a formula: a quote before a leading =, +, -, @, tab or return."""
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def _guarded(value: Any) -> Any:
+    return guarded_cell(value) if isinstance(value, str) else value

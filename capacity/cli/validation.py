@@ -1,0 +1,142 @@
+"""The validation harness's verbs: parse, ask `capacity_validate` (imported only when one of them runs), print."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from capacity.base.errors import InvalidInput
+from capacity.cli.options import (
+    MODEL_HELP,
+    DownloadOption,
+    ProfilesOption,
+    progress_bar,
+    show,
+    verb,
+)
+from capacity.deployment import Pool, Traffic
+
+COMPARED_TRAFFIC = ("input_len", "output_len", "request_rate", "concurrency", "random_range_ratio", "seed")
+
+ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
+
+
+def _check_format(format: str) -> str:
+    """Raises InvalidInput for what is neither table nor json."""
+    if format not in ("table", "json"):
+        raise InvalidInput(f"--format is {format!r}: must be one of table, json")
+    return format
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the `capacity` command."""
+    app.command()(validate)
+    app.command()(calibrate)
+    verb(app, Pool, Traffic, traffic_fields=COMPARED_TRAFFIC)(compare)
+
+
+def validate(
+    device: Annotated[str, typer.Option("--device", help="auto, cuda, cuda:N, or cpu.")] = "auto",
+    campaign: Annotated[
+        str, typer.Option("--campaign", help="quick, standard, full, or a TOML file.")
+    ] = "quick",
+    budget: Annotated[str | None, typer.Option("--budget", help="Time to spend: 60s, 5m, 1h.")] = None,
+    out: Annotated[
+        str, typer.Option("--out", help="Folder for measurements, report and profile.")
+    ] = "capacity-validation",
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="Profile to judge, where the card's name says none.")
+    ] = None,
+    tolerance_ttft: Annotated[
+        float, typer.Option("--tolerance-ttft", help="Held-out error that passes.")
+    ] = 0.25,
+    tolerance_tpot: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance", "--tolerance-tpot", help="The same for TPOT; default 0.15, on a CPU 0.25."
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option("--threads", help="CPU threads of --device cpu.", min=1)] = 1,
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+    format: ReportFormat = "table",
+    profiles: ProfilesOption = None,
+) -> None:
+    """How wrong is the model here? Measures this device's kernels and a whole model, calibrates, and reports."""
+    from capacity_validate import validate as run
+    from capacity_validate.campaigns import parse_budget
+    from capacity_validate.html_report import summary_lines
+    from capacity_validate.report_data import finite
+
+    _check_format(format)
+    with progress_bar() as progress:
+        report = run(
+            device,
+            campaign,
+            budget_s=parse_budget(budget) if budget else None,
+            out=out,
+            gpu=gpu,
+            profiles=(profiles,) if profiles else (),
+            tolerance_ttft=tolerance_ttft,
+            tolerance_tpot=tolerance_tpot,
+            threads=threads,
+            seed=seed,
+            progress=lambda done, total, _: progress(done, total) if total else None,
+        )
+    show(
+        json.dumps(finite(report.to_dict()), indent=2)
+        if format == "json"
+        else "\n".join(summary_lines(report, out))
+    )
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
+
+
+def calibrate(
+    measurements: Annotated[list[str], typer.Argument(help="Files that `capacity validate` wrote.")],
+    name: Annotated[str, typer.Option("--name", help="The variant: PROFILE@NAME.")] = "mine",
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="Profile to start from, in place of the files' own.")
+    ] = None,
+    out: Annotated[str | None, typer.Option("--out", help="Folder; default: your profiles folder.")] = None,
+    format: ReportFormat = "table",
+    profiles: ProfilesOption = None,
+) -> None:
+    """Fit a profile to measurements: what moved, by how much, and how wrong it is on cases that it did not see."""
+    from capacity_validate import calibrate as run
+
+    _check_format(format)
+    answer = run(measurements, name=name, gpu=gpu, out=out, profiles=(profiles,) if profiles else ())
+    show(json.dumps(answer.to_dict(), indent=2) if format == "json" else "\n".join(answer.lines()))
+
+
+def compare(
+    results: Annotated[list[str], typer.Argument(help="Result files of a benchmark client.")],
+    *,
+    options: dict[str, Any],
+    model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
+    server_log: Annotated[
+        str | None, typer.Option("--server-log", help="What the engine printed at start-up.")
+    ] = None,
+    fit_overheads: Annotated[
+        bool, typer.Option("--fit-overheads", help="Fit time per step and per request.")
+    ] = False,
+    format: ReportFormat = "table",
+    profiles: ProfilesOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """Does it agree with your own server? Replays what a benchmark sent, and names the likely cause of each gap."""
+    from capacity_validate import compare as run
+
+    _check_format(format)
+    answer = run(
+        results,
+        model=model,
+        server_log=server_log,
+        fit_overheads=fit_overheads,
+        profiles=profiles,
+        download=download,
+        **options,
+    )
+    show(json.dumps(answer.to_dict(), indent=2) if format == "json" else "\n".join(answer.lines()))

@@ -1,0 +1,311 @@
+"""Serving engines as data: limits, memory rules, host times, each with its source; one TOML file per engine.
+
+A file lists releases from old to new; each states only what changed since the one before, so that reading it
+down is reading the engine's history; `based_on` names an engine whose newest release the first one starts from.
+`find_engine("vllm@0.17")` gives the newest listed release that is not newer.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.spec import Spec
+from capacity.model.quantization import FormatFamily
+
+GIB = 2**30
+
+Basis = Literal["datasheet", "measured", "fitted", "assumed"]
+MemoryRule = Literal["fraction_of_total", "fraction_of_free", "sglang_static"]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Origin(Spec):
+    """Where an engine's constant comes from."""
+
+    source: Annotated[str, Field(min_length=1)]
+    date: Annotated[str, Field(min_length=4)]
+    basis: Basis
+
+
+class LimitRule(Spec):
+    """Default limits for GPUs of at least `min_memory_gib` (as the engine sees it), save some architectures."""
+
+    min_memory_gib: Annotated[float, Field(ge=0)]
+    except_architectures: tuple[str, ...] = ()
+    max_num_seqs: Count
+    max_num_batched_tokens: Count  # of the API server
+    max_num_batched_tokens_offline: Count  # of the engine as a library
+    max_graph_batch: Annotated[int, Field(ge=0)] | None = None  # where it depends on memory (SGLang)
+
+
+class ExpertPadding(Spec):
+    """Expert matrices of `weight_format` are stored padded: the intermediate width of each GPU, and the hidden
+    dimension of the packed values (not of their scales)."""
+
+    weight_format: str
+    hidden_multiple: Count
+    intermediate_multiple: Count
+
+
+class EngineSpec(Spec):
+    """One release of one engine. `origins` maps each constant's name to its source; `notes` are for the user.
+
+    Scheduling. `scheduler` names the policy. `mixes_prefill_with_decode`: one step may hold both (chunked or
+    not); otherwise prefill steps stand alone. `stream_interval`: output tokens are sent in groups of so many.
+    `batch_wait_steps`: a prefill may wait so many decode steps for company.
+
+    Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Not
+    overlapped, it is added to the GPU time; overlapped, the step takes (gpu^n + host^n)^(1/n) with n =
+    `host_overlap_norm`, which tends to the larger of the two. `host_reference_layers` is the depth of the
+    models that host_per_sequence_s was fitted on: shallower ones took about 0.4 of it at 32 layers.
+    `prefill_floor_per_layer_s`: an eager prefill step takes at least this x layers.
+    `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
+    `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
+
+    Formats. `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
+    bit, which all have.
+
+    Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
+    `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
+    after weights, activations and non-torch is KV. `fraction_of_free`: KV takes that fraction of what is free
+    after loading. `sglang_static`: weights and KV take a fraction that is computed from the limits.
+    `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU.
+    `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
+    the widest layer, see `capacity.pool.memory`. `graph_bytes_*`: CUDA graphs; `graphs_in_budget`: whether the
+    engine takes their estimate out of the KV budget (otherwise they come on top of it).
+    """
+
+    name: str
+    version: str
+    aliases: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    origins: dict[str, Origin]
+
+    scheduler: str
+    block_size: Count
+    mla_block_size: Count
+    paged: bool
+    window_aware_kv: bool
+    chunked_prefill: bool
+    prefix_caching: bool
+    async_scheduling: bool
+    mixes_prefill_with_decode: bool
+    reserve_full_isl: bool
+    stream_interval: Count
+    batch_wait_steps: Annotated[int, Field(ge=0)]
+    limits: Annotated[tuple[LimitRule, ...], Field(min_length=1)]
+
+    weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
+    kv_cache_formats: tuple[str, ...]
+
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
+    memory_rule: MemoryRule
+    nontorch_bytes_tp1: Annotated[int, Field(ge=0)]
+    nontorch_bytes_tpn: Annotated[int, Field(ge=0)]
+    sampler_bytes_per_logit: Annotated[float, Field(ge=0)]
+    activation_hidden_copies: Annotated[float, Field(ge=0)]
+    activation_layer_hidden_copies: Annotated[float, Field(ge=0)]
+    activation_layer_ffn_copies: Annotated[float, Field(ge=0)]
+    graphs_in_budget: bool
+    graph_base_bytes: Annotated[int, Field(ge=0)]
+    graph_bytes_per_size: Annotated[int, Field(ge=0)]
+    expert_padding: tuple[ExpertPadding, ...] = ()
+
+    cuda_graphs: bool
+    graph_batch_factor: Annotated[float, Field(gt=0)]
+    graph_max_batch: Annotated[int, Field(ge=0)]
+    graph_max_batch_blackwell: Annotated[int, Field(ge=0)]
+    graph_fine_step: Count
+    graph_coarse_from: Count
+    graph_coarse_step: Count
+
+    host_base_s: Seconds
+    host_per_layer_s: Seconds
+    host_per_sequence_s: Seconds
+    host_reference_layers: Count
+    host_overlapped: bool
+    host_overlap_norm: Annotated[float, Field(ge=1)]
+    prefill_floor_per_layer_s: Seconds
+    request_latency_s: Seconds
+    response_latency_s: Seconds
+    output_token_s: Seconds
+
+    @property
+    def label(self) -> str:
+        """`name@version`, as `find_engine` takes it."""
+        return f"{self.name}@{self.version}"
+
+    def loads(self, families: Collection[FormatFamily]) -> bool:
+        """Whether it loads weights of all these families."""
+        return set(families) <= set(self.weight_formats)
+
+    def caches_in(self, kv_cache_format: str) -> bool:
+        """Whether it keeps KV in this format."""
+        return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats)
+
+    def default_limits(self, memory_engine_bytes: float, architecture: str) -> LimitRule:
+        """The default limits on a GPU: the first rule, from large memory to small, that it meets."""
+        for rule in self.limits:
+            if (
+                memory_engine_bytes >= rule.min_memory_gib * GIB
+                and architecture not in rule.except_architectures
+            ):
+                return rule
+        return self.limits[-1]
+
+    def graph_batch_sizes(
+        self, max_num_seqs: int, architecture: str, *, draft_tokens: int = 0
+    ) -> tuple[int, ...]:
+        """Batch sizes that CUDA graphs are captured for; a decode batch is padded to the next one.
+
+        1, 2, 4, then fine steps, then coarse ones, up to graph_batch_factor x max_num_seqs x (1 + drafts) or the
+        architecture's cap. Above the largest the step runs eagerly. Engines whose cap is max_num_seqs itself
+        (SGLang, TensorRT-LLM) capture that size too. Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
+        """
+        if not self.cuda_graphs:
+            return ()
+        datacentre_blackwell = architecture in ("blackwell", "blackwell-ultra")
+        cap = self.graph_max_batch_blackwell if datacentre_blackwell else self.graph_max_batch
+        largest = min(int(self.graph_batch_factor * max_num_seqs * (1 + draft_tokens)), cap)
+        fine = range(self.graph_fine_step, min(self.graph_coarse_from, largest + 1), self.graph_fine_step)
+        coarse = range(self.graph_coarse_from, largest + 1, self.graph_coarse_step)
+        sizes = (*(size for size in (1, 2, 4) if size <= largest), *fine, *coarse)
+        if self.graph_batch_factor == 1 and largest and sizes[-1] != largest:
+            return (*sizes, largest)
+        return sizes
+
+
+def engine_names() -> tuple[str, ...]:
+    """Names of all engines, sorted."""
+    return tuple(sorted(path.stem for path in _folder().glob("*.toml")))
+
+
+def engine_versions(name: str) -> tuple[str, ...]:
+    """Listed releases of an engine, old to new."""
+    return tuple(release["version"] for release in _document(_engine_name(name))["releases"])
+
+
+def find_engine(name: str) -> EngineSpec:
+    """The engine called `name`, `name@version` or an alias; without a version, its newest release.
+
+    A version that isn't listed gives the newest older one, with a note. Raises UnknownName, or InvalidInput for
+    a version older than all listed ones.
+    """
+    base, _, version = name.strip().lower().partition("@")
+    return _engine(_engine_name(base, asked=name), version)
+
+
+def _engine_name(name: str, *, asked: str | None = None) -> str:
+    wanted = name.strip().lower().replace("_", "-")
+    if wanted in engine_names():
+        return wanted
+    aliases = _aliases()
+    if wanted in aliases:
+        return aliases[wanted]
+    raise UnknownName("engine", asked or name, engine_names(), aliases=aliases)
+
+
+@lru_cache(maxsize=64)
+def _engine(name: str, version: str) -> EngineSpec:
+    document = _document(name)
+    releases = document["releases"]
+    chosen = _choose([release["version"] for release in releases], version, name)
+    merged: dict[str, Any] = {}
+    if base := document.get("based_on"):
+        for release in _document(base)["releases"]:
+            merged.update(release)
+    for release in releases:
+        merged.update(release)
+        if release["version"] == chosen:
+            break
+    notes = list(document.get("notes", []))
+    if version and version != chosen:
+        notes.append(
+            f"{name} {version} is not listed; {name} {chosen}, the newest older release, stands for it"
+        )
+    return _from_release(name, merged, tuple(document.get("aliases", [])), tuple(notes))
+
+
+def _from_release(
+    name: str, release: Mapping[str, Any], aliases: tuple[str, ...], notes: tuple[str, ...]
+) -> EngineSpec:
+    values: dict[str, Any] = {}
+    origins: dict[str, Any] = {}
+    for field, entry in release.items():
+        if field == "version":
+            continue
+        if not isinstance(entry, dict) or set(entry) != {"value", "source", "date", "basis"}:
+            raise MalformedFile(_path(name), "needs exactly {value, source, date, basis}", where=field)
+        values[field] = entry["value"]
+        origins[field] = {key: entry[key] for key in ("source", "date", "basis")}
+    try:
+        return EngineSpec.model_validate(
+            {
+                "name": name,
+                "version": release["version"],
+                "aliases": aliases,
+                "notes": notes,
+                "origins": origins,
+                **values,
+            }
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise MalformedFile(_path(name), first["msg"], where=f"{release['version']}.{where}") from None
+
+
+def _choose(versions: list[str], wanted: str, name: str) -> str:
+    """The wanted version, the newest when none is wanted, else the newest one below it."""
+    if not wanted:
+        return versions[-1]
+    if wanted in versions:
+        return wanted
+    number = _number(wanted)
+    if number is None:
+        raise UnknownName(f"{name} version", wanted, versions)
+    older = [version for version in versions if "-" not in version and (_number(version) or ()) <= number]
+    if not older:
+        raise InvalidInput(f"{name} {wanted} is older than every listed release; the oldest is {versions[0]}")
+    return older[-1]
+
+
+def _number(version: str) -> tuple[int, ...] | None:
+    parts = version.removeprefix("v").split("-")[0].split(".")
+    digits = [part for part in parts if part.isdecimal()]
+    return tuple(int(part) for part in digits) if digits and parts[0].isdecimal() else None
+
+
+def _folder() -> Path:
+    return Path(__file__).parent
+
+
+def _path(name: str) -> Path:
+    return _folder() / f"{name}.toml"
+
+
+@lru_cache(maxsize=32)
+def _document(name: str) -> dict[str, Any]:
+    path = _path(name)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise MalformedFile(path, f"cannot be read: {error}") from None
+
+
+@lru_cache(maxsize=1)
+def _aliases() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in engine_names():
+        head = _path(name).read_text(encoding="utf-8").split("\n[", 1)[0]
+        found.update(dict.fromkeys(tomllib.loads(head).get("aliases", []), name))
+    return found

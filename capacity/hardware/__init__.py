@@ -1,0 +1,34 @@
+"""Facts of a GPU: datasheet, fitted coefficients, bands earned against served runs, rental prices.
+
+In: one TOML a GPU (`hardware_profiles/`, or the user's own), in which every value has source, date and basis; tables
+of prices and bands beside the modules. Out: `HardwareProfile` with its `StepCoefficients`; `Price`; error bands.
+Nothing here knows a model or an engine's schedule. Start reading at `profile`, then `coefficients`.
+"""
+
+from capacity.hardware.profile import (
+    PROFILES_VARIABLE,
+    HardwareProfile,
+    Link,
+    Provenance,
+    bundled_directory,
+    dump_profile,
+    load_profile,
+    parse_profile,
+    profile_names,
+    profile_paths,
+    user_profiles_directory,
+)
+
+__all__ = [
+    "PROFILES_VARIABLE",
+    "HardwareProfile",
+    "Link",
+    "Provenance",
+    "bundled_directory",
+    "dump_profile",
+    "load_profile",
+    "parse_profile",
+    "profile_names",
+    "profile_paths",
+    "user_profiles_directory",
+]

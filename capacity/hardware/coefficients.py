@@ -1,0 +1,331 @@
+"""The constants of the step model: a dozen numbers a kernel family, each with where it comes from.
+
+A *fraction* is of the datasheet's peak (dense FLOP/s, HBM or link bytes/s) and at most 1, so that no operator is
+ever faster than a roof. A *sharpness* is the p of the norm that joins compute and memory time: 1 adds them, large
+takes the larger. Families are the kernel libraries of engines (`vllm`, `trtllm`, `sglang`), because that is how
+they were measured. The fitted numbers live in `hardware_profiles/*.toml` under `[step_time]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
+
+from capacity.base.spec import Spec
+
+Basis = Literal["datasheet", "measured", "fitted", "assumed"]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Seconds = Annotated[float, Field(ge=0)]
+Sharpness = Annotated[float, Field(ge=1, le=16)]
+
+
+class Fit(Spec):
+    """Where a coefficient set comes from, and how far off it was on groups that it was not fitted to."""
+
+    basis: Basis
+    source: str
+    date: str
+    rows: int = 0
+    held_out_by: str | None = None  # what a held-out group is: shapes, a GPU, an engine
+    median_error: float | None = None  # absolute relative error, held out
+    p90_error: float | None = None
+
+
+class Coefficients(Spec):
+    """Base of all coefficient sets."""
+
+    fit: Fit
+
+
+class GemmCoefficients(Coefficients):
+    """`norm(F/(compute·P), B/(bandwidth·BW)) + fixed + per_k·K + activation quantization`."""
+
+    compute_fraction: Fraction
+    bandwidth_fraction: Fraction
+    sharpness: Sharpness
+    fixed_s: Seconds
+    per_k_s: Seconds = 0.0  # serial walk over K of one thread block
+    quantize_fraction: Fraction | None = None  # of HBM bandwidth, quantizing activations; None: not done
+
+
+class AttentionCoefficients(Coefficients):
+    """`norm(F/(compute·P), B/(bandwidth·BW), occupancy·batch·kv_heads/SMs) + per_doubling·log2(1 + C/64) + fixed`.
+
+    C is the mean context of a decode row: splitting a longer KV over blocks takes deeper reductions. Also MLA.
+    """
+
+    compute_fraction: Fraction
+    bandwidth_fraction: Fraction
+    sharpness: Sharpness
+    fixed_s: Seconds
+    occupancy_s: Seconds = 0.0
+    per_doubling_s: Seconds = 0.0
+
+
+class MoeCoefficients(Coefficients):
+    """`norm(F/(compute·P), B/(bandwidth·BW)) + routed bytes/(routed·BW) + fixed`, B the distinct experts touched."""
+
+    compute_fraction: Fraction
+    bandwidth_fraction: Fraction
+    sharpness: Sharpness
+    fixed_s: Seconds
+    routed_fraction: Fraction  # of HBM bandwidth, permuting and combining routed tokens
+    local_routing: bool = False  # only the rank's own tokens are permuted, not all of the batch
+
+
+class AllReduceCoefficients(Coefficients):
+    """`per_rank·(n-1) + min(one_shot_fixed + S(n-1)/(one_shot·link), norm(two_shot_fixed, V/(two_shot·link)))`.
+
+    V = 2S(n-1)/n. `two_shot_gain` multiplies the two-shot fraction for each doubling of ranks from 2 to 8, up to 1:
+    switches that reduce on the way (NVLS) help more ranks more. Sharpness below 1 is the slow rise to full rate.
+    """
+
+    one_shot_fixed_s: Seconds
+    one_shot_fraction: Fraction
+    two_shot_fixed_s: Seconds
+    two_shot_fraction: Fraction
+    two_shot_gain: Annotated[float, Field(ge=0.5, le=2)] = 1.0
+    per_rank_s: Seconds = 0.0
+    sharpness: Annotated[float, Field(ge=0.3, le=16)] = 1.0
+
+
+class CollectiveCoefficients(Coefficients):
+    """NCCL: `norm(fixed + per_rank·(n-1), V/(bandwidth·link))`, V the bytes that leave a rank.
+
+    Sharpness below 1 is the slow rise through NCCL's protocols: more than the sum of both in the middle.
+    """
+
+    fixed_s: Seconds
+    per_rank_s: Seconds
+    bandwidth_fraction: Fraction
+    sharpness: Annotated[float, Field(ge=0.3, le=16)] = 1.0
+
+
+class ElementwiseCoefficients(Coefficients):
+    """Norms, rope, activations, residuals, copies: `B/(bandwidth·BW) + fixed` a kernel."""
+
+    bandwidth_fraction: Fraction
+    fixed_s: Seconds
+
+
+class KernelFamily(Spec):
+    """The kernels of one engine. Keys: GEMM and expert kernels as in `WeightFormat.kernel`; attention by KV dtype."""
+
+    gemm: dict[str, GemmCoefficients] = Field(default_factory=dict)
+    prefill_attention: dict[str, AttentionCoefficients] = Field(default_factory=dict)
+    decode_attention: dict[str, AttentionCoefficients] = Field(default_factory=dict)
+    mla_prefill: dict[str, AttentionCoefficients] = Field(default_factory=dict)
+    mla_decode: dict[str, AttentionCoefficients] = Field(default_factory=dict)
+    moe: dict[str, MoeCoefficients] = Field(default_factory=dict)
+    all_reduce: AllReduceCoefficients | None = None
+    elementwise: ElementwiseCoefficients | None = None  # where this family's differ from the GPU's
+
+
+class Residuals(Spec):
+    """Quantiles of measured/predicted - 1 of whole steps, in one regime: `prefill`, `decode`, `decode_moe`."""
+
+    low: Annotated[float, Field(gt=-1, le=0)]  # 5 %
+    high: Annotated[float, Field(ge=0)]  # 95 %
+    fit: Fit
+
+
+class StepCoefficients(Spec):
+    """The `[step_time]` tables of one hardware profile.
+
+    `gpu` is the profile that they belong to: a profile refuses another's. With `transferred_from`, what is not
+    given here is taken from that profile's fit, and counts as assumed.
+    """
+
+    gpu: str | None = None
+    source: str | None = None
+    transferred_from: str | None = None
+    families: dict[str, KernelFamily] = Field(default_factory=dict)
+    elementwise: ElementwiseCoefficients | None = None
+    nccl: dict[str, CollectiveCoefficients] = Field(default_factory=dict)
+    residuals: dict[str, Residuals] = Field(default_factory=dict)
+
+
+# --- what holds where nothing was measured ---
+
+_BY_HAND = Fit(
+    basis="assumed",
+    source="one set for all GPUs, set by hand from fits to the kernel tables of aiconfigurator-core 0.12.0 "
+    "(Apache-2.0); TPOT error 7 / 19 % (median / p90) on 866 served dense rows",
+    date="2026-11-21",
+)
+
+
+def _gemm(
+    compute: float, fixed_s: float, *, bandwidth: float = 0.8, quantize: float | None = None
+) -> GemmCoefficients:
+    return GemmCoefficients(
+        compute_fraction=compute,
+        bandwidth_fraction=bandwidth,
+        sharpness=3.0,
+        fixed_s=fixed_s,
+        quantize_fraction=quantize,
+        fit=_BY_HAND,
+    )
+
+
+def _attention(
+    compute: float, bandwidth: float, *, fixed_s: float, sharpness: float, occupancy_s: float = 0.0
+) -> AttentionCoefficients:
+    return AttentionCoefficients(
+        compute_fraction=compute,
+        bandwidth_fraction=bandwidth,
+        sharpness=sharpness,
+        fixed_s=fixed_s,
+        occupancy_s=occupancy_s,
+        fit=_BY_HAND,
+    )
+
+
+def _moe(compute: float, bandwidth: float) -> MoeCoefficients:
+    return MoeCoefficients(
+        compute_fraction=compute,
+        bandwidth_fraction=bandwidth,
+        sharpness=2.0,
+        fixed_s=35e-6,
+        routed_fraction=0.4,
+        fit=_BY_HAND,
+    )
+
+
+UNIVERSAL_FAMILY = KernelFamily(
+    gemm={
+        "bf16": _gemm(0.75, 4e-6),
+        "fp32": _gemm(0.75, 4e-6),
+        "fp8": _gemm(0.58, 7e-6, quantize=0.5),
+        "fp8_block": _gemm(0.55, 7e-6, quantize=0.5),
+        "int8": _gemm(0.58, 7e-6, quantize=0.5),
+        "nvfp4": _gemm(0.42, 7e-6, quantize=0.5),
+        "w8a16": _gemm(0.6, 6e-6, bandwidth=0.7),
+        "w4a16": _gemm(0.5, 6e-6, bandwidth=0.6),
+        "mxfp4": _gemm(0.5, 6e-6, bandwidth=0.6),
+    },
+    prefill_attention={"16bit": _attention(0.55, 0.4, fixed_s=15e-6, sharpness=1.0)},
+    decode_attention={
+        "16bit": _attention(0.5, 0.85, fixed_s=15e-6, sharpness=1.0, occupancy_s=1.5e-6),
+        "8bit": _attention(0.5, 0.7, fixed_s=15e-6, sharpness=1.0, occupancy_s=1.5e-6),
+    },
+    mla_prefill={"16bit": _attention(0.5, 0.4, fixed_s=15e-6, sharpness=1.0)},
+    mla_decode={"16bit": _attention(0.5, 0.6, fixed_s=15e-6, sharpness=2.0, occupancy_s=1.5e-6)},
+    moe={
+        "bf16": _moe(0.4, 0.85),
+        "fp8": _moe(0.35, 0.8),
+        "fp8_block": _moe(0.35, 0.8),
+        "nvfp4": _moe(0.3, 0.7),
+        "mxfp4": _moe(0.3, 0.7),
+        "w4a16": _moe(0.3, 0.7),
+        "int8": _moe(0.35, 0.8),
+        "w8a16": _moe(0.35, 0.8),
+        "fp32": _moe(0.4, 0.85),
+    },
+    all_reduce=AllReduceCoefficients(
+        one_shot_fixed_s=5e-6,
+        one_shot_fraction=0.6,
+        two_shot_fixed_s=9e-6,
+        two_shot_fraction=0.65,
+        fit=_BY_HAND,
+    ),
+)
+UNIVERSAL_ELEMENTWISE = ElementwiseCoefficients(bandwidth_fraction=0.8, fixed_s=2e-6, fit=_BY_HAND)
+UNIVERSAL_NCCL = {
+    kind: CollectiveCoefficients(
+        fixed_s=fixed_s, per_rank_s=1.5e-6, bandwidth_fraction=fraction, fit=_BY_HAND
+    )
+    for kind, fixed_s, fraction in (
+        ("all_reduce", 6e-6, 0.75),
+        ("all_gather", 6e-6, 0.75),
+        ("all_to_all", 8e-6, 0.7),
+        ("send_recv", 8e-6, 0.8),
+    )
+}
+UNIVERSAL_RESIDUALS = {
+    # prefill: first-token times scatter more than steps; both from the 866 rows named above, widened.
+    "prefill": Residuals(low=-0.35, high=0.5, fit=_BY_HAND),
+    "decode": Residuals(low=-0.25, high=0.3, fit=_BY_HAND),
+    "decode_moe": Residuals(low=-0.5, high=0.6, fit=_BY_HAND),
+}
+
+# Whose kernels stand in for an engine's that were not measured. TensorRT-LLM's before SGLang's: SGLang's MLA tables
+# on Hopper are of kernels that other engines do not have.
+# Last, what the validation harness ran on this very GPU: better than constants of no GPU at all.
+FAMILY_ORDER = ("vllm", "trtllm", "sglang", "torch")
+
+# An unmeasured kernel takes the constants of the nearest measured one.
+NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
+    "mxfp4": ("w4a16",),
+    "w4a16": ("mxfp4",),
+    "w8a16": ("w4a16",),
+    "int8": ("fp8",),
+    "fp8_block": ("fp8",),
+    "fp8": ("fp8_block",),
+    "8bit": ("16bit",),
+    "16bit": ("8bit",),
+}
+
+SomeCoefficients = TypeVar("SomeCoefficients", bound=Coefficients)
+
+
+class Lookup:
+    """Finds the constants of a kernel: the engine's own family first, then others', then the universal set.
+
+    `assumed` collects what had no fit of its own, for warnings and for wider intervals.
+    """
+
+    def __init__(self, coefficients: tuple[StepCoefficients, ...], family: str) -> None:
+        self._sources = coefficients
+        self._family = family
+        self.own_sources = tuple(source for source in coefficients[:1] if source.families)
+        self.assumed: list[str] = []
+
+    def families(self) -> Iterator[tuple[KernelFamily, bool]]:
+        """Families in order of preference, each with whether it is this GPU's own fit of this engine's kernels."""
+        for position, source in enumerate(self._sources):
+            own = position == 0
+            if self._family in source.families:
+                yield source.families[self._family], own
+        for source in self._sources:
+            for name in FAMILY_ORDER:
+                if name != self._family and name in source.families:
+                    yield source.families[name], False
+        yield UNIVERSAL_FAMILY, False
+
+    def kernel(self, operator: str, key: str) -> Any:
+        """The coefficients of `operator` (a field of `KernelFamily`) for kernel `key`, or the nearest there are."""
+        key = "bf16" if key == "fp16" else key  # the same kernels at the same rates
+        for name in (key, *NEAREST_KERNEL.get(key, ())):
+            for family, own in self.families():
+                found = getattr(family, operator).get(name)
+                if found is not None:
+                    if not own or name != key:
+                        self.assumed.append(f"{operator} {key}")
+                    return found
+        raise KeyError(f"no coefficients for {operator} {key}")
+
+    def all_reduce(self) -> AllReduceCoefficients:
+        """The engine's own all-reduce kernel."""
+        for family, own in self.families():
+            if family.all_reduce is not None:
+                if not own:
+                    self.assumed.append("all_reduce")
+                return family.all_reduce
+        raise KeyError("no coefficients for all_reduce")
+
+    def elementwise(self) -> ElementwiseCoefficients:
+        """The family's own, then the GPU's."""
+        own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
+        found = (*own, *(s.elementwise for s in self._sources))
+        return next((entry for entry in found if entry is not None), UNIVERSAL_ELEMENTWISE)
+
+    def nccl(self, kind: str) -> CollectiveCoefficients:
+        return next((s.nccl[kind] for s in self._sources if kind in s.nccl), UNIVERSAL_NCCL[kind])
+
+    def residuals(self, regime: str) -> Residuals:
+        return next(
+            (s.residuals[regime] for s in self._sources if regime in s.residuals), UNIVERSAL_RESIDUALS[regime]
+        )

@@ -1,0 +1,37 @@
+"""Lists of prices as CSV: one reader for what GPUs cost and what APIs charge."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from capacity.base.errors import MalformedFile
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+
+Row = Mapping[str, str | None]
+Priced = TypeVar("Priced")
+
+
+def read_price_rows(
+    path: str | Path, columns: Sequence[str], price: Callable[[Row, str], Priced]
+) -> tuple[Priced, ...]:
+    """Every row of a list that has these columns, read by `price(row, "line N")`. Raises MalformedFile."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > MAX_FILE_BYTES:
+            raise MalformedFile(path, f"larger than {MAX_FILE_BYTES} bytes; is this a list of prices?")
+        lines = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines(), strict=True)
+        missing = [column for column in columns if column not in (lines.fieldnames or ())]
+        if missing:
+            raise MalformedFile(path, f"column {missing[0]} is missing; needed are {','.join(columns)}")
+        found = tuple(price(row, f"line {lines.line_num}") for row in lines)
+    except OSError as error:
+        raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise MalformedFile(path, f"cannot be read: {error}") from None
+    if not found:
+        raise MalformedFile(path, "holds no price")
+    return found

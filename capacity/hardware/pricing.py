@@ -1,0 +1,333 @@
+"""What it costs: a dated, sourced price table, and the arithmetic from $ per GPU-hour to $ per token.
+
+There is no default price: a tier, or a price of one's own, must be given. Prices of one chip differ 4 to 5 times
+between providers, so a quote always names its provider and date. Input and output tokens share the bill by the
+GPU time that prefill and decode take, not by their number.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, get_args
+
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.deployment import Cost
+from capacity.hardware import load_profile
+from capacity.hardware.price_files import read_price_rows
+
+Tier = Literal["on-demand", "reserved", "spot", "owned"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+HOURS_PER_MONTH = 730
+SECONDS_PER_HOUR = 3600
+TABLE = Path(__file__).with_name("prices.csv")
+COLUMNS = ("gpu", "provider", "product", "tier", "usd_per_gpu_hour", "gpus_per_instance", "date", "source")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """$ per GPU-hour of one product. `gpus_per_instance` is the least that can be rented of it.
+
+    `tier` is "given" for the user's own price. `selection` says how a price was picked out of several.
+    """
+
+    gpu: str
+    provider: str
+    product: str
+    tier: Tier | Literal["given"]
+    usd_per_gpu_hour: float
+    gpus_per_instance: int
+    date: str
+    source: str
+    selection: str | None = None
+
+    @property
+    def described(self) -> str:
+        """Provider, product, size of an instance, date and source in one line."""
+        if self.tier == "given":
+            return self.source
+        picked = f"; {self.selection}" if self.selection else ""
+        sold = "" if self.gpus_per_instance == 1 else f", sold by {self.gpus_per_instance} GPUs"
+        return f"{self.provider} {self.product}{sold}, {self.date} ({self.source}){picked}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostEstimate:
+    """$ of one deployment at the load that it serves.
+
+    usd_per_request = input_tokens x input price + output_tokens x output price. `billed_usd_per_hour` is that of
+    whole instances, where GPUs are sold in nodes; the other figures are of the GPUs in use.
+    """
+
+    tier: str
+    source: str
+    date: str
+    usd_per_gpu_hour: float
+    num_gpus: int
+    usd_per_hour: float
+    usd_per_month: float
+    billed_gpus: int
+    billed_usd_per_hour: float
+    usd_per_request: float
+    usd_per_million_input_tokens: float
+    usd_per_million_output_tokens: float
+    usd_per_million_tokens: float
+    rule: str
+
+
+RULE = "input tokens carry the share of GPU time that prefill takes, output tokens that of decode"
+
+
+@lru_cache(maxsize=1)
+def price_table() -> tuple[Price, ...]:
+    """All dated prices that come with the package."""
+    return read_prices(TABLE)
+
+
+def read_prices(path: str | Path) -> tuple[Price, ...]:
+    """A price table in the form of `capacity/hardware/prices.csv`. Raises MalformedFile with the line."""
+    return read_price_rows(path, COLUMNS, lambda row, where: _price(row, path, where))
+
+
+def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> Price:
+    tier = row.get("tier")
+    if tier not in TIERS:
+        raise MalformedFile(path, f"tier is {tier!r}, must be one of {', '.join(TIERS)}", where=where)
+    texts = {key: row.get(key) for key in ("gpu", "provider", "product", "date", "source")}
+    missing = next((key for key, value in texts.items() if not value), None)
+    if missing is not None:
+        raise MalformedFile(path, f"{missing} is missing", where=where)
+    try:
+        usd = float(row.get("usd_per_gpu_hour") or "")
+        gpus = int(row.get("gpus_per_instance") or "1")
+    except ValueError as error:
+        raise MalformedFile(path, str(error), where=where) from None
+    if not (math.isfinite(usd) and usd >= 0 and gpus >= 1):
+        raise MalformedFile(path, f"price {usd} or instance size {gpus} is out of range", where=where)
+    return Price(
+        gpu=str(texts["gpu"]),
+        provider=str(texts["provider"]),
+        product=str(texts["product"]),
+        tier=tier,
+        usd_per_gpu_hour=usd,
+        gpus_per_instance=gpus,
+        date=str(texts["date"]),
+        source=str(texts["source"]),
+    )
+
+
+def price_of(gpu: str, cost: Cost) -> Price | None:
+    """The price that `cost` asks for, of a GPU-hour of `gpu`; None where it asks for none. Raises as `find_price`."""
+    return find_price(
+        gpu,
+        tier=cost.price_tier,
+        provider=cost.price_provider,
+        instance=cost.price_instance,
+        override=cost.price,
+        table=None if cost.price_file is None else _own_prices(cost.price_file),
+    )
+
+
+def _own_prices(path: str) -> tuple[Price, ...]:
+    """A user's table, whose GPUs may be named by aliases."""
+    table = read_prices(path)
+    names = {gpu: _profile_name(gpu) for gpu in {price.gpu for price in table}}
+    return tuple(replace(price, gpu=names[price.gpu]) for price in table)
+
+
+def find_price(
+    gpu: str,
+    *,
+    tier: str | None = None,
+    provider: str | None = None,
+    instance: str | None = None,
+    override: str | None = None,
+    table: tuple[Price, ...] | None = None,
+) -> Price | None:
+    """The price of a GPU-hour of `gpu` (a profile's name or alias); None where nobody asked for one.
+
+    `override` is the user's own ("2.50", "h100=2.50", "h100=2.50,b200=6"). Otherwise `tier` picks from the table:
+    the median product of the tier (the lower one of two), or that of `provider` or `instance`. `table` replaces
+    the bundled one, and needs no tier where it has a single one. Raises UnknownName or InvalidInput where the
+    table has none.
+    """
+    name = _profile_name(gpu).partition("@")[0]
+    if override is not None:
+        prices = parse_prices(override, gpu=name)
+        usd = prices.get(name, prices.get(None))
+        if usd is None:
+            given = ", ".join(str(key) for key in prices)
+            raise InvalidInput(f"--price {override!r} is for {given}; the deployment uses {name}")
+        return _given(name, usd)
+    if tier is None and table is not None:
+        tier = _only_tier(name, table)
+    if tier is None:
+        for what in (provider, instance):
+            if what is not None:
+                raise InvalidInput(f"a price of {what!r} needs a tier: --price-tier {' or '.join(TIERS)}")
+        return None
+    if tier not in TIERS:
+        raise UnknownName("price tier", tier, TIERS)
+    return _from_table(name, tier, provider, instance, price_table() if table is None else table)
+
+
+def _only_tier(name: str, table: tuple[Price, ...]) -> str:
+    tiers = sorted({price.tier for price in table if price.gpu == name})
+    if len(tiers) > 1:
+        raise InvalidInput(
+            f"the price file has {name} in several tiers ({', '.join(tiers)}): give --price-tier"
+        )
+    if not tiers:
+        raise InvalidInput(
+            f"the price file has no price of {name}; it has {', '.join(sorted({p.gpu for p in table}))}"
+        )
+    return tiers[0]
+
+
+def _given(name: str, usd: float) -> Price:
+    return Price(
+        gpu=name,
+        provider="user",
+        product="given",
+        tier="given",
+        usd_per_gpu_hour=usd,
+        gpus_per_instance=1,
+        date="",
+        source="given with --price",
+    )
+
+
+def _from_table(
+    name: str, tier: str, provider: str | None, instance: str | None, table: tuple[Price, ...]
+) -> Price:
+    of_gpu = [price for price in table if price.gpu == name]
+    of_tier = [price for price in of_gpu if price.tier == tier]
+    if not of_tier:
+        known = sorted({price.tier for price in of_gpu})
+        have = f"it has {', '.join(known)}" if known else "it has no price of that GPU"
+        raise InvalidInput(
+            f"no {tier} price of {name} in the price table ({have}); give your own: --price {name}=USD_PER_HOUR"
+        )
+    if provider is not None:
+        chosen = [price for price in of_tier if price.provider.lower() == provider.strip().lower()]
+        if not chosen:
+            raise UnknownName(f"{tier} price of {name} from", provider, {price.provider for price in of_tier})
+        of_tier = chosen
+    if instance is not None:
+        chosen = [price for price in of_tier if price.product.lower() == instance.strip().lower()]
+        if not chosen:
+            raise UnknownName(f"{tier} instance of {name}", instance, {price.product for price in of_tier})
+        of_tier = chosen
+    return _median(of_tier)
+
+
+def _median(prices: list[Price]) -> Price:
+    if len(prices) == 1:
+        return prices[0]
+    values = [price.usd_per_gpu_hour for price in prices]
+    middle = statistics.median_low(values)
+    chosen = next(price for price in prices if price.usd_per_gpu_hour == middle)
+    spread = f"median of {len(prices)} from ${min(values):.2f} to ${max(values):.2f}"
+    return replace(chosen, selection=spread)
+
+
+def _profile_name(gpu: str) -> str:
+    """The name behind an alias; a name that no profile on the usual path has is the user's own GPU."""
+    try:
+        return load_profile(gpu).name
+    except UnknownName:
+        return gpu
+
+
+def parse_prices(text: str, *, gpu: str | None = None) -> dict[str | None, float]:
+    """`--price`: "2.50" for any GPU (key None), or "h100=2.50,b200=6" by profile name.
+
+    `gpu` is accepted as a name beside those of profiles. Raises InvalidInput for anything else, and UnknownName
+    for an unknown GPU.
+    """
+    prices: dict[str | None, float] = {}
+    for item in text.split(","):
+        name, equals, amount = item.rpartition("=")
+        if equals and not name.strip():
+            raise InvalidInput(f"--price {text!r} names no GPU before '='; write 2.50, or h100=2.50")
+        named = name.strip()
+        key = named if named == gpu or not equals else load_profile(named).name
+        prices[key if equals else None] = _usd(amount, text)
+    return prices
+
+
+def _usd(amount: str, text: str) -> float:
+    try:
+        usd = float(amount.strip().removeprefix("$"))
+    except ValueError:
+        raise InvalidInput(f"--price {text!r} is not $ per GPU-hour; write 2.50, or h100=2.50") from None
+    if not math.isfinite(usd) or usd < 0:
+        raise InvalidInput(f"--price {text!r} must be a finite price of at least 0")
+    return usd
+
+
+def cost_estimate(
+    price: Price,
+    *,
+    num_gpus: int,
+    requests_per_s: float,
+    input_tokens: float,
+    output_tokens: float,
+    prefill_share: float,
+) -> CostEstimate:
+    """What a deployment of `num_gpus` costs that serves `requests_per_s` of mean lengths.
+
+    `prefill_share` is the part of busy GPU time that goes to prefill. Raises InvalidInput for a rate or a length
+    that is not positive.
+    """
+    for what, value in (("requests_per_s", requests_per_s), ("input_tokens", input_tokens)):
+        if not (math.isfinite(value) and value > 0):
+            raise InvalidInput(f"{what} is {value}; a cost needs a finite number above 0")
+    if not (math.isfinite(output_tokens) and output_tokens > 0):
+        raise InvalidInput(f"output_tokens is {output_tokens}; a cost needs a finite number above 0")
+    if not 0 <= prefill_share <= 1:
+        raise InvalidInput(f"prefill_share is {prefill_share}, must be between 0 and 1")
+    if num_gpus < 1:
+        raise InvalidInput(f"num_gpus is {num_gpus}, must be at least 1")
+    hourly = usd_per_hour(price, num_gpus)
+    billed = math.ceil(num_gpus / price.gpus_per_instance) * price.gpus_per_instance
+    per_request = hourly / SECONDS_PER_HOUR / requests_per_s
+    return CostEstimate(
+        tier=price.tier,
+        source=price.described,
+        date=price.date,
+        usd_per_gpu_hour=price.usd_per_gpu_hour,
+        num_gpus=num_gpus,
+        usd_per_hour=hourly,
+        usd_per_month=hourly * HOURS_PER_MONTH,
+        billed_gpus=billed,
+        billed_usd_per_hour=usd_per_hour(price, billed),
+        usd_per_request=per_request,
+        usd_per_million_input_tokens=per_request * prefill_share / input_tokens * 1e6,
+        usd_per_million_output_tokens=per_request * (1 - prefill_share) / output_tokens * 1e6,
+        usd_per_million_tokens=per_request / (input_tokens + output_tokens) * 1e6,
+        rule=RULE,
+    )
+
+
+def usd_per_hour(price: Price, num_gpus: int) -> float:
+    """$ per hour of `num_gpus` GPUs."""
+    return price.usd_per_gpu_hour * num_gpus
+
+
+def gpu_hours(tokens: float, tokens_per_s: float, num_gpus: int = 1) -> float:
+    """GPU-hours to produce `tokens` at `tokens_per_s` of the whole deployment."""
+    if not tokens_per_s > 0:
+        raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
+    return tokens / tokens_per_s * num_gpus / SECONDS_PER_HOUR
+
+
+def joules_per_token(system_watts_per_gpu: float, num_gpus: int, tokens_per_s: float) -> float:
+    """All-in energy of one token: facility watts of all GPUs over the tokens of one second."""
+    if not tokens_per_s > 0:
+        raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
+    return system_watts_per_gpu * num_gpus / tokens_per_s

@@ -1,0 +1,338 @@
+"""GPUs as data: one TOML file per GPU, every value with its source, date and basis.
+
+A profile keeps three memory sizes apart (datasheet, driver, engine), dense rates only, and the links that
+a tensor-parallel group crosses. Values are plain numbers; where each comes from stands in `provenance`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.spec import Spec
+from capacity.base.toml_text import toml_key, toml_value
+from capacity.hardware.coefficients import StepCoefficients
+
+Basis = Literal["datasheet", "measured", "fitted", "assumed"]
+LinkKind = Literal["nvlink", "nvlink-bridge", "xgmi", "pcie", "c2c", "network"]
+Positive = Annotated[float, Field(gt=0)]
+PositiveInt = Annotated[int, Field(gt=0)]
+
+PROFILES_VARIABLE = "CAPACITY_PROFILES"
+_IDENTITY_FIELDS = ("name", "aliases", "vendor", "architecture", "form_factor", "compute_capability", "notes")
+_GROUPS = ("dense_flops_per_s", "scale_up", "pcie", "inter_node")
+_GROUP_LABELS = ("kind",)
+
+
+class Provenance(Spec):
+    """Where a value comes from; `assumed` means that nobody published or measured it for this GPU."""
+
+    source: Annotated[str, Field(min_length=1)]
+    date: Annotated[str, Field(min_length=4)]
+    basis: Basis
+
+
+class Link(Spec):
+    """One way for data to leave a GPU: payload rate per direction and the latency of one message.
+
+    `domain_gpus` is how many GPUs reach each other over it.
+    """
+
+    kind: LinkKind
+    bytes_per_s: Positive
+    latency_s: Positive
+    domain_gpus: PositiveInt
+
+
+class HardwareProfile(Spec):
+    """One GPU, as sold, and the node that it sits in. Rates are dense, links are per direction, SI units.
+
+    `provenance` maps the dotted name of every number, for example "dense_flops_per_s.bf16", to its source.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    aliases: tuple[str, ...] = ()
+    vendor: Literal["nvidia", "amd", "intel", "other"]
+    architecture: str
+    form_factor: str
+    compute_capability: str | None = None
+    notes: str | None = None
+    memory_datasheet_bytes: PositiveInt
+    memory_driver_bytes: PositiveInt
+    memory_engine_bytes: PositiveInt
+    hbm_bytes_per_s: Positive
+    l2_bytes: PositiveInt
+    sm_count: PositiveInt
+    tdp_watts: Positive
+    system_watts_per_gpu: Positive
+    gpus_per_node: PositiveInt
+    dense_flops_per_s: dict[str, Positive]
+    scale_up: Link
+    pcie: Link
+    inter_node: Link
+    provenance: dict[str, Provenance]
+    step_time: StepCoefficients | None = None
+
+    def link_for(self, ranks: int) -> Link:
+        """The slowest link that a group of `ranks` GPUs crosses when packed as densely as can be."""
+        if ranks <= self.scale_up.domain_gpus:
+            return self.scale_up
+        if ranks <= self.gpus_per_node:
+            return self.pcie
+        return self.inter_node
+
+    def assumed_values(self) -> tuple[str, ...]:
+        """Dotted names of the values that nobody published or measured for this GPU."""
+        return tuple(name for name, origin in self.provenance.items() if origin.basis == "assumed")
+
+
+def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
+    """Names of all profiles on the search path, sorted; variants (`name@variant`) included."""
+    return tuple(sorted({path.stem for path in profile_paths(directories)}))
+
+
+def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareProfile:
+    """The profile called `name`: a name, an alias, `name@variant`, or the path of a TOML file.
+
+    Searched in `directories`, then those in CAPACITY_PROFILES, then the user's own (where `capacity calibrate` writes),
+    then the bundled ones; the first hit wins.
+    Raises UnknownName (with suggestions) or MalformedFile.
+    """
+    if name.endswith(".toml"):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise MalformedFile(path, "no such hardware profile file")
+        return read_profile(path)
+    return read_profile(_find_path(name, directories))
+
+
+def read_profile(path: Path) -> HardwareProfile:
+    """The profile in one TOML file; strict: an unknown field, or a value without source, is refused."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise MalformedFile(path, error.strerror or "cannot be read") from None
+    return _read_profile(path, stat.st_mtime_ns, stat.st_size)
+
+
+def parse_profile(text: str, *, origin: object = "profile") -> HardwareProfile:
+    """The profile in a TOML text; `origin` names it in errors."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise MalformedFile(origin, f"not TOML: {error}") from None
+    return _from_document(document, origin)
+
+
+def dump_profile(profile: HardwareProfile) -> str:
+    """The profile as TOML text; `parse_profile` of it gives an equal profile."""
+    keys = _source_keys(profile)
+    sections = [_identity_text(profile)]
+    if keys:
+        sections.append(
+            "[sources]\n" + "\n".join(f"{toml_key(key)} = {toml_value(text)}" for text, key in keys.items())
+        )
+    facts = [f"{field} = {_fact(profile, field, getattr(profile, field), keys)}" for field in _fact_fields()]
+    sections.append("[facts]\n" + "\n".join(facts))
+    for group in _GROUPS:
+        value = getattr(profile, group)
+        members: Mapping[str, Any] = value if isinstance(value, dict) else value.model_dump()
+        lines = [f"[facts.{group}]"]
+        for member, number in members.items():
+            label = member in _GROUP_LABELS
+            text = toml_value(number) if label else _fact(profile, f"{group}.{member}", number, keys)
+            lines.append(f"{toml_key(member)} = {text}")
+        sections.append("\n".join(lines))
+    if profile.step_time is not None:
+        document = profile.step_time.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        sections.extend(_table_sections("step_time", document))
+    return "\n\n".join(sections) + "\n"
+
+
+def _source_keys(profile: HardwareProfile) -> dict[str, str]:
+    """Source texts that several facts share, each with the short key that stands for it in the file."""
+    uses = Counter(origin.source for origin in profile.provenance.values())
+    keys: dict[str, str] = {}
+    for origin in profile.provenance.values():
+        if uses[origin.source] > 1 and origin.source not in keys:
+            taken = sum(key.split("-")[0] == origin.basis for key in keys.values())
+            keys[origin.source] = origin.basis if not taken else f"{origin.basis}-{taken + 1}"
+    return keys
+
+
+@lru_cache(maxsize=64)
+def _read_profile(path: Path, modified_ns: int, size_bytes: int) -> HardwareProfile:
+    del modified_ns, size_bytes  # they only tell a changed file from the cached one
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MalformedFile(path, f"cannot be read: {error}") from None
+    profile = parse_profile(text, origin=path)
+    if profile.name != path.stem:
+        raise MalformedFile(
+            path, f"holds profile {profile.name!r}; name the file {profile.name}.toml", where="name"
+        )
+    return profile
+
+
+def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfile:
+    facts = document.get("facts")
+    if not isinstance(facts, dict):
+        raise MalformedFile(origin, "has no [facts] table")
+    sources = document.get("sources", {})
+    if not isinstance(sources, dict):
+        raise MalformedFile(origin, "is not a table of texts", where="sources")
+    values: dict[str, Any] = {}
+    provenance: dict[str, Any] = {}
+    for field, entry in facts.items():
+        if field not in _GROUPS:
+            values[field], provenance[field] = _split_fact(field, entry, sources, origin)
+            continue
+        if not isinstance(entry, dict):
+            raise MalformedFile(origin, "is not a table", where=f"facts.{field}")
+        group = values[field] = {}
+        for member, fact in entry.items():
+            dotted = f"{field}.{member}"
+            if member in _GROUP_LABELS:
+                group[member] = fact
+            else:
+                group[member], provenance[dotted] = _split_fact(dotted, fact, sources, origin)
+    rest = {key: value for key, value in document.items() if key not in ("facts", "sources")}
+    clash = sorted(set(rest) & {*values, "provenance"})
+    if clash:
+        raise MalformedFile(origin, "belongs under [facts], with its source", where=clash[0])
+    try:
+        return HardwareProfile.model_validate({**rest, **values, "provenance": provenance})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise MalformedFile(origin, first["msg"], where=where) from None
+
+
+def _split_fact(
+    field: str, entry: object, sources: Mapping[str, Any], origin: object
+) -> tuple[object, dict[str, Any]]:
+    """The value of one fact, and where it comes from; a source may be a key of the [sources] table."""
+    if not isinstance(entry, dict) or set(entry) != {"value", "source", "date", "basis"}:
+        raise MalformedFile(origin, "needs exactly {value, source, date, basis}", where=f"facts.{field}")
+    source = sources.get(entry["source"], entry["source"]) if isinstance(entry["source"], str) else None
+    return entry["value"], {"source": source, "date": entry["date"], "basis": entry["basis"]}
+
+
+# search
+
+
+def _directories(directories: Iterable[Path | str]) -> list[Path]:
+    from_environment = [part for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep) if part]
+    chosen = [Path(directory).expanduser() for directory in (*directories, *from_environment)]
+    for directory in chosen:
+        if not directory.is_dir():
+            raise InvalidInput(
+                f"hardware profiles folder {str(directory)!r} does not exist; "
+                f"check --profiles and {PROFILES_VARIABLE}"
+            )
+    own = user_profiles_directory()
+    return [*chosen, *([own] if own.is_dir() and own not in chosen else []), bundled_directory()]
+
+
+def user_profiles_directory() -> Path:
+    """Where a user's own profiles are: the first folder of CAPACITY_PROFILES, else the platform's configuration."""
+    for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep):
+        if part:
+            return Path(part).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA", "~")).expanduser() / "capacity" / "profiles"
+    if sys.platform == "darwin":
+        return Path("~/Library/Application Support/capacity/profiles").expanduser()
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "capacity" / "profiles"
+
+
+def bundled_directory() -> Path:
+    """The folder of bundled profiles: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "hardware_profiles"
+    return inside if inside.is_dir() else package.parent / "hardware_profiles"
+
+
+def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
+    """Profile files on the search path, the folders that are searched first in front."""
+    return [path for folder in _directories(directories) for path in sorted(folder.glob("*.toml"))]
+
+
+def _find_path(name: str, directories: Sequence[Path | str]) -> Path:
+    paths = profile_paths(directories)
+    by_name: dict[str, Path] = {}
+    for path in paths:
+        by_name.setdefault(path.stem, path)
+    wanted = _normalised(name)
+    if wanted in by_name:
+        return by_name[wanted]
+    base, _, variant = wanted.partition("@")
+    aliases = _aliases(tuple(paths))
+    resolved = aliases.get(base, base) + (f"@{variant}" if variant else "")
+    if resolved in by_name:
+        return by_name[resolved]
+    raise UnknownName("hardware profile", name, by_name, aliases=aliases)
+
+
+@lru_cache(maxsize=8)
+def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
+    """Alias to name, from the few lines above the first table of each file; the rest isn't parsed."""
+    found: dict[str, str] = {}
+    for path in paths:
+        if "@" in path.stem:
+            continue
+        head = path.read_text(encoding="utf-8").split("\n[", 1)[0]
+        try:
+            aliases = tomllib.loads(head).get("aliases", [])
+        except tomllib.TOMLDecodeError:
+            continue  # said in full when that profile is asked for by its name
+        for alias in aliases:
+            found.setdefault(_normalised(str(alias)), path.stem)
+    return found
+
+
+def _normalised(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+# text
+
+
+def _fact_fields() -> list[str]:
+    skipped = {*_IDENTITY_FIELDS, *_GROUPS, "provenance", "step_time"}
+    return [field for field in HardwareProfile.model_fields if field not in skipped]
+
+
+def _fact(profile: HardwareProfile, dotted: str, value: object, keys: Mapping[str, str]) -> str:
+    origin = profile.provenance[dotted]
+    source = keys.get(origin.source, origin.source)
+    return toml_value({"value": value, "source": source, "date": origin.date, "basis": origin.basis})
+
+
+def _identity_text(profile: HardwareProfile) -> str:
+    values = {field: getattr(profile, field) for field in _IDENTITY_FIELDS}
+    return "\n".join(f"{key} = {toml_value(value)}" for key, value in values.items() if value is not None)
+
+
+def _table_sections(name: str, table: Mapping[str, Any]) -> list[str]:
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    nested = {key: value for key, value in table.items() if isinstance(value, dict)}
+    sections = []
+    if plain or not nested:
+        lines = [
+            f"{toml_key(key)} = {toml_value(value)}" for key, value in plain.items() if value is not None
+        ]
+        sections.append("\n".join([f"[{name}]", *lines]))
+    for key, value in nested.items():
+        sections.extend(_table_sections(f"{name}.{toml_key(key)}", value))
+    return sections

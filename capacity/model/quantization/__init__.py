@@ -1,0 +1,49 @@
+"""How numbers are stored and multiplied: weight formats, KV cache formats, and a checkpoint's scheme.
+
+A `WeightFormat` is how one matrix lies in memory. A `QuantizationScheme` says which class of parameters is stored
+in which format, with exceptions by matrix and layer. `scheme_for` resolves the names of `--quantization`;
+`parse_quantization_config` reads Hugging Face's.
+"""
+
+from capacity.model.quantization.config import parse_quantization_config
+from capacity.model.quantization.formats import (
+    ComputeDtype,
+    Execution,
+    FormatFamily,
+    Kernel,
+    WeightFormat,
+    find_format,
+    grouped_int_format,
+    known_formats,
+)
+from capacity.model.quantization.kv_cache import KvCacheFormat, find_kv_cache_format, kv_cache_format_names
+from capacity.model.quantization.names import known_quantizations, scheme_for
+from capacity.model.quantization.scheme import (
+    FormatException,
+    PartKind,
+    QuantizationScheme,
+    uniform_scheme,
+    weight_bytes,
+)
+
+__all__ = [
+    "ComputeDtype",
+    "Execution",
+    "FormatException",
+    "FormatFamily",
+    "Kernel",
+    "KvCacheFormat",
+    "PartKind",
+    "QuantizationScheme",
+    "WeightFormat",
+    "find_format",
+    "find_kv_cache_format",
+    "grouped_int_format",
+    "known_formats",
+    "known_quantizations",
+    "kv_cache_format_names",
+    "parse_quantization_config",
+    "scheme_for",
+    "uniform_scheme",
+    "weight_bytes",
+]

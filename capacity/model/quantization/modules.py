@@ -1,0 +1,172 @@
+"""Module names in checkpoints: which parameters a pattern of `ignore`, `targets` or `quantized_layers` means."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable
+from itertools import groupby, product
+
+from capacity.model.quantization.formats import WeightFormat
+from capacity.model.quantization.scheme import FormatException, Part, PartKind, QuantizationScheme
+
+_PREFIXES = ("model.", "language_model.", "transformer.", "base_model.")
+_RENAMED: dict[str, tuple[str, ...]] = {
+    # what checkpoints call a module: what a parameter part of ours is called
+    "block_sparse_moe": ("mlp",),
+    "feed_forward": ("mlp",),
+    "shared_experts": ("shared_expert",),
+    "router": ("gate",),
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "w1": ("gate_proj",),
+    "w2": ("down_proj",),
+    "w3": ("up_proj",),
+    "in_proj_a": ("in_proj_ba",),
+    "in_proj_b": ("in_proj_ba",),
+    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
+    "fused_qkv_a_proj": ("q_a_proj", "kv_a_proj_with_mqa"),
+}
+_SPELLINGS: dict[str, tuple[str, ...]] = {}
+for _theirs, _ours in _RENAMED.items():
+    for _name in _ours:
+        _SPELLINGS[_name] = (*_SPELLINGS.get(_name, (_name,)), _theirs)
+
+
+class ModulePatterns:
+    """A list of module names, globs and `re:` expressions, asked whether it means one part of one layer.
+
+    A plain name means the module, whatever contains it and whatever it contains, as its dotted path; it is
+    looked up. Globs and expressions are tried on every spelling that checkpoints use.
+    """
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._plain: set[str] = set()
+        self._expressions: list[re.Pattern[str]] = []
+        for pattern in patterns:
+            self._add(pattern)
+
+    def __bool__(self) -> bool:
+        return bool(self._plain or self._expressions)
+
+    def mean(self, part_name: str, layer: int | None) -> bool:
+        """Whether one of the patterns means the part `part_name` of `layer` (None: outside of the layers)."""
+        if not self:
+            return False
+        path = part_name if layer is None else f"layers.{layer}.{part_name}"
+        if self._plain and any(run in self._plain for run in _runs(path.split("."))):
+            return True
+        return bool(self._expressions) and any(
+            expression.match(spelling)
+            for spelling in _spellings(part_name, layer)
+            for expression in self._expressions
+        )
+
+    def _add(self, pattern: str) -> None:
+        if pattern.startswith("re:"):
+            self._expressions.append(re.compile(pattern[3:]))
+            return
+        plain = pattern.removesuffix(".weight").replace("layers.*.", "")
+        plain = plain[:-1].removesuffix(".") if plain.endswith("*") else plain
+        if any(character in plain for character in "*?["):
+            self._expressions.append(re.compile(fnmatch.translate(pattern)))
+            return
+        self._plain.update(_canonical(plain))
+
+
+def _canonical(name: str) -> set[str]:
+    """`name` as our parts spell it: several where a fused module covers several parts."""
+    while name.startswith(_PREFIXES):
+        name = name.split(".", 1)[1]
+    tokens = re.sub(r"\bexperts\.\d+\b", "experts", name).split(".")
+    return {".".join(spelled) for spelled in product(*(_RENAMED.get(token, (token,)) for token in tokens))}
+
+
+def _runs(tokens: list[str]) -> Iterable[str]:
+    """Every contiguous piece of a dotted path."""
+    for start in range(len(tokens)):
+        for end in range(start + 1, len(tokens) + 1):
+            yield ".".join(tokens[start:end])
+
+
+def _spellings(part_name: str, layer: int | None) -> Iterable[str]:
+    inside = "" if layer is None else f"layers.{layer}."
+    for tokens in product(*(_SPELLINGS.get(token, (token,)) for token in part_name.split("."))):
+        name = ".".join(tokens)
+        for spelled in {name, name.replace("experts.", "experts.0.", 1) if ".experts." in name else name}:
+            yield f"model.{inside}{spelled}" if inside else spelled
+            yield f"model.language_model.{inside}{spelled}"
+            yield f"language_model.model.{inside}{spelled}"
+
+
+FormatRule = Callable[[Part, int | None], WeightFormat]
+_CLASSES: tuple[PartKind, ...] = ("attention", "linear_attention", "dense_ffn", "shared_expert", "experts")
+
+
+def scheme_by_module(
+    parts: Iterable[Part],
+    rule: FormatRule,
+    *,
+    name: str,
+    method: str,
+    base: WeightFormat,
+    default: WeightFormat,
+    kv_cache_dtype: str | None = None,
+) -> QuantizationScheme:
+    """The scheme in which every matrix has the format that `rule` gives for its part and layer.
+
+    A class of parameters takes the format that most of its parameters have (`default` if it has none); the
+    others are exceptions.
+    """
+    chosen = [
+        (part, layer, rule(part, layer))
+        for part in parts
+        if part.quantizable
+        for layer in part.layers or (None,)
+    ]
+    usual = {kind: _commonest(kind, chosen, default) for kind in (*_CLASSES, "lm_head", "embedding")}
+    exceptions = []
+    for part_name, entries in groupby(chosen, key=lambda entry: entry[0].name):
+        exceptions += _exceptions(part_name, list(entries), usual)
+    return QuantizationScheme(
+        name=name,
+        method=method,
+        base=base,
+        attention=usual["attention"],
+        linear_attention=usual["linear_attention"],
+        dense_ffn=usual["dense_ffn"],
+        shared_expert=usual["shared_expert"],
+        experts=usual["experts"],
+        lm_head=usual["lm_head"] if "lm_head" in {part.kind for part, _, _ in chosen} else base,
+        embedding=usual["embedding"],
+        exceptions=tuple(exceptions),
+        kv_cache_dtype=kv_cache_dtype,
+    )
+
+
+def _commonest(
+    kind: PartKind, chosen: list[tuple[Part, int | None, WeightFormat]], default: WeightFormat
+) -> WeightFormat:
+    params: dict[WeightFormat, int] = {}
+    for part, _, weight_format in chosen:
+        if part.kind == kind:
+            size = part.rows * part.columns * part.matrices_per_layer
+            params[weight_format] = params.get(weight_format, 0) + size
+    return max(params, key=lambda f: params[f], default=default)
+
+
+def _exceptions(
+    part_name: str, entries: list[tuple[Part, int | None, WeightFormat]], usual: dict[PartKind, WeightFormat]
+) -> list[FormatException]:
+    by_format: dict[WeightFormat, set[int | None]] = {}
+    for part, layer, weight_format in entries:
+        if weight_format != usual.get(part.kind, weight_format):
+            by_format.setdefault(weight_format, set()).add(layer)
+    return [
+        FormatException(
+            part_name=part_name,
+            layers=None if None in layers else frozenset(layer for layer in layers if layer is not None),
+            weight_format=weight_format,
+        )
+        for weight_format, layers in by_format.items()
+    ]

@@ -1,0 +1,180 @@
+"""Which class of a model's parameters is stored in which format, so that bytes equal the checkpoint's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from capacity.model.quantization.formats import FormatFamily, WeightFormat
+
+PartKind = Literal[
+    "embedding",
+    "lm_head",
+    "norm",
+    "attention",
+    "dense_ffn",
+    "experts",
+    "shared_expert",
+    "router",
+    "linear_attention",
+    "bias",
+]
+
+
+class Part(Protocol):
+    """What a scheme must know of a parameter part: `capacity.model.ParameterPart` has it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> PartKind: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def matrices_per_layer(self) -> int: ...
+    @property
+    def layers(self) -> tuple[int, ...]: ...
+    @property
+    def quantizable(self) -> bool: ...
+
+
+class Stored(Protocol):
+    """What has weights: `capacity.model.ModelSpec`."""
+
+    @property
+    def checkpoint(self) -> QuantizationScheme: ...
+    @property
+    def tie_word_embeddings(self) -> bool: ...
+    @property
+    def num_layers(self) -> int: ...
+    def parameter_parts(self) -> Iterable[Part]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatException:
+    """The matrix `part_name` of `layers` (None: of all) is stored in another format than its class."""
+
+    part_name: str
+    layers: frozenset[int] | None
+    weight_format: WeightFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizationScheme:
+    """A checkpoint's formats by class of parameters, with exceptions by matrix and layer.
+
+    `base` (16 bit, or 32) holds norms, biases, routers and whatever is not quantized. `kv_cache_dtype` is the
+    checkpoint's wish for the KV cache, None where it has none.
+    """
+
+    name: str
+    method: str  # `quant_method` of the checkpoint, "none" where it is not quantized
+    base: WeightFormat
+    attention: WeightFormat
+    linear_attention: WeightFormat
+    dense_ffn: WeightFormat
+    shared_expert: WeightFormat
+    experts: WeightFormat
+    lm_head: WeightFormat
+    embedding: WeightFormat
+    exceptions: tuple[FormatException, ...] = ()
+    kv_cache_dtype: str | None = None
+
+    @property
+    def linear(self) -> WeightFormat:
+        """Of the matrices outside of the experts: the feed-forward's where attention differs from it."""
+        return self.dense_ffn
+
+    @property
+    def quantized(self) -> bool:
+        return any(f.value_bits < 16 for f in (self.attention, self.dense_ffn, self.experts, self.embedding))
+
+    @property
+    def families(self) -> tuple[FormatFamily, ...]:
+        """What an engine must be able to load, sorted."""
+        every = (
+            self.base, self.attention, self.linear_attention, self.dense_ffn, self.shared_expert, self.experts,
+            self.lm_head, self.embedding, *(exception.weight_format for exception in self.exceptions),
+        )  # fmt: skip
+        return tuple(sorted({stored.family for stored in every}))
+
+    def format_of(self, kind: PartKind) -> WeightFormat:
+        """The format of a class of parameters, exceptions aside."""
+        match kind:
+            case "attention":
+                return self.attention
+            case "linear_attention":
+                return self.linear_attention
+            case "dense_ffn":
+                return self.dense_ffn
+            case "shared_expert":
+                return self.shared_expert
+            case "experts":
+                return self.experts
+            case "lm_head":
+                return self.lm_head
+            case "embedding":
+                return self.embedding
+            case _:
+                return self.base
+
+    def part_bytes(self, part: Part) -> float:
+        """Bytes of all matrices of `part` as stored, with scales, zero points and exceptions."""
+        usual = self._matrix_bytes(part, self.format_of(part.kind))
+        num_layers = max(1, len(part.layers))
+        excess = sum(
+            self._excepted_layers(part, exception)
+            * (self._matrix_bytes(part, exception.weight_format) - usual)
+            for exception in self.exceptions
+            if exception.part_name == part.name
+        )
+        return (num_layers * usual + excess) * part.matrices_per_layer
+
+    def _matrix_bytes(self, part: Part, weight_format: WeightFormat) -> float:
+        stored = weight_format if part.quantizable else self.base
+        return stored.matrix_bytes(part.rows, part.columns)
+
+    def _excepted_layers(self, part: Part, exception: FormatException) -> int:
+        if exception.layers is None:
+            return max(1, len(part.layers))
+        return len(exception.layers.intersection(part.layers))
+
+
+def uniform_scheme(
+    name: str,
+    linear: WeightFormat,
+    *,
+    base: WeightFormat,
+    method: str = "none",
+    experts: WeightFormat | None = None,
+    attention: WeightFormat | None = None,
+    lm_head: WeightFormat | None = None,
+    embedding: WeightFormat | None = None,
+    exceptions: tuple[FormatException, ...] = (),
+    kv_cache_dtype: str | None = None,
+) -> QuantizationScheme:
+    """All matrices of the layers in `linear` unless said; embedding, LM head, routers and norms in `base`."""
+    attention = attention or linear
+    return QuantizationScheme(
+        name=name,
+        method=method,
+        base=base,
+        attention=attention,
+        linear_attention=attention,
+        dense_ffn=linear,
+        shared_expert=linear,
+        experts=experts or linear,
+        lm_head=lm_head or base,
+        embedding=embedding or base,
+        exceptions=exceptions,
+        kv_cache_dtype=kv_cache_dtype,
+    )
+
+
+def weight_bytes(model: Stored, scheme: QuantizationScheme | None = None) -> float:
+    """Bytes of all weights of `model`, stored as `scheme` says (None: as its checkpoint does)."""
+    stored = scheme or model.checkpoint
+    return sum(stored.part_bytes(part) for part in model.parameter_parts())

@@ -1,0 +1,297 @@
+"""The bill of a deployment: at the load that it serves and at full load, against an API, on spot, by a deadline.
+
+All of it is arithmetic on a price, a rate and lengths. Whole instances are billed, idle or not; a month has 730
+hours; input and output tokens share the bill by the GPU time that prefill and decode take (`pricing.RULE`).
+GPUs are counted at their full all-in power, idle or not: an upper bound at low load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Billing
+from capacity.hardware.pricing import HOURS_PER_MONTH, RULE, SECONDS_PER_HOUR, Price, usd_per_hour
+from capacity.planning.hosted_prices import ApiPrice
+
+MILLION = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """A load, in requests per second of mean lengths; `prefill_share` is the prompts' part of busy GPU time."""
+
+    requests_per_s: float
+    input_tokens: float
+    output_tokens: float
+    prefill_share: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Input and output."""
+        return self.requests_per_s * (self.input_tokens + self.output_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCost:
+    """$ and joules of one load. `usd_per_million_tokens` is blended: the bill over all tokens, in and out."""
+
+    requests_per_s: float
+    output_tokens_per_s: float
+    usd_per_request: float
+    usd_per_million_input_tokens: float
+    usd_per_million_output_tokens: float
+    usd_per_million_tokens: float
+    usd_per_user_month: float | None
+    users: float | None
+    joules_per_output_token: float
+    kwh_per_million_tokens: float
+    output_tokens_per_s_per_megawatt: float
+    co2_g_per_million_tokens: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEven:
+    """Own GPUs against an API: the month's bills at the served load, and the load at which they are equal.
+
+    `possible` is whether the deployment could carry that load; `api` names the price and its source.
+    """
+
+    api: str
+    api_usd_per_request: float
+    api_usd_per_month: float
+    own_usd_per_month: float
+    requests_per_month: float
+    requests_per_s: float
+    tokens_per_month: float
+    possible: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotCost:
+    """Capacity that can be taken away: a replica is useful for `useful_fraction` of the hours that are paid for."""
+
+    useful_fraction: float
+    usd_per_useful_hour: float
+    replicas_for_same_capacity: int
+    usd_per_hour_for_same_capacity: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchJob:
+    """Documents by a deadline at full load: the fewest replicas that make it, and their bill in whole instances."""
+
+    documents: int
+    deadline_hours: float
+    replicas: int
+    gpus: int
+    billed_gpus: int
+    hours: float
+    gpu_hours: float
+    usd: float
+    usd_per_document: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What a deployment costs. `served` is None where no load was given, and `utilization` then too.
+
+    `break_even` is against the API prices that were given, `apis` against those of the price list.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/cost/v1"
+
+    deployment: str
+    tier: str
+    provider: str
+    product: str
+    gpus_per_instance: int
+    source: str
+    date: str
+    usd_per_gpu_hour: float
+    num_gpus: int
+    billed_gpus: int
+    usd_per_hour: float
+    usd_per_month: float
+    watts: float
+    co2_g_per_kwh: float | None
+    served: LoadCost | None
+    full: LoadCost
+    utilization: float | None
+    break_even: BreakEven | None
+    apis: tuple[BreakEven, ...]
+    spot: SpotCost | None
+    job: BatchJob | None
+    rule: str
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values, `schema` first."""
+        return {"schema": self.SCHEMA, **asdict(self)}
+
+
+def billed_gpus(price: Price, num_gpus: int) -> int:
+    """GPUs of the fewest whole instances that hold `num_gpus`."""
+    return math.ceil(num_gpus / price.gpus_per_instance) * price.gpus_per_instance
+
+
+def make_bill(
+    price: Price,
+    billing: Billing,
+    *,
+    deployment: str,
+    gpus_per_replica: int,
+    watts_per_gpu: float,
+    full: Rates,
+    served: Rates | None,
+    apis: Sequence[ApiPrice] = (),
+    warnings: tuple[str, ...] = (),
+) -> Bill:
+    """The bill of `billing.replicas` engines; `full` and `served` are the loads of all of them together."""
+    gpus = gpus_per_replica * billing.replicas
+    billed = billed_gpus(price, gpus)
+    hourly = usd_per_hour(price, billed)
+    watts = watts_per_gpu * gpus
+    given = given_api(billing)
+
+    def against(api: ApiPrice) -> BreakEven:
+        return break_even(hourly, served or full, full, api, cached_fraction=billing.api_cached_fraction)
+
+    return Bill(
+        deployment=deployment,
+        tier=price.tier,
+        provider=price.provider,
+        product=price.product,
+        gpus_per_instance=price.gpus_per_instance,
+        source=price.described,
+        date=price.date,
+        usd_per_gpu_hour=price.usd_per_gpu_hour,
+        num_gpus=gpus,
+        billed_gpus=billed,
+        usd_per_hour=hourly,
+        usd_per_month=hourly * HOURS_PER_MONTH,
+        watts=watts,
+        co2_g_per_kwh=billing.co2_g_per_kwh,
+        served=None if served is None else load_cost(hourly, watts, served, billing),
+        full=load_cost(hourly, watts, full, billing),
+        utilization=None if served is None else served.requests_per_s / full.requests_per_s,
+        break_even=None if given is None else against(given),
+        apis=tuple(against(api) for api in apis),
+        spot=spot_cost(price, billing, gpus_per_replica),
+        job=batch_job(price, billing, gpus_per_replica, full),
+        rule=RULE,
+        warnings=warnings,
+    )
+
+
+def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -> LoadCost:
+    """The unit costs of a load. Input and output tokens times their prices add up to the bill."""
+    if not rates.requests_per_s > 0:
+        raise InvalidInput(f"requests_per_s is {rates.requests_per_s}; a cost needs a rate above 0")
+    per_request = hourly_usd / SECONDS_PER_HOUR / rates.requests_per_s
+    output_rate = rates.requests_per_s * rates.output_tokens
+    kwh_per_million = watts / rates.tokens_per_s * MILLION / 3.6e6
+    each = billing.requests_per_user_hour
+    return LoadCost(
+        requests_per_s=rates.requests_per_s,
+        output_tokens_per_s=output_rate,
+        usd_per_request=per_request,
+        usd_per_million_input_tokens=per_request * rates.prefill_share / rates.input_tokens * MILLION,
+        usd_per_million_output_tokens=per_request * (1 - rates.prefill_share) / rates.output_tokens * MILLION,
+        usd_per_million_tokens=per_request / (rates.input_tokens + rates.output_tokens) * MILLION,
+        usd_per_user_month=None if each is None else per_request * each * HOURS_PER_MONTH,
+        users=None if each is None else rates.requests_per_s * SECONDS_PER_HOUR / each,
+        joules_per_output_token=watts / output_rate,
+        kwh_per_million_tokens=kwh_per_million,
+        output_tokens_per_s_per_megawatt=output_rate / watts * MILLION,
+        co2_g_per_million_tokens=None
+        if billing.co2_g_per_kwh is None
+        else kwh_per_million * billing.co2_g_per_kwh,
+    )
+
+
+def given_api(billing: Billing) -> ApiPrice | None:
+    """The API price that was given as flags; None where none was."""
+    if billing.api_input_price is None and billing.api_output_price is None:
+        return None
+    if billing.api_input_price is None or billing.api_output_price is None:
+        raise InvalidInput("an API has two prices: give --api-input-price and --api-output-price")
+    return ApiPrice(
+        provider="user",
+        model="given",
+        usd_per_million_input=billing.api_input_price,
+        usd_per_million_output=billing.api_output_price,
+        cached_multiple=billing.api_cached_multiple,
+        cache_write_multiple=billing.api_cache_write_multiple,
+        date="",
+        source="given with --api-input-price and --api-output-price",
+    )
+
+
+def break_even(
+    hourly_usd: float, rates: Rates, full: Rates, api: ApiPrice, *, cached_fraction: float = 0.0
+) -> BreakEven:
+    """The load from which the GPUs, paid for in any case, are cheaper than the API, which is paid by the token."""
+    each = api.usd_per_request(rates.input_tokens, rates.output_tokens, cached_fraction)
+    if each == 0:
+        raise InvalidInput("an API that is free has no break-even: give its prices above 0")
+    month_s = HOURS_PER_MONTH * SECONDS_PER_HOUR
+    requests = hourly_usd * HOURS_PER_MONTH / each
+    return BreakEven(
+        api=api.described,
+        api_usd_per_request=each,
+        api_usd_per_month=each * rates.requests_per_s * month_s,
+        own_usd_per_month=hourly_usd * HOURS_PER_MONTH,
+        requests_per_month=requests,
+        requests_per_s=requests / month_s,
+        tokens_per_month=requests * (rates.input_tokens + rates.output_tokens),
+        possible=requests / month_s <= full.requests_per_s,
+    )
+
+
+def spot_cost(price: Price, billing: Billing, gpus_per_replica: int) -> SpotCost | None:
+    """Each interruption costs the restart: useful time is 1 / (1 + interruptions per hour x restart hours)."""
+    if billing.interruptions_per_hour is None:
+        return None
+    useful = 1 / (1 + billing.interruptions_per_hour * billing.restart_s / SECONDS_PER_HOUR)
+    replicas = math.ceil(billing.replicas / useful - 1e-9)
+    hourly = usd_per_hour(price, billed_gpus(price, gpus_per_replica * billing.replicas))
+    return SpotCost(
+        useful_fraction=useful,
+        usd_per_useful_hour=hourly / useful,
+        replicas_for_same_capacity=replicas,
+        usd_per_hour_for_same_capacity=usd_per_hour(price, billed_gpus(price, gpus_per_replica * replicas)),
+    )
+
+
+def batch_job(price: Price, billing: Billing, gpus_per_replica: int, full: Rates) -> BatchJob | None:
+    """The fewest replicas that finish `documents` by the deadline at full load; None where no job was given.
+
+    Interruptions, where given, lengthen it. The bill is for the hours that the job takes.
+    """
+    if billing.documents is None and billing.deadline_hours is None:
+        return None
+    if billing.documents is None or billing.deadline_hours is None:
+        raise InvalidInput("a batch job needs both --documents and --deadline-hours")
+    spot = spot_cost(price, billing, gpus_per_replica)
+    useful = 1.0 if spot is None else spot.useful_fraction
+    each_per_hour = full.requests_per_s / billing.replicas * SECONDS_PER_HOUR * useful
+    replicas = max(1, math.ceil(billing.documents / each_per_hour / billing.deadline_hours - 1e-9))
+    hours = billing.documents / (each_per_hour * replicas)
+    gpus = gpus_per_replica * replicas
+    billed = billed_gpus(price, gpus)
+    usd = usd_per_hour(price, billed) * hours
+    return BatchJob(
+        documents=billing.documents,
+        deadline_hours=billing.deadline_hours,
+        replicas=replicas,
+        gpus=gpus,
+        billed_gpus=billed,
+        hours=hours,
+        gpu_hours=gpus * hours,
+        usd=usd,
+        usd_per_document=usd / billing.documents,
+    )

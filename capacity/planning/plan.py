@@ -1,0 +1,132 @@
+"""`plan` as a function: from a model, its traffic and its service levels to the deployments that meet them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.deployment import Cost, Traffic, build
+from capacity.planning.space import Search
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
+    from capacity.planning.arena import Arena
+    from capacity.planning.records import Plan
+    from capacity.planning.search import Progress
+    from capacity.workload import Slo, Workload
+
+
+@documented(Search, Traffic, Cost)
+def plan(
+    model: str | Path | ModelSpec,
+    *,
+    slo: Sequence[str] | str = (),
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    workers: int = 1,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plan:
+    """The cheapest deployments that meet the service levels on the real traffic, ranked, with proof and price.
+
+    `slo` as "ttft:p95:500ms", or "ttft:500" for 500 ms of every request (`goodput_target` of them).
+    `workers` processes simulate side by side: a script that asks for more
+    than one guards its own code by `if __name__ == "__main__"`. `progress(snapshot)` is called as answers improve.
+    Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
+    """
+    from capacity.model import ModelSpec, load_model
+    from capacity.planning.arena import Arena
+    from capacity.planning.bounds import Load
+    from capacity.planning.options import Market
+    from capacity.planning.search import run_search
+    from capacity.planning.trial import Goal
+
+    started_s = time.monotonic()
+    search_fields, traffic_fields, cost_fields = split(options, Search, Traffic, Cost)
+    search: Search = build(Search, search_fields)
+    traffic: Traffic = build(Traffic, traffic_fields)
+    cost: Cost = build(Cost, cost_fields)
+    _check(search, cost)
+    spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
+    goal = Goal(slos=parsed_slos(slo), goodput_target=search.goodput_target)
+    workloads = replications(traffic, workload, search.replications)
+    _check_goal(goal.slos, workloads[0])
+    arena = Arena(model=spec, workloads=workloads, goal=goal, profiles=profiles)
+    load = Load.of(workloads)
+    folders = [str(profiles)] if profiles else []
+    market = Market.of(search, cost, folders)
+    with pool_of_workers(arena, workers) as executor:
+        return run_search(
+            arena, search, load, market, executor=executor, progress=progress, started_s=started_s
+        )
+
+
+def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
+    """The service levels; InvalidInput without any."""
+    from capacity.workload import parse_slos
+
+    slos = parse_slos(texts)
+    if not slos:
+        raise InvalidInput("no service level: give --slo, as in --slo ttft:p95:500ms --slo tpot:p99:50ms")
+    return slos
+
+
+def replications(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Workload, ...]:
+    """The traffic with `count` seeds; once where it is a trace or a workload of one's own."""
+    from capacity.answers.engine_setup import make_workload
+
+    if workload is None and traffic.trace is None:
+        seeds = range(traffic.seed, traffic.seed + count)
+        return tuple(make_workload(traffic.model_copy(update={"seed": seed})) for seed in seeds)
+    return (make_workload(traffic) if workload is None else workload,)
+
+
+def _check(search: Search, cost: Cost) -> None:
+    """Raise InvalidInput for what would turn every candidate down, or all of a kind, without being about them."""
+    from capacity.pool.drafting import find_speculator
+
+    for name in search.speculators or ("eagle3-chain",):
+        if name is not None:
+            way = find_speculator(name)
+            if search.acceptance is not None:
+                way.accepting(search.acceptance)
+    priced = any(given is not None for given in (cost.price_tier, cost.price, cost.price_file))
+    if not search.gpus:
+        raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")
+    if search.objective == "cost" and not priced:
+        raise InvalidInput(
+            "the objective is cost and there is no price: give --price-tier on-demand (reserved, spot, owned), "
+            "--price h100=2.50, --price-file, or --objective gpus"
+        )
+    if search.budget is not None and not priced:
+        raise InvalidInput("--budget needs a price: give --price-tier or --price")
+
+
+def _check_goal(slos: Sequence[Slo], workload: Workload) -> None:
+    waits = any(slo.metric in ("ttft", "e2el") for slo in slos)
+    if not waits and not workload.is_closed_loop:
+        raise InvalidInput(
+            "no limit on ttft or e2el: without one any queue would do, however long; add --slo ttft:p95:2s"
+        )
+
+
+@contextmanager
+def pool_of_workers(arena: Arena, workers: int) -> Iterator[Executor | None]:
+    """Processes that have entered `arena`; None for one."""
+    if workers < 1:
+        raise InvalidInput(f"workers must be at least 1, not {workers}")
+    if workers == 1:
+        yield None
+        return
+    from capacity.base.processes import local_workers
+    from capacity.planning.arena import enter
+
+    with local_workers(workers, enter, (arena,)) as executor:
+        yield executor

@@ -1,0 +1,86 @@
+"""A sweep's rows for others: CSV, Parquet, HTML. One row a point, in the sweep's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from capacity.base.errors import InvalidInput
+from capacity.base.rows import flattened, to_csv
+
+LEFT_OUT = ("breakdown", "warnings", "schema")
+STYLE = (
+    "table{border-collapse:collapse;font-family:system-ui}td,th{padding:.2rem .6rem;border:1px solid #8885}"
+)
+
+
+def flat_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Options, status and the answer's numbers on one level; breakdowns and warnings stay in the store."""
+    found = []
+    for row in rows:
+        answer = {name: value for name, value in row["answer"].items() if name not in LEFT_OUT}
+        options = {f"option.{name}": value for name, value in row["options"].items()}
+        found.append({**options, "status": row["status"], "reason": row["reason"], **flattened(answer)})
+    return found
+
+
+def export(rows: Iterable[dict[str, Any]], path: str | Path) -> None:
+    """Write the rows as the file's ending says: .csv, .parquet or .html. Raises InvalidInput."""
+    file = Path(path)
+    flat = flat_rows(rows)
+    try:
+        match file.suffix:
+            case ".csv":
+                file.write_text(to_csv(flat), encoding="utf-8")
+            case ".html":
+                file.write_text(_html(flat), encoding="utf-8")
+            case ".parquet":
+                _parquet(flat, file)
+            case _:
+                raise InvalidInput(
+                    f"cannot export to {str(path)!r}: name a file that ends in .csv, .parquet or .html"
+                )
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+
+
+def _parquet(rows: list[dict[str, Any]], file: Path) -> None:
+    import pandas
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: _of_one_type([row.get(name) for row in rows]) for name in names}
+    try:
+        pandas.DataFrame(columns).to_parquet(file, index=False)
+    except ImportError:
+        raise InvalidInput(
+            "Parquet needs pyarrow: pip install 'llm-capacity[parquet]'; or export to .csv"
+        ) from None
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    """A column as it is, or as text where it holds several types: Parquet has one a column."""
+    kinds = {float if type(value) is int else type(value) for value in values if value is not None}
+    if len(kinds) <= 1 and kinds <= {bool, float, str}:
+        return values
+    return [None if value is None else str(value) for value in values]
+
+
+def _html(rows: list[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(_shown(row.get(name)))}</td>" for name in names) + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Sweep</title><style>{STYLE}</style></head>'
+        f"<body><table><tr>{head}</tr>{body}</table></body></html>\n"
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,259 @@
+"""Run a sweep over any executor, point by point; what fails is recorded and the rest go on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.keywords import split
+from capacity.deployment import Cost, Pool, Traffic, build
+from capacity.hardware.pricing import Price, price_of
+from capacity.planning.sweeping.spec import Point, SweepSpec, points
+from capacity.planning.sweeping.store import Answer, Store
+from capacity.pool.resolve import ResolvedPool, resolve
+
+CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short
+AHEAD = 3  # tasks handed out for each worker, so that none waits for the next
+ATTEMPTS = 2  # of a point that is alone with a worker when it dies
+KEPT_POOLS = 256  # resolved deployments that a worker remembers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """An executor, and how many tasks it works on at a time."""
+
+    executor: Executor
+    workers: int
+
+
+Executors = Callable[[], AbstractContextManager[Crew]]
+Progress = Callable[[int, int], None]
+Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """How a sweep ended: `skipped` were done before."""
+
+    SCHEMA: ClassVar[str] = "capacity/swept/v1"
+
+    points: int
+    done: int
+    failed: int
+    skipped: int
+    first_failure: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values, `schema` first."""
+        return {"schema": self.SCHEMA, **asdict(self)}
+
+
+def run_sweep(
+    spec: SweepSpec,
+    store: Store,
+    *,
+    executors: Executors | None = None,
+    retry_failed: bool = False,
+    progress: Progress | None = None,
+) -> Swept:
+    """Answer every point that the store does not hold yet.
+
+    `executors` opens an executor (again, where its workers died); None: this process. A point that fails, or
+    that its worker dies of `ATTEMPTS` times, is recorded with its reason.
+    """
+    everything = points(spec)
+    known = store.known(failed=not retry_failed)
+    todo = [point for point in everything if point.key not in known]
+    ended = {"done": 0, "failed": 0}
+    failures: list[str] = []
+
+    def keep(chunk: Sequence[Point], answers: Sequence[Answer]) -> None:
+        store.keep(chunk, answers)
+        for answer in answers:
+            ended["done" if answer.reason is None else "failed"] += 1
+            if answer.reason is not None:
+                failures.append(answer.reason)
+        if progress is not None:
+            progress(len(everything) - len(todo) + sum(ended.values()), len(everything))
+
+    chunks = deque(_chunks(todo, CHUNK[spec.question]))
+    if executors is None:
+        for chunk in chunks:
+            keep(chunk, answer_points(chunk))
+    else:
+        _spread(chunks, executors, keep)
+    counts = {"points": len(everything), "skipped": len(everything) - len(todo)}
+    return Swept(**counts, **ended, first_failure=failures[0] if failures else None)
+
+
+def _chunks(todo: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:
+    for start in range(0, len(todo), size):
+        yield tuple(todo[start : start + size])
+
+
+def _spread(chunks: deque[tuple[Point, ...]], executors: Executors, keep: Keep) -> None:
+    """Side by side; where a worker died, the points in flight one at a time, so that a death is a point's own."""
+    suspects: deque[Point] = deque()
+    deaths: Counter[str] = Counter()
+    while chunks or suspects:
+        with executors() as crew:
+            _one_by_one(crew.executor, suspects, deaths, keep)
+            if not suspects:
+                suspects.extend(_abreast(crew, chunks, keep))
+
+
+def _one_by_one(executor: Executor, suspects: deque[Point], deaths: Counter[str], keep: Keep) -> None:
+    """Try each suspect alone; returns with suspects left where the executor broke."""
+    while suspects:
+        alone = (suspects[0],)
+        try:
+            keep(alone, executor.submit(answer_points, alone).result())
+        except (BrokenExecutor, CancelledError):
+            deaths[alone[0].key] += 1
+            if deaths[alone[0].key] < ATTEMPTS:
+                return
+            keep(alone, [_given_up(alone[0], "the worker died each time it was tried")])
+            suspects.popleft()
+            return
+        except CapacityError:
+            raise
+        except Exception as error:  # an executor's own way to say that workers died (Dask's KilledWorker)
+            keep(alone, [_given_up(alone[0], f"{type(error).__name__}: {error}")])
+        suspects.popleft()
+
+
+def _given_up(point: Point, reason: str) -> Answer:
+    return Answer(key=point.key, answer=None, reason=reason)
+
+
+def _abreast(crew: Crew, chunks: deque[tuple[Point, ...]], keep: Keep) -> list[Point]:
+    """Chunks side by side, a bounded number ahead, kept as they end; the points of those that no worker survived."""
+    flying: dict[Future[list[Answer]], tuple[Point, ...]] = {}
+    lost: list[Point] = []
+    broken = False
+    while flying or (chunks and not broken):
+        while chunks and not broken and len(flying) < AHEAD * crew.workers:
+            try:
+                flying[crew.executor.submit(answer_points, chunks[0])] = chunks[0]
+                chunks.popleft()
+            except BrokenExecutor:
+                broken = True
+        if not flying:
+            break
+        for future in wait(flying, return_when=FIRST_COMPLETED).done:
+            chunk = flying.pop(future)
+            try:
+                answers = future.result()
+            except (BrokenExecutor, CancelledError):
+                broken = True
+                lost += chunk
+            except Exception:  # an executor's own way to say that workers died: tried again, one by one
+                lost += chunk
+            else:
+                keep(chunk, answers)
+    return lost
+
+
+def answer_points(chunk: Sequence[Point]) -> list[Answer]:
+    """What a worker does: every point of a chunk."""
+    return [answer_point(point) for point in chunk]
+
+
+def answer_point(point: Point) -> Answer:
+    """One point as canonical JSON, the same bytes wherever it is computed; or why there is no answer."""
+    try:
+        described = _ask(point)
+    except CapacityError as error:
+        return Answer(key=point.key, answer=None, reason=f"{type(error).__name__}: {error}")
+    except Exception as error:  # a point that trips the library must not end the sweep
+        return Answer(key=point.key, answer=None, reason=f"bug: {type(error).__name__}: {error}")
+    return Answer(key=point.key, answer=json.dumps(described, sort_keys=True), reason=None)
+
+
+def _ask(point: Point) -> dict[str, Any]:
+    """The answer of one point; what points share, a deployment and its price, is looked up once."""
+    from capacity.answers import questions as api
+
+    options = {name: value for name, value in point.options.items() if name != "model"}
+    name = str(point.options["model"])
+    if point.question == "simulate":
+        return api.simulate(_model(name), goodput=point.goodput, **options).to_dict()
+    if point.question == "fit":
+        (pool,) = split(options, Pool)
+        return api.fit_of(_resolved(name, _frozen(pool))).to_dict()
+    pool, traffic, cost = split(options, Pool, Traffic, Cost)
+    resolved = _resolved(name, _frozen(pool))
+    price = _price(resolved.profile.name, _frozen(cost))
+    return api.estimate_of(resolved, api.traffic_of(traffic), price).to_dict()
+
+
+Frozen = tuple[tuple[str, Any, type], ...]
+
+
+def _frozen(fields: Mapping[str, Any]) -> Frozen:
+    """Fields as a key; with the type of each value, for 1, 1.0 and True are equal and not the same."""
+    return tuple((name, value, type(value)) for name, value in fields.items())
+
+
+def _thawed(fields: Frozen) -> dict[str, Any]:
+    return {name: value for name, value, _ in fields}
+
+
+@lru_cache(maxsize=KEPT_POOLS)
+def _resolved(model: str, pool: Frozen) -> ResolvedPool:
+    return resolve(_model(model), build(Pool, _thawed(pool)))
+
+
+@lru_cache(maxsize=KEPT_POOLS)
+def _price(gpu: str, cost: Frozen) -> Price | None:
+    return price_of(gpu, build(Cost, _thawed(cost)))
+
+
+@lru_cache(maxsize=64)
+def _model(name: str) -> Any:
+    from capacity.model import load_model
+
+    return load_model(name)
+
+
+def processes(workers: int) -> Executors | None:
+    """Executors of local processes; None for one worker: this process."""
+    if workers < 1:
+        raise InvalidInput(f"workers must be at least 1, not {workers}")
+    if workers == 1:
+        return None
+    from capacity.base.processes import local_workers
+
+    @contextmanager
+    def opened() -> Iterator[Crew]:
+        with local_workers(workers) as executor:
+            yield Crew(executor=executor, workers=workers)
+
+    return opened
+
+
+def dask_executors(address: str) -> Executors:
+    """The executor of the Dask cluster at `address`, tcp://host:port. Raises InvalidInput without `distributed`."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InvalidInput("--scheduler needs Dask: pip install 'llm-capacity[dask]'") from None
+
+    @contextmanager
+    def opened() -> Iterator[Crew]:
+        try:
+            client = Client(address, timeout="10s")
+        except OSError as error:
+            raise InvalidInput(f"no Dask scheduler answers at {address}: {error}") from None
+        with client:
+            workers = sum(client.nthreads().values())
+            yield Crew(executor=client.get_executor(retries=ATTEMPTS), workers=max(workers, 1))
+
+    return opened

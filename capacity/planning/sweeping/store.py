@@ -1,0 +1,93 @@
+"""Points as they end, in SQLite: kill the program at any time and only the points in flight are lost."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capacity.base.errors import MalformedFile
+from capacity.planning.sweeping.spec import Point
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS points (
+    key TEXT PRIMARY KEY,
+    options TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('done', 'failed')),
+    answer TEXT,
+    reason TEXT
+) WITHOUT ROWID
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of one point: `answer` is canonical JSON, or `reason` says why there is none."""
+
+    key: str
+    answer: str | None
+    reason: str | None
+
+
+class Store:
+    """The file of one or more sweeps; rows are keyed by the hash of the point's whole specification."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def known(self, *, failed: bool = True) -> set[str]:
+        """Keys of the points that are done; with `failed`, also of those that failed."""
+        statuses = ("done", "failed") if failed else ("done", "done")
+        rows = self._connection.execute("SELECT key FROM points WHERE status IN (?, ?)", statuses)
+        return {key for (key,) in rows}
+
+    def keep(self, points: Sequence[Point], answers: Sequence[Answer]) -> None:
+        """Write points that ended together; they stay, whatever happens next."""
+        rows = [
+            (
+                point.key,
+                json.dumps(point.options, sort_keys=True),
+                "done" if answer.reason is None else "failed",
+                answer.answer,
+                answer.reason,
+            )
+            for point, answer in zip(points, answers, strict=True)
+        ]
+        with self._connection:
+            self._connection.executemany("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)", rows)
+
+    def rows(self, points: Iterable[Point]) -> Iterator[dict[str, Any]]:
+        """The points that are there, in the sweep's order: options, status, answer, reason."""
+        for point in points:
+            found = self._connection.execute(
+                "SELECT status, answer, reason FROM points WHERE key = ?", (point.key,)
+            ).fetchone()
+            if found is not None:
+                status, answer, reason = found
+                described = json.loads(answer) if answer is not None else {}
+                yield {"options": point.options, "status": status, "reason": reason, "answer": described}
+
+
+@contextmanager
+def open_store(path: str | Path) -> Iterator[Store]:
+    """The store in the file `path`, made where there is none. Raises MalformedFile for another kind of file.
+
+    WAL with synchronous NORMAL: a killed process loses nothing that was committed; a power cut may lose the last
+    moments, never the file.
+    """
+    try:
+        connection = sqlite3.connect(path, timeout=30)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute(SCHEMA)
+            connection.commit()
+            yield Store(connection)
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise MalformedFile(path, f"is no store of sweeps ({error})") from None

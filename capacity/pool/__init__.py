@@ -1,0 +1,6 @@
+"""One engine with every default filled in: its model, GPU and limits, its memory, and what its drafts cost.
+
+In: a `Pool` as a user wrote it. Out: `ResolvedPool`, which has the step model, the memory plan and all settings.
+Knows nothing of requests over time: that is the simulator, which in turn knows no roofline. Start reading at
+`resolve`, then `memory` (weights, KV layout, blocks) and `drafting` (speculative decoding).
+"""

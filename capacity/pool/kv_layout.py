@@ -1,0 +1,182 @@
+"""How the KV blocks of one GPU are laid out, as vLLM's hybrid KV manager does it.
+
+Models that mix full attention with windows or linear layers keep their layers in groups of equal size, every group
+with its own block table, all drawing from one pool. Source: vLLM 0.33.0, v1/core/kv_cache_utils.py, 2026-11.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from capacity.deployment.engines import EngineSpec
+from capacity.model.spec import KvCacheGroup, ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvLayout:
+    """How the KV blocks of one GPU are laid out.
+
+    One block id stands for `block_bytes` over the layers of one group; a request needs blocks in each of
+    `full_groups` for all of its tokens, in each of the `window_groups` (a cap on tokens each) for its window,
+    and one in each of `state_groups`.
+    """
+
+    block_tokens: int
+    block_bytes: int
+    full_groups: int
+    window_groups: tuple[int, ...]
+    state_groups: int
+    window_tokens: tuple[int, ...] = ()  # what the layers of each window group look back on
+
+    @property
+    def kv_windows(self) -> tuple[int | None, ...]:
+        """One entry a group: its window, None for full attention; a state is kept like a window of one token."""
+        return (*(None,) * self.full_groups, *self.window_tokens, *(1,) * self.state_groups)
+
+    @property
+    def groups(self) -> int:
+        return self.full_groups + len(self.window_groups) + self.state_groups
+
+    def blocks_of_request(self, tokens: int) -> int:
+        """Blocks that one request of `tokens` may hold at once."""
+        whole = math.ceil(tokens / self.block_tokens)
+        windows = sum(min(whole, math.ceil(cap / self.block_tokens) + 1) for cap in self.window_groups)
+        return self.full_groups * whole + windows + self.state_groups
+
+    def capacity_tokens(self, blocks: int) -> int:
+        """What vLLM's log prints as the KV cache size."""
+        return blocks // self.groups * self.block_tokens if self.groups else 0
+
+    def longest_request(self, blocks: int, limit: int) -> int:
+        """The most tokens, up to `limit`, of a request that fits in `blocks`."""
+        if self.blocks_of_request(limit) <= blocks:
+            return limit
+        low, high = 0, limit
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.blocks_of_request(middle) <= blocks else (low, middle)
+        return low
+
+
+def kv_layout(
+    model: ModelSpec,
+    engine: EngineSpec,
+    *,
+    kv_cache_dtype: str = "auto",
+    layers: Iterable[int] | None = None,
+    tensor_parallel_size: int = 1,
+    block_size: int | None = None,
+    max_model_len: int | None = None,
+    max_num_batched_tokens: int = 8192,
+) -> KvLayout:
+    """How one GPU's KV blocks are laid out, as vLLM's hybrid KV manager does it.
+
+    Layers of one kind are one group whose block is the sum of its layers' pages. Where kinds mix, groups have
+    equally many layers: the least count over kinds, or the greatest where that is less than 1.5 times as many;
+    what does not divide is padded. With linear layers the block grows until an attention page holds one state.
+    """
+    held = set(range(model.num_layers)) if layers is None else set(layers)
+    groups = [_Kind.of(group, held, tensor_parallel_size) for group in model.kv_cache_groups(kv_cache_dtype)]
+    kinds = [kind for kind in groups if kind.num_layers]
+    if not engine.window_aware_kv:
+        kinds = [replace(kind, kind="full") if kind.kind == "window" else kind for kind in kinds]
+    block_tokens = block_size or (
+        engine.mla_block_size if model.attention_kind == "mla" else engine.block_size
+    )
+    length = model.max_position_embeddings if max_model_len is None else max_model_len
+    states = [kind for kind in kinds if kind.kind == "linear"]
+    growing = [kind for kind in kinds if kind.kind != "linear"]
+    if states and growing:
+        block_tokens = _block_that_holds_a_state(states, growing, block_tokens)
+    if len({kind.kind_key for kind in kinds}) <= 1:
+        return _uniform_layout(kinds, block_tokens, length, max_num_batched_tokens)
+    return _hybrid_layout(kinds, block_tokens, length, max_num_batched_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """The layers of one KV cache group that stand on one GPU."""
+
+    kind: str
+    num_layers: int
+    token_bytes: float  # of one layer, one GPU
+    state_bytes: float  # of one layer, one GPU
+    window_tokens: int | None
+    chunked: bool
+
+    @classmethod
+    def of(cls, group: KvCacheGroup, layers: set[int], tp: int) -> _Kind:
+        heads = group.num_kv_heads
+        share = math.ceil(heads / tp) / heads
+        return cls(
+            kind=group.kind,
+            num_layers=len(layers.intersection(group.layers)),
+            token_bytes=group.bytes_per_token / group.num_layers * share,
+            state_bytes=group.state_bytes_per_sequence / group.num_layers * share,
+            window_tokens=group.window_tokens,
+            chunked=group.chunked,
+        )
+
+    @property
+    def kind_key(self) -> tuple[str, int | None]:
+        """What makes layers of one kind: full ones differ in page size only, and share a group."""
+        return (self.kind, self.window_tokens if self.kind == "window" else None)
+
+    def cap_tokens(self, length: int, tokens_in_flight: int) -> int:
+        """Most tokens whose KV one request keeps in a window layer, the chunk in flight included."""
+        window = self.window_tokens or length
+        return min(window - (0 if self.chunked else 1) + tokens_in_flight, length)
+
+
+def _block_that_holds_a_state(states: list[_Kind], growing: list[_Kind], block_tokens: int) -> int:
+    """The block is raised, in its own multiples, until an attention page is at least one state."""
+    state = max(kind.state_bytes for kind in states)
+    page = max(kind.token_bytes for kind in growing) * block_tokens
+    return block_tokens * max(1, math.ceil(state / page))
+
+
+def _uniform_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
+    is_state = any(kind.kind == "linear" for kind in kinds)
+    pages = [kind.state_bytes if is_state else kind.token_bytes * block_tokens for kind in kinds]
+    block = sum(page * kind.num_layers for page, kind in zip(pages, kinds, strict=True))
+    windowed = [kind for kind in kinds[:1] if kind.kind == "window"]
+    windows = tuple(kind.cap_tokens(length, in_flight) for kind in windowed)
+    return KvLayout(
+        block_tokens=block_tokens,
+        block_bytes=math.ceil(block),
+        full_groups=0 if is_state or windows else 1,
+        window_groups=windows,
+        state_groups=1 if is_state else 0,
+        window_tokens=tuple(kind.window_tokens or length for kind in windowed),
+    )
+
+
+def _hybrid_layout(kinds: list[_Kind], block_tokens: int, length: int, in_flight: int) -> KvLayout:
+    counts: dict[tuple[str, int | None], int] = {}
+    for kind in kinds:
+        counts[kind.kind_key] = counts.get(kind.kind_key, 0) + kind.num_layers
+    least, most = min(counts.values()), max(counts.values())
+    group_size = most if most < 1.5 * least else least
+    page = max(kind.token_bytes for kind in kinds) * block_tokens
+    full, windows, states = 0, [], 0
+    window_tokens: list[int] = []
+    for key, count in counts.items():
+        number = math.ceil(count / group_size)
+        sample = next(kind for kind in kinds if kind.kind_key == key)
+        if sample.kind == "full":
+            full += number
+        elif sample.kind == "window":
+            windows += [sample.cap_tokens(length, in_flight)] * number
+            window_tokens += [sample.window_tokens or length] * number
+        else:
+            states += number
+    return KvLayout(
+        block_tokens=block_tokens,
+        block_bytes=math.ceil(page * group_size),
+        full_groups=full,
+        window_groups=tuple(windows),
+        state_groups=states,
+        window_tokens=tuple(window_tokens),
+    )

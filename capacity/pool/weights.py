@@ -1,0 +1,120 @@
+"""Bytes of weights that one rank of a deployment holds: by pipeline stage, tensor, expert and data parallelism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from capacity.deployment.engines import EngineSpec, ExpertPadding
+from capacity.model.quantization import QuantizationScheme
+from capacity.model.spec import ModelSpec, ParameterPart
+
+VOCABULARY_PADDING = 64  # vLLM pads embedding and LM head to this: vocab_parallel_embedding.py
+
+
+def pipeline_layers(num_layers: int, stages: int) -> tuple[range, ...]:
+    """Layers of each pipeline stage, as vLLM splits them: the remainder goes to the stages before the last."""
+    sizes = [num_layers // stages] * stages
+    for offset in range(num_layers % stages):
+        sizes[-2 - offset] += 1
+    starts = [sum(sizes[:stage]) for stage in range(stages)]
+    return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
+
+
+def weights_bytes_of_stage(
+    model: ModelSpec,
+    engine: EngineSpec,
+    scheme: QuantizationScheme,
+    *,
+    stage: int = 0,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    data_parallel_size: int = 1,
+    expert_parallel: bool = False,
+) -> float:
+    """Bytes of weights on each GPU of one pipeline stage; data-parallel ranks divide experts alone.
+
+    Leaves out the absorbed copies of MLA's up-projections (0.5 GiB per GPU of DeepSeek-V3 at TP4).
+    """
+    last = pipeline_parallel_size - 1
+    layers = set(pipeline_layers(model.num_layers, pipeline_parallel_size)[stage])
+    parts = list(model.parameter_parts())
+    held = [_on_stage(part, layers, first=stage == 0, last=stage == last) for part in parts]
+    if model.tie_word_embeddings and stage == last > 0:
+        held.append(next(part for part in parts if part.kind == "embedding"))
+    return sum(
+        _bytes_on_rank(
+            part,
+            scheme,
+            engine,
+            tp=tensor_parallel_size,
+            dp=data_parallel_size,
+            expert_parallel=expert_parallel,
+        )
+        for part in held
+        if part is not None
+    )
+
+
+def _on_stage(part: ParameterPart, layers: set[int], *, first: bool, last: bool) -> ParameterPart | None:
+    if not part.layers:
+        on_this = first if part.kind == "embedding" else last
+        return part if on_this else None
+    own = tuple(layer for layer in part.layers if layer in layers)
+    if len(own) == len(part.layers):
+        return part
+    return replace(part, layers=own) if own else None
+
+
+def _bytes_on_rank(
+    part: ParameterPart,
+    scheme: QuantizationScheme,
+    engine: EngineSpec,
+    *,
+    tp: int,
+    dp: int,
+    expert_parallel: bool,
+) -> float:
+    if part.sharding == "replicated":
+        return scheme.part_bytes(part)
+    if part.sharding == "vocabulary":
+        return scheme.part_bytes(replace(part, rows=_round_up(part.rows, VOCABULARY_PADDING))) / tp
+    if part.sharding == "kv_heads":
+        heads = part.shard_limit or tp
+        return scheme.part_bytes(part) * math.ceil(heads / tp) / heads
+    if part.sharding == "experts":
+        return _expert_bytes_on_rank(part, scheme, engine, tp * dp, expert_parallel)
+    return scheme.part_bytes(part) / tp
+
+
+def _expert_bytes_on_rank(
+    part: ParameterPart, scheme: QuantizationScheme, engine: EngineSpec, ranks: int, expert_parallel: bool
+) -> float:
+    """Whole experts of one GPU, or its slice of every expert; padded where the engine's kernels pad."""
+    if part.columns == 1:  # biases
+        return scheme.part_bytes(part) / ranks
+    down = part.name.endswith("down_proj")
+    width, hidden = (part.columns, part.rows) if down else (part.rows, part.columns)
+    experts = part.matrices_per_layer
+    if expert_parallel:
+        experts = math.ceil(experts / ranks)
+    else:
+        width = math.ceil(width / ranks)
+    padding = _padding(engine.expert_padding, scheme.experts.name)
+    padded_values = 0.0
+    if padding is not None:
+        width = _round_up(width, padding.intermediate_multiple)
+        added = _round_up(hidden, padding.hidden_multiple) - hidden
+        padded_values = added * width * experts * len(part.layers) * scheme.experts.value_bits / 8
+    rows, columns = (hidden, width) if down else (width, hidden)
+    held = replace(part, rows=rows, columns=columns, matrices_per_layer=experts)
+    return scheme.part_bytes(held) + padded_values
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return math.ceil(value / multiple) * multiple
+
+
+def _padding(rules: Iterable[ExpertPadding], weight_format: str) -> ExpertPadding | None:
+    return next((rule for rule in rules if rule.weight_format == weight_format), None)

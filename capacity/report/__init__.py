@@ -1,0 +1,5 @@
+"""Answers as people read them: tables, charts, HTML, launch files, schemas. The one place that makes display units.
+
+In: records of `answers`, `techniques` and `planning`, in SI units. Out: text, CSV, JSON schemas, plotly figures, files
+to launch a deployment with. Nothing here computes an answer. Start reading at `tables`, then `display`.
+"""

@@ -1,0 +1,228 @@
+"""Money as pictures: price per token at the served and at full load, replicas by the hour, the tornado, the curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from capacity.report.display import STANDARD, Units
+from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+
+if TYPE_CHECKING:
+    from capacity.planning.billing import Bill
+    from capacity.planning.curves import Curve
+    from capacity.planning.sensitivity import Swing, Tornado
+
+PRICES = (
+    ("input", "usd_per_million_input_tokens"),
+    ("output", "usd_per_million_output_tokens"),
+    ("blended", "usd_per_million_tokens"),
+)
+
+
+def price_chart(bill: Bill) -> Chart:
+    """$ per million tokens, at the load that is served (idle time included) and at full load."""
+    import plotly.graph_objects as go
+
+    loads = [(name, load) for name, load in (("as served", bill.served), ("at full load", bill.full)) if load]
+    figure = go.Figure()
+    for index, (name, load) in enumerate(loads):
+        values = [getattr(load, field) for _, field in PRICES]
+        figure.add_bar(
+            name=name,
+            x=[kind for kind, _ in PRICES],
+            y=values,
+            text=[f"${value:,.3f}" for value in values],
+            textposition="outside",
+            **bar_style(index),
+            hovertemplate=f"{name}, %{{x}}: $%{{y:,.4f}} per 1M tokens<extra></extra>",
+        )
+    layout(figure, x="", y="$ per 1M tokens", height=380, barmode="group")
+    said = [f"{name} ${load.usd_per_million_output_tokens:,.3f} per 1M output tokens" for name, load in loads]
+    return Chart(
+        name="price_per_token",
+        title="$ per million tokens",
+        alt=f"{listed(said)}.",
+        figure=figure,
+        rows=tuple(
+            {"load": name, **{f"$ per 1M {kind}": getattr(load, field) for kind, field in PRICES}}
+            for name, load in loads
+        ),
+    )
+
+
+def month_chart(bill: Bill) -> Chart:
+    """The monthly bill beside what the same requests cost at each API."""
+    import plotly.graph_objects as go
+
+    compared = [found for found in (bill.break_even, *bill.apis) if found is not None]
+    bars = [("this deployment", bill.usd_per_month)]
+    bars += [(_short(found.api), found.api_usd_per_month) for found in compared]
+    figure = go.Figure()
+    for index, (name, usd) in enumerate(bars):
+        figure.add_bar(
+            x=[usd],
+            y=[name],
+            orientation="h",
+            text=[f"${usd:,.0f}"],
+            textposition="outside",
+            showlegend=False,
+            **bar_style(0 if index == 0 else 1),
+            hovertemplate=f"{name}: $%{{x:,.2f}} a month<extra></extra>",
+        )
+    layout(figure, x="$ a month (730 h)", y="", height=140 + 46 * len(bars))
+    figure.update_xaxes(range=[0, 1.3 * max(usd for _, usd in bars)])
+    figure.update_yaxes(autorange="reversed")
+    return Chart(
+        name="month",
+        title="A month of this load",
+        alt=listed([f"{name} ${usd:,.0f} a month" for name, usd in bars]) + ".",
+        figure=figure,
+        rows=tuple({"bill": name, "$ a month": usd} for name, usd in bars),
+    )
+
+
+def _short(api: str) -> str:
+    """`DeepInfra llama-3.1-8b` of a price with its date and source; its own is `API`."""
+    return "the API" if api.startswith("given with") else api.partition(",")[0]
+
+
+def day_chart(curve: Curve) -> Chart | None:
+    """Replicas by the hour against as many as the peak needs around the clock; None where no day was asked for."""
+    import plotly.graph_objects as go
+
+    day = curve.day
+    if day is None:
+        return None
+    hours = [hour.hour for hour in day.hours]
+    figure = go.Figure()
+    figure.add_bar(
+        name="autoscaled",
+        x=hours,
+        y=[hour.replicas for hour in day.hours],
+        **bar_style(0),
+        customdata=[hour.request_rate_per_s for hour in day.hours],
+        hovertemplate="%{x}:00: %{y} replicas for %{customdata:,.2f} requests/s<extra></extra>",
+    )
+    figure.add_scatter(
+        name="fixed",
+        x=[hours[0] - 0.5, hours[-1] + 0.5],
+        y=[day.peak_replicas] * 2,
+        mode="lines",
+        line={"color": colour(1), "dash": "dash", "width": 3},
+    )
+    layout(figure, x="hour of the day", y="replicas", height=360)
+    figure.update_yaxes(rangemode="tozero", dtick=max(1, day.peak_replicas // 8))
+    saved = day.fixed_replica_hours - day.autoscaled_replica_hours
+    return Chart(
+        name="replicas_by_hour",
+        title="Replicas by the hour",
+        alt=(
+            f"Autoscaled {day.autoscaled_replica_hours:,} replica-hours a day, fixed {day.fixed_replica_hours:,}: "
+            f"{saved:,} fewer."
+        ),
+        figure=figure,
+        rows=tuple(
+            {
+                "hour": hour.hour,
+                "requests/s": hour.request_rate_per_s,
+                "autoscaled": hour.replicas,
+                "fixed": day.peak_replicas,
+            }
+            for hour in day.hours
+        ),
+    )
+
+
+def curve_chart(curve: Curve) -> Chart:
+    """Each level of the SLO over the request rate, as a share of its limit (1: met); knee and highest rate marked."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    names = [level.slo for level in curve.points[0].levels] if curve.points else []
+    rates = [point.request_rate_per_s for point in curve.points]
+    for index, name in enumerate(names):
+        figure.add_scatter(
+            name=name,
+            x=rates,
+            y=[point.levels[index].ratio for point in curve.points],
+            mode="lines+markers",
+            line={"color": colour(index), "width": 2.5},
+            marker={"symbol": symbol(index), "size": 9},
+            hovertemplate=f"{name}: %{{y:.2f}} of the limit at %{{x:,.2f}} requests/s<extra></extra>",
+        )
+    figure.add_hline(y=1.0, line={"color": NEUTRAL, "dash": "dash", "width": 2}, annotation={"text": "limit"})
+    marks = [("knee", curve.knee_per_s)]
+    if curve.highest is not None:
+        marks.append(("highest rate within the SLO", curve.highest.at_confidence))
+    for label, rate in marks:
+        figure.add_vline(
+            x=rate,
+            line={"color": NEUTRAL, "dash": "dot", "width": 2},
+            annotation={"text": label, "textangle": -90, "yanchor": "top"},
+        )
+    layout(figure, x="requests/s offered", y="level / limit", height=400)
+    figure.update_yaxes(rangemode="tozero", range=[0, 3])
+    return Chart(
+        name="latency_against_load",
+        title="Latency against load",
+        alt=listed([f"{label} at {rate:,.2f} requests/s" for label, rate in marks]) + ".",
+        figure=figure,
+        rows=tuple(
+            {
+                "requests/s": point.request_rate_per_s,
+                "served/s": point.requests_per_s,
+                **{f"{level.slo}, s": level.value_s for level in point.levels},
+                "met": point.met,
+            }
+            for point in curve.points
+        ),
+    )
+
+
+def tornado_chart(answer: Tornado, units: Units = STANDARD) -> Chart:
+    """What ±20 % of each input does to cost (or, without a price, to p95 E2E), the greatest at the top."""
+    import plotly.graph_objects as go
+
+    priced = answer.base.usd_per_request_served is not None
+    measure = "cost_change" if priced else "e2e_p95_change"
+    what = "$ per request" if priced else "p95 E2E latency"
+    swings = sorted(answer.swings, key=lambda swing: _reach(getattr(swing, measure)))
+    figure = go.Figure()
+    for side, sign in enumerate((-1, 1)):
+        found = [(swing.input, getattr(swing, measure)[side]) for swing in swings]
+        figure.add_bar(
+            name=f"input {sign * answer.swing:+.0%}",
+            orientation="h",
+            y=[name for name, _ in found],
+            x=[change for _, change in found],
+            text=["" if change is None else f"{change:+.1%}" for _, change in found],
+            textposition="outside",
+            **bar_style(side),
+        )
+    layout(figure, x=f"change of {what}", y="", height=160 + 44 * len(swings), barmode="overlay")
+    figure.update_xaxes(tickformat="+.0%", zeroline=True, zerolinecolor=NEUTRAL)
+    worst = f"{what} hangs most on {swings[-1].input}" if swings else "nothing was varied"
+    return Chart(
+        name="tornado",
+        title=f"What ±{answer.swing:.0%} of an input does to {what}",
+        alt=f"{worst}. Base: p95 E2E {units.time_text(answer.base.e2e_p95_s)}.",
+        figure=figure,
+        rows=tuple(_swing_row(swing) for swing in reversed(swings)),
+    )
+
+
+def _reach(changes: Sequence[float | None]) -> float:
+    return max((abs(change) for change in changes if change is not None), default=0.0)
+
+
+def _swing_row(swing: Swing) -> dict[str, Any]:
+    return {
+        "input": swing.input,
+        "cost, low": swing.cost_change[0],
+        "cost, high": swing.cost_change[1],
+        "p95 E2E, low": swing.e2e_p95_change[0],
+        "p95 E2E, high": swing.e2e_p95_change[1],
+        "p95 TTFT, low": swing.ttft_p95_change[0],
+        "p95 TTFT, high": swing.ttft_p95_change[1],
+    }

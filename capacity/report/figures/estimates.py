@@ -1,0 +1,247 @@
+"""An estimate as pictures: the roofline, the step as a waterfall, what bounds it and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from capacity.answers.attribution import BOUNDS, Shares
+from capacity.hardware import load_profile
+from capacity.report.display import STANDARD, Units
+from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+
+if TYPE_CHECKING:
+    from capacity.answers.records import Attribution, Estimate, OperatorTime
+
+Phase = Literal["prefill", "decode"]
+GIGA, TERA = 1e9, 1e12
+
+
+def roofline_chart(answer: Estimate) -> Chart:
+    """FLOP/s against FLOPs per HBM byte: both phases and their operators under the GPU's roof, on one GPU."""
+    import plotly.graph_objects as go
+
+    ridge = answer.arithmetic_intensity.ridge_flops_per_byte
+    rows = [row for phase in ("prefill", "decode") for row in _roofline_rows(answer, phase)]
+    figure = go.Figure()
+    low, high = min(0.5, *(row["FLOP/byte"] for row in rows)), max(4 * ridge, *(r["FLOP/byte"] for r in rows))
+    bytes_per_s = load_profile(answer.gpu.name).hbm_bytes_per_s
+    roof = [(x, bytes_per_s * min(x, ridge) / TERA) for x in (low, ridge, high)]
+    figure.add_scatter(
+        x=[x for x, _ in roof],
+        y=[y for _, y in roof],
+        mode="lines",
+        name="roof: HBM, then compute",
+        line={"color": NEUTRAL, "width": 2},
+        hoverinfo="skip",
+    )
+    for index, phase in enumerate(("prefill", "decode")):
+        for part, size, opacity in (("operator", 8, 0.55), ("step", 18, 1.0)):
+            points = [
+                row
+                for row in rows
+                if row["phase"] == phase and (row["operator"] == "step") == (part == "step")
+            ]
+            figure.add_scatter(
+                x=[row["FLOP/byte"] for row in points],
+                y=[row["TFLOP/s"] for row in points],
+                mode="markers+text" if part == "step" else "markers",
+                text=[phase if part == "step" else row["operator"] for row in points],
+                textposition="bottom center",
+                name=f"{phase} step" if part == "step" else f"{phase} operators",
+                marker={"color": colour(index), "symbol": symbol(index), "size": size, "opacity": opacity},
+                hovertemplate="%{text}: %{x:,.1f} FLOP/byte, %{y:,.2f} TFLOP/s<extra></extra>",
+            )
+    figure.add_scatter(
+        x=[ridge],
+        y=[roof[1][1]],
+        mode="markers+text",
+        marker={"symbol": "line-ns-open", "size": 16, "color": NEUTRAL},
+        text=[f"ridge {ridge:,.0f}"],
+        textposition="bottom right",
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    layout(figure, x="FLOP per HBM byte", y="TFLOP/s on one GPU", height=460)
+    figure.update_xaxes(type="log", dtick=1, exponentformat="none")
+    figure.update_yaxes(type="log", dtick=1, exponentformat="none")
+    steps = [row for row in rows if row["operator"] == "step"]
+    said = [f"{r['phase']} {r['FLOP/byte']:,.0f} FLOP/byte at {r['TFLOP/s']:,.1f} TFLOP/s" for r in steps]
+    return Chart(
+        name="roofline",
+        title=f"Roofline of one {answer.gpu.name}",
+        alt=f"{listed(said)}; compute takes over from memory at the ridge of {ridge:,.0f} FLOP/byte.",
+        figure=figure,
+        rows=tuple(rows),
+    )
+
+
+def _roofline_rows(answer: Estimate, phase: str) -> list[dict[str, Any]]:
+    operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
+    found = [
+        {
+            "phase": phase,
+            "operator": op.name,
+            "FLOP/byte": op.flops / op.bytes,
+            "TFLOP/s": op.flops / op.seconds / TERA,
+            "bound": op.bound,
+        }
+        for op in operators
+        if op.flops and op.bytes and op.seconds
+    ]
+    intensity = getattr(answer.arithmetic_intensity, f"{phase}_flops_per_byte")
+    if intensity is not None:
+        total_s = sum(op.seconds for op in operators)
+        attained = sum(op.flops for op in operators) / total_s / TERA
+        bound = getattr(answer.bound, phase)
+        found.append(
+            {"phase": phase, "operator": "step", "FLOP/byte": intensity, "TFLOP/s": attained, "bound": bound}
+        )
+    return found
+
+
+def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = STANDARD) -> Chart:
+    """One step as a waterfall: operator after operator, coloured and hatched by what bounds it."""
+    import plotly.graph_objects as go
+
+    total_s = sum(op.seconds for op in operators)
+    starts = _running(op.seconds for op in operators)
+    figure = go.Figure()
+    for index, bound in enumerate(BOUNDS):
+        chosen = [(op, start) for op, start in zip(operators, starts, strict=True) if op.bound == bound]
+        figure.add_bar(
+            name=bound,
+            orientation="h",
+            y=[op.name for op, _ in chosen],
+            x=[units.of_seconds(op.seconds) for op, _ in chosen],
+            base=[units.of_seconds(start) for _, start in chosen],
+            **bar_style(index),
+            text=[f"{units.time_text(op.seconds)} ({op.seconds / total_s:.0%})" for op, _ in chosen],
+            textposition="outside",
+            hovertemplate="%{y}: %{text}, " + bound + "<extra></extra>",
+        )
+    layout(
+        figure,
+        x=f"{units.time} of one {phase} step",
+        y="",
+        height=150 + 28 * len(operators),
+        barmode="overlay",
+    )
+    figure.update_yaxes(categoryorder="array", categoryarray=[op.name for op in reversed(operators)])
+    figure.update_xaxes(range=[0, units.of_seconds(total_s) * 1.2])
+    largest = sorted(operators, key=lambda op: -op.seconds)[:3]
+    said = listed([f"{op.name} {op.seconds / total_s:.0%}" for op in largest])
+    return Chart(
+        name=f"{phase}_step",
+        title=f"A {phase} step: {units.time_text(total_s)}",
+        alt=f"A {phase} step takes {units.time_text(total_s)}; the largest parts are {said}.",
+        figure=figure,
+        rows=tuple(
+            {
+                "operator": op.name,
+                units.time: units.of_seconds(op.seconds),
+                "share": op.seconds / total_s,
+                "GFLOP": op.flops / GIGA,
+                "MB": op.bytes / 1e6,
+                "bound": op.bound,
+            }
+            for op in operators
+        ),
+    )
+
+
+def _running(values: Any) -> list[float]:
+    """The sum of what came before each value."""
+    found, total = [], 0.0
+    for value in values:
+        found.append(total)
+        total += value
+    return found
+
+
+def shares_chart(answer: Attribution) -> Chart:
+    """Each phase's step by what bounds it, as bars of 100 %."""
+    import plotly.graph_objects as go
+
+    phases = [("prefill", answer.prefill), *([("decode", answer.decode)] if answer.decode else [])]
+    figure = go.Figure()
+    for index, bound in enumerate(BOUNDS):
+        values = [getattr(found, bound) for _, found in phases]
+        figure.add_bar(
+            name=bound,
+            orientation="h",
+            y=[name for name, _ in phases],
+            x=[100 * value for value in values],
+            **bar_style(index),
+            text=[f"{value:.0%}" if value >= 0.03 else "" for value in values],
+            textposition="inside",
+            textangle=0,
+            insidetextanchor="middle",
+            hovertemplate="%{y}: " + bound + " %{x:.1f} %<extra></extra>",
+        )
+    layout(figure, x="% of the step", y="", height=420, barmode="stack")
+    figure.update_yaxes(autorange="reversed")
+    said = [f"{name} is {_largest(found)}-bound" for name, found in phases]
+    return Chart(
+        name="bounds",
+        title="What bounds it",
+        alt=f"By share of time, {listed(said)}.",
+        figure=figure,
+        rows=tuple({"phase": name, **{b: getattr(found, b) for b in BOUNDS}} for name, found in phases),
+    )
+
+
+def _largest(shares: Shares) -> str:
+    """The bound that takes most."""
+    taken = {bound: float(getattr(shares, bound)) for bound in BOUNDS}
+    return max(taken, key=taken.__getitem__)
+
+
+def responses_chart(answer: Attribution) -> Chart:
+    """What 10 % more of each resource does to TTFT, TPOT and cost per token."""
+    import plotly.graph_objects as go
+
+    resources = [f"{found.change:+.0%} {found.resource}" for found in answer.responses]
+    figure = go.Figure()
+    for index, (name, field) in enumerate(
+        (("TTFT", "ttft"), ("TPOT", "tpot"), ("$/token", "cost_per_token"))
+    ):
+        values = [getattr(found, field) for found in answer.responses]
+        if None in values:
+            continue
+        figure.add_bar(
+            name=name,
+            orientation="h",
+            y=resources,
+            x=[100 * value for value in values],
+            **bar_style(index),
+            text=[f"{value:+.1%}" for value in values],
+            textposition="outside",
+            hovertemplate="%{x}: " + name + " %{text}<extra></extra>",
+        )
+    layout(figure, x="change, %", y="", height=420, barmode="group")
+    figure.update_yaxes(autorange="reversed")
+    moved = [100 * v for r in answer.responses for v in (r.ttft, r.tpot, r.cost_per_token) if v is not None]
+    room = 0.25 * (max(*moved, 0.0) - min(*moved, 0.0)) or 1.0
+    figure.update_xaxes(
+        zeroline=True, zerolinecolor=NEUTRAL, range=[min(*moved, 0.0) - room, max(*moved, 0.0) + room]
+    )
+    best = min(answer.responses, key=lambda found: found.ttft if found.tpot is None else found.tpot)
+    metric = "TTFT" if best.tpot is None else "TPOT"
+    most = best.ttft if best.tpot is None else best.tpot
+    return Chart(
+        name="what_would_help",
+        title="What would help",
+        alt=f"Most for {metric}: {best.change:+.0%} {best.resource} changes it by {most:+.1%}.",
+        figure=figure,
+        rows=tuple(
+            {
+                "resource": found.resource,
+                "change": found.change,
+                "TTFT": found.ttft,
+                "TPOT": found.tpot,
+                "$/token": found.cost_per_token,
+            }
+            for found in answer.responses
+        ),
+    )

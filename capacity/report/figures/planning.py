@@ -1,0 +1,121 @@
+"""A plan as pictures and tables: the ranked deployments, the fronts, and what was turned down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from capacity.planning.records import KINDS
+from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
+from capacity.report.planning import level_text, quality_text
+
+if TYPE_CHECKING:
+    from capacity.planning.records import Plan, Ranked
+
+
+def ranked_rows(plan: Plan) -> list[dict[str, Any]]:
+    """The deployments that meet the service levels, best first."""
+    return [_ranked_row(number, answer) for number, answer in enumerate(plan.ranked, start=1)]
+
+
+def _ranked_row(number: int, answer: Ranked) -> dict[str, Any]:
+    cost = answer.cost
+    row: dict[str, Any] = {
+        "": number,
+        "deployment": answer.candidate.label,
+        "GPUs": answer.num_gpus,
+        "$/h": None if cost is None else cost.usd_per_hour,
+        "$/month": None if cost is None else cost.usd_per_month,
+        "$/1M output": None if cost is None else cost.usd_per_million_output_tokens,
+    }
+    row |= {level.slo: level_text(level) for level in answer.trial.levels}
+    return row | {
+        "of the limit": answer.trial.ratio,
+        "confidence": answer.confidence,
+        "quality loss": quality_text(answer),
+        "J/token": answer.joules_per_output_token,
+    }
+
+
+def rejected_rows(plan: Plan) -> list[dict[str, Any]]:
+    """Every candidate that is no answer, with its reason."""
+    return [
+        {
+            "GPU": rejection.pool.gpu,
+            "TP": rejection.pool.tensor_parallel_size,
+            "weights": rejection.pool.quantization or "as published",
+            "KV cache": rejection.pool.kv_cache_dtype,
+            "replicas": rejection.replicas,
+            "kind": KINDS[rejection.kind],
+            "reason": rejection.reason,
+        }
+        for rejection in plan.rejected
+    ]
+
+
+def miss_rows(plan: Plan) -> list[dict[str, Any]]:
+    """What stands in the way where nothing meets the service levels."""
+    return [
+        {
+            "part": m.slo,
+            "limit": m.limit,
+            "best found": m.best,
+            "times the limit": m.factor,
+            "on": m.candidate,
+        }
+        for m in plan.misses
+    ]
+
+
+def speed_chart(plan: Plan) -> Chart:
+    """Speed for a user against use of a GPU: what was simulated and is beaten in neither. Filled: meets the SLO."""
+    import plotly.graph_objects as go
+
+    points = [point for point in plan.speed_front if point.tokens_per_s_per_user is not None]
+    figure = go.Figure()
+    for index, gpu in enumerate(dict.fromkeys(point.gpu for point in points)):
+        for met in (True, False):
+            chosen = [point for point in points if point.gpu == gpu and point.met is met]
+            if not chosen:
+                continue
+            figure.add_scatter(
+                x=[point.tokens_per_s_per_user for point in chosen],
+                y=[point.tokens_per_s_per_gpu for point in chosen],
+                mode="markers",
+                name=gpu if met else f"{gpu}, misses the SLO",
+                marker={
+                    "color": colour(index) if met else "rgba(0,0,0,0)",
+                    "symbol": symbol(index),
+                    "size": 13,
+                    "line": {"width": 2, "color": colour(index)},
+                },
+                text=[point.label for point in chosen],
+                hovertemplate="%{text}<br>%{x:,.1f} tokens/s a user, %{y:,.0f} a GPU<extra></extra>",
+            )
+    front = sorted((p.tokens_per_s_per_user or 0.0, p.tokens_per_s_per_gpu) for p in points)
+    figure.add_scatter(
+        x=[x for x, _ in front],
+        y=[y for _, y in front],
+        mode="lines",
+        line={"color": NEUTRAL, "dash": "dot", "width": 1},
+        showlegend=False,
+        hoverinfo="skip",
+    )
+    layout(figure, x="output tokens/s per user", y="output tokens/s per GPU", height=440)
+    meeting = sum(point.met for point in points)
+    return Chart(
+        name="pareto",
+        title="Speed for a user against use of a GPU",
+        alt=f"{len(points)} simulated deployments that none beats in both; {meeting} of them meet the service levels.",
+        figure=figure,
+        rows=tuple(
+            {
+                "deployment": point.label,
+                "tokens/s per user": point.tokens_per_s_per_user,
+                "tokens/s per GPU": point.tokens_per_s_per_gpu,
+                "GPUs": point.num_gpus,
+                "$/h": point.usd_per_hour,
+                "meets the SLO": point.met,
+            }
+            for point in points
+        ),
+    )

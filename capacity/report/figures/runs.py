@@ -1,0 +1,280 @@
+"""Simulated runs as pictures: latency distributions, state over time, where time went, the steps one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from capacity.answers.attribution import BOUNDS
+from capacity.report.display import STANDARD, Units
+from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
+
+if TYPE_CHECKING:
+    from capacity.answers.records import Simulation
+    from capacity.simulator.metrics import LatencyMetric
+
+METRIC_NAMES: dict[LatencyMetric, str] = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E latency"}
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SHOWN_PERCENTILES = (50, 90, 95, 99)
+CURVE_POINTS = 400
+SERIES_POINTS = 600
+LABELLED_SHARE = 0.06
+STATES = (
+    ("running", "requests running"),
+    ("waiting", "requests waiting"),
+    ("kv_fraction", "KV cache in use"),
+)
+
+
+def latency_chart(
+    runs: Mapping[str, Simulation],
+    metric: LatencyMetric,
+    units: Units = STANDARD,
+    *,
+    limit_s: float | None = None,
+) -> Chart:
+    """Share of requests at or below a latency, a curve for each run; with a limit, a line for it."""
+    import numpy as np
+    import plotly.graph_objects as go
+
+    name = METRIC_NAMES[metric]
+    figure, rows, said = go.Figure(), [], []
+    for index, (label, answer) in enumerate(runs.items()):
+        values_s = np.sort(answer.run.records.latency_s(metric))
+        values_s = values_s[~np.isnan(values_s)]
+        if not len(values_s):
+            continue
+        shares = np.linspace(0.0, 1.0, min(CURVE_POINTS, len(values_s)))
+        figure.add_scatter(
+            x=[units.of_seconds(float(v)) for v in np.quantile(values_s, shares)],
+            y=shares,
+            mode="lines",
+            name=label,
+            line={"color": colour(index), "dash": DASHES[index % len(DASHES)], "width": 2.5},
+            hovertemplate=f"{label}: %{{y:.1%}} within %{{x:,.4g}} {units.time}<extra></extra>",
+        )
+        quantiles = {p: float(np.percentile(values_s, p)) for p in SHOWN_PERCENTILES}
+        figure.add_scatter(
+            x=[units.of_seconds(v) for v in quantiles.values()],
+            y=[p / 100 for p in quantiles],
+            mode="markers",
+            marker={"symbol": symbol(index), "color": colour(index), "size": 9},
+            text=[f"p{p}" for p in quantiles],
+            hovertemplate=f"{label}, %{{text}}: %{{x:,.4g}} {units.time}<extra></extra>",
+            showlegend=False,
+        )
+        rows.append(
+            {"run": label, **{f"p{p}, {units.time}": units.of_seconds(v) for p, v in quantiles.items()}}
+        )
+        said.append(f"{label} p95 {units.time_text(quantiles[95])}")
+    if limit_s is not None:
+        figure.add_vline(
+            x=units.of_seconds(limit_s),
+            line={"color": NEUTRAL, "dash": "dash", "width": 2},
+        )
+        figure.add_annotation(
+            text=f"limit {units.time_text(limit_s)}",
+            x=math.log10(units.of_seconds(limit_s)),  # as annotations on a logarithmic axis want it
+            y=0.02,
+            yanchor="bottom",
+            xanchor="left",
+            showarrow=False,
+        )
+    layout(figure, x=f"{name}, {units.time}", y="share of requests", height=380)
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
+    figure.update_xaxes(type="log", dtick=1, exponentformat="none")
+    return Chart(
+        name=f"{metric}_distribution",
+        title=f"{name}: share of requests within it",
+        alt=f"{name}: {listed(said)}." if said else f"No request has a {name}.",
+        figure=figure,
+        rows=tuple(rows),
+    )
+
+
+def state_chart(runs: Mapping[str, Simulation]) -> Chart:
+    """Batch, queue and KV use over time: three panels that zoom together. Needs runs with a time series."""
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(
+        rows=len(STATES),
+        cols=1,
+        shared_xaxes=True,
+        vertical_spacing=0.07,
+        subplot_titles=[t for _, t in STATES],
+    )
+    rows: list[dict[str, Any]] = []
+    said = []
+    for index, (label, answer) in enumerate(runs.items()):
+        found = _states(answer)
+        rows += [{"run": label, **row} for row in found]
+        for panel, (state, _) in enumerate(STATES, start=1):
+            figure.add_scatter(
+                x=[row["time_s"] for row in found],
+                y=[row[state] for row in found],
+                mode="lines",
+                name=label,
+                legendgroup=label,
+                showlegend=panel == 1,
+                line={"color": colour(index), "dash": DASHES[index % len(DASHES)], "width": 1.8},
+                row=panel,
+                col=1,
+            )
+        peak = max((row["kv_fraction"] for row in found), default=0.0)
+        queue = max((row["waiting"] for row in found), default=0)
+        said.append(f"{label}: at most {queue:,} waiting, KV at most {peak:.0%}")
+    layout(figure, x="", y="", height=520)
+    figure.update_xaxes(title_text="s since the first arrival", row=len(STATES), col=1)
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_yaxes(tickformat=".0%", row=len(STATES), col=1)
+    figure.update_layout(legend={"y": -0.14})
+    return Chart(
+        name="state_over_time",
+        title="The engine over time",
+        alt="; ".join(said) + ".",
+        figure=figure,
+        rows=tuple(rows),
+    )
+
+
+def _states(answer: Simulation) -> list[dict[str, float]]:
+    """The series, thinned to what a screen shows; of several engines their sum."""
+    series = answer.run.series or ()
+    every = max(1, len(series) // SERIES_POINTS)
+    blocks = max(1, answer.kv_capacity_blocks * len(getattr(answer.run, "replicas", None) or (0,)))
+    return [
+        {
+            "time_s": sample.time_s,
+            "running": sample.running,
+            "waiting": sample.waiting,
+            "kv_fraction": sample.kv_used_blocks / blocks,
+        }
+        for sample in series[::every]
+    ]
+
+
+def time_parts_chart(runs: Mapping[str, Simulation], units: Units = STANDARD) -> Chart:
+    """Where the time of all requests, and of the slowest 5 %, went: stacked bars that add up to E2E latency."""
+    import plotly.graph_objects as go
+
+    bars: list[tuple[str, Mapping[str, float]]] = []
+    for label, answer in runs.items():
+        if answer.time_parts is None:
+            continue
+        bars.append((f"{label}, all", answer.time_parts["mean_ms"]))
+        bars.append((f"{label}, slowest 5 %", answer.time_parts["slowest_mean_ms"]))
+    figure = go.Figure()
+    for index, part in enumerate(bars[0][1] if bars else ()):
+        figure.add_bar(
+            name=part,
+            orientation="h",
+            y=[label for label, _ in bars],
+            x=[units.of_seconds(parts[part] / 1e3) for _, parts in bars],
+            **bar_style(index),
+            hovertemplate=f"{part}: %{{x:,.4g}} {units.time}<extra></extra>",
+        )
+    layout(figure, x=f"mean, {units.time}", y="", height=150 + 45 * len(bars), barmode="stack")
+    figure.update_yaxes(autorange="reversed")
+    largest = [f"{label}: mostly {max(parts, key=lambda p: parts[p])}" for label, parts in bars]
+    return Chart(
+        name="where_time_went",
+        title="Where the time of a request goes",
+        alt=(listed(largest) + ".") if largest else "No request completed.",
+        figure=figure,
+        rows=tuple({"requests": label, **{f"{p}, ms": v for p, v in parts.items()}} for label, parts in bars),
+    )
+
+
+def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
+    """What the busy time of the engine went to: a bar for each run, by what bound its steps."""
+    import plotly.graph_objects as go
+
+    labels = [label for label, answer in runs.items() if answer.step_bounds]
+    figure = go.Figure()
+    for index, bound in enumerate(BOUNDS):
+        shares = [_share_of(runs[label], bound) for label in labels]
+        figure.add_bar(
+            name=bound,
+            orientation="h",
+            y=labels,
+            x=shares,
+            text=[f"{share:.0%}" if share > LABELLED_SHARE else "" for share in shares],
+            textposition="inside",
+            **bar_style(index),
+            hovertemplate=f"{bound}: %{{x:.1%}} of busy time<extra></extra>",
+        )
+    layout(figure, x="share of busy time", y="", height=170 + 42 * len(labels), barmode="stack")
+    figure.update_xaxes(tickformat=".0%", range=[0, 1])
+    figure.update_yaxes(autorange="reversed")
+    said = [f"{label}: mostly {_largest_bound(runs[label])}" for label in labels]
+    return Chart(
+        name="what_bound_the_steps",
+        title="What bound the steps",
+        alt=(listed(said) + ".") if said else "No step was taken.",
+        figure=figure,
+        rows=tuple(
+            {
+                "run": label,
+                "bound": bound.bound,
+                "share of steps": bound.steps_fraction,
+                "share of busy time": bound.time_fraction,
+                "s": bound.time_s,
+            }
+            for label in labels
+            for bound in runs[label].step_bounds
+        ),
+    )
+
+
+def _largest_bound(answer: Simulation) -> str:
+    return max(answer.step_bounds, key=lambda found: found.time_fraction).bound
+
+
+def _share_of(answer: Simulation, bound: str) -> float:
+    return sum(found.time_fraction for found in answer.step_bounds if found.bound == bound)
+
+
+def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) -> Chart:
+    """Every step as a bar as wide as it lasted and as high as its tokens; drag to zoom.
+
+    `steps` are those of a Chrome trace (`simulator.Timeline`): `ts` and `dur` in microseconds, `name` its kind, `args`
+    its rows and tokens.
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    kinds = ("prefill", "mixed", "decode")
+    for index, kind in enumerate(kinds):
+        chosen = [step for step in steps if step["name"] == kind]
+        figure.add_bar(
+            name=kind,
+            x=[units.of_seconds((step["ts"] + step["dur"] / 2) / 1e6) for step in chosen],
+            width=[units.of_seconds(step["dur"] / 1e6) for step in chosen],
+            y=[step["args"]["tokens"] for step in chosen],
+            **bar_style(index),
+            customdata=[
+                (units.time_text(step["dur"] / 1e6), step["args"]["rows"], step["args"]["prefill_tokens"])
+                for step in chosen
+            ],
+            hovertemplate=f"{kind}: %{{customdata[0]}}, %{{customdata[1]}} rows, %{{y:,}} tokens, "
+            "%{customdata[2]:,} of them prefill<extra></extra>",
+        )
+    layout(figure, x=f"time, {units.time}", y="tokens in the step", height=420, bargap=0, dragmode="zoom")
+    figure.update_xaxes(rangeslider={"visible": True, "thickness": 0.08})
+    counted = [f"{sum(step['name'] == kind for step in steps):,} {kind}" for kind in kinds]
+    return Chart(
+        name="step_timeline",
+        title="The steps, one by one",
+        alt=f"{len(steps):,} steps: {listed(counted)}.",
+        figure=figure,
+        rows=tuple(
+            {
+                "start, s": step["ts"] / 1e6,
+                "lasts, s": step["dur"] / 1e6,
+                "kind": step["name"],
+                **step["args"],
+            }
+            for step in steps
+        ),
+    )

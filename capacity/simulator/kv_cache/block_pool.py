@@ -1,0 +1,266 @@
+"""Paged KV cache, block by block, as vLLM V1 keeps it: the reference that every faster pool is tested against.
+
+Free blocks are of two kinds: without content, which are interchangeable, so a count is enough; and cached, which
+keep their content until they are reused, least recently freed first. A finished request gives back its tail first,
+so a chain is evicted from its deep end. Source: vLLM 0.33.0, `v1/core/block_pool.py` and
+`single_type_kv_cache_manager.py`, by the rules that the reference schedules confirm.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from capacity.simulator.kv_cache.content import Content
+
+Hit = tuple[
+    int, tuple[list[int], ...]
+]  # tokens, and for each group its cached blocks (NULL where not needed)
+
+NULL = -1  # a position of a block table that a sliding window has left behind
+
+
+class BlockTable:
+    """The KV blocks of one request: for each group of layers the block ids in order, and how many are cached."""
+
+    __slots__ = ("blocks", "cached", "content", "passed")
+
+    def __init__(self, content: Content, num_groups: int) -> None:
+        self.content = content
+        self.blocks: list[list[int]] = [[] for _ in range(num_groups)]
+        self.cached = [0] * num_groups
+        self.passed = [0] * num_groups  # blocks that the window has left behind
+
+
+class BlockPool:
+    """`num_blocks` usable blocks of `block_size` tokens, shared by all groups of layers.
+
+    `windows` has one entry per group: the tokens that its layers look back on, or None for full attention.
+    `in_flight_tokens` (the step's token budget) widens the most that a windowed group can ever hold.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        prefix_caching: bool = True,
+        windows: tuple[int | None, ...] = (None,),
+        max_model_len: int | None = None,
+        in_flight_tokens: int = 0,
+        uncached_first: bool = True,
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.prefix_caching = prefix_caching
+        self.windows = windows
+        self.window_caps = [_window_cap(w, in_flight_tokens, max_model_len, block_size) for w in windows]
+        self.uncached_first = uncached_first
+        self.ref_counts = [0] * num_blocks
+        self._key: list[Hashable | None] = [None] * num_blocks
+        self._empty = list(range(num_blocks))
+        self._cached_free: OrderedDict[int, None] = OrderedDict()
+        self._copies: dict[Hashable, dict[int, None]] = {}
+
+    @property
+    def free_blocks(self) -> int:
+        return len(self._empty) + len(self._cached_free)
+
+    def table(self, content: Content) -> BlockTable:
+        return BlockTable(content, len(self.windows))
+
+    # look-up
+
+    def lookup(self, table: BlockTable, max_tokens: int) -> Hit:
+        """Longest cached prefix of at most `max_tokens` tokens, in whole blocks: (tokens, blocks per group)."""
+        length = max_tokens // self.block_size if self.prefix_caching else 0
+        hits: list[list[int]] = []
+        for group, window in enumerate(self.windows):
+            find = (
+                self._full_hit(table, group, length)
+                if window is None
+                else self._window_hit(table, group, length)
+            )
+            length = len(find)
+            hits.append(find)
+        return length * self.block_size, tuple(hit[:length] for hit in hits)
+
+    def _find(self, table: BlockTable, group: int, index: int) -> int | None:
+        copies = self._copies.get((group, table.content.block_key(index)))
+        return next(iter(copies)) if copies else None
+
+    def _full_hit(self, table: BlockTable, group: int, length: int) -> list[int]:
+        found: list[int] = []
+        for index in range(length):
+            block = self._find(table, group, index)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def _window_hit(self, table: BlockTable, group: int, length: int) -> list[int]:
+        """Right to left: enough contiguous cached blocks for the window, or a run that reaches block 0."""
+        window = self.windows[group]
+        assert window is not None
+        needed = -(-(window - 1) // self.block_size)
+        found = [NULL] * length
+        run = 0
+        for index in range(length - 1, -1, -1):
+            block = self._find(table, group, index)
+            if block is None:
+                run = 0
+                continue
+            found[index] = block
+            run += 1
+            if run >= needed:
+                return found[: index + run]
+        return found[:run]
+
+    # allocation
+
+    def blocks_needed(
+        self, table: BlockTable, tokens: int, hit: Hit | None = None, *, capped: bool = False
+    ) -> int:
+        """Free blocks that holding `tokens` tokens would take, those of `hit` that are free now included.
+
+        `capped`: a windowed group counts at most what it can hold at a time (the admission test).
+        """
+        required = -(-tokens // self.block_size)
+        needed = 0
+        for group, blocks in enumerate(table.blocks):
+            cap = self.window_caps[group]
+            most = min(required, cap) if capped and cap is not None else required
+            held = len(blocks)
+            if hit is not None:
+                hits = hit[1][group]
+                held += len(hits)
+                needed += sum(1 for b in hits if b != NULL and self.ref_counts[b] == 0)
+            needed += max(0, most - held)
+        return needed
+
+    def grow(self, table: BlockTable, tokens: int, hit: Hit | None = None) -> None:
+        """Take the blocks of `hit` and then new ones, so that `tokens` tokens have a place. They must be free."""
+        required = -(-tokens // self.block_size)
+        if hit is not None:
+            for group, hits in enumerate(hit[1]):
+                for block in hits:
+                    if block != NULL:
+                        if self.ref_counts[block] == 0:
+                            del self._cached_free[block]
+                        self.ref_counts[block] += 1
+                table.blocks[group].extend(hits)
+                table.cached[group] = len(hits)
+        for blocks in table.blocks:
+            for _ in range(required - len(blocks)):
+                blocks.append(self._take())
+
+    def _take(self) -> int:
+        if self._empty:
+            block = self._empty.pop()
+        else:
+            block, _ = self._cached_free.popitem(last=False)
+            self._forget(block)
+        self.ref_counts[block] = 1
+        return block
+
+    def _forget(self, block: int) -> None:
+        key = self._key[block]
+        if key is None:
+            return
+        copies = self._copies[key]
+        del copies[block]
+        if not copies:
+            del self._copies[key]
+        self._key[block] = None
+
+    def cache(self, table: BlockTable, tokens: int) -> None:
+        """Give the full blocks of the first `tokens` tokens their content, so that others can hit them."""
+        if not self.prefix_caching:
+            return
+        full = tokens // self.block_size
+        for group, blocks in enumerate(table.blocks):
+            for index in range(table.cached[group], full):
+                block = blocks[index]
+                if block != NULL:
+                    key = (group, table.content.block_key(index))
+                    self._key[block] = key
+                    self._copies.setdefault(key, {})[block] = None
+            table.cached[group] = max(table.cached[group], full)
+
+    # sharing
+
+    def fork(self, table: BlockTable) -> BlockTable:
+        """A second request that owns all the same blocks: another sample of the same prompt, say."""
+        twin = BlockTable(table.content, len(self.windows))
+        twin.blocks = [list(blocks) for blocks in table.blocks]
+        twin.cached, twin.passed = list(table.cached), list(table.passed)
+        for blocks in twin.blocks:
+            for block in blocks:
+                if block != NULL:
+                    self.ref_counts[block] += 1
+        return twin
+
+    def own(self, table: BlockTable, token: int, *, content: Content) -> int:
+        """Before token number `token` is written: copy its block where others hold it too; returns copies made.
+
+        From here on the request writes `content`, its own.
+        """
+        index = token // self.block_size
+        copies = 0
+        for blocks in table.blocks:
+            if index < len(blocks) and blocks[index] != NULL and self.ref_counts[blocks[index]] > 1:
+                copy = self._take()
+                self._put_back(blocks[index])
+                blocks[index] = copy
+                copies += 1
+        table.content = content
+        return copies
+
+    # release
+
+    def finish(self, table: BlockTable, tokens: int) -> None:
+        """A request ends: `cache` its first `tokens` tokens, `release` all its blocks."""
+        self.cache(table, tokens)
+        self.release(table)
+
+    def leave_window(self, table: BlockTable, processed_tokens: int) -> None:
+        """Free the blocks of windowed groups that no later token looks at."""
+        for group, window in enumerate(self.windows):
+            if window is None:
+                continue
+            blocks = table.blocks[group]
+            behind = min(max(0, processed_tokens - window + 1) // self.block_size, len(blocks))
+            for index in range(behind - 1, table.passed[group] - 1, -1):
+                if blocks[index] != NULL:
+                    self._put_back(blocks[index])
+                    blocks[index] = NULL
+            table.passed[group] = max(table.passed[group], behind)
+
+    def release(self, table: BlockTable) -> None:
+        """Give back all blocks, group after group, each tail first."""
+        for group, blocks in enumerate(table.blocks):
+            for block in reversed(blocks):
+                if block != NULL:
+                    self._put_back(block)
+            blocks.clear()
+            table.cached[group] = table.passed[group] = 0
+
+    def _put_back(self, block: int) -> None:
+        self.ref_counts[block] -= 1
+        if self.ref_counts[block] == 0:
+            if self._key[block] is None and self.uncached_first:
+                self._empty.append(block)
+            else:
+                self._cached_free[block] = None
+
+    def held_blocks(self, table: BlockTable) -> int:
+        return sum(sum(1 for b in blocks if b != NULL) for blocks in table.blocks)
+
+
+def _window_cap(window: int | None, in_flight: int, max_model_len: int | None, block_size: int) -> int | None:
+    if window is None:
+        return None
+    tokens = window - 1 + in_flight
+    if max_model_len is not None:
+        tokens = min(tokens, max_model_len)
+    return -(-tokens // block_size) + 1

@@ -1,0 +1,154 @@
+"""Paged KV cache that stores each content once, as vLLM V0 does: full blocks of equal content are one block.
+
+A block counts as cached only once a step that touched it has been scheduled (`mark_computed`). Free blocks without
+content go first, then the least recently accessed, among equals the deepest.
+Source: vLLM 0.8.5, `core/block/prefix_caching_block.py` and `core/evictor.py`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Hashable
+
+from capacity.simulator.kv_cache.content import Content
+
+
+class ContentBlock:
+    """One physical block; `key` is its content once it is full, `depth` its place in the chain."""
+
+    __slots__ = ("accessed", "computed", "depth", "key", "references")
+
+    def __init__(self) -> None:
+        self.key: Hashable | None = None
+        self.references = 1
+        self.computed = False
+        self.accessed = -1
+        self.depth = 0
+
+
+class ContentTable:
+    """The blocks of one request, and what was found cached for it when it was first tried."""
+
+    __slots__ = ("accessed", "blocks", "content", "remembered_hit")
+
+    def __init__(self, content: Content) -> None:
+        self.content = content
+        self.blocks: list[ContentBlock] = []
+        self.accessed = -1
+        self.remembered_hit: int | None = None
+
+
+class ContentPool:
+    """`num_blocks` usable blocks of `block_size` tokens."""
+
+    def __init__(self, num_blocks: int, block_size: int, *, prefix_caching: bool = True) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.prefix_caching = prefix_caching
+        self._empty = num_blocks
+        self._by_key: dict[Hashable, ContentBlock] = {}
+        self._evictable = 0
+        self._eviction: list[tuple[int, int, int, ContentBlock]] = []  # stale entries are skipped when popped
+        self._pushed = 0
+        self._touched: list[ContentBlock] = []
+
+    @property
+    def free_blocks(self) -> int:
+        return self._empty + self._evictable
+
+    def table(self, content: Content) -> ContentTable:
+        return ContentTable(content)
+
+    def cached_tokens(self, table: ContentTable, tokens: int) -> int:
+        """Cached tokens of the first `tokens`, as found at the first attempt: later ones repeat that answer."""
+        if not self.prefix_caching:
+            return 0
+        if table.remembered_hit is None:
+            full = tokens // self.block_size
+            missing = bisect_left(range(full), True, key=lambda index: not self._is_cached(table, index))
+            table.remembered_hit = missing * self.block_size
+        return table.remembered_hit
+
+    def _is_cached(self, table: ContentTable, index: int) -> bool:
+        block = self._by_key.get(table.content.block_key(index))
+        return block is not None and (block.references == 0 or block.computed)
+
+    def allocate(self, table: ContentTable, tokens: int) -> None:
+        """Blocks for a prompt of `tokens` tokens: shared where the content exists, new elsewhere."""
+        full = tokens // self.block_size
+        for index in range(full):
+            key = table.content.block_key(index)
+            known = self._by_key.get(key) if self.prefix_caching else None
+            if known is not None:
+                self._hold(known)
+                table.blocks.append(known)
+            else:
+                block = self._take()
+                table.blocks.append(block)
+                self._fill(table, block, index)
+        if tokens % self.block_size:
+            table.blocks.append(self._take())
+
+    def append(self, table: ContentTable, tokens: int) -> None:
+        """A place for token number `tokens`; a block that it fills takes its content, or yields to its double."""
+        if (tokens - 1) % self.block_size == 0:
+            table.blocks.append(self._take())
+        if tokens % self.block_size == 0:
+            self._fill(table, table.blocks[-1], tokens // self.block_size - 1)
+
+    def _fill(self, table: ContentTable, block: ContentBlock, index: int) -> None:
+        if not self.prefix_caching:
+            return
+        key = table.content.block_key(index)
+        known = self._by_key.get(key)
+        if known is not None:
+            self._empty += 1
+            self._hold(known)
+            table.blocks[index] = known
+            return
+        block.key = key
+        block.depth = index
+        self._by_key[key] = block
+        self._touched.append(block)
+
+    def _hold(self, block: ContentBlock) -> None:
+        if block.references == 0:
+            self._evictable -= 1
+            block.computed = True
+        block.references += 1
+
+    def _take(self) -> ContentBlock:
+        if self._empty:
+            self._empty -= 1
+            return ContentBlock()
+        while True:
+            accessed, _, _, block = heapq.heappop(self._eviction)
+            if block.references == 0 and block.accessed == accessed and self._by_key.get(block.key) is block:
+                break
+        self._evictable -= 1
+        del self._by_key[block.key]
+        return ContentBlock()
+
+    def release(self, table: ContentTable) -> None:
+        """Give back all blocks; those with content stay findable until they are reused."""
+        for block in table.blocks:
+            block.accessed = table.accessed
+        for block in table.blocks:
+            block.references -= 1
+            if block.references:
+                continue
+            if block.key is None:
+                self._empty += 1
+                continue
+            self._evictable += 1
+            self._pushed += 1
+            heapq.heappush(self._eviction, (block.accessed, -block.depth, self._pushed, block))
+        table.blocks.clear()
+        table.remembered_hit = None
+
+    def mark_computed(self) -> None:
+        """The step that touched new content has been scheduled."""
+        for block in self._touched:
+            block.computed = True
+        self._touched.clear()

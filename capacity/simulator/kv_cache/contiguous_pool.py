@@ -1,0 +1,78 @@
+"""The baseline before paging: every request owns one contiguous stretch, as long as it could ever become."""
+
+from __future__ import annotations
+
+from capacity.simulator.kv_cache.content import Content
+
+
+class Stretch:
+    """The reservation of one request: blocks `start` to `start + held`; nothing while `held` is 0."""
+
+    __slots__ = ("content", "held", "start")
+
+    def __init__(self, content: Content) -> None:
+        self.content = content
+        self.start = 0
+        self.held = 0
+
+
+class ContiguousPool:
+    """`num_blocks` blocks of `block_size` tokens, of which a request takes `reserved_tokens` in one piece, first fit.
+
+    Free memory may be enough and yet in pieces: then nothing fits (external fragmentation). There is no sharing.
+    """
+
+    prefix_caching = False
+
+    def __init__(self, num_blocks: int, block_size: int, *, reserved_tokens: int) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.reserved_blocks = -(-reserved_tokens // block_size)
+        self.free_blocks = num_blocks
+        self._holes: list[tuple[int, int]] = [(0, num_blocks)]  # (start, length), in order
+
+    def table(self, content: Content) -> Stretch:
+        return Stretch(content)
+
+    def lookup(self, table: Stretch, max_tokens: int) -> tuple[int, None]:  # noqa: ARG002
+        return 0, None
+
+    def blocks_needed(self, table: Stretch, tokens: int, hit: object = None, *, capped: bool = False) -> int:  # noqa: ARG002
+        """Blocks to reserve; more than there are where no hole is long enough."""
+        wanted = max(self.reserved_blocks, -(-tokens // self.block_size))
+        if table.held >= wanted or (table.held and -(-tokens // self.block_size) <= table.held):
+            return 0
+        fits = any(length >= wanted for _, length in self._holes)
+        return wanted if fits and not table.held else self.num_blocks + 1
+
+    def grow(self, table: Stretch, tokens: int, hit: object = None) -> None:  # noqa: ARG002
+        if table.held:
+            return
+        wanted = max(self.reserved_blocks, -(-tokens // self.block_size))
+        at = next(i for i, (_, length) in enumerate(self._holes) if length >= wanted)
+        start, length = self._holes[at]
+        self._holes[at : at + 1] = [(start + wanted, length - wanted)] if length > wanted else []
+        table.start, table.held = start, wanted
+        self.free_blocks -= wanted
+
+    def cache(self, table: Stretch, tokens: int) -> None:
+        """Nothing: contents are not shared."""
+
+    def leave_window(self, table: Stretch, processed_tokens: int) -> None:
+        """Nothing: a stretch is kept whole."""
+
+    def release(self, table: Stretch) -> None:
+        if not table.held:
+            return
+        self.free_blocks += table.held
+        merged: list[tuple[int, int]] = []
+        for start, length in sorted([*self._holes, (table.start, table.held)]):
+            if merged and merged[-1][0] + merged[-1][1] == start:
+                merged[-1] = (merged[-1][0], merged[-1][1] + length)
+            else:
+                merged.append((start, length))
+        self._holes = merged
+        table.held = 0
+
+    def held_blocks(self, table: Stretch) -> int:
+        return table.held

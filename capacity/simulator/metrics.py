@@ -1,0 +1,426 @@
+"""Per-request records, and the summary that `vllm bench serve` would print of them: one path for all sources.
+
+The clock of each metric, as in vLLM 0.33.0's benchmark client:
+TTFT = first output token - arrival, queueing included; E2EL = last output token - arrival;
+TPOT = (E2EL - TTFT) / (output tokens - 1), one value per request, undefined for a single output token;
+ITL = gaps between successive deliveries of one request, pooled over all requests.
+Percentiles interpolate linearly (numpy's default), standard deviations are those of the population.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator.gap_batches import GapBatches
+from capacity.step import PS_PER_S
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+PERCENTILES = (50, 90, 95, 99)
+GOODPUT_METRICS = ("ttft", "tpot", "e2el")
+MISSING = -1  # an instant that never came
+
+EXACT_GAPS = 1 << 20  # distinct gaps kept exactly; beyond, they are counted in bins
+EXPANDED_GAPS = 1 << 18  # of series, spelled out at a time
+PS_PER_MS = PS_PER_S // 1000
+BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
+NUM_BINS = 64 << BIN_BITS
+
+
+LatencyMetric = Literal["ttft", "tpot", "e2e"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One request's instants (s on the run's clock; None: never happened) and sizes."""
+
+    index: int
+    arrival_s: float
+    first_scheduled_s: float | None
+    first_token_s: float | None
+    finish_s: float | None
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    preemptions: int = 0
+
+    @property
+    def completed(self) -> bool:
+        return self.finish_s is not None
+
+    @property
+    def queue_s(self) -> float | None:
+        """From arrival until the first of its tokens was scheduled."""
+        return None if self.first_scheduled_s is None else self.first_scheduled_s - self.arrival_s
+
+    @property
+    def ttft_s(self) -> float | None:
+        return None if self.first_token_s is None else self.first_token_s - self.arrival_s
+
+    @property
+    def e2e_s(self) -> float | None:
+        return None if self.finish_s is None else self.finish_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean gap after the first token; None for a request of one output token."""
+        if self.finish_s is None or self.first_token_s is None or self.output_tokens < 2:
+            return None
+        return (self.finish_s - self.first_token_s) / (self.output_tokens - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RequestTable(Sequence[RequestRecord]):
+    """Requests as columns, instants in whole picoseconds (MISSING: never); indexing gives a RequestRecord."""
+
+    arrival_ps: Ints
+    first_scheduled_ps: Ints
+    first_token_ps: Ints
+    finish_ps: Ints
+    prompt_tokens: Ints
+    output_tokens: Ints
+    cached_tokens: Ints
+    preemptions: Ints
+    preempted_ps: Ints | None = None  # after the first token, without a place in the batch; None: not known
+
+    def __len__(self) -> int:
+        return len(self.arrival_ps)
+
+    @overload
+    def __getitem__(self, index: int) -> RequestRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RequestRecord]: ...
+    def __getitem__(self, index: int | slice) -> RequestRecord | list[RequestRecord]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+
+        def instant(column: Ints) -> float | None:
+            ps = int(column[index])
+            return None if ps == MISSING else ps / PS_PER_S
+
+        return RequestRecord(
+            index=index,
+            arrival_s=int(self.arrival_ps[index]) / PS_PER_S,
+            first_scheduled_s=instant(self.first_scheduled_ps),
+            first_token_s=instant(self.first_token_ps),
+            finish_s=instant(self.finish_ps),
+            prompt_tokens=int(self.prompt_tokens[index]),
+            output_tokens=int(self.output_tokens[index]),
+            cached_tokens=int(self.cached_tokens[index]),
+            preemptions=int(self.preemptions[index]),
+        )
+
+    def __iter__(self) -> Iterator[RequestRecord]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def completed(self) -> npt.NDArray[np.bool_]:
+        done: npt.NDArray[np.bool_] = self.finish_ps != MISSING
+        return done
+
+    def latency_s(self, metric: LatencyMetric) -> npt.NDArray[np.float64]:
+        """A latency of each request in s; NaN where it did not complete, and for TPOT of a single token."""
+        begin = self.first_token_ps if metric == "tpot" else self.arrival_ps
+        end = self.first_token_ps if metric == "ttft" else self.finish_ps
+        parts = self.output_tokens - 1 if metric == "tpot" else np.ones(len(self), dtype=np.int64)
+        known = self.completed & (parts > 0)
+        return np.where(known, (end - begin) / PS_PER_S / np.maximum(parts, 1), np.nan)
+
+    @classmethod
+    def of(cls, records: Iterable[RequestRecord]) -> RequestTable:
+        """Columns of records, a real server's included (whatever their clock's origin)."""
+        rows = list(records)
+
+        def instants(name: str) -> Ints:
+            values = [getattr(row, name) for row in rows]
+            return np.array([MISSING if v is None else round(v * PS_PER_S) for v in values], dtype=np.int64)
+
+        def counts(name: str) -> Ints:
+            return np.array([getattr(row, name) for row in rows], dtype=np.int64)
+
+        return cls(
+            arrival_ps=instants("arrival_s"),
+            first_scheduled_ps=instants("first_scheduled_s"),
+            first_token_ps=instants("first_token_s"),
+            finish_ps=instants("finish_s"),
+            prompt_tokens=counts("prompt_tokens"),
+            output_tokens=counts("output_tokens"),
+            cached_tokens=counts("cached_tokens"),
+            preemptions=counts("preemptions"),
+        )
+
+
+class GapCounter:
+    """The multiset of gaps between deliveries, in bounded memory: exact at first, then in narrow bins.
+
+    The mean is that of the exact gaps throughout; percentiles and the standard deviation are known to `resolution`.
+    """
+
+    _FLUSH = 4 << 15
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_ps = 0
+        self.resolution = 0.0  # relative width of a bin; 0: exact
+        self._series: list[int] = []  # first, step, length, weight, first, ...: numpy reads no tuples quickly
+        self._chunks: list[tuple[Ints, Ints]] = []  # (gaps, how often), as they came
+        self._raw = self._distinct = 0
+        self._bins: Ints | None = None
+        self._batches = GapBatches()
+
+    def batches(self) -> GapBatches:
+        """The same gaps in order of time, for intervals of their percentiles."""
+        self._flush()
+        return self._batches
+
+    def add(self, gap_ps: int, count: int = 1) -> None:
+        self.count += count
+        self.total_ps += gap_ps * count
+        self._series += (gap_ps, 0, 1, count)
+        if len(self._series) >= self._FLUSH:
+            self._flush()
+
+    def add_series(self, first_ps: int, step_ps: int, length: int, weight: int) -> None:
+        """`weight` gaps each of first, first + step, ... `length` values in all."""
+        self.count += weight * length
+        self.total_ps += weight * (first_ps * length + step_ps * (length * (length - 1) // 2))
+        self._series += (first_ps, step_ps, length, weight)
+        if len(self._series) >= self._FLUSH:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._series:
+            return
+        series = np.array(self._series, dtype=np.int64).reshape(-1, 4)
+        self._series.clear()
+        self._batches.add(series)
+        slices = np.cumsum(series[:, 2]) // EXPANDED_GAPS
+        for part in np.split(series, np.flatnonzero(np.diff(slices)) + 1):
+            self._count(*_expanded(part))
+
+    def _count(self, values: Ints, counts: Ints) -> None:
+        if self._bins is not None:
+            self._bins += _binned(values, counts)
+            return
+        self._chunks.append((values, counts))
+        self._raw += len(values)
+        if self._raw > 2 * max(self._distinct, EXACT_GAPS // 2):
+            self._compress()
+
+    def _compress(self) -> None:
+        """Count equal gaps together; more than EXACT_GAPS different ones go into bins for good."""
+        values = np.concatenate([chunk[0] for chunk in self._chunks])
+        counts = np.concatenate([chunk[1] for chunk in self._chunks])
+        order = np.argsort(values, kind="stable")
+        values, counts = values[order], counts[order]
+        first = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
+        values, counts = values[first], np.add.reduceat(counts, first)
+        self._chunks = [(values, counts)]
+        self._raw = self._distinct = len(values)
+        if len(values) > EXACT_GAPS:
+            self.resolution = 2.0**-BIN_BITS
+            self._bins = _binned(values, counts)
+            self._chunks.clear()
+
+    def _multiset(self) -> tuple[Ints, Ints]:
+        """(gaps in rising order, how often each)."""
+        self._flush()
+        if self._bins is None:
+            self._compress()
+        if self._bins is None:
+            return self._chunks[0]
+        filled = np.flatnonzero(self._bins)
+        return _bin_middles(filled), self._bins[filled]
+
+    def distribution_ms(self) -> Distribution | None:
+        """Statistics over all gaps, in ms; None without any.
+
+        Ranks are among the gaps that are held: an interrupt may have come between counting one and holding it.
+        """
+        if not self.count:
+            return None
+        values, counts = self._multiset()
+        if not len(values):
+            return None
+        mean_ps = self.total_ps / self.count
+        variance = math.fsum(((values - mean_ps) ** 2 * counts).tolist()) / self.count
+        ends = np.cumsum(counts)
+        held = int(ends[-1])
+
+        def percentile_ps(percent: float) -> float:
+            rank = (held - 1) * percent / 100
+            low = int(rank)
+            below = int(values[np.searchsorted(ends, low, side="right")])
+            above = int(values[np.searchsorted(ends, min(low + 1, held - 1), side="right")])
+            return below + (above - below) * (rank - low)
+
+        scale = 1e3 / PS_PER_S
+        percentiles = {p: percentile_ps(p) * scale for p in PERCENTILES}
+        return Distribution(mean=mean_ps * scale, std=variance**0.5 * scale, percentiles=percentiles)
+
+
+def _expanded(series: Ints) -> tuple[Ints, Ints]:
+    """(every gap, how often) of series of first, step, length, weight."""
+    first, step, lengths, weights = series.T
+    ends = np.cumsum(lengths)
+    rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
+    return np.repeat(first, lengths) + np.repeat(step, lengths) * rank, np.repeat(weights, lengths)
+
+
+def _binned(values: Ints, counts: Ints) -> Ints:
+    """How many gaps fall into each bin: a bin keeps a gap's leading BIN_BITS + 1 bits, so small ones are exact."""
+    shift = np.maximum(np.frexp(values.astype(np.float64))[1] - (BIN_BITS + 1), 0).astype(np.int64)
+    index = (shift << BIN_BITS) + (values >> shift)
+    bins: Ints = np.bincount(index, weights=counts, minlength=NUM_BINS).astype(np.int64)
+    return bins
+
+
+def _bin_middles(index: Ints) -> Ints:
+    shift = np.maximum((index >> BIN_BITS) - 1, 0)
+    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+    middles: Ints = ((index - (shift << BIN_BITS)) << shift) + half
+    return middles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """Mean, standard deviation and percentiles of one metric (ms)."""
+
+    mean: float
+    std: float
+    percentiles: Mapping[int, float]
+
+    @property
+    def median(self) -> float:
+        return self.percentiles[50]
+
+    @classmethod
+    def of(cls, values_ms: npt.NDArray[Any]) -> Distribution | None:
+        if not len(values_ms):
+            return None
+        points = np.percentile(values_ms, PERCENTILES)
+        return cls(
+            mean=float(values_ms.mean()),
+            std=float(values_ms.std()),
+            percentiles={p: float(v) for p, v in zip(PERCENTILES, points)},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencySummary:
+    """A run in the words of `vllm bench serve`; a metric without any value is None, never 0.
+
+    `duration` runs from the first arrival to the last completion.
+    """
+
+    duration: float
+    completed: int
+    failed: int
+    total_input_tokens: int
+    total_output_tokens: int
+    request_throughput: float
+    output_throughput: float
+    total_token_throughput: float
+    request_goodput: float | None
+    ttft_ms: Distribution | None
+    tpot_ms: Distribution | None
+    itl_ms: Distribution | None
+    e2el_ms: Distribution | None
+    itl_resolution: float = 0.0  # relative width of the bins of the ITL percentiles; 0: exact
+
+    def to_dict(self) -> dict[str, Any]:
+        """The flat keys of `vllm bench serve`'s result body."""
+        result: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in (
+                "duration",
+                "completed",
+                "failed",
+                "total_input_tokens",
+                "total_output_tokens",
+                "request_throughput",
+                "request_goodput",
+                "output_throughput",
+                "total_token_throughput",
+            )
+        }
+        for metric in ("ttft", "tpot", "itl", "e2el"):
+            found: Distribution | None = getattr(self, f"{metric}_ms")
+            result[f"mean_{metric}_ms"] = None if found is None else found.mean
+            result[f"median_{metric}_ms"] = None if found is None else found.median
+            result[f"std_{metric}_ms"] = None if found is None else found.std
+            for percent in PERCENTILES:
+                result[f"p{percent}_{metric}_ms"] = None if found is None else found.percentiles[percent]
+        return result
+
+
+def summarize(
+    requests: RequestTable,
+    *,
+    gaps: GapCounter | None = None,
+    goodput_ms: Mapping[str, float] | None = None,
+    duration_s: float | None = None,
+) -> LatencySummary:
+    """Summary of the completed requests; what never completed counts as failed.
+
+    `goodput_ms` limits ttft, tpot or e2el (ms, inclusive): requests within all of them per second are the goodput;
+    a single output token counts as TPOT 0 there, as in vLLM. `duration_s`: of the measured run, where it is known.
+    """
+    unknown = sorted(set(goodput_ms or ()) - set(GOODPUT_METRICS))
+    if unknown:
+        raise InvalidInput(f"no goodput metric {unknown[0]!r}; known: {', '.join(GOODPUT_METRICS)}")
+    done = requests.completed
+    arrival, finish = requests.arrival_ps[done], requests.finish_ps[done]
+    first, outputs = requests.first_token_ps[done], requests.output_tokens[done]
+    to_ms = 1e3 / PS_PER_S
+    ttft_ms = (first - arrival) * to_ms
+    e2el_ms = (finish - arrival) * to_ms
+    several = outputs > 1
+    tpot_ms = np.zeros(len(first))
+    tpot_ms[several] = (finish - first)[several] * to_ms / (outputs[several] - 1)
+    completed = int(done.sum())
+    if duration_s is None:
+        start_ps = int(requests.arrival_ps.min()) if len(requests) else 0
+        duration_s = (int(finish.max()) - start_ps) / PS_PER_S if completed else 0.0
+    good = np.ones(completed, dtype=bool)
+    # in picoseconds, where a latency that equals its limit does so exactly
+    for metric, total_ps, parts in (
+        ("ttft", first - arrival, 1),
+        ("tpot", finish - first, np.maximum(outputs - 1, 0)),
+        ("e2el", finish - arrival, 1),
+    ):
+        if goodput_ms and metric in goodput_ms:
+            good &= total_ps <= goodput_ms[metric] * PS_PER_MS * parts
+    input_tokens = int(requests.prompt_tokens[done].sum())
+    output_tokens = int(outputs.sum())
+
+    def rate(count: int) -> float:
+        return count / duration_s if duration_s else 0.0
+
+    return LatencySummary(
+        duration=duration_s,
+        completed=completed,
+        failed=len(requests) - completed,
+        total_input_tokens=input_tokens,
+        total_output_tokens=output_tokens,
+        request_throughput=rate(completed),
+        output_throughput=rate(output_tokens),
+        total_token_throughput=rate(input_tokens + output_tokens),
+        request_goodput=rate(int(good.sum())) if goodput_ms else None,
+        ttft_ms=Distribution.of(ttft_ms),
+        tpot_ms=Distribution.of(tpot_ms[several]),
+        itl_ms=gaps.distribution_ms() if gaps is not None else None,
+        e2el_ms=Distribution.of(e2el_ms),
+        itl_resolution=gaps.resolution if gaps is not None else 0.0,
+    )

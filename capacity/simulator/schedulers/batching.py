@@ -1,0 +1,148 @@
+"""What SGLang's, TensorRT-LLM's and TGI's schedulers share: who runs, who waits, and the account of a step.
+
+Unlike vLLM V1 they know phases: a *context* (prefill) row computes the prompt, a *generation* (decode) row one token.
+With an overlapped engine the next step is decided while one runs: its generation rows count on the tokens in flight,
+and a request that ends gives its place and its KV back only once its last step has been processed. An engine that
+notices the end one step late computes one row more of it in that step; that row is left out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
+
+
+class Batching:
+    """Queues, rows and the account of steps. A policy adds `schedule()`."""
+
+    wake_ps: int | None = None  # no decision of these policies waits for the clock
+    reserves_to_end = False  # a request starts only if its blocks to its last token are free
+
+    def __init__(self, limits: SchedulerLimits, pool: Any, *, asynchronous: bool = True) -> None:
+        self.limits = limits
+        self.pool = pool  # BlockPool or RunPool
+        self.overlapped = asynchronous and limits.pipeline_stages == 1
+        self.steps_in_flight = limits.pipeline_stages + self.overlapped
+        self.running: list[Sequence] = []  # in the order in which they started
+        self.waiting: deque[Sequence] = deque()
+
+    @property
+    def unfinished(self) -> int:
+        return len(self.running) + len(self.waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting)
+
+    def add(self, sequence: Sequence) -> bool:
+        self.waiting.append(sequence)
+        return True
+
+    # decide
+
+    def generating(self) -> list[Sequence]:
+        """Running requests that take a generation row in the next step."""
+        return [r for r in self.running if self._generates(r)]
+
+    def _generates(self, r: Sequence) -> bool:
+        expected = r.known + r.in_flight_yields
+        return (
+            expected - r.computed == 1
+            and r.computed >= r.prompt_tokens
+            and expected < r.max_known
+            and (self.overlapped or not r.in_flight_tokens)
+        )
+
+    def last_slot(self, r: Sequence) -> int:
+        """Tokens whose KV the request holds in the end: its last token never gets a place."""
+        return min(r.max_known, self.limits.max_model_len) - 1
+
+    def grow(self, r: Sequence, tokens: int, hit: Any = None) -> None:
+        """Take the blocks for `tokens` more tokens, which must be free."""
+        until = (hit[0] if hit else r.computed) + tokens
+        self.pool.grow(r.table, until, hit)
+        self.pool.cache(r.table, min(until, r.known))
+
+    def generate(self, step: Step, r: Sequence) -> None:
+        """One generation row; its block must be free."""
+        self.grow(r, 1)
+        step.rows.append(Row(r, 1, r.computed, 0, True, r.epoch))
+
+    def generation_blocks(self, rows: list[Sequence]) -> int:
+        """Free blocks that one more token for each of `rows` takes."""
+        pool = self.pool
+        for r in rows:
+            pool.leave_window(r.table, r.computed - r.in_flight_tokens)
+        return sum(pool.blocks_needed(r.table, r.computed + 1) for r in rows)
+
+    def start(self, r: Sequence, hit: Any) -> None:
+        """The request, off the queue already, runs from here on, behind the cached tokens of `hit`."""
+        r.computed = hit[0]
+        r.status = Status.RUNNING
+        self.running.append(r)
+
+    def prefill(self, step: Step, r: Sequence, tokens: int, hit: Any = None) -> None:
+        """A context row of `tokens` tokens, whose blocks are free or taken. With `hit`, the request starts by it."""
+        self.grow(r, tokens, hit)
+        if hit is not None:
+            self.start(r, hit)
+        self.context_row(step, r, tokens, hit[0] if hit else 0)
+
+    def context_row(self, step: Step, r: Sequence, tokens: int, cached: int) -> None:
+        step.rows.append(Row(r, tokens, r.computed, 0, r.computed + tokens >= r.known, r.epoch, cached))
+
+    def give_up(self, r: Sequence, step: Step) -> None:
+        """Pause or retract a request: its KV is freed, and it is computed again from the front of the queue."""
+        self.running.remove(r)
+        self.pool.release(r.table)
+        r.computed = 0
+        r.epoch += 1
+        r.preemptions += 1
+        r.status = Status.WAITING
+        self.waiting.appendleft(r)
+        step.preempted.append(r)
+
+    def commit(self, step: Step) -> Step:
+        """Count the scheduled tokens as computed, at once."""
+        for row in step.rows:
+            r = row.sequence
+            r.computed += row.tokens
+            r.in_flight_tokens += row.tokens
+            r.in_flight_yields += row.yields
+        return step
+
+    # account
+
+    def update(self, step: Step) -> list[Sequence]:
+        """Append what the step sampled; returns the requests that it finished, in row order."""
+        for row in step.rows:
+            r = row.sequence
+            r.in_flight_tokens -= row.tokens
+            r.in_flight_yields -= row.yields
+            if not row.yields or r.status == Status.FINISHED:
+                continue
+            r.known += 1
+            step.emitted.append((r, 1))
+            if r.known >= r.max_known:
+                self._finish(r)
+                step.finished.append(r)
+        return step.finished
+
+    def abort(self, r: Sequence) -> None:
+        """Take a request out, its client being gone: its blocks are free, its rows in flight yield nothing."""
+        self._finish(r)
+
+    def _finish(self, r: Sequence) -> None:
+        if r.status == Status.WAITING:
+            self.waiting.remove(r)
+        else:
+            self.pool.cache(r.table, min(r.computed, r.known - 1))
+            self.running.remove(r)
+        self.pool.release(r.table)
+        r.status = Status.FINISHED

@@ -1,0 +1,192 @@
+"""Data-parallel attention: a scheduler for each rank, all of which decide every step at the same instant.
+
+Ranks that share experts cannot run a step alone: each layer waits for all of them. So a step of the deployment is one
+step of every rank, those without work running a dummy row, and lasts as long as `JointStepTimes` says. Requests are
+given to ranks as they arrive, and stay there. Sources: vLLM 0.33 v1/engine/core.py (DPEngineCoreProc) and
+core_client.py (DPLBAsyncMPClient); SGLang 0.5.23 managers/data_parallel_controller.py; TensorRT-LLM
+_torch/pyexecutor (attention DP). Left out: vLLM looks only every 32 steps whether all ranks are idle, so a request that
+comes to an idle deployment may wait for a dummy step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+from capacity.base.errors import InvalidInput, UnknownName
+from capacity.simulator.kv_cache.joint_pool import JointPool
+from capacity.simulator.kv_cache.offload import TierUse, added_up
+from capacity.simulator.schedulers.sequence import Sequence as Request
+from capacity.simulator.schedulers.sequence import Step
+from capacity.step import PS_PER_S
+
+PUBLISHED_EVERY_PS = PS_PER_S // 10  # vLLM's coordinator tells the front-end of queues every 100 ms
+WAITING_WEIGHT = 4  # a waiting request counts as so many running ones: core_client.py
+
+
+class Rank(Protocol):
+    """What is asked of each rank's scheduler: a `Policy`."""
+
+    steps_in_flight: int
+
+    @property
+    def wake_ps(self) -> int | None: ...
+    @property
+    def unfinished(self) -> int: ...
+    @property
+    def num_running(self) -> int: ...
+    @property
+    def num_waiting(self) -> int: ...
+    def add(self, sequence: Request) -> bool: ...
+    def schedule(self, now_ps: int) -> Step: ...
+    def update(self, step: Step) -> list[Request]: ...
+
+
+Balance = Callable[[Request], int]
+
+
+def published_queues(ranks: Sequence[Rank]) -> Balance:
+    """vLLM: the least of 4·waiting + running, as last published, plus what was sent there since."""
+    waiting, running = [0] * len(ranks), [0] * len(ranks)
+    published_ps = -PUBLISHED_EVERY_PS
+
+    def choose(request: Request) -> int:
+        nonlocal published_ps
+        if request.arrival - published_ps >= PUBLISHED_EVERY_PS:
+            published_ps = request.arrival
+            waiting[:] = [rank.num_waiting for rank in ranks]
+            running[:] = [rank.num_running for rank in ranks]
+        scores = [WAITING_WEIGHT * w + r for w, r in zip(waiting, running, strict=True)]
+        chosen = scores.index(min(scores))
+        waiting[chosen] += 1
+        return chosen
+
+    return choose
+
+
+def round_robin(ranks: Sequence[Rank]) -> Balance:
+    """SGLang: one after the other."""
+    sent = 0
+
+    def choose(request: Request) -> int:  # noqa: ARG001
+        nonlocal sent
+        sent += 1
+        return (sent - 1) % len(ranks)
+
+    return choose
+
+
+def fewest_requests(ranks: Sequence[Rank]) -> Balance:
+    """TensorRT-LLM: the rank with the fewest requests."""
+
+    def choose(request: Request) -> int:  # noqa: ARG001
+        counts = [rank.unfinished for rank in ranks]
+        return counts.index(min(counts))
+
+    return choose
+
+
+BALANCES: dict[str, Callable[[Sequence[Rank]], Balance]] = {
+    "published-queues": published_queues,
+    "round-robin": round_robin,
+    "fewest-requests": fewest_requests,
+}
+
+
+class Lockstep:
+    """The ranks' schedulers as one policy: its steps have a part for each rank.
+
+    `prompt_wait_steps` (TensorRT-LLM's attention_dp_config with enable_balance: timeout_iters): prompts begin in the
+    same step on all ranks; while some rank has none and all have rows to generate, they wait, but only so many steps.
+    """
+
+    def __init__(
+        self,
+        ranks: Sequence[Rank],
+        pool: JointPool,
+        *,
+        balance: str = "published-queues",
+        prompt_wait_steps: int = 0,
+    ) -> None:
+        if balance not in BALANCES:
+            raise UnknownName("balance of data-parallel ranks", balance, BALANCES)
+        if prompt_wait_steps and not hasattr(ranks[0], "holds_prompts"):
+            raise InvalidInput("prompt_wait_steps is of the tensorrt-llm scheduler alone: leave it out")
+        self.ranks = tuple(ranks)
+        self.pool = pool
+        self.steps_in_flight = self.ranks[0].steps_in_flight
+        self.rank_requests = [0] * len(self.ranks)  # given to each rank
+        self._choose = BALANCES[balance](self.ranks)
+        self._prompt_wait_steps = prompt_wait_steps
+        self._prompts_waited = 0
+
+    @property
+    def unfinished(self) -> int:
+        return sum(rank.unfinished for rank in self.ranks)
+
+    @property
+    def num_running(self) -> int:
+        return sum(rank.num_running for rank in self.ranks)
+
+    @property
+    def num_waiting(self) -> int:
+        return sum(rank.num_waiting for rank in self.ranks)
+
+    @property
+    def wake_ps(self) -> int | None:
+        return min((rank.wake_ps for rank in self.ranks if rank.wake_ps is not None), default=None)
+
+    @property
+    def tier_use(self) -> tuple[TierUse, ...]:
+        """What the tiers below each rank's KV cache did, together."""
+        return added_up(use for rank in self.ranks for use in getattr(rank, "tier_use", ()))
+
+    def add(self, sequence: Request) -> bool:
+        sequence.rank = self._choose(sequence)
+        self.rank_requests[sequence.rank] += 1
+        return self.ranks[sequence.rank].add(sequence)
+
+    def schedule(self, now_ps: int) -> Step:
+        if self._prompt_wait_steps:
+            held = self._holds_prompts()
+            for rank in self.ranks:
+                rank.holds_prompts = held  # type: ignore[attr-defined]
+        parts = tuple(rank.schedule(now_ps) for rank in self.ranks)
+        return Step(
+            rows=_joined(part.rows for part in parts),
+            preempted=_joined(part.preempted for part in parts),
+            finished=_joined(part.finished for part in parts),
+            held_ps=max(part.held_ps for part in parts),
+            parts=parts,
+        )
+
+    def _holds_prompts(self) -> bool:
+        if all(rank.num_waiting for rank in self.ranks):
+            self._prompts_waited = 0
+            return False
+        self._prompts_waited += 1
+        if self._prompts_waited >= self._prompt_wait_steps or not all(
+            rank.num_running for rank in self.ranks
+        ):
+            self._prompts_waited = 0
+            return False
+        return True
+
+    def update(self, step: Step) -> list[Request]:
+        finished: list[Request] = []
+        for rank, part in zip(self.ranks, step.parts, strict=True):
+            part.start, part.end = step.start, step.end
+            finished += rank.update(part)
+            step.emitted += part.emitted
+        step.finished = finished
+        return finished
+
+    def abort(self, r: Request) -> None:
+        """Take a request out of its rank."""
+        rank: Any = self.ranks[r.rank]
+        rank.abort(r)
+
+
+def _joined(lists: Any) -> list[Any]:
+    return list(chain.from_iterable(lists))

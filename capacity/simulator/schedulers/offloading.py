@@ -1,0 +1,235 @@
+"""vLLM V1 with KV offload: what the prefix cache on the GPU lost is loaded back instead of computed.
+
+A request at the head of the queue whose prefix goes on below the GPU takes blocks for all of it at once, waits for its
+load beside the queue while others are admitted, and runs with what it has then. Blocks are promised only where the rest
+of every such prompt fits too: holders that wait for each other's blocks would wait for ever. A prefix that is being
+loaded for another request is waited for, not loaded twice. Of a prompt that is loaded whole, one token is computed
+again. Left out: that blocks whose copy is still under way are not reused. Source: vLLM 0.33
+v1/core/sched/scheduler.py and distributed/kv_transfer/kv_connector/v1/offloading.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator.kv_cache.offload import Offload, TierHit, TierStack, TierUse
+from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Step
+from capacity.simulator.schedulers.vllm_v1 import RUNNING, VllmV1
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A request whose KV is on its way: `tokens` of it will be on the GPU at `end_ps`."""
+
+    sequence: Sequence
+    tokens: int
+    keys: tuple[Hashable, ...]
+    end_ps: int
+
+
+class OffloadingV1(VllmV1):
+    """`VllmV1` over a pool and the tiers below it."""
+
+    regular = False
+
+    def __init__(self, limits: SchedulerLimits, pool: Any, *, offload: Offload, **options: Any) -> None:
+        super().__init__(limits, pool, **options)
+        if not pool.prefix_caching:
+            raise InvalidInput("KV offload extends the prefix cache: it needs --enable-prefix-caching")
+        self.tiers = TierStack(offload, pool.block_size)
+        self._now_ps = 0
+        self._held_ps = 0
+        self._loading: list[Arrival] = []
+        self._loaded: deque[Sequence] = deque()  # they hold blocks, so they come before all who wait
+        self._on_the_way: set[Hashable] = set()
+
+    @property
+    def unfinished(self) -> int:
+        return len(self.running) + self.num_waiting
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting) + len(self._loading) + len(self._loaded)
+
+    @property
+    def wake_ps(self) -> int | None:  # type: ignore[override]
+        return min((arrival.end_ps for arrival in self._loading), default=None)
+
+    # decide
+
+    def schedule(self, now_ps: int = 0) -> Step:
+        self._now_ps, self._held_ps = now_ps, 0
+        self._take_arrivals()
+        step = super().schedule(now_ps)
+        step.held_ps = self._held_ps
+        for row in step.rows:
+            self._reserve(row, step)
+        return step
+
+    def admit_waiting(self, rows: list[Row], budget: int) -> None:
+        """First those whose KV has arrived, then the queue; who has to wait for KV stands aside."""
+        threshold = self.threshold()
+        aside: list[Sequence] = []
+        while budget > 0 and len(self.running) < self.max_active:
+            if self._loaded:
+                tokens = self._resume(self._loaded[0], rows, budget, threshold)
+            elif self.waiting:
+                match self._try_load(self.waiting.head()):
+                    case "begun":
+                        continue
+                    case "elsewhere":
+                        aside.append(self.waiting.pop())
+                        continue
+                    case "no room":
+                        break
+                tokens = self._start(self.waiting.head(), rows, budget, threshold)
+            else:
+                break
+            if not tokens:
+                break
+            budget -= tokens
+        for r in reversed(aside):
+            self.waiting.put_back(r)
+
+    def _resume(self, r: Sequence, rows: list[Row], budget: int, threshold: int) -> int:
+        """Start a request whose KV has arrived; returns its tokens in this step, 0 if it does not fit."""
+        tokens = r.known - r.computed
+        if 0 < threshold < tokens:
+            tokens = threshold
+        if tokens > budget:
+            if not self.limits.enable_chunked_prefill:
+                return 0
+            tokens = budget
+        if not self._allocate_running(r, tokens):
+            return 0
+        self._loaded.popleft()
+        self.running.append(r)
+        r.status = RUNNING
+        yields = r.computed + tokens >= r.known
+        rows.append(Row(r, tokens, r.computed, 0, yields, r.epoch, r.computed))
+        return tokens
+
+    def _try_load(self, r: Sequence) -> Literal["nothing", "begun", "elsewhere", "no room"]:
+        """Begin to load what the tiers have of the head of the queue beyond the GPU's own hit."""
+        pool, size = self.pool, self.tiers.chunk_tokens
+        keys = self._keys(r, r.known)
+        hit = pool.lookup(r.table, r.known - 1)
+        found = self.tiers.find(keys, hit[0] // size, self._now_ps)
+        tokens = (hit[0] // size + len(found.keys)) * size
+        if tokens - hit[0] < size:
+            return "nothing"
+        if not self._on_the_way.isdisjoint(found.keys):
+            return "elsewhere"
+        whole = max(tokens, min(r.known, self.limits.max_model_len))
+        wanted = whole if self.limits.reserve_full_isl else tokens
+        free = pool.free_blocks - self._promised_blocks()
+        if self._watermark_blocks and self.running:
+            free -= self._watermark_blocks
+        if pool.blocks_needed(r.table, wanted, hit) > free:
+            return "no room"
+        self.waiting.pop()
+        pool.grow(r.table, tokens, hit)
+        r.loaded = min(tokens, r.known - 1) - hit[0]
+        r.stored_chunks = tokens // size
+        self._count(r, found, hit[0])
+        self._begin(Arrival(r, tokens, found.keys, self.tiers.load(found, self._now_ps)))
+        return "begun"
+
+    def _promised_blocks(self) -> int:
+        """Blocks that prompts which hold some will still take."""
+        pool = self.pool
+        holders = [arrival.sequence for arrival in self._loading]
+        holders += self._loaded
+        holders += [r for r in self.running if r.computed < r.prompt_tokens]
+        return sum(int(pool.blocks_needed(r.table, r.known)) for r in holders)
+
+    def _count(self, r: Sequence, found: TierHit, gpu_tokens: int) -> None:
+        """Attribute prompt tokens of a first admission to the tiers that had them."""
+        if r.preemptions:
+            return
+        size, at = self.tiers.chunk_tokens, gpu_tokens
+        begin = gpu_tokens // size
+        for number, tier in enumerate(found.tiers):
+            end = min((begin + number + 1) * size, r.known - 1)
+            self.tiers.stores[tier].hit_tokens += end - at
+            at = end
+
+    def _begin(self, arrival: Arrival) -> None:
+        if self.tiers.offload.synchronous:
+            self._held_ps = max(self._held_ps, arrival.end_ps - self._now_ps)
+            arrival.end_ps = self._now_ps
+        self._loading.append(arrival)
+        self._on_the_way.update(arrival.keys)
+        if arrival.end_ps <= self._now_ps:
+            self._take_arrivals()
+
+    def _take_arrivals(self) -> None:
+        """What has come is in the prefix cache now, and who waited for it may run."""
+        due = [arrival for arrival in self._loading if arrival.end_ps <= self._now_ps]
+        if not due:
+            return
+        self._loading = [arrival for arrival in self._loading if arrival.end_ps > self._now_ps]
+        for arrival in sorted(due, key=lambda arrival: arrival.end_ps):
+            r = arrival.sequence
+            self._on_the_way.difference_update(arrival.keys)
+            self.pool.cache(r.table, arrival.tokens)
+            r.computed = min(arrival.tokens, r.known - 1)
+            self._loaded.append(r)
+
+    # copies out of the GPU
+
+    def _reserve(self, row: Row, step: Step) -> None:
+        """Find places below for the chunks that this row completes."""
+        r, size = row.sequence, self.tiers.chunk_tokens
+        known = min(row.computed + row.tokens - row.drafts, r.known)
+        chunks = known // size
+        if chunks <= r.stored_chunks:
+            return
+        keys = self._keys(r, known)
+        new = self.tiers.reserve(keys[r.stored_chunks :], self._now_ps)
+        if new is None:
+            return
+        r.stored_chunks = chunks
+        if new:
+            self.tiers.stores[0].touch(keys)
+            step.stores.append(new)
+
+    def _keys(self, r: Sequence, tokens: int) -> list[Hashable]:
+        """Names of the full chunks of its first tokens."""
+        chunks = tokens // self.tiers.chunk_tokens
+        known = r.chunk_keys
+        if isinstance(known, tuple):
+            known = r.chunk_keys = []
+        if len(known) < chunks:
+            known += self.tiers.keys(r.table.content, tokens, first=len(known))
+        return known[:chunks]
+
+    # account
+
+    @property
+    def tier_use(self) -> tuple[TierUse, ...]:
+        """What each tier did so far."""
+        return tuple(store.use() for store in self.tiers.stores)
+
+    def update(self, step: Step) -> list[Sequence]:
+        finished = super().update(step)
+        for keys in step.stores:
+            self.tiers.store(keys, step.end)
+        return finished
+
+    def _finish(self, r: Sequence) -> None:
+        for arrival in self._loading:
+            if arrival.sequence is r:
+                self._loading.remove(arrival)
+                self._on_the_way.difference_update(arrival.keys)
+                self.waiting.put_back(r)
+                break
+        else:
+            if r in self._loaded:
+                self._loaded.remove(r)
+                self.waiting.put_back(r)
+        super()._finish(r)

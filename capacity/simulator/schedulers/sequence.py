@@ -1,0 +1,203 @@
+"""What a scheduler knows of a request, the limits it works under, and the step that it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.base.errors import InvalidInput
+
+MASK_64 = (1 << 64) - 1
+
+
+class Status(IntEnum):
+    WAITING = 0
+    RUNNING = 1
+    FINISHED = 2
+
+
+WAITING = Status.WAITING  # a look-up in an Enum costs as much as several calls
+
+
+class Sequence:
+    """One request inside an engine. `known` = prompt + outputs so far; `computed` = tokens whose KV exists.
+
+    There is no prefill or decode phase: each step gives the request tokens until `computed` catches up with `known`.
+    """
+
+    drafts = 0  # draft tokens that wait for verification
+    placeholders = 0  # asynchronous: tokens that steps in flight will append
+    in_flight_tokens = 0
+    in_flight_yields = 0
+    accepted = 0  # verifications so far: the cursor of the acceptance model
+    epoch = 0  # grows with each preemption: rows of an older epoch are stale
+    preemptions = 0
+    first_token = -1  # an instant, kept by whoever runs the clock
+    ticket = -1  # while decode steps are jumped over: place in the running list,
+    offset = 0  # and `computed` less the clock of the decode group
+    rank = 0  # data-parallel rank that it was given to
+    chunk_keys: (
+        tuple[Any, ...] | list[Any]
+    ) = ()  # names of its chunks in tiers below the GPU, as far as asked for
+    stored_chunks = 0  # chunks of its KV that were copied out of the GPU, or came from there
+    loaded = 0  # tokens that its last load brought to the GPU from a tier below
+
+    def __init__(
+        self,
+        index: int,
+        *,
+        id: Any,
+        arrival: int,
+        prompt_tokens: int,
+        max_known: int,
+        priority: int,
+        table: Any,
+    ) -> None:
+        self.index = index
+        self.id = id
+        self.arrival = arrival
+        self.priority = priority
+        self.prompt_tokens = prompt_tokens
+        self.known = prompt_tokens
+        self.max_known = (
+            max_known  # prompt + outputs at which it ends: max_tokens and max_model_len, whichever first
+        )
+        self.table = table
+        self.status = WAITING
+        self.computed = 0
+        self.last_token = self.preempted = -1  # instants, kept by whoever runs the clock
+
+
+class Row(NamedTuple):
+    """One request's share of a step: `tokens` new rows after `computed` ones, the last `drafts` of them drafts."""
+
+    sequence: Sequence
+    tokens: int
+    computed: int
+    drafts: int
+    yields: bool  # it computes the last known token, so it samples
+    epoch: int
+    cached: int = 0  # tokens that this row's admission found in the prefix cache
+
+
+@dataclass(slots=True)
+class Step:
+    """What a policy decided: rows in batch order, and whom it preempted, in running-list order.
+
+    The step begins with `held_ps` in which KV is copied and nothing is computed. `parts` are the steps of data-parallel
+    ranks that run together, rank by rank; `rows` are then those of all.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)
+    finished: list[Sequence] = field(default_factory=list)  # V0: prompts ignored because they can never fit
+    start: int = 0
+    end: int = 0
+    emitted: list[tuple[Sequence, int]] = field(
+        default_factory=list
+    )  # tokens that each yielding row appended
+    held_ps: int = 0
+    stores: list[Any] = field(default_factory=list)  # chunks of KV to copy out of the GPU once it has run
+    parts: tuple[Step, ...] = ()
+
+
+class Speculation:
+    """`k` drafts per step; `accepted(sequence, drafts)` says how many of them a verification accepts.
+
+    `accept` cycles per request through a recorded list, as the reference schedules do.
+    """
+
+    def __init__(self, k: int, accept: tuple[int, ...], *, lookahead_slots: int) -> None:
+        self.k = k
+        self.accept = accept
+        self.lookahead_slots = lookahead_slots
+
+    def accepted(self, sequence: Sequence, drafts: int) -> int:
+        entry = self.accept[sequence.accepted % len(self.accept)]
+        sequence.accepted += 1
+        return min(entry, drafts)
+
+
+Counts = npt.NDArray[np.int64]
+
+
+class DrawnSpeculation(Speculation):
+    """Acceptance drawn by position: draft i counts if it and all before it are accepted, each with its own rate.
+
+    The draw depends on the seed, the request and its verification alone, so it is the same whatever else is in the
+    batch. Equal `rates` are the i.i.d. model. A tree has `k` nodes, more than its depth: `rates` are then by depth.
+    """
+
+    def __init__(
+        self, rates: tuple[float, ...], *, lookahead_slots: int, seed: int = 0, k: int | None = None
+    ) -> None:
+        if not rates or not all(0 <= rate <= 1 for rate in rates):
+            raise InvalidInput(f"acceptance rates must be one or more numbers from 0 to 1, not {rates}")
+        super().__init__(len(rates) if k is None else k, (), lookahead_slots=lookahead_slots)
+        self.rates = rates
+        self._seed = seed
+
+    def accepted(self, sequence: Sequence, drafts: int) -> int:
+        state = mixed(self._seed, sequence.index, sequence.accepted)
+        sequence.accepted += 1
+        count, deepest = 0, min(drafts, len(self.rates))
+        while count < deepest:
+            state = mixed(state, count, 0)
+            if (state >> 11) * 2.0**-53 >= self.rates[count]:
+                break
+            count += 1
+        return count
+
+    def accepted_by(self, requests: Counts, verifications: Counts) -> Counts:
+        """The same of many requests at once, each at a verification of its own (0: its first), with all drafts."""
+        state = mixed_columns(np.uint64(self._seed), requests, verifications)
+        accepted, going = np.zeros(requests.shape, dtype=np.int64), np.ones(requests.shape, dtype=bool)
+        for place, rate in enumerate(self.rates):
+            state = mixed_columns(state, place, 0)
+            going &= (state >> np.uint64(11)) * 2.0**-53 < rate
+            accepted += going
+        return accepted
+
+
+def mixed_columns(a: Any, b: Any, c: Any) -> npt.NDArray[np.uint64]:
+    """`mixed` of columns."""
+    terms = ((a, 0x9E3779B97F4A7C15), (b, 0xD1B54A32D192ED03), (c, 0x8CB92BA72F3D8DD7))
+    columns = [np.atleast_1d(values).astype(np.uint64) * np.uint64(factor) for values, factor in terms]
+    state: npt.NDArray[np.uint64] = columns[0] + columns[1] + columns[2] + np.uint64(0x2545F4914F6CDD1D)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    return state
+
+
+def mixed(a: int, b: int, c: int) -> int:
+    """64 well-mixed bits of three numbers. Source: Steele et al., SplitMix64, OOPSLA 2014."""
+    state = (
+        a * 0x9E3779B97F4A7C15 + b * 0xD1B54A32D192ED03 + c * 0x8CB92BA72F3D8DD7 + 0x2545F4914F6CDD1D
+    ) & MASK_64
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK_64
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & MASK_64
+    return state ^ (state >> 31)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """The limits and version switches of an engine's scheduler; defaults are vLLM 0.33.0's."""
+
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    max_model_len: int = 1 << 40
+    priority: bool = False
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    lone_prefill_exempt: bool = True  # False: 0.8.5, which capped a lone request as well
+    watermark: float = 0.0
+    reserve_full_isl: bool = True
+    max_num_active_seqs: int | None = None
+    prefill_schedule_interval: int = 1
+    self_preempt_continues: bool = True  # priority: others are still tried after a request preempted itself
+    pipeline_stages: int = 1

@@ -1,0 +1,152 @@
+"""SGLang: prefill first. While any waiting prompt can start, a step prefills and nothing decodes.
+
+A prompt longer than the chunk budget is *the* chunked request: it goes on first in every following prefill step,
+one such request at a time. How many requests start is governed by an estimate of the KV that the running ones will
+still need, `new_token_ratio` of their outputs; where it was too low, running requests are retracted.
+Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py` (PrefillAdder), `schedule_batch.py`.
+Prefixes are looked up and evicted in whole pages, least recently freed first; SGLang's tree evicts a node at a time
+(`capacity.simulator.kv_cache.radix` does so).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator.schedulers.batching import Batching
+from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Step
+
+CLIPPED_OUTPUT_TOKENS = 4096  # of an output, no more is ever reserved
+INITIAL_RATIO = 0.7  # of outputs reserved at the start, times the conservativeness
+LEAST_RATIO = 0.14  # of the initial ratio
+DECAY_STEPS = 600  # decode steps from the initial ratio to the least
+RETRACT_DECODE_STEPS = 20  # tokens each request is given after a retraction
+LPM_LIMIT = 128  # above so many waiting requests, longest-prefix-match falls back to first come first served
+
+
+class Sglang(Batching):
+    """`max_num_batched_tokens` is the chunk budget of a prefill step, and 0 < it <= `max_prefill_tokens` unless
+    chunking is off; `max_num_seqs` are `max_running_requests`."""
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        pool: Any,
+        *,
+        asynchronous: bool = True,
+        order: Literal["fcfs", "lpm"] = "fcfs",
+        mixed_chunk: bool = False,
+        max_prefill_tokens: int = 16384,
+        conservativeness: float = 1.0,
+        ignore_eos: bool = False,
+    ) -> None:
+        super().__init__(limits, pool, asynchronous=asynchronous)
+        if order not in ("fcfs", "lpm"):
+            raise InvalidInput(f"order is {order!r}: must be fcfs or lpm")
+        self.order = order
+        self.mixed_chunk = mixed_chunk
+        self.max_prefill_tokens = max_prefill_tokens
+        self._initial_ratio = min(INITIAL_RATIO * conservativeness, 1.0)
+        self._least_ratio = min(self._initial_ratio * LEAST_RATIO, 1.0)
+        self.new_token_ratio = self._initial_ratio
+        self.ignore_eos = ignore_eos
+        self._chunked: Sequence | None = None
+
+    # decide
+
+    def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
+        step = Step()
+        self._prefill(step)
+        if not step.rows or self.mixed_chunk:
+            self._decode(step)
+        return self.commit(step)
+
+    def _prefill(self, step: Step) -> None:
+        chunk_left = self.limits.max_num_batched_tokens
+        input_left = self.max_prefill_tokens
+        chunking = self.limits.enable_chunked_prefill
+        generating = self.generating() if self.mixed_chunk else []
+        if chunking:
+            chunk_left -= len(generating)
+        r = self._chunked
+        if r is not None:
+            tokens = min(r.known - r.computed, chunk_left)
+            if self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
+                return
+            self.prefill(step, r, tokens)
+            chunk_left -= tokens
+            input_left -= tokens
+            self._chunked = None if step.rows[-1].yields else r
+        if not self.waiting or self._chunked is not None:
+            return
+        memory_left = self._memory_left()
+        for r in self._ordered():
+            if len(self.running) >= self.limits.max_num_seqs or r.in_flight_yields:
+                break
+            if input_left <= 0 or (chunking and chunk_left <= 0):
+                break
+            hit = self.pool.lookup(r.table, r.known - 1)
+            extend = r.known - hit[0]
+            reserved = min(r.max_known - r.known, CLIPPED_OUTPUT_TOKENS)
+            loaded = self.pool.held_blocks(r.table) > 0  # from a prefill engine: not asked for memory again
+            if not loaded and extend + reserved + self.pool.block_size >= memory_left:
+                break
+            if step.rows and extend > input_left and not chunking:
+                break
+            tokens = extend
+            if chunking and extend > chunk_left:
+                tokens = self._whole_pages(chunk_left)
+                if tokens <= 0:
+                    break
+            if self.pool.blocks_needed(r.table, hit[0] + tokens, hit) > self.pool.free_blocks:
+                break
+            self.waiting.remove(r)
+            self.prefill(step, r, tokens, hit)
+            chunk_left -= tokens
+            input_left -= tokens
+            memory_left -= tokens + reserved
+            if tokens < extend:
+                self._chunked = r
+                break
+
+    def _whole_pages(self, tokens: int) -> int:
+        page: int = self.pool.block_size
+        return tokens // page * page
+
+    def _memory_left(self) -> float:
+        """Tokens that may still be promised: free ones, less what the running requests are expected to need."""
+        ratio = 1.0 if self.ignore_eos else self.new_token_ratio
+        promised = sum(min(r.max_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in self.running)
+        return float(self.pool.free_blocks * self.pool.block_size - promised * ratio)
+
+    def _ordered(self) -> list[Sequence]:
+        if self.order == "fcfs" or len(self.waiting) > LPM_LIMIT:
+            return list(self.waiting)
+        hits = {r.index: self.pool.lookup(r.table, r.known - 1)[0] for r in self.waiting}
+        return sorted(self.waiting, key=lambda r: -hits[r.index])
+
+    def _decode(self, step: Step) -> None:
+        rows = self.generating()
+        if not rows:
+            return
+        if self.generation_blocks(rows) > self.pool.free_blocks:
+            rows = self._retract(rows, step)
+        else:
+            decay = (self._initial_ratio - self._least_ratio) / DECAY_STEPS
+            self.new_token_ratio = max(self.new_token_ratio - decay, self._least_ratio)
+        for r in rows:
+            self.generate(step, r)
+
+    def _retract(self, rows: list[Sequence], step: Step) -> list[Sequence]:
+        """Send back who has the fewest outputs, then the longest prompt, until the others fit; one stays."""
+        stay = sorted(rows, key=lambda r: (r.prompt_tokens - r.known, r.prompt_tokens))
+        while len(stay) > 1 and self.generation_blocks(stay) > self.pool.free_blocks:
+            self.give_up(stay.pop(), step)
+        if self.generation_blocks(stay) > self.pool.free_blocks:
+            return []  # the last one waits: the engine aborts it, a simulation reports the stall
+        produced = sum(r.known - r.prompt_tokens for r in stay)
+        wanted = sum(r.max_known - r.prompt_tokens for r in stay)
+        ratio = (produced + RETRACT_DECODE_STEPS * len(stay)) / (wanted + 1)
+        self.new_token_ratio = min(1.0, ratio)
+        kept = {r.index for r in stay}
+        return [r for r in rows if r.index in kept]

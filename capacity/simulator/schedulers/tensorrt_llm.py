@@ -1,0 +1,140 @@
+"""TensorRT-LLM in-flight batching: a capacity scheduler picks who may hold KV, a micro-batch scheduler fills the step.
+
+Generation rows come first, then prompts (whole, or chunked to the token budget) in order of arrival.
+GUARANTEED_NO_EVICT admits a request only if everyone's blocks to the last token fit; MAX_UTILIZATION admits what the
+next step needs, and pauses the request started last where it does not fit.
+With *batch wait*, prompts wait for company while others generate: up to so many steps, or until the step would
+hold a given share of the token budget.
+Source: TensorRT-LLM `cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp`, `microBatchScheduler.cpp`;
+`_torch/pyexecutor/py_executor.py` (batch_wait_timeout_iters, batch_wait_max_tokens_ratio).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator.schedulers.batching import Batching
+from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Step
+
+Capacity = Literal["guaranteed_no_evict", "max_utilization"]
+
+
+class TensorRtLlm(Batching):
+    """`max_num_seqs` is max_batch_size, `max_num_batched_tokens` max_num_tokens.
+
+    `prompts_per_step`: no more prompts than these in one step. None: as many as the budget holds.
+    """
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        pool: Any,
+        *,
+        asynchronous: bool = True,
+        capacity: Capacity = "guaranteed_no_evict",
+        batch_wait_steps: int = 0,
+        batch_wait_tokens_fraction: float = 0.0,
+        prompts_per_step: int | None = None,
+    ) -> None:
+        super().__init__(limits, pool, asynchronous=asynchronous)
+        if capacity not in ("guaranteed_no_evict", "max_utilization"):
+            raise InvalidInput(f"capacity is {capacity!r}: must be guaranteed_no_evict or max_utilization")
+        self.capacity = capacity
+        self.reserves_to_end = capacity == "guaranteed_no_evict"
+        self.batch_wait_steps = batch_wait_steps
+        self.batch_wait_tokens = batch_wait_tokens_fraction * limits.max_num_batched_tokens
+        self.prompts_per_step = prompts_per_step
+        self._waited = 0
+        self.holds_prompts = False  # data-parallel ranks: new prompts wait for those of the other ranks
+
+    # decide
+
+    def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
+        step = Step()
+        rows = self.generating()
+        if self.generation_blocks(rows) > self.pool.free_blocks:
+            rows = self._pause(rows, step)
+        for r in rows[: self.limits.max_num_seqs]:
+            self.generate(step, r)
+        if not step.preempted:
+            self._contexts(step, self.limits.max_num_batched_tokens - len(step.rows))
+        return self.commit(step)
+
+    def _pause(self, rows: list[Sequence], step: Step) -> list[Sequence]:
+        """Rows that find a block, once those started last have given up theirs."""
+        rows = list(rows)
+        while len(self.running) > 1 and self.generation_blocks(rows) > self.pool.free_blocks:
+            last = self.running[-1]
+            rows = [r for r in rows if r is not last]
+            self.give_up(last, step)
+        return rows if self.generation_blocks(rows) <= self.pool.free_blocks else []
+
+    def _contexts(self, step: Step, budget: int) -> None:
+        """Prompts under way, then new ones from the head of the queue until one does not fit."""
+        started = [r for r in self.running if r.computed < r.prompt_tokens or r.known - r.computed > 1]
+        seats = self.limits.max_num_seqs - len(step.rows)
+        most = self.prompts_per_step or seats
+        for r in started:
+            tokens = self._share(r.known - r.computed, budget)
+            if tokens <= 0 or self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
+                return
+            self.prefill(step, r, tokens)
+            budget, seats, most = budget - tokens, seats - 1, most - 1
+        if (
+            not self.waiting
+            or self.holds_prompts
+            or min(seats, most) <= 0
+            or self._waits(step, budget, min(seats, most))
+        ):
+            return
+        reserved = self._reserved()
+        while self.waiting and min(seats, most) > 0 and len(self.running) < self.limits.max_num_seqs:
+            r = self.waiting[0]
+            hit = self.pool.lookup(r.table, r.known - 1)
+            tokens = self._share(r.known - hit[0], budget)
+            if tokens <= 0 or r.in_flight_yields:
+                return
+            until = self.last_slot(r) if self.capacity == "guaranteed_no_evict" else hit[0] + tokens
+            until = max(until, hit[0] + tokens)
+            needed = self.pool.blocks_needed(r.table, until, hit)
+            if needed + reserved > self.pool.free_blocks:
+                return
+            self.waiting.popleft()
+            before = self.pool.free_blocks
+            self.prefill(step, r, tokens, hit)
+            if self.capacity == "guaranteed_no_evict":
+                reserved += needed - (before - self.pool.free_blocks)
+            budget, seats, most = budget - tokens, seats - 1, most - 1
+
+    def _share(self, wanted: int, budget: int) -> int:
+        """Tokens of a prompt that go into this step: all, or what the budget leaves of it, in whole blocks."""
+        if wanted <= budget:
+            return wanted
+        if not self.limits.enable_chunked_prefill:
+            return 0
+        block: int = self.pool.block_size
+        return budget // block * block
+
+    def _waits(self, step: Step, budget: int, most: int) -> bool:
+        """Whether new prompts wait for company: only beside generation rows, and for a number of steps."""
+        if not self.batch_wait_steps or not step.rows:
+            return False
+        tokens = 0
+        for place, r in enumerate(self.waiting):
+            if place >= most or tokens + r.known > budget:
+                break
+            tokens += r.known
+        if tokens == 0:
+            return False
+        if self._waited < self.batch_wait_steps and len(step.rows) + tokens < self.batch_wait_tokens:
+            self._waited += 1
+            return True
+        self._waited = 0
+        return False
+
+    def _reserved(self) -> int:
+        """Blocks that those who run will still take until their last token."""
+        if self.capacity != "guaranteed_no_evict":
+            return 0
+        return sum(self.pool.blocks_needed(r.table, self.last_slot(r)) for r in self.running)

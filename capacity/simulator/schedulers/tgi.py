@@ -1,0 +1,87 @@
+"""TGI v3: all blocks of a request are taken when it starts, so nothing is ever preempted.
+
+Without chunking, a prefill pauses decode, so a new batch joins only when enough wait beside those running, or after
+a number of decode steps. With chunking (kernels that allow it), prompts share steps with decode under one budget.
+Source: TGI `backends/v3/src/{queue,backend,block_allocator}.rs` and the launcher's defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capacity.simulator.schedulers.batching import Batching
+from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Step
+
+
+class Tgi(Batching):
+    """`max_num_batched_tokens` is max_batch_prefill_tokens, `max_num_seqs` max_batch_size."""
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        pool: Any,
+        *,
+        asynchronous: bool = False,
+        waiting_served_ratio: float = 0.3,
+        max_waiting_steps: int = 20,
+    ) -> None:
+        super().__init__(limits, pool, asynchronous=asynchronous)
+        self.reserves_to_end = True
+        self.waiting_served_ratio = waiting_served_ratio
+        self.max_waiting_steps = max_waiting_steps
+        self._decode_steps = 0  # since the last prefill
+
+    def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
+        step = Step()
+        if self.limits.enable_chunked_prefill:
+            self._decode(step)
+            self._prefill(step, self.limits.max_num_batched_tokens - len(step.rows))
+            return self.commit(step)
+        if self._joins():
+            self._prefill(step, self.limits.max_num_batched_tokens)
+        if step.rows:
+            self._decode_steps = 0
+        else:
+            self._decode(step)
+            self._decode_steps += 1
+        return self.commit(step)
+
+    def _joins(self) -> bool:
+        """Whether a prefill may pause decode now."""
+        if not self.running:
+            return True
+        least = int(len(self.running) * self.waiting_served_ratio)
+        return len(self.waiting) >= max(least, 1) or self._decode_steps >= self.max_waiting_steps
+
+    def _decode(self, step: Step) -> None:
+        for r in self.generating():
+            self.generate(step, r)
+
+    def _prefill(self, step: Step, budget: int) -> None:
+        chunking = self.limits.enable_chunked_prefill
+        block_size = self.pool.block_size
+        for r in [r for r in self.running if self._unfinished_prompt(r)]:
+            tokens = min(r.known - r.computed, budget)
+            if tokens > 0:
+                self.prefill(step, r, tokens)
+                budget -= tokens
+        while self.waiting and budget > 0 and len(self.running) < self.limits.max_num_seqs:
+            r = self.waiting[0]
+            hit = self.pool.lookup(r.table, r.known - 1)
+            wanted = r.known - hit[0]
+            padded = -(-wanted // block_size) * block_size
+            if padded > budget and not chunking and step.rows:
+                return
+            if self.pool.blocks_needed(r.table, self.last_slot(r), hit) > self.pool.free_blocks:
+                return
+            self.waiting.popleft()
+            tokens = min(wanted, budget) if chunking else wanted
+            self.pool.grow(r.table, self.last_slot(r), hit)
+            self.start(r, hit)
+            self.pool.cache(r.table, min(r.computed + tokens, r.known))
+            self.context_row(step, r, tokens, hit[0])
+            budget -= tokens if chunking else padded
+
+    @staticmethod
+    def _unfinished_prompt(r: Sequence) -> bool:
+        return r.computed < r.prompt_tokens

@@ -1,0 +1,253 @@
+"""vLLM V0: prefill first. A step admits prompts, whole, or else decodes everybody; it never does both.
+
+Reproduced with its quirks: a decode asks for a free block even when it needs none, so a full cache makes requests
+preempt each other to and fro; what the prefix cache holds for a request is looked up once and remembered.
+Source: vLLM 0.8.5 `core/scheduler.py` (default policy, recompute or swap), rules as its reference schedules confirm.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal
+
+from capacity.simulator.kv_cache.content_pool import ContentPool
+from capacity.simulator.kv_cache.offload import TierUse
+from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
+
+WATERMARK_FRACTION = 0.01  # vLLM 0.8.5 CacheConfig, not a flag
+
+
+class VllmV0:
+    """The V0 scheduler over a `ContentPool`; one step in flight."""
+
+    steps_in_flight = 1
+    wake_ps: int | None = None
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        pool: ContentPool,
+        *,
+        preemption_mode: Literal["recompute", "swap"] = "recompute",
+        num_cpu_blocks: int = 0,
+        swap_block_ps: int = 0,
+        block_bytes: float = 0.0,
+    ) -> None:
+        """`num_cpu_blocks` to swap out to; a step waits `swap_block_ps` for each block that it swaps, either way."""
+        self.limits = limits
+        self.pool = pool
+        self.preemption_mode = preemption_mode
+        self.running: deque[Sequence] = deque()
+        self.waiting: deque[Sequence] = deque()
+        self.swapped: deque[Sequence] = deque()
+        self._free_cpu_blocks = num_cpu_blocks
+        self._swap_block_ps = swap_block_ps
+        self._block_bytes = block_bytes
+        self._swapped_out = self._swapped_in = self._refused = 0
+        self._watermark_blocks = int(WATERMARK_FRACTION * pool.num_blocks)
+        self._calls = 0
+
+    @property
+    def unfinished(self) -> int:
+        return len(self.running) + len(self.waiting) + len(self.swapped)
+
+    @property
+    def num_running(self) -> int:
+        return len(self.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting) + len(self.swapped)
+
+    def add(self, sequence: Sequence) -> bool:
+        self.waiting.append(sequence)
+        return True
+
+    # decide
+
+    def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
+        self._calls += 1
+        step = Step()
+        before = list(self.running)
+        budget = Budget(self.limits, len(self.running))
+        if not self.swapped:
+            self._admit(step, budget)
+        if not step.rows:
+            if self.limits.priority:
+                self._preempt_for_priority(step, budget)
+            swapped_before = len(self.swapped)
+            self._decode(step)
+            if len(step.preempted) == 0 and len(self.swapped) == swapped_before:
+                self._swap_in(step, budget)
+        if len(step.preempted) > 1:
+            step.preempted.sort(key=before.index)
+        for row in step.rows:
+            row.sequence.table.accessed = self._calls
+        if step.rows:
+            self.pool.mark_computed()
+        return step
+
+    def _admit(self, step: Step, budget: Budget) -> None:
+        """Prompts from the head of the queue, each whole; one that can never fit is dropped."""
+        limits, pool = self.limits, self.pool
+        while self.waiting:
+            r = self.waiting[0]
+            cached, uncached = self._tokens(r)
+            blocks = -(-r.known // pool.block_size)
+            too_long = r.known > min(limits.max_model_len, limits.max_num_batched_tokens)
+            if too_long or pool.num_blocks - blocks < self._watermark_blocks:
+                self._drop(self.waiting.popleft(), step)
+                continue
+            if pool.free_blocks - blocks < self._watermark_blocks:
+                break
+            if budget.tokens >= limits.max_num_batched_tokens or not budget.allows(max(1, uncached)):
+                break
+            self.waiting.popleft()
+            pool.allocate(r.table, r.known)
+            r.status = Status.RUNNING
+            budget.add(max(1, uncached))
+            self.running.append(r)
+            step.rows.append(Row(r, uncached, cached, 0, True, r.epoch, cached))
+
+    def _tokens(self, r: Sequence) -> tuple[int, int]:
+        cached = self.pool.cached_tokens(r.table, r.known)
+        return cached, r.known - cached
+
+    @staticmethod
+    def _drop(r: Sequence, step: Step) -> None:
+        r.status = Status.FINISHED
+        step.finished.append(r)
+
+    def _preempt_for_priority(self, step: Step, budget: Budget) -> None:
+        """Requests that stand behind the head of the queue make room for it, if it lacks room."""
+        running = sorted(self.running, key=_urgency)
+        if self.waiting:
+            head = self.waiting.popleft()
+            _, uncached = self._tokens(head)
+            blocks = -(-head.known // self.pool.block_size)
+            while running and _urgency(running[-1]) > _urgency(head):
+                fits = self.pool.free_blocks - blocks >= self._watermark_blocks
+                if fits and budget.allows(max(1, uncached)):
+                    break
+                victim = running.pop()
+                budget.sequences -= 1
+                self._preempt(victim, step)
+                self.waiting.appendleft(victim)
+            self.waiting.appendleft(head)
+            self.waiting = deque(sorted(self.waiting, key=_urgency))
+        self.running = deque(running)
+
+    def _decode(self, step: Step) -> None:
+        """Everybody, in list order; who finds no free block drives out the last of those not yet served."""
+        queue, self.running = self.running, deque()
+        victims: list[Sequence] = []
+        while queue:
+            r = queue.popleft()
+            while self.pool.free_blocks < 1:
+                victim = queue.pop() if queue else r
+                if self._preempt(victim, step):
+                    victims.append(victim)
+                if victim is r:
+                    break
+            else:
+                self.pool.append(r.table, r.known)
+                self.running.append(r)
+                step.rows.append(Row(r, 1, r.known - 1, 0, True, r.epoch))
+        self.waiting.extendleft(victims)
+
+    def _preempt(self, victim: Sequence, step: Step) -> bool:
+        """Free its blocks, by dropping or by swapping them out; True: dropped, so it has to start again."""
+        victim.status = Status.WAITING
+        held = len(victim.table.blocks)
+        self.pool.release(victim.table)
+        if self.preemption_mode == "swap":
+            if held <= self._free_cpu_blocks:
+                self._free_cpu_blocks -= held
+                self._swapped_out += held
+                step.held_ps += held * self._swap_block_ps
+                self.swapped.append(victim)
+                return False
+            self._refused += 1
+        victim.epoch += 1
+        victim.preemptions += 1
+        step.preempted.append(victim)
+        return True
+
+    def _swap_in(self, step: Step, budget: Budget) -> None:
+        pool = self.pool
+        while self.swapped:
+            r = self.swapped[0]
+            held = -(-(r.known - 1) // pool.block_size)
+            touched = (r.known - 1) // pool.block_size + 1
+            if pool.free_blocks - touched < self._watermark_blocks or not budget.allows(1):
+                break
+            self.swapped.popleft()
+            self._free_cpu_blocks += held
+            self._swapped_in += held
+            step.held_ps += held * self._swap_block_ps
+            pool.allocate(r.table, r.known - 1)
+            pool.append(r.table, r.known)
+            r.status = Status.RUNNING
+            budget.add(1)
+            self.running.append(r)
+            step.rows.append(Row(r, 1, r.known - 1, 0, True, r.epoch))
+
+    # account
+
+    @property
+    def tier_use(self) -> tuple[TierUse, ...]:
+        """What was swapped out and in."""
+        if self.preemption_mode == "recompute":
+            return ()
+        out, back = self._swapped_out, self._swapped_in
+        return (
+            TierUse(
+                name="swap",
+                stored=out,
+                evicted=back,
+                loaded=back,
+                held=out - back,
+                refused=self._refused,
+                stored_bytes=out * self._block_bytes,
+                loaded_bytes=back * self._block_bytes,
+                hit_tokens=0,
+            ),
+        )
+
+    def update(self, step: Step) -> list[Sequence]:
+        """One token for every row; returns the requests that finished, dropped ones last."""
+        finished: list[Sequence] = []
+        for row in step.rows:
+            r = row.sequence
+            r.known += 1
+            step.emitted.append((r, 1))
+            if r.known >= r.max_known:
+                self.pool.release(r.table)
+                self.running.remove(r)
+                r.status = Status.FINISHED
+                finished.append(r)
+        step.finished = finished + step.finished
+        return step.finished
+
+
+class Budget:
+    """Tokens and sequences of one step; running requests hold their places from the start."""
+
+    __slots__ = ("_limits", "sequences", "tokens")
+
+    def __init__(self, limits: SchedulerLimits, running: int) -> None:
+        self._limits = limits
+        self.tokens = 0
+        self.sequences = running
+
+    def allows(self, tokens: int) -> bool:
+        limits = self._limits
+        return self.tokens + tokens <= limits.max_num_batched_tokens and self.sequences < limits.max_num_seqs
+
+    def add(self, tokens: int) -> None:
+        self.tokens += tokens
+        self.sequences += 1
+
+
+def _urgency(r: Sequence) -> tuple[int, int]:
+    return r.priority, r.arrival

@@ -1,0 +1,348 @@
+"""vLLM V1: continuous batching with chunked prefill, one token budget, recompute preemption.
+
+Synchronous, asynchronous (two batches in flight) and pipeline micro-batches are one policy: they differ in how many
+steps may be in flight and in the placeholders that an asynchronous step reserves for tokens not yet known.
+Source: vLLM 0.33.0 `v1/core/sched/scheduler.py` and `async_scheduler.py`; rules as the reference schedules confirm.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
+
+RUNNING = Status.RUNNING
+new_tuple = tuple.__new__  # a NamedTuple's own constructor, without its detour
+
+
+class WaitingQueue(Protocol):
+    """Who waits, in the order in which they are tried."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Sequence]: ...
+    def head(self) -> Sequence: ...
+    def pop(self) -> Sequence: ...
+    def add(self, sequence: Sequence) -> None: ...
+    def put_back(self, sequence: Sequence) -> None: ...
+    def remove(self, sequence: Sequence) -> None: ...
+
+
+class FcfsQueue(deque[Sequence]):
+    """Arrival order; a preempted request goes to the front."""
+
+    add = deque.append
+    put_back = deque.appendleft
+    pop = deque.popleft
+
+    def head(self) -> Sequence:
+        return self[0]
+
+
+class PriorityQueue:
+    """Lowest (priority, arrival, id) first, whoever comes back included."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, object, int, Sequence]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return (entry[-1] for entry in self._heap)
+
+    def head(self) -> Sequence:
+        return self._heap[0][-1]
+
+    def pop(self) -> Sequence:
+        return heapq.heappop(self._heap)[-1]
+
+    def add(self, sequence: Sequence) -> None:
+        entry = (sequence.priority, sequence.arrival, sequence.id, sequence.index, sequence)
+        heapq.heappush(self._heap, entry)
+
+    put_back = add
+
+    def remove(self, sequence: Sequence) -> None:
+        self._heap = [entry for entry in self._heap if entry[-1] is not sequence]
+        heapq.heapify(self._heap)
+
+
+class VllmV1:
+    """The V1 scheduler over a KV pool. `schedule()` decides a step, `update()` takes its output."""
+
+    wake_ps: int | None = None  # no decision of this policy waits for the clock
+    regular = True  # while nothing interferes, one decode step follows from the one before
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        pool: Any,
+        *,
+        asynchronous: bool = False,
+        speculation: Speculation | None = None,
+    ) -> None:
+        self.limits = limits
+        self.pool = pool  # BlockPool or RunPool
+        self.asynchronous = asynchronous
+        self.speculation = speculation
+        self.steps_in_flight = limits.pipeline_stages + (
+            1 if asynchronous and limits.pipeline_stages == 1 else 0
+        )
+        self.running: Any = []  # list[Sequence]; while decode steps are jumped over, its stand-in
+        self.waiting: WaitingQueue = PriorityQueue() if limits.priority else FcfsQueue()
+        self._lookahead = speculation.lookahead_slots if speculation else 0
+        self._watermark_blocks = int(limits.watermark * pool.num_blocks)
+        self.max_active = limits.max_num_active_seqs or limits.max_num_seqs
+        self._since_prefill: int | None = None  # executed steps since the last one with a prefill row
+        self._admission_bound = False
+        self._order_before: list[Sequence] = []  # the running list before a step's first preemption
+
+    @property
+    def unfinished(self) -> int:
+        return len(self.running) + len(self.waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting)
+
+    def add(self, sequence: Sequence) -> bool:
+        self.waiting.add(sequence)
+        return True
+
+    # decide
+
+    def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
+        limits = self.limits
+        step = Step()
+        budget = limits.max_num_batched_tokens
+        threshold = self.threshold()
+        holds = self._holds_prefill()
+        budget = self._schedule_running(step, budget, threshold, holds)
+        if not step.preempted and not holds:
+            self.admit_waiting(step.rows, budget)
+        if not holds:
+            self._admission_bound = len(self.waiting) > 0
+        if len(step.preempted) > 1:
+            step.preempted.sort(key=self._order_before.index)
+        self._commit(step)
+        return step
+
+    def threshold(self) -> int:
+        """Most tokens of one prefill in this step; 0: no limit."""
+        limit = self.limits.long_prefill_token_threshold
+        return 0 if limit and self.limits.lone_prefill_exempt and self.unfinished <= 1 else limit
+
+    def _holds_prefill(self) -> bool:
+        """Prefill cadence: prefills wait while decodes run, unless requests are kept waiting anyway."""
+        if self._since_prefill is None or self._since_prefill >= self.limits.prefill_schedule_interval:
+            return False
+        return not self._admission_bound and any(r.computed >= r.prompt_tokens for r in self.running)
+
+    def _schedule_running(self, step: Step, budget: int, threshold: int, holds: bool) -> int:
+        limits = self.limits
+        index = 0
+        while index < len(self.running) and budget > 0:
+            r = self.running[index]
+            index += 1
+            if holds and r.computed < r.prompt_tokens:
+                continue
+            if self.asynchronous and r.known + r.in_flight_yields >= r.max_known:
+                continue
+            tokens = r.known + r.drafts + r.placeholders - r.computed
+            if 0 < threshold < tokens:
+                tokens = threshold
+            tokens = min(tokens, budget, limits.max_model_len - r.computed - 1)
+            if tokens <= 0:
+                continue
+            self.pool.leave_window(r.table, r.computed - r.in_flight_tokens)
+            fits = True
+            while not self._allocate_running(r, tokens):
+                victim = self._victim()
+                refund, before = self._preempt(victim, step, index)
+                budget += refund
+                index -= before
+                if victim is r:
+                    fits = False
+                    break
+            if not fits:
+                if limits.priority and limits.self_preempt_continues:
+                    continue
+                break
+            budget -= tokens
+            step.rows.append(self._row(r, tokens, r.computed))
+        return budget
+
+    def _allocate_running(self, r: Sequence, tokens: int) -> bool:
+        slots = min(r.computed + tokens + self._lookahead, self.limits.max_model_len)
+        if self.pool.blocks_needed(r.table, slots) > self.pool.free_blocks:
+            return False
+        self.pool.grow(r.table, slots)
+        self.pool.cache(r.table, min(r.computed + tokens, r.known))
+        return True
+
+    def _victim(self) -> Sequence:
+        running: list[Sequence] = self.running
+        if not self.limits.priority:
+            return running[-1]
+        return max(running, key=lambda r: (r.priority, r.arrival))
+
+    def _preempt(self, victim: Sequence, step: Step, index: int) -> tuple[int, int]:
+        """Free all its blocks and send it back; returns the budget refunded and the shift of `index`."""
+        if not step.preempted:
+            self._order_before = list(self.running)
+        position = self.running.index(victim)
+        del self.running[position]
+        refund = 0
+        for i, row in enumerate(step.rows):
+            if row.sequence is victim:
+                refund = row.tokens
+                del step.rows[i]
+                break
+        self.pool.release(victim.table)
+        victim.computed = victim.drafts = victim.placeholders = 0
+        victim.epoch += 1
+        victim.preemptions += 1
+        victim.status = Status.WAITING
+        self.waiting.put_back(victim)
+        step.preempted.append(victim)
+        return refund, 1 if position < index else 0
+
+    def admit_waiting(self, rows: list[Row], budget: int) -> None:
+        """Start requests from the head of the queue, until one does not fit: nobody behind it is tried."""
+        running, waiting, max_active = self.running, self.waiting, self.max_active
+        threshold = self.threshold() if self.limits.long_prefill_token_threshold else 0
+        while waiting and budget > 0 and len(running) < max_active:
+            tokens = self._start(waiting.head(), rows, budget, threshold)
+            if not tokens:
+                break
+            budget -= tokens
+
+    def _start(self, r: Sequence, rows: list[Row], budget: int, threshold: int) -> int:
+        """Start the head of the queue; returns its tokens in this step, 0 if it does not fit."""
+        hit = self.pool.lookup(r.table, r.known - 1)
+        computed: int = hit[0]
+        tokens = r.known - computed
+        if 0 < threshold < tokens:
+            tokens = threshold
+        if tokens > budget:
+            if not self.limits.enable_chunked_prefill:
+                return 0
+            tokens = budget
+        if self.speculation is not None and self._pads_speculation(r, computed, rows):
+            tokens = 1 + self.speculation.k
+            if tokens > budget:
+                return 0
+            r.drafts = self.speculation.k
+        if not self._admit(r, tokens, hit):
+            r.drafts = 0
+            return 0
+        self.waiting.pop()
+        self.running.append(r)
+        r.status = RUNNING
+        r.computed = computed
+        drafts = tokens + computed - r.known
+        yields = drafts >= 0
+        row = (r, tokens, computed, drafts if yields else 0, yields, r.epoch, computed)
+        rows.append(new_tuple(Row, row))
+        return tokens
+
+    def _pads_speculation(self, r: Sequence, computed: int, rows: list[Row]) -> bool:
+        """A request that needs one token is padded to a verification row while no prefill runs beside it."""
+        return r.known - computed == 1 and all(row.computed >= row.sequence.prompt_tokens for row in rows)
+
+    def _admit(self, r: Sequence, tokens: int, hit: tuple[int, Any]) -> bool:
+        pool, limits, table, known = self.pool, self.limits, r.table, r.known
+        free = pool.free_blocks
+        if self._watermark_blocks and self.running:
+            free -= self._watermark_blocks
+        end = hit[0] + tokens
+        slots = end + self._lookahead
+        if slots > limits.max_model_len:
+            slots = limits.max_model_len
+        if limits.reserve_full_isl and end != known:
+            whole = min(known, limits.max_model_len)
+            if pool.blocks_needed(table, whole, hit, capped=True) > free:
+                return False
+        if pool.blocks_needed(table, slots, hit) > free:
+            return False
+        pool.grow(table, slots, hit)
+        pool.cache(table, end if end < known else known)
+        return True
+
+    def _row(self, r: Sequence, tokens: int, computed: int) -> Row:
+        drafts = tokens + computed - r.known - r.placeholders
+        return Row(r, tokens, computed, drafts if drafts > 0 else 0, computed + tokens >= r.known, r.epoch)
+
+    def _commit(self, step: Step) -> None:
+        """Count the scheduled tokens as computed, at once: the step's output corrects it."""
+        prefill = False
+        for row in step.rows:
+            r = row.sequence
+            prefill = prefill or row.computed < r.prompt_tokens
+            r.computed += row.tokens
+            r.in_flight_tokens += row.tokens
+            r.drafts = 0
+            if row.yields:
+                r.in_flight_yields += 1
+                if self.asynchronous:
+                    r.placeholders += 1 + row.drafts
+                    r.drafts = self.speculation.k if self.speculation else 0
+        if prefill:
+            self._since_prefill = 1
+        elif step.rows and self._since_prefill is not None:
+            self._since_prefill += 1
+
+    # account
+
+    def update(self, step: Step) -> list[Sequence]:
+        """Append what the step sampled; returns the requests that it finished, in row order."""
+        finished: list[Sequence] = []
+        for row in step.rows:
+            r = row.sequence
+            r.in_flight_tokens -= row.tokens
+            if row.yields:
+                r.in_flight_yields -= 1
+            if r.status == Status.FINISHED or not row.yields:
+                continue
+            if self._append(r, row, step):
+                finished.append(r)
+        for r in finished:
+            self._finish(r)
+        step.finished.extend(finished)
+        return finished
+
+    def _append(self, r: Sequence, row: Row, step: Step) -> bool:
+        accepted = 0
+        if row.drafts and self.speculation is not None:
+            accepted = self.speculation.accepted(r, row.drafts)
+        new_tokens = min(1 + accepted, r.max_known - r.known)
+        r.known += new_tokens
+        step.emitted.append((r, new_tokens))
+        stale = row.epoch != r.epoch
+        if not stale:
+            r.computed -= row.drafts - accepted
+            if self.asynchronous:
+                r.placeholders -= 1 + row.drafts
+            elif self.speculation is not None:
+                r.drafts = self.speculation.k
+            self.pool.cache(r.table, min(r.computed - r.placeholders, r.known))
+        return r.known >= r.max_known
+
+    def abort(self, r: Sequence) -> None:
+        """Take a request out, its client being gone: its blocks are free, its rows in flight yield nothing."""
+        self._finish(r)
+
+    def _finish(self, r: Sequence) -> None:
+        if r.status == Status.WAITING:
+            self.waiting.remove(r)
+        else:
+            self.running.remove(r)
+        self.pool.release(r.table)
+        r.status = Status.FINISHED

@@ -1,0 +1,132 @@
+"""Collectives of a step: the engine's own all-reduce inside a node, NCCL beyond it, all-to-all, send and receive.
+
+Engines use one-shot kernels (everybody reads everybody's buffer, one latency) for small messages and two-shot ones
+(reduce-scatter then all-gather, two latencies, (n-1)/n of the bytes twice) for large ones; the smaller time counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from capacity.hardware.coefficients import AllReduceCoefficients, CollectiveCoefficients
+from capacity.step import Bound, OpCost, StepShape
+from capacity.step.operators import ACTIVATION_BYTES, RowCount, all_tokens, idle, norm
+
+GAINING_RANKS = 8  # the most that were measured
+
+
+def all_reduce_seconds(
+    message_bytes: float, ranks: int, *, link_bytes_per_s: float, constants: AllReduceCoefficients
+) -> float:
+    """An engine's all-reduce kernel among `ranks` GPUs of one scale-up domain: one-shot or two-shot."""
+    if ranks <= 1 or message_bytes <= 0:
+        return 0.0
+    one_shot = message_bytes * (ranks - 1) / (constants.one_shot_fraction * link_bytes_per_s)
+    fraction = constants.two_shot_fraction
+    if constants.two_shot_gain != 1.0:
+        fraction = min(1.0, fraction * constants.two_shot_gain ** math.log2(min(ranks, GAINING_RANKS) / 2))
+    two_shot = ring_all_reduce_bytes(message_bytes, ranks) / (fraction * link_bytes_per_s)
+    return constants.per_rank_s * (ranks - 1) + min(
+        constants.one_shot_fixed_s + one_shot, norm(constants.two_shot_fixed_s, two_shot, constants.sharpness)
+    )
+
+
+def nccl_seconds(
+    sent_bytes: float, ranks: int, *, link_bytes_per_s: float, constants: CollectiveCoefficients
+) -> float:
+    """A NCCL collective in which each rank sends `sent_bytes` over its link."""
+    if ranks <= 1 or sent_bytes <= 0:
+        return 0.0
+    return norm(
+        constants.fixed_s + constants.per_rank_s * (ranks - 1),
+        sent_bytes / (constants.bandwidth_fraction * link_bytes_per_s),
+        constants.sharpness,
+    )
+
+
+def ring_all_reduce_bytes(message_bytes: float, ranks: int) -> float:
+    """Bytes that each rank sends in a ring all-reduce: 2(n-1)/n of the message. Source: nccl-tests PERFORMANCE.md."""
+    return 2.0 * message_bytes * (ranks - 1) / ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interconnect:
+    """The link that a group of GPUs talks over: payload bytes per second and direction, latency of a message."""
+
+    bytes_per_s: float
+    latency_s: float
+    direct: bool  # peers read each other's memory, so that engines use their own kernels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduce:
+    """`count` all-reduces a step of `values_per_row` 16-bit values a token."""
+
+    name: str
+    count: int
+    ranks: int
+    values_per_row: float
+    link: Interconnect
+    constants: AllReduceCoefficients
+    nccl: CollectiveCoefficients
+
+    def seconds(self, shape: StepShape) -> float:
+        message = all_tokens(shape) * self.values_per_row * ACTIVATION_BYTES
+        if message <= 0 or self.ranks <= 1:
+            return 0.0
+        if self.link.direct:
+            one = all_reduce_seconds(
+                message, self.ranks, link_bytes_per_s=self.link.bytes_per_s, constants=self.constants
+            )
+        else:
+            one = 2 * self.link.latency_s + nccl_seconds(
+                ring_all_reduce_bytes(message, self.ranks),
+                self.ranks,
+                link_bytes_per_s=self.link.bytes_per_s,
+                constants=self.nccl,
+            )
+        return self.count * one
+
+    def cost(self, shape: StepShape) -> OpCost:
+        message = all_tokens(shape) * self.values_per_row * ACTIVATION_BYTES
+        if message <= 0 or self.ranks <= 1:
+            return idle(self.name)
+        sent = self.count * ring_all_reduce_bytes(message, self.ranks)
+        return OpCost(
+            name=self.name, flops=0.0, bytes=sent, seconds=self.seconds(shape), bound="communication"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """`count` NCCL collectives a step that send `bytes_per_row` for each row from each rank."""
+
+    name: str
+    kind: Literal["all_to_all", "all_gather", "send_recv"]
+    count: int
+    ranks: int
+    bytes_per_row: float
+    link: Interconnect
+    constants: CollectiveCoefficients
+    rows: RowCount = all_tokens
+    bound: Bound = "communication"
+
+    def seconds(self, shape: StepShape) -> float:
+        sent = self.bytes_per_row * self.rows(shape)
+        if sent <= 0 or self.ranks <= 1:
+            return 0.0
+        extra = 0.0 if self.link.direct else self.link.latency_s
+        return self.count * (
+            extra
+            + nccl_seconds(sent, self.ranks, link_bytes_per_s=self.link.bytes_per_s, constants=self.constants)
+        )
+
+    def cost(self, shape: StepShape) -> OpCost:
+        sent = self.bytes_per_row * self.rows(shape)
+        if sent <= 0 or self.ranks <= 1:
+            return idle(self.name)
+        return OpCost(
+            name=self.name, flops=0.0, bytes=self.count * sent, seconds=self.seconds(shape), bound=self.bound
+        )

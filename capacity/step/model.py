@@ -1,0 +1,352 @@
+"""The step model: a model on GPUs under an engine, asked for the time of one step. The only place that knows all three.
+
+A step is the sum of its operators, what launching them adds where the CPU is slower than the GPU, and what the
+engine's own work between steps adds. `step_seconds` and the table of `step_cost` are the same sum.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment.engines import EngineSpec
+from capacity.hardware import HardwareProfile, Link, load_profile
+from capacity.hardware.coefficients import Lookup, Residuals, StepCoefficients
+from capacity.model.quantization import QuantizationScheme, WeightFormat, find_kv_cache_format
+from capacity.model.spec import ModelSpec
+from capacity.step import Bound, DecodePiece, OpCost, StepCost, StepShape, picoseconds
+from capacity.step.collectives import Interconnect
+from capacity.step.layers import Setting, build_operators
+from capacity.step.operators import Device, norm
+
+CACHE_ENTRIES = 1 << 16
+KNOT_BITS = 4  # leading bits of a context sum that make a knot; between two, decode time is a straight line
+DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "c2c")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTime:
+    """What the CPU does for a step, and whether it hides behind the GPU.
+
+    `eager_s` is the time to launch the model's kernels one by one; steps of up to `graph_sizes[-1]` rows replay a
+    CUDA graph of the next larger size instead.
+    """
+
+    step_s: float = 0.0
+    per_sequence_s: float = 0.0
+    overlapped: bool = True
+    overlap_sharpness: float = 4.0
+    eager_s: float = 0.0
+    graph_sizes: tuple[int, ...] = ()
+    graphs_for_prefill: bool = True
+
+
+class StepModel:
+    """Times of the steps of one engine.
+
+    With pipeline parallelism a step is the way of one batch through all stages. `notes` say what stands in for a
+    missing kernel or constant; `basis` is "calibrated" where the GPU has fits of its own, else "analytic".
+    Raises InvalidInput where the GPU cannot run the format, or the profile carries another GPU's fit.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        profile: HardwareProfile,
+        *,
+        engine: EngineSpec | None = None,
+        scheme: QuantizationScheme | None = None,
+        kv_cache_dtype: str = "auto",
+        tensor_parallel_size: int = 1,
+        pipeline_parallel_size: int = 1,
+        data_parallel_size: int = 1,
+        expert_parallel: bool = False,
+        enforce_eager: bool = False,
+        max_num_seqs: int | None = None,
+        host: HostTime | None = None,
+        kernel_family: str | None = None,
+    ) -> None:
+        self.model = model
+        self.profile = profile
+        self.host = host or host_time(engine, profile, num_layers=model.num_layers, max_num_seqs=max_num_seqs)
+        self._graph_sizes = () if enforce_eager else self.host.graph_sizes
+        self._lookup = Lookup(coefficient_sources(profile), kernel_family or family_of(engine))
+        scheme = scheme if scheme is not None else model.checkpoint
+        ranks = tensor_parallel_size * data_parallel_size
+        setting = Setting(
+            model=model,
+            device=Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count),
+            flops_per_s=dict(profile.dense_flops_per_s),
+            matrix_format=_formats(scheme, profile),
+            kv_cache=find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype),
+            tensor_ranks=tensor_parallel_size,
+            pipeline_ranks=pipeline_parallel_size,
+            data_ranks=data_parallel_size,
+            expert_parallel=expert_parallel and model.is_moe,
+            link=interconnect(profile.link_for(tensor_parallel_size)),
+            pipeline_link=interconnect(profile.link_for(ranks * pipeline_parallel_size)),
+            expert_link=interconnect(profile.link_for(ranks)),
+            lookup=self._lookup,
+        )
+        operators = build_operators(setting)
+        self._operators = operators
+        self._shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
+        self._token_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
+        self._sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
+        self.notes = operators.notes + crossing_notes(profile, tensor_parallel_size)
+        self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
+        self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Kernels whose constants come from another GPU, another engine or the universal set."""
+        return tuple(dict.fromkeys(self._lookup.assumed))
+
+    @property
+    def basis(self) -> Literal["analytic", "calibrated"]:
+        """Whether this GPU's kernels have fits of their own."""
+        return "calibrated" if self._lookup.own_sources else "analytic"
+
+    def residuals(self, phase: Literal["prefill", "decode"]) -> Residuals:
+        """90 % band of measured over predicted, minus one, for the steps of a phase of this model."""
+        regime = "decode_moe" if phase == "decode" and self.model.is_moe else phase
+        return self._lookup.residuals(regime)
+
+    def _step_seconds(self, shape: StepShape) -> float:
+        rows = shape[1] + shape[7] + shape[8]
+        if rows <= 0:
+            return 0.0
+        gpu, launch, host = self._parts(shape, rows)
+        return gpu + launch + host
+
+    def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
+        """GPU time, and the launch and host time that stick out of it."""
+        padded_rows = self._graph_rows(shape, rows)
+        gpu = self._own_seconds(shape, padded_rows or rows)
+        if self._operators.shared:
+            gpu += self._shared_seconds(float(padded_rows or rows))
+        return self._with_host(gpu, sequences=shape[0] + shape[7], replayed=padded_rows is not None)
+
+    def _own_seconds(self, shape: StepShape, rows: int) -> float:
+        """GPU time of what a rank does alone, its rows padded to `rows`."""
+        gpu = self._token_seconds(rows) + self._sample_seconds(shape[6] + shape[7] + shape[8])
+        for operator in self._operators.per_context:
+            gpu += operator.seconds(shape)
+        return gpu
+
+    def _with_host(self, gpu: float, *, sequences: int, replayed: bool) -> tuple[float, float, float]:
+        eager = 0.0 if replayed else self.host.eager_s
+        sharpness = self.host.overlap_sharpness
+        launch = norm(gpu, eager, sharpness) - gpu if eager else 0.0
+        host = self.host.step_s + self.host.per_sequence_s * sequences
+        if self.host.overlapped:  # one CPU launches and prepares: its times add up, and hide together
+            host = norm(gpu, eager + host, sharpness) - gpu - launch
+        return gpu, launch, host
+
+    def _seconds_of_rows(self, rows: int) -> float:
+        return sum(operator.seconds(_rows(rows)) for operator in self._operators.per_token)
+
+    def _seconds_of_shared(self, rows: float) -> float:
+        return sum(operator.seconds(_rows(rows)) for operator in self._operators.shared)
+
+    def _seconds_of_samples(self, rows: int) -> float:
+        return sum(operator.seconds(_rows(rows)) for operator in self._operators.per_sample)
+
+    def _graph_rows(self, shape: StepShape, rows: int) -> int | None:
+        """Rows of the CUDA graph that this step replays; None where it runs eagerly."""
+        sizes = self._graph_sizes
+        if not sizes or rows > sizes[-1] or (shape[1] and not self.host.graphs_for_prefill):
+            return None
+        return sizes[bisect.bisect_left(sizes, rows)]
+
+    def step_cost(self, shape: StepShape) -> StepCost:
+        """The table whose seconds add up to `step_seconds(shape)`."""
+        rows = shape.num_tokens
+        if rows <= 0:
+            return StepCost(operators=())
+        _, launch, host = self._parts(shape, rows)
+        tokens = _rows(self._graph_rows(shape, rows) or rows)
+        costs = [operator.cost(tokens) for operator in self._operators.per_token + self._operators.shared]
+        costs += [operator.cost(shape) for operator in self._operators.per_context]
+        costs += [operator.cost(_rows(shape.sampled_tokens)) for operator in self._operators.per_sample]
+        costs.append(_time_only("launch gaps", launch, "launch"))
+        costs.append(_time_only("host", host, "host"))
+        return StepCost(operators=tuple(cost for cost in costs if cost.seconds > 0))
+
+    # data-parallel ranks, in lock-step
+
+    def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
+        """One step of all data-parallel ranks, a shape each; for equal shapes it is `step_seconds` of any of them.
+
+        Each layer waits for its slowest rank before tokens are exchanged, layers of a kind are alike, so the rank
+        that takes longest for its own part sets the pace. All ranks replay a CUDA graph of the fullest one's size,
+        or else all run eagerly; one without work computes a dummy row. Source: vLLM 0.33, v1/worker/dp_utils.py.
+        """
+        rows = [shape[1] + shape[7] + shape[8] for shape in shapes]
+        if not any(rows):
+            return 0.0
+        fullest = max(rows)
+        mixed = StepShape(prefill_tokens=sum(shape[1] for shape in shapes))
+        padded = self._graph_rows(mixed, fullest)
+        computed = [padded or max(count, 1) for count in rows]
+        gpu = max(
+            self._own_seconds(shape, count)
+            for shape, real, count in zip(shapes, rows, computed, strict=True)
+            if real
+        )
+        if self._operators.shared:
+            gpu += self._shared_seconds(sum(computed) / len(computed))
+        sequences = max(shape[0] + shape[7] for shape in shapes)
+        return sum(self._with_host(gpu, sequences=sequences, replayed=padded is not None))
+
+    def joint_ps(self, shapes: Sequence[StepShape]) -> int:
+        """`joint_seconds` in whole picoseconds."""
+        return max(1, picoseconds(self.joint_seconds(shapes)))
+
+    # the simulator's whole picoseconds
+
+    def step_ps(self, shape: StepShape) -> int:
+        """Step time in whole picoseconds; pure decode steps lie on `decode_piece`."""
+        if shape[7] and not shape[1]:
+            piece = self.decode_piece(shape)
+            return piece.base_ps + piece.context_ps * shape[9] + piece.window_context_ps * shape[10]
+        return max(1, picoseconds(self._step_seconds(shape)))  # hardly any shape with a prefill comes twice
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece:
+        """The straight line between two knots of the context sums on which this decode step lies."""
+        context, window = shape[9], shape[10]
+        low, width = _knot(context)
+        window_low, window_width = (low, width) if window == context else _knot(window)
+        key = (shape[7], shape[8], low, window_low)
+        piece = self._pieces.get(key)
+        if piece is None:
+            piece = self._pieces[key] = self._piece(shape, low, width, window_low, window_width)
+        return piece
+
+    def _piece(
+        self, shape: StepShape, low: int, width: int, window_low: int, window_width: int
+    ) -> DecodePiece:
+        def seconds(context: int, window: int) -> float:
+            contexts = {"decode_context_tokens": context, "decode_window_context_tokens": window}
+            return self._step_seconds(StepShape(decode_sequences=shape[7], draft_tokens=shape[8], **contexts))
+
+        base = seconds(low, window_low)
+        slope = picoseconds((seconds(low + width, window_low) - base) / width)
+        window_slope = picoseconds((seconds(low, window_low + window_width) - base) / window_width)
+        return DecodePiece(
+            base_ps=max(1, picoseconds(base)) - slope * low - window_slope * window_low,
+            context_ps=slope,
+            window_context_ps=window_slope,
+            max_context_tokens=low + width - 1,
+            max_window_context_tokens=window_low + window_width - 1,
+        )
+
+
+def _knot(tokens: int) -> tuple[int, int]:
+    """The knot at or below `tokens`, and the distance to the next: an octave has 2**(KNOT_BITS - 1)."""
+    bits = tokens.bit_length() - KNOT_BITS
+    return (tokens >> bits << bits, 1 << bits) if bits > 0 else (tokens, 1)
+
+
+def _rows(rows: float) -> StepShape:
+    """A shape of so many rows, all of them sampled: for operators that see nothing else. A mean may be broken."""
+    return StepShape(draft_tokens=rows)  # type: ignore[arg-type]
+
+
+def _time_only(name: str, seconds: float, bound: Bound) -> OpCost:
+    return OpCost(name=name, flops=0.0, bytes=0.0, seconds=seconds, bound=bound)
+
+
+def _formats(scheme: QuantizationScheme, profile: HardwareProfile) -> Any:
+    """Format by kind of parameters; refuses what this GPU has neither tensor cores nor a fallback for."""
+    roofs = profile.dense_flops_per_s
+
+    def of(kind: Any, layer: int) -> WeightFormat:  # noqa: ARG001
+        weights = scheme.format_of(kind)
+        dtype = weights.execution(roofs).compute_dtype
+        if dtype not in roofs and dtype != "fp32":
+            raise InvalidInput(
+                f"{weights.name} multiplies in {dtype}, which {profile.name} has no tensor cores for "
+                f"(it has {', '.join(roofs)}); use a weight-only format such as awq, or another GPU"
+            )
+        return weights
+
+    return of
+
+
+def crossing_notes(profile: HardwareProfile, tensor_ranks: int) -> tuple[str, ...]:
+    """What to tell of a tensor-parallel group that has no direct link between all of its GPUs."""
+    link = profile.link_for(tensor_ranks)
+    if tensor_ranks == 1 or link.kind in DIRECT_LINKS:
+        return ()
+    where = "leaves the node" if tensor_ranks > profile.gpus_per_node else "has no direct GPU link"
+    return (
+        f"tensor parallelism over {tensor_ranks} {profile.name} {where}: "
+        f"all-reduce over {link.kind} at {link.bytes_per_s / 1e9:.0f} GB/s",
+    )
+
+
+def interconnect(link: Link) -> Interconnect:
+    """The link as the collectives see it."""
+    return Interconnect(
+        bytes_per_s=link.bytes_per_s, latency_s=link.latency_s, direct=link.kind in DIRECT_LINKS
+    )
+
+
+def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
+    """The profile's own fit, then the one that it transfers from. Raises InvalidInput for another GPU's fit."""
+    found = own_coefficients(profile)
+    if found is None:
+        return ()
+    if found.gpu not in (None, profile.name):
+        raise InvalidInput(
+            f"profile {profile.name} carries the step-time fit of {found.gpu}; "
+            f"say transferred_from = {found.gpu!r} instead, so that it counts as assumed"
+        )
+    if found.transferred_from is None:
+        return (found,)
+    other = own_coefficients(load_profile(found.transferred_from))
+    return (found,) if other is None else (found, other)
+
+
+def own_coefficients(profile: HardwareProfile) -> StepCoefficients | None:
+    """The `[step_time]` tables as read, or None."""
+    raw = profile.step_time
+    return StepCoefficients.model_validate(raw) if isinstance(raw, dict) else raw
+
+
+def family_of(engine: EngineSpec | None) -> str:
+    """The kernel family of an engine: what its tables are called in the fits. vLLM's stand for all others."""
+    families = {"sglang": "sglang", "tensorrt-llm": "trtllm"}
+    return "vllm" if engine is None else families.get(engine.name, "vllm")
+
+
+def host_time(
+    engine: EngineSpec | None, profile: HardwareProfile, *, num_layers: int, max_num_seqs: int | None = None
+) -> HostTime:
+    """The engine's host time as its data say; without an engine there is none, and vLLM's graph sizes."""
+    if engine is None:
+        return HostTime(graph_sizes=graph_sizes(512))
+    limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
+    sizes = engine.graph_batch_sizes(max_num_seqs or limits.max_num_seqs, profile.architecture)
+    if limits.max_graph_batch is not None:
+        sizes = tuple(size for size in sizes if size <= limits.max_graph_batch)
+    return HostTime(
+        step_s=engine.host_base_s + engine.host_per_layer_s * num_layers,
+        per_sequence_s=engine.host_per_sequence_s * num_layers / engine.host_reference_layers,
+        overlapped=engine.host_overlapped,
+        overlap_sharpness=engine.host_overlap_norm,
+        eager_s=engine.prefill_floor_per_layer_s * num_layers,
+        graph_sizes=sizes,
+        graphs_for_prefill=engine.mixes_prefill_with_decode,
+    )
+
+
+def graph_sizes(largest: int) -> tuple[int, ...]:
+    """vLLM's CUDA-graph batch sizes: 1, 2, 4, by 8 to 256, by 16 beyond. Source: vLLM 0.33 config/vllm.py."""
+    sizes: Sequence[int] = (1, 2, 4, *range(8, 257, 8), *range(272, largest + 1, 16))
+    return tuple(size for size in sizes if size <= largest)

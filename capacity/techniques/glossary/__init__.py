@@ -1,0 +1,39 @@
+"""The field's words, each with its clock or unit, and with the user's own numbers put in where a pool is given."""
+
+from __future__ import annotations
+
+from capacity.base.errors import UnknownName
+from capacity.techniques.glossary.term import Definition, Situation, Term
+from capacity.techniques.glossary.terms import TERMS
+
+__all__ = ["TERMS", "Definition", "Situation", "Term", "define", "find_term", "is_term"]
+
+
+def find_term(name: str) -> Term:
+    """The term of this name or alias, whatever its case, `-` and `_`. Raises UnknownName."""
+    key = _key(name)
+    for term in TERMS:
+        if key in (_key(term.name), *map(_key, term.aliases)):
+            return term
+    aliases = {alias: term.name for term in TERMS for alias in term.aliases}
+    raise UnknownName("term", name, [term.name for term in TERMS], aliases=aliases)
+
+
+def is_term(name: str) -> bool:
+    """Whether the glossary has this word."""
+    try:
+        find_term(name)
+    except UnknownName:
+        return False
+    return True
+
+
+def define(name: str, situation: Situation | None = None) -> Definition:
+    """What a term means, in general and in this situation. Raises UnknownName."""
+    term = find_term(name)
+    yours = None if situation is None else term.numbers(situation)
+    return Definition(term=term.name, definition=term.definition, yours=yours)
+
+
+def _key(name: str) -> str:
+    return " ".join(name.lower().replace("-", " ").replace("_", " ").split())

@@ -1,0 +1,188 @@
+"""Deployments through the public door: flags to replicas, verdicts and service levels in JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capacity.answers import questions as api
+from capacity.base.errors import InvalidInput, UnknownName
+from capacity.cli.main import app
+from capacity.deployment import Pool
+from capacity.simulator.levels import hold
+from capacity.simulator.metrics import MISSING, RequestTable, summarize
+from capacity.workload import parse_slos
+
+MODEL = "llama-3.1-8b"
+LOAD = {"gpu": "h100", "input_len": 500, "output_len": 50, "num_prompts": 400}
+
+
+def table(e2e_ms: list[float | None]) -> RequestTable:
+    count = len(e2e_ms)
+    finish = np.array([MISSING if ms is None else int(ms * 1e9) for ms in e2e_ms])
+    zeros = np.zeros(count, dtype=np.int64)
+    return RequestTable(
+        arrival_ps=zeros,
+        first_scheduled_ps=zeros,
+        first_token_ps=finish,
+        finish_ps=finish,
+        prompt_tokens=zeros + 1,
+        output_tokens=zeros + 1,
+        cached_tokens=zeros,
+        preemptions=zeros,
+    )
+
+
+def test_levels_count_what_never_ended_as_infinitely_late() -> None:
+    records = table([float(ms) for ms in range(1, 100)] + [None])
+    slos = parse_slos("e2el:p50:60ms ttft:p99:200ms e2el:p100:1s tpot:50")
+    levels = hold(slos, records, summarize(records))
+    assert [level.met for level in levels] == [True, False, False, False]
+    assert levels[0].value_ms == pytest.approx(50.5)
+    assert levels[0].attained_fraction == pytest.approx(0.60)
+    assert levels[2].value_ms is None
+    assert levels[3].attained_fraction == pytest.approx(0.99), (
+        "of a request that never ended nothing is within"
+    )
+
+
+def test_gap_percentiles_are_those_of_the_summary() -> None:
+    records = table([1.0])
+    with pytest.raises(InvalidInput, match="p50, p90, p95, p99"):
+        hold(parse_slos("itl:p80:10ms"), records, summarize(records))
+
+
+def test_a_calm_run_is_stable_and_says_how_sure_it_is() -> None:
+    answer = api.simulate(MODEL, **LOAD, request_rate=10).to_dict()
+    assert answer["verdict"] == "stable"
+    assert 0 < answer["evidence"]["load_fraction"] < 0.5
+    p99 = answer["intervals"]["p99_ttft_ms"]
+    assert p99["low"] <= p99["value"]
+    assert answer["verdict_reason"].endswith("of it")
+    json.dumps(answer, allow_nan=False)
+
+
+def test_an_overload_is_said_whatever_the_means_are() -> None:
+    assert api.simulate(MODEL, **LOAD, request_rate=200).to_dict()["verdict"] == "overloaded"
+    assert api.simulate(MODEL, **LOAD).to_dict()["verdict"] == "overloaded", "all at once"
+
+
+def test_replicas_multiply_capacity() -> None:
+    one, four = (
+        api.simulate(MODEL, **LOAD, request_rate=10, replicas=n, router="least-outstanding").to_dict()
+        for n in (1, 4)
+    )
+    ratio = four["evidence"]["capacity_requests_per_s"] / one["evidence"]["capacity_requests_per_s"]
+    assert ratio == pytest.approx(4, rel=0.1)
+    assert [replica["requests"] for replica in four["replicas"]] == [100] * 4
+    assert sum(replica["busy_s"] for replica in four["replicas"]) > one["steps"] * 0.001
+
+
+def test_pools_may_differ() -> None:
+    answer = api.simulate(
+        MODEL, **LOAD, request_rate=20, router="least-outstanding", other_pools=[Pool(gpu="l40s", replicas=2)]
+    ).to_dict()
+    labels = [replica["label"] for replica in answer["replicas"]]
+    assert len(labels) == 3
+    assert labels[1] == labels[2] != labels[0]
+
+
+def test_prefill_here_decode_there() -> None:
+    load = {**LOAD, "request_rate": 20, "replicas": 3, "prefill_replicas": 1}
+    fast = api.simulate(MODEL, **load).to_dict()
+    slow = api.simulate(MODEL, **load, kv_transfer_bytes_per_s=1e9).to_dict()
+    assert [replica["label"] for replica in fast["replicas"]] == ["1 x h100-sxm-80gb"] * 3
+    added = slow["transfer_ms"]["mean"] - fast["transfer_ms"]["mean"]
+    assert added > 50, "64 MB at 1 GB/s"
+    assert slow["mean_ttft_ms"] - fast["mean_ttft_ms"] == pytest.approx(added, rel=0.2)
+    split = api.simulate(
+        MODEL,
+        **LOAD,
+        request_rate=20,
+        role="prefill",
+        other_pools=[Pool(gpu="h100", role="decode", replicas=2)],
+    ).to_dict()
+    assert split["mean_ttft_ms"] == fast["mean_ttft_ms"]
+    with pytest.raises(InvalidInput, match="at least one"):
+        api.simulate(MODEL, **LOAD, request_rate=20, replicas=2, prefill_replicas=2)
+
+
+def test_everything_off_is_the_engine_alone() -> None:
+    plain = api.simulate(MODEL, **LOAD, request_rate=20)
+    asked = api.simulate(MODEL, **LOAD, request_rate=20, replicas=1, router="round-robin")
+    one = api.simulate(MODEL, **LOAD, request_rate=20, router="least-kv")
+    assert plain.to_dict() == asked.to_dict()
+    np.testing.assert_array_equal(plain.run.records.finish_ps, one.run.records.finish_ps)
+
+
+def test_a_file_carries_the_service(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    file = tmp_path / "deployment.toml"
+    given = [
+        "simulate",
+        MODEL,
+        "--gpu",
+        "h100",
+        "--input-len",
+        "500",
+        "--output-len",
+        "50",
+        "--num-prompts",
+        "200",
+    ]
+    more = ["--rate", "20", "--replicas", "2", "--router", "least-kv", "--request-timeout", "60"]
+    first = CliRunner().invoke(app, [*given, *more, "--format", "json", "--write-deployment", str(file)])
+    assert first.exit_code == 0, first.output
+    assert "[service]" in file.read_text(encoding="utf-8")
+    again = CliRunner().invoke(app, ["simulate", "--deployment", str(file), "--format", "json"])
+    assert json.loads(again.output) == json.loads(first.output)
+
+
+@pytest.mark.parametrize(("slo", "code"), [("ttft:p95:5s", 0), ("ttft:p95:1ms", 1)])
+def test_an_unmet_level_is_exit_code_one(slo: str, code: int) -> None:
+    from typer.testing import CliRunner
+
+    arguments = [
+        "simulate",
+        MODEL,
+        "--gpu",
+        "h100",
+        "--input-len",
+        "500",
+        "--output-len",
+        "50",
+        "--rate",
+        "10",
+    ]
+    result = CliRunner().invoke(app, [*arguments, "--num-prompts", "150", "--slo", slo])
+    assert result.exit_code == code
+    assert ("unmet" in result.output) == bool(code)
+
+
+def test_bad_services_are_refused() -> None:
+    with pytest.raises(UnknownName, match="round-robin"):
+        api.simulate(MODEL, **LOAD, request_rate=10, router="roundrobin", replicas=2)
+    with pytest.raises(InvalidInput, match="recovery"):
+        api.simulate(MODEL, **LOAD, request_rate=10, mean_time_between_failures_s=10)
+    with pytest.raises(InvalidInput, match="startup"):
+        api.simulate(MODEL, **LOAD, request_rate=10, autoscale_max_replicas=4)
+    with pytest.raises(InvalidInput, match="request_timeout_s"):
+        api.simulate(MODEL, **LOAD, request_rate=10, request_timeout_s=0)
+
+
+def test_capacity_of_replicas_that_fail_is_said_to_be_of_those_that_do_not() -> None:
+    options = {
+        "gpu": "h100",
+        "input_len": 100,
+        "output_len": 10,
+        "request_rate": 20.0,
+        "num_prompts": 120,
+        "replicas": 2,
+    }
+    failing = api.simulate("llama-3.1-8b", **options, mean_time_between_failures_s=30.0, recovery_s=1.0)
+    assert any("never fail" in note for note in failing.warnings)
+    assert not any("never fail" in note for note in api.simulate("llama-3.1-8b", **options).warnings)

@@ -1,0 +1,253 @@
+"""The planner's verbs on the command line: answers, files, exit codes, and one line for what cannot be."""
+
+from __future__ import annotations
+
+import html
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capacity.cli.main import main
+
+PLAN = (
+    "plan", "llama-3.1-8b", "--gpus", "h100", "--tensor-parallel-sizes", "1", "--quantizations", "default",
+    "--kv-cache-dtypes", "auto", "--max-num-batched-tokens", "default", "--workers", "1",
+    "--input-len", "300", "--output-len", "30", "--num-prompts", "100", "--replications", "1",
+)  # fmt: skip
+SLO = ("--slo", "ttft:p95:500ms", "tpot:p95:40ms")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the command in this process: exit code, stdout, stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["capacity", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+def test_plan_prints_the_answer_and_writes_files_to_act_on(run: Any, tmp_path: Path) -> None:
+    code, out, _ = run(
+        *PLAN,
+        *SLO,
+        "--request-rate",
+        "10",
+        "--price",
+        "h100=2.5",
+        "--format",
+        "json",
+        "--output",
+        str(tmp_path),
+    )
+    assert code == 0
+    answer = json.loads(out)
+    assert answer["schema"] == "capacity/plan/v1"
+    best = answer["ranked"][0]
+    assert best["cost"]["usd_per_hour"] == 2.5 * best["billed_gpus"]
+    assert best["cost"]["usd_per_month"] == pytest.approx(best["cost"]["usd_per_hour"] * 730)
+    assert all(level["low_s"] <= level["value_s"] <= level["high_s"] for level in best["trial"]["levels"])
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"report.html", "launch-vllm.sh", "kubernetes.yaml", "benchmark.sh", "plan.json"} <= names
+    page = (tmp_path / "report.html").read_text()
+    assert "http" not in page.split("<h2>Assumptions")[0]  # nothing is loaded from elsewhere
+    assert "<svg" in page
+    assert html.escape(best["label"]) in page
+
+
+def test_a_table_for_people(run: Any) -> None:
+    code, out, _ = run(*PLAN, *SLO, "--request-rate", "10", "--objective", "gpus")
+    assert code == 0
+    assert "Deployments that meet the SLO" in out
+    assert "simulated" in out
+    assert "not searched" in out
+
+
+def test_an_unmet_slo_is_exit_code_1(run: Any) -> None:
+    code, out, _ = run(*PLAN, "--slo", "ttft:p95:1ms", "--request-rate", "10", "--objective", "gpus")
+    assert code == 1
+    assert "Nothing in the space meets the SLO" in out
+    assert "ttft:p95:1ms" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((*SLO, "--request-rate", "10"), "--price-tier"),
+        (("--request-rate", "10", "--objective", "gpus"), "--slo"),
+        ((*SLO, "--request-rate", "10", "--objective", "beauty"), "objective"),
+        ((*SLO, "--request-rate", "10", "--objective", "gpus", "--max-gpus", "0"), "max_gpus"),
+        ((*SLO, "--request-rate", "10", "--objective", "gpus", "--workers", "0"), "workers"),
+        (("--slo", "ttft:p95", "--request-rate", "10", "--objective", "gpus"), "ttft:p95"),
+        ((*SLO, "--request-rate", "10", "--objective", "gpus", "--speculators", "eagle4"), "Did you mean"),
+        ((*SLO, "--request-rate", "10", "--objective", "gpus", "--acceptance", "7"), "acceptance"),
+    ],
+)
+def test_bad_input_is_one_line(run: Any, arguments: tuple[str, ...], problem: str) -> None:
+    code, out, err = run(*PLAN, *arguments)
+    assert code == 2
+    assert out == ""
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+def test_what_does_not_fit_is_exit_code_1_in_one_line(run: Any) -> None:
+    code, _, err = run(
+        *PLAN,
+        *SLO,
+        "--request-rate",
+        "10",
+        "--objective",
+        "gpus",
+        "--max-model-len",
+        "131072",
+        "--gpus",
+        "l4",
+    )
+    assert code == 1
+    assert err.startswith("DoesNotFit")
+    assert "SLO" not in err
+
+
+POOL = ("llama-3.1-8b", "--gpu", "h100")
+LOAD = ("--input-len", "300", "--output-len", "30", "--request-rate", "10", "--num-prompts", "150")
+
+
+def test_cost(run: Any) -> None:
+    arguments = ("cost", *POOL, *LOAD, "--price", "2.5", "--replicas", "2", "--api-input-price", "0.2")
+    code, out, _ = run(*arguments, "--api-output-price", "0.6", "--format", "json")
+    assert code == 0
+    bill = json.loads(out)
+    assert bill["usd_per_month"] == pytest.approx(2 * 2.5 * 730)
+    assert bill["break_even"]["own_usd_per_month"] == bill["usd_per_month"]
+    code, out, _ = run(
+        *arguments, "--api-output-price", "0.6", "--documents", "1000", "--deadline-hours", "1"
+    )
+    assert "Against an API" in out
+    assert "Batch job" in out
+    code, _, err = run("cost", *POOL, *LOAD)
+    assert code == 2
+    assert "--price-tier" in err
+
+
+def test_curve(run: Any, tmp_path: Path) -> None:
+    code, out, _ = run(
+        "curve",
+        *POOL,
+        *LOAD,
+        "--slo",
+        "ttft:p95:200ms",
+        "--requests-per-user-hour",
+        "10",
+        "--peak-rate",
+        "60",
+        "--output",
+        str(tmp_path / "c.html"),
+    )
+    assert code == 0
+    assert "knee" in out
+    assert "users" in out
+    assert "another draw" in out
+    page = (tmp_path / "c.html").read_text()
+    assert "<svg" in page
+    assert "stroke-dasharray" in page  # the line of the service level
+    assert "users:" in page
+    assert page.count("<tr>") == 25
+    code, _, err = run("curve", *POOL, *LOAD, "--rates", "1,x")
+    assert code == 2
+    assert "--rates" in err
+
+
+def test_tornado_and_advise(run: Any) -> None:
+    code, out, _ = run("tornado", *POOL, *LOAD, "--price", "2")
+    assert code == 0
+    assert "-20.0% / +20.0%" in out
+    code, out, _ = run("advise", *POOL, *LOAD, "--price", "2", "--format", "json")
+    assert code == 0
+    assert json.loads(out)["advice"][0]["flags"].startswith("--")
+
+
+def test_diff_of_two_files(run: Any, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.toml", tmp_path / "b.toml"
+    assert run("simulate", *POOL, *LOAD, "--write-deployment", str(first))[0] == 0
+    code, out, err = run(
+        "from-vllm",
+        "vllm serve llama-3.1-8b -q fp8 --served-model-name x",
+        "--gpu",
+        "h100",
+        "--output",
+        str(second),
+    )
+    assert (code, out) == (0, "")
+    assert "--served-model-name x" in err
+    code, out, _ = run("diff", str(first), str(second))
+    assert code == 0
+    assert "quantization" in out
+    assert "TPOT" in out
+
+
+def test_a_pasted_command_in_place_of_flags(run: Any) -> None:
+    code, out, err = run(
+        "cost",
+        "--from-vllm",
+        "vllm serve llama-3.1-8b -tp 2 --seed 7",
+        "--gpu",
+        "h100",
+        "--price",
+        "2",
+        *LOAD,
+        "--format",
+        "json",
+    )
+    assert code == 0
+    assert "ignored: --seed 7" in err
+    assert json.loads(out)["num_gpus"] == 2
+
+
+def test_sweep(run: Any, tmp_path: Path) -> None:
+    spec = tmp_path / "s.toml"
+    spec.write_text(
+        'schema = "capacity/sweep/v1"\nquestion = "fit"\n[fixed]\nmodel = "llama-3.1-8b"\n'
+        '[vary]\ngpu = ["h100", "l4"]\n'
+    )
+    store = str(tmp_path / "s.sqlite")
+    code, out, _ = run(
+        "sweep", str(spec), "--store", store, "--workers", "1", "--export", str(tmp_path / "rows.csv")
+    )
+    assert code == 0
+    assert out.startswith("2 points: 2 done")
+    assert "0 done, 0 failed, 2 were there" in run("sweep", str(spec), "--store", store, "--workers", "1")[1]
+    assert (tmp_path / "rows.csv").read_text().count("\n") == 3
+
+
+def test_a_deployment_file_in_place_of_flags(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "d.toml"
+    written = ("--write-deployment", str(file))
+    assert run("simulate", *POOL, *LOAD, "--max-num-seqs", "64", "--replicas", "2", *written)[0] == 0
+    flags = (*POOL, *LOAD, "--max-num-seqs", "64", "--replicas", "2", "--price", "2", "--format", "json")
+    for verb in ("cost", "tornado", "advise"):
+        asked, stored = (
+            run(verb, *flags),
+            run(verb, "--deployment", str(file), "--price", "2", "--format", "json"),
+        )
+        assert asked == stored
+        assert asked[0] == 0
+    flagged = run("cost", "--deployment", str(file), "--gpu", "h200", "--price", "2", "--format", "json")
+    assert "h200" in json.loads(flagged[1])["deployment"]
+    curve = ("curve", "--deployment", str(file), "--rates", "5", "--format", "json")
+    assert "2 x 1 h100" in json.loads(run(*curve)[1])["deployment"]
+    text = file.read_text()
+    file.write_text(text.replace("[[pools]]", '[[pools]]\ngpu = "h200"\n\n[[pools]]', 1))
+    code, _, err = run("cost", "--deployment", str(file), "--price", "2")
+    assert code == 2
+    assert "has 2 pools" in err
+    file.write_text(text + '\n[service]\nrouter = "least-kv"\n')
+    code, _, err = run("cost", "--deployment", str(file), "--price", "2")
+    assert (code, err) == (0, "not used: router\n")

@@ -1,0 +1,125 @@
+"""Engine presets: releases, defaults by GPU as vLLM's sources state them, CUDA-graph sizes, sources."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity.base.errors import InvalidInput, UnknownName
+from capacity.deployment.engines import engine_names, engine_versions, find_engine
+from capacity.hardware import load_profile
+
+GIB = 2**30
+ALL_RELEASES = [f"{name}@{version}" for name in engine_names() for version in engine_versions(name)]
+
+
+def test_the_engines() -> None:
+    promised = {"vllm", "sglang", "tensorrt-llm", "tgi", "deepspeed-mii", "llama.cpp", "hf-transformers"}
+    assert promised | {"static", "naive"} <= set(engine_names())
+    assert engine_versions("vllm") == ("0.6", "0.8-v0", "0.8", "0.11", "0.15", "0.19", "0.33")
+
+
+@pytest.mark.parametrize("label", ALL_RELEASES)
+def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None:
+    engine = find_engine(label)
+    assert engine.label == label
+    constants = set(type(engine).model_fields) - {"name", "version", "aliases", "notes", "origins"}
+    given_constants = set(engine.origins)
+    assert constants - {"expert_padding"} <= given_constants <= constants
+    assert all(len(origin.source) > 8 for origin in engine.origins.values())
+
+
+@pytest.mark.parametrize(
+    ("asked", "label", "noted"),
+    [
+        ("vllm", "vllm@0.33", False),
+        ("VLLM@0.33", "vllm@0.33", False),
+        ("vllm@v0.17.1", "vllm@0.15", True),
+        ("vllm@0.33.0", "vllm@0.33", True),
+        ("vllm@1.0", "vllm@0.33", True),
+        ("vllm@0.7", "vllm@0.6", True),
+        ("vllm@0.8-v0", "vllm@0.8-v0", False),
+        ("vllm@0.9.2", "vllm@0.8", True),
+        ("trtllm", "tensorrt-llm@1.0", False),
+        ("TensorRT_LLM", "tensorrt-llm@1.0", False),
+        ("hf", "hf-transformers@5", False),
+        ("llama-cpp", "llama.cpp@b7000", False),
+    ],
+)
+def test_names_and_versions(asked: str, label: str, noted: bool) -> None:
+    engine = find_engine(asked)
+    assert engine.label == label
+    assert any("is not listed" in note for note in engine.notes) is noted
+
+
+def test_unknown_names_and_versions() -> None:
+    with pytest.raises(UnknownName, match=r"no engine 'vlm'.*'vllm'"):
+        find_engine("vlm")
+    with pytest.raises(InvalidInput, match="older than every listed release"):
+        find_engine("vllm@0.2")
+    with pytest.raises(UnknownName, match="vllm version"):
+        find_engine("vllm@newest")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "sequences", "served", "offline"),
+    [
+        ("b200", 1024, 16384, 16384),  # >= 160 GiB
+        ("mi300x", 1024, 16384, 16384),
+        ("h100", 1024, 8192, 16384),  # >= 70 GiB
+        ("h200", 1024, 8192, 16384),
+        ("a100-sxm-80gb", 256, 2048, 8192),  # A100 is excepted
+        ("a100-sxm-40gb", 256, 2048, 8192),
+        ("l40s", 256, 2048, 8192),
+    ],
+)
+def test_vllm_defaults_by_gpu(gpu: str, sequences: int, served: int, offline: int) -> None:
+    """vLLM 0.33.0 vllm/engine/arg_utils.py."""
+    profile = load_profile(gpu)
+    rule = find_engine("vllm@0.33").default_limits(profile.memory_engine_bytes, profile.architecture)
+    found = (rule.max_num_seqs, rule.max_num_batched_tokens, rule.max_num_batched_tokens_offline)
+    assert found == (sequences, served, offline)
+
+
+def test_what_changed_between_vllm_releases() -> None:
+    new, old = find_engine("vllm@0.33"), find_engine("vllm@0.11")
+    assert (new.gpu_memory_utilization, old.gpu_memory_utilization) == (0.92, 0.90)
+    assert (new.graphs_in_budget, old.graphs_in_budget) == (True, False)
+    assert (new.async_scheduling, old.async_scheduling) == (True, False)
+    v0 = find_engine("vllm@0.8-v0")
+    assert v0.scheduler == "vllm-v0"
+    assert not v0.mixes_prefill_with_decode
+
+
+def test_graph_sizes_of_vllm() -> None:
+    """1, 2, 4, 8..255 by 8, 256..max by 16, max = min(2 x max_num_seqs, 512, or 1024 on B200)."""
+    engine = find_engine("vllm@0.33")
+    sizes = engine.graph_batch_sizes(1024, "hopper")
+    assert sizes[:4] == (1, 2, 4, 8)
+    assert sizes[-2:] == (496, 512)
+    assert len(sizes) == 3 + 31 + 17
+    assert engine.graph_batch_sizes(1024, "blackwell")[-1] == 1024
+    assert engine.graph_batch_sizes(4, "hopper") == (1, 2, 4, 8)
+    assert engine.graph_batch_sizes(1, "hopper") == (1, 2)
+    assert find_engine("hf").graph_batch_sizes(64, "hopper") == ()
+
+
+@given(sequences=st.integers(1, 4096), drafts=st.integers(0, 8), label=st.sampled_from(ALL_RELEASES))
+def test_graph_sizes_ascend_within_their_cap(sequences: int, drafts: int, label: str) -> None:
+    engine = find_engine(label)
+    sizes = engine.graph_batch_sizes(sequences, "hopper", draft_tokens=drafts)
+    assert list(sizes) == sorted(set(sizes))
+    assert all(
+        size <= min(engine.graph_max_batch, engine.graph_batch_factor * sequences * (1 + drafts))
+        for size in sizes
+    )
+
+
+@given(memory_gib=st.floats(1, 400), label=st.sampled_from(ALL_RELEASES))
+def test_more_memory_never_lowers_the_default_limits(memory_gib: float, label: str) -> None:
+    engine = find_engine(label)
+    small = engine.default_limits(memory_gib * GIB, "hopper")
+    large = engine.default_limits(memory_gib * 2 * GIB, "hopper")
+    assert large.max_num_seqs >= small.max_num_seqs
+    assert large.max_num_batched_tokens >= small.max_num_batched_tokens

@@ -1,0 +1,110 @@
+"""Coefficients as data: read back identically, refused where they do not belong, found in the right order."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from capacity.base.errors import InvalidInput
+from capacity.hardware import dump_profile, load_profile, parse_profile, profile_names
+from capacity.hardware.coefficients import (
+    UNIVERSAL_FAMILY,
+    AttentionCoefficients,
+    Fit,
+    GemmCoefficients,
+    KernelFamily,
+    Lookup,
+    StepCoefficients,
+)
+from capacity.step.model import coefficient_sources
+
+FIT = Fit(basis="fitted", source="a test", date="2026-11-21")
+
+
+def gemm(fixed_s: float) -> GemmCoefficients:
+    return GemmCoefficients(
+        compute_fraction=0.5, bandwidth_fraction=0.5, sharpness=2.0, fixed_s=fixed_s, fit=FIT
+    )
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_profile_reads_back_identically(name: str) -> None:
+    profile = load_profile(name)
+    assert profile.step_time is not None
+    assert profile.step_time.gpu == name
+    assert parse_profile(dump_profile(profile)) == profile
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_profile_states_source_and_error_of_its_fits(name: str) -> None:
+    step_time = load_profile(name).step_time
+    assert step_time is not None
+    for family in step_time.families.values():
+        for kind in KernelFamily.model_fields:
+            sets = getattr(family, kind)
+            for constants in sets.values() if isinstance(sets, dict) else filter(None, [sets]):
+                assert constants.fit.source
+                assert constants.fit.rows > 0
+                assert constants.fit.median_error is not None
+    assert set(step_time.residuals) == {"prefill", "decode", "decode_moe"}
+    if not step_time.families:
+        assert step_time.transferred_from is not None
+        assert step_time.residuals["decode"].fit.basis == "assumed"
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(ValidationError, match="extra"):
+        GemmCoefficients.model_validate({**gemm(1e-6).model_dump(), "speed": 3})
+
+
+@pytest.mark.parametrize(
+    "change", [{"compute_fraction": 1.2}, {"bandwidth_fraction": 0.0}, {"sharpness": 0.5}, {"fixed_s": -1.0}]
+)
+def test_unphysical_constants_are_refused(change: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        GemmCoefficients.model_validate({**gemm(1e-6).model_dump(), **change})
+
+
+def test_another_gpus_fit_is_refused_with_a_way_out() -> None:
+    h100 = load_profile("h100-sxm-80gb")
+    stolen = h100.model_copy(update={"step_time": load_profile("a100-sxm-80gb").step_time})
+    with pytest.raises(InvalidInput, match="transferred_from"):
+        coefficient_sources(stolen)
+
+
+def test_transferred_constants_come_after_own_ones() -> None:
+    own, other = coefficient_sources(load_profile("h200-sxm-141gb"))
+    assert own.gpu == "h200-sxm-141gb"
+    assert other.gpu == "h100-sxm-80gb"
+    assert len(coefficient_sources(load_profile("h100-sxm-80gb"))) == 1
+
+
+def test_lookup_prefers_own_engine_then_other_gpu_then_other_engine() -> None:
+    own = StepCoefficients(families={"sglang": KernelFamily(gemm={"bf16": gemm(1e-6)})})
+    other = StepCoefficients(families={"vllm": KernelFamily(gemm={"bf16": gemm(2e-6)})})
+    lookup = Lookup((own, other), "vllm")
+    assert lookup.kernel("gemm", "bf16").fixed_s == 2e-6
+    assert lookup.assumed == ["gemm bf16"]
+    assert Lookup((own, other), "sglang").kernel("gemm", "bf16").fixed_s == 1e-6
+    assert Lookup((own,), "trtllm").kernel("gemm", "bf16").fixed_s == 1e-6
+
+
+def test_an_unmeasured_kernel_takes_the_nearest() -> None:
+    source = StepCoefficients(families={"vllm": KernelFamily(gemm={"bf16": gemm(1e-6)})})
+    lookup = Lookup((source,), "vllm")
+    assert lookup.kernel("gemm", "fp16").fixed_s == 1e-6  # not assumed: fp16 runs bf16's kernels
+    assert lookup.kernel("gemm", "nvfp4") == UNIVERSAL_FAMILY.gemm["nvfp4"]
+    assert lookup.kernel("gemm", "w8a16") == UNIVERSAL_FAMILY.gemm["w8a16"]
+    assert lookup.assumed == ["gemm nvfp4", "gemm w8a16"]
+
+
+def test_without_any_fit_the_universal_set_holds_for_everything() -> None:
+    lookup = Lookup((), "vllm")
+    for kind in ("prefill_attention", "decode_attention", "mla_prefill", "mla_decode"):
+        for dtype in ("16bit", "8bit"):
+            assert isinstance(lookup.kernel(kind, dtype), AttentionCoefficients)
+    for kernel in ("bf16", "fp16", "fp32", "fp8", "fp8_block", "int8", "w4a16", "w8a16", "nvfp4", "mxfp4"):
+        assert lookup.kernel("gemm", kernel).fit.basis == "assumed"
+        assert lookup.kernel("moe", kernel).fit.basis == "assumed"
+    assert lookup.all_reduce().fit.basis == "assumed"
+    assert lookup.residuals("decode").low < 0 < lookup.residuals("decode").high

@@ -1,0 +1,309 @@
+"""GPU profiles: facts against published tables, strict reading, round trip, search path, speed."""
+
+from __future__ import annotations
+
+import csv
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.hardware import (
+    HardwareProfile,
+    bundled_directory,
+    dump_profile,
+    load_profile,
+    parse_profile,
+    profile_names,
+)
+
+GIB = 2**30
+EXPECTED = {
+    "a100-pcie-40gb",
+    "a100-pcie-80gb",
+    "a100-sxm-40gb",
+    "a100-sxm-80gb",
+    "a10g-24gb",
+    "b200-sxm-180gb",
+    "b300-sxm-288gb",
+    "gb200-nvl72",
+    "h100-nvl-94gb",
+    "h100-pcie-80gb",
+    "h100-sxm-80gb",
+    "h200-nvl-141gb",
+    "h200-sxm-141gb",
+    "l4-24gb",
+    "l40s-48gb",
+    "mi300x-192gb",
+    "rtx-4090-24gb",
+    "rtx-5090-32gb",
+    "rtx-pro-6000-96gb",
+}
+# Printed with 2:4 sparsity on the makers' product pages, FLOP/s at 16 bit: a profile must have half of it.
+SPARSE_BF16 = {
+    "a100-sxm-80gb": 624e12,
+    "h100-sxm-80gb": 1979e12,
+    "h100-pcie-80gb": 1513e12,
+    "h100-nvl-94gb": 1671e12,
+    "h200-sxm-141gb": 1979e12,
+    "b200-sxm-180gb": 4500e12,
+    "gb200-nvl72": 5000e12,
+    "l4-24gb": 242e12,
+    "mi300x-192gb": 2614.9e12,
+}
+CSV_NAMES = {
+    "a100-sxm4-40gb": "a100-sxm-40gb",
+    "a100-sxm4-80gb": "a100-sxm-80gb",
+    "h100-sxm5-80gb": "h100-sxm-80gb",
+}
+
+
+def all_profiles() -> list[HardwareProfile]:
+    return [load_profile(name) for name in sorted(EXPECTED)]
+
+
+def test_every_promised_gpu_is_there() -> None:
+    assert set(profile_names()) >= EXPECTED
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_profile_round_trips(name: str) -> None:
+    profile = load_profile(name)
+    assert parse_profile(dump_profile(profile)) == profile
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_every_number_has_a_source(name: str) -> None:
+    document = tomllib.loads((bundled_directory() / f"{name}.toml").read_text())
+    profile = load_profile(name)
+    numbers = 0
+    for field, entry in document["facts"].items():
+        facts = (
+            {field: entry}
+            if "value" in entry
+            else {f"{field}.{k}": v for k, v in entry.items() if k != "kind"}
+        )
+        for dotted, fact in facts.items():
+            numbers += 1
+            assert set(fact) == {"value", "source", "date", "basis"}, dotted
+            origin = profile.provenance[dotted]
+            assert origin.basis in ("datasheet", "measured", "fitted", "assumed")
+            assert len(origin.source) > 8, dotted
+            assert origin.date[:2] == "20"
+    assert numbers == len(profile.provenance)
+
+
+@pytest.mark.parametrize("profile", all_profiles(), ids=lambda p: p.name)
+def test_the_three_memory_sizes_are_told_apart(profile: HardwareProfile) -> None:
+    """The engine sees a little less than the driver reports: 0.1 to 1 GiB on every GPU seen."""
+    hidden = profile.memory_driver_bytes - profile.memory_engine_bytes
+    assert 0 <= hidden <= 1.1 * GIB
+    assert 0.92 < profile.memory_driver_bytes / profile.memory_datasheet_bytes < 1.10
+
+
+@pytest.mark.parametrize(("name", "sparse"), SPARSE_BF16.items())
+def test_rates_are_dense(name: str, sparse: float) -> None:
+    flops = load_profile(name).dense_flops_per_s
+    assert flops["bf16"] == pytest.approx(sparse / 2, rel=0.001)
+    if "fp8" in flops:
+        assert flops["fp8"] == pytest.approx(2 * flops["bf16"], rel=0.01)
+
+
+def test_published_figures() -> None:
+    """NVIDIA datasheets; nvidia-smi; vLLM 0.11 log (79.18 GiB)."""
+    h100 = load_profile("h100-sxm-80gb")
+    assert h100.memory_driver_bytes == 81559 * 2**20
+    assert h100.memory_engine_bytes == round(79.18 * GIB)
+    assert h100.hbm_bytes_per_s == 3.35e12
+    assert h100.dense_flops_per_s["bf16"] == 989.4e12
+    assert (h100.scale_up.bytes_per_s, h100.scale_up.domain_gpus) == (450e9, 8)  # 900 GB/s both ways
+    assert (h100.tdp_watts, h100.system_watts_per_gpu) == (700, 1730)
+    a100 = load_profile("a100-sxm-80gb")
+    assert 79.19 * GIB - 1 <= a100.memory_engine_bytes <= 79.25 * GIB
+    assert "fp8" not in a100.dense_flops_per_s  # no FP8 tensor cores
+    assert (
+        load_profile("b200-sxm-180gb").hbm_bytes_per_s == 7.7e12
+    )  # HGX datasheet, not the 8 TB/s of the press
+    assert load_profile("gb200-nvl72").scale_up.domain_gpus == 72
+
+
+def test_gpus_without_nvlink_use_pcie() -> None:
+    for name in ("l4-24gb", "l40s-48gb", "a10g-24gb", "rtx-4090-24gb", "rtx-5090-32gb", "rtx-pro-6000-96gb"):
+        profile = load_profile(name)
+        assert profile.scale_up.kind == "pcie"
+        assert profile.scale_up == profile.pcie
+
+
+def test_link_of_a_group_is_the_slowest_it_crosses() -> None:
+    h100 = load_profile("h100")
+    assert h100.link_for(8) == h100.scale_up
+    assert h100.link_for(9) == h100.inter_node
+    bridged = load_profile("h100-nvl-94gb")
+    assert [bridged.link_for(n).kind for n in (2, 4, 16)] == ["nvlink-bridge", "pcie", "network"]
+    assert load_profile("gb200").link_for(72).kind == "nvlink"
+
+
+def test_inter_node_links_are_said_to_be_assumed() -> None:
+    for profile in all_profiles():
+        assert "inter_node.bytes_per_s" in profile.assumed_values()
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("h100", "h100-sxm-80gb"),
+        ("H100-80GB", "h100-sxm-80gb"),
+        ("NVIDIA_H100_80GB_HBM3", "h100-sxm-80gb"),
+        ("a100", "a100-sxm-80gb"),
+        ("H200", "h200-sxm-141gb"),
+        ("b200", "b200-sxm-180gb"),
+        ("L40S", "l40s-48gb"),
+        (" rtx 4090 ", "rtx-4090-24gb"),
+        ("mi300x", "mi300x-192gb"),
+    ],
+)
+def test_aliases(alias: str, name: str) -> None:
+    assert load_profile(alias).name == name
+
+
+def test_no_two_profiles_share_an_alias() -> None:
+    aliases = [alias for profile in all_profiles() for alias in (profile.name, *profile.aliases)]
+    assert len(aliases) == len(set(aliases))
+
+
+def test_unknown_name_suggests() -> None:
+    with pytest.raises(UnknownName, match=r"no hardware profile 'h300'.*Did you mean") as caught:
+        load_profile("h300")
+    assert "h200" in caught.value.suggestions or "h100" in caught.value.suggestions
+
+
+def _h100_text() -> str:
+    return dump_profile(load_profile("h100-sxm-80gb"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [
+        ('vendor = "nvidia"', 'vendor = "nvidia"\ncolour = "green"', "colour"),
+        (
+            "[facts]\n",
+            '[facts]\nwarp_size = { value = 32, source = "a document", date = "2026", basis = "measured" }\n',
+            "warp_size",
+        ),
+        ("sm_count = { value = 132", "sm_count = { value = -132", "sm_count"),
+        ("sm_count = {", "sm_counts = {", "sm_count"),
+        ('vendor = "nvidia"', 'vendor = "nvidia"\nsm_count = 132', "sm_count"),
+        ("tdp_watts = { value = 700", "tdp_watts = { value = nan", "tdp_watts"),
+        ('vendor = "nvidia"', "vendor = nvidia", "not TOML"),
+    ],
+)
+def test_strict_reading(old: str, new: str, where: str) -> None:
+    text = _h100_text()
+    assert old in text
+    with pytest.raises(MalformedFile, match=where) as caught:
+        parse_profile(text.replace(old, new, 1), origin="mine.toml")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("mine.toml")
+
+
+def test_a_value_without_source_is_refused() -> None:
+    lines = _h100_text().splitlines()
+    bare = "\n".join("sm_count = 132" if line.startswith("sm_count") else line for line in lines)
+    with pytest.raises(MalformedFile, match="source, date, basis"):
+        parse_profile(bare)
+    no_date = "\n".join(
+        'sm_count = { value = 132, source = "a document", basis = "measured" }'
+        if line.startswith("sm_count")
+        else line
+        for line in lines
+    )
+    with pytest.raises(MalformedFile, match="source, date, basis"):
+        parse_profile(no_date)
+
+
+def test_a_users_profiles_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = _h100_text()
+    (tmp_path / "h100-sxm-80gb.toml").write_text(text.replace("value = 132", "value = 7", 1))
+    (tmp_path / "toy-1gb.toml").write_text(
+        text.replace('name = "h100-sxm-80gb"', 'name = "toy-1gb"', 1).replace('"h100", ', '"toy", ', 1)
+    )
+    assert load_profile("h100", [tmp_path]).sm_count == 7
+    assert load_profile("TOY", [tmp_path]).name == "toy-1gb"
+    assert load_profile("h100").sm_count == 132
+    monkeypatch.setenv("CAPACITY_PROFILES", str(tmp_path))
+    assert load_profile("h100").sm_count == 7
+    assert "toy-1gb" in profile_names()
+    assert load_profile(str(tmp_path / "toy-1gb.toml")).name == "toy-1gb"
+
+
+def test_variants(tmp_path: Path) -> None:
+    text = _h100_text().replace('name = "h100-sxm-80gb"', 'name = "h100-sxm-80gb@lab"', 1)
+    (tmp_path / "h100-sxm-80gb@lab.toml").write_text(text.replace("value = 132", "value = 99", 1))
+    assert load_profile("h100@lab", [tmp_path]).sm_count == 99
+    assert load_profile("h100", [tmp_path]).sm_count == 132
+    with pytest.raises(UnknownName):
+        load_profile("h100@nowhere", [tmp_path])
+
+
+def test_a_file_is_named_after_its_profile(tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text(_h100_text())
+    with pytest.raises(MalformedFile, match=r"h100-sxm-80gb\.toml"):
+        load_profile("other", [tmp_path])
+
+
+def test_missing_places(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="does not exist"):
+        load_profile("h100", [tmp_path / "nowhere"])
+    with pytest.raises(MalformedFile, match="no such"):
+        load_profile(str(tmp_path / "nothing.toml"))
+
+
+def test_loading_one_profile_is_fast(tmp_path: Path) -> None:
+    """Under 15 ms of CPU, aliases resolved: the other files are not parsed beyond their first lines."""
+    text = _h100_text()
+    times = []
+    for turn in range(5):
+        name = f"toy-{turn}"
+        (tmp_path / f"{name}.toml").write_text(text.replace('name = "h100-sxm-80gb"', f'name = "{name}"', 1))
+        start = time.process_time()
+        load_profile(name.upper(), [tmp_path])
+        times.append(time.process_time() - start)
+    assert min(times) < 0.015
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "toy.toml"
+    text = _h100_text().replace('name = "h100-sxm-80gb"', 'name = "toy"', 1)
+    file.write_text(text)
+    assert load_profile("toy", [tmp_path]).sm_count == 132
+    file.write_text(text.replace("value = 132", "value = 1320", 1))
+    assert load_profile("toy", [tmp_path]).sm_count == 1320
+
+
+def test_reference_table(shared_dir: Path) -> None:
+    """Every figure of the reference's GPU table that the profiles also have."""
+    checked = 0
+    with (shared_dir / "reference" / "gpus.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            name = CSV_NAMES.get(row["id"], row["id"])
+            if name not in EXPECTED:
+                continue
+            profile = load_profile(name)
+            assert profile.hbm_bytes_per_s == pytest.approx(float(row["hbm_gbs"]) * 1e9)
+            assert profile.dense_flops_per_s["bf16"] == pytest.approx(float(row["bf16_dense_tflops"]) * 1e12)
+            for key, column in (
+                ("fp8", "fp8_dense_tflops"),
+                ("fp4", "fp4_dense_tflops"),
+                ("int8", "int8_dense_tops"),
+            ):
+                if row[column]:
+                    assert profile.dense_flops_per_s[key] == pytest.approx(float(row[column]) * 1e12)
+            if row["mem_mib_nvml"]:
+                assert profile.memory_driver_bytes == int(row["mem_mib_nvml"]) * 2**20
+            if float(row["nvlink_gbs_per_dir"]):
+                assert profile.scale_up.bytes_per_s == pytest.approx(float(row["nvlink_gbs_per_dir"]) * 1e9)
+                assert profile.scale_up.domain_gpus == int(row["scale_up_domain"])
+            checked += 1
+    assert checked >= 13

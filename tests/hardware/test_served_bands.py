@@ -1,0 +1,141 @@
+"""Served rows: how their servers are described, the statistics of a replay, the bands, and a few rows replayed."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capacity.base.errors import UnknownName
+from capacity.hardware.served_bands import served_band
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def served() -> Any:
+    """benchmarks/served_rows.py as a module."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import served_rows
+
+        return served_rows
+    finally:
+        sys.path.pop(0)
+
+
+def row(served: Any, **changes: Any) -> Any:
+    """A row of Llama-3.1-70B FP8 on two H200, TensorRT-LLM, as InferenceX would have served it."""
+    fields = {
+        "campaign": "InferenceX",
+        "source": "test",
+        "gpu": "h200-sxm-141gb",
+        "backend": "trtllm",
+        "version": "",
+        "model": "llama-3.1-70b",
+        "quantization": "fp8",
+        "dense": True,
+        "input_len": 1024,
+        "output_len": 1024,
+        "length_scale": 0.9,
+        "concurrency": 4,
+        "tensor_parallel": 2,
+        "data_parallel": 1,
+        "expert_parallel": False,
+        "ttft_s": 0.1,
+        "tpot_s": 0.01,
+    }
+    return served.ServedRow(**{**fields, **changes})
+
+
+def test_launch_settings_are_the_campaigns(served: Any) -> None:
+    short = served.launch_settings(row(served))
+    assert (short["batch_wait_steps"], short["max_num_batched_tokens"]) == (20, 8192)
+    assert "batch_wait_steps" not in served.launch_settings(row(served, tensor_parallel=8))
+    long = served.launch_settings(row(served, input_len=8192))
+    assert long["max_num_batched_tokens"] == "model length"
+    assert long["kv_cache_dtype"] == "fp8"
+    small = row(
+        served, campaign="gap-analysis", version="1.0.0rc3", model="llama-3.1-8b", quantization="bf16"
+    )
+    assert served.launch_settings(small)["max_num_seqs"] == "concurrency - 1"
+    assert served.server_of(small).resolved.max_num_seqs == 3
+
+
+def test_a_server_is_the_users_own_engine(served: Any) -> None:
+    server = served.server_of(row(served))
+    assert server.resolved.engine.name == "tensorrt-llm"
+    assert server.resolved.kv_cache_dtype == "fp8"
+    assert server.frontend.request_latency_s == server.resolved.engine.request_latency_s > 0
+
+
+def test_shortened_runs_weigh_their_middle(served: Any) -> None:
+    """Four rounds of 2: first 8 s, middle 1 s, last 3 s; ten rounds would have eight in the middle."""
+
+    class Records:
+        arrival_ps = np.zeros(8, dtype=np.int64)
+        first_token_ps = np.array([8, 8, 1, 1, 1, 1, 3, 3]) * 10**12
+        finish_ps = first_token_ps + 10**12
+        output_tokens = np.full(8, 11)
+
+    ttft, tpot = served._means(Records(), 2, 4)
+    assert ttft == pytest.approx((8 + 8 * 1 + 3) / 10)
+    assert tpot == pytest.approx(0.1)
+
+
+def test_bands_cover_by_groups_left_out(served: Any) -> None:
+    """Twenty groups whose residuals are uniform in ±0.2: the band is 0.9 of that, and holds for nine in ten."""
+    rng = np.random.default_rng(1)
+    predictions = [
+        served.Prediction(
+            row=row(served, model=f"m{group}", tpot_s=0.01 * (1 + rng.uniform(-0.2, 0.2))),
+            ttft_s=0.1,
+            tpot_s=0.01,
+        )
+        for group in range(20)
+        for _ in range(50)
+    ]
+    band = served.held_out_band(predictions, "tpot_s")
+    assert band.rows == 1000
+    assert band.low == pytest.approx(-0.18, abs=0.02)
+    assert band.high == pytest.approx(0.18, abs=0.02)
+    assert band.coverage == pytest.approx(0.9, abs=0.03)
+
+
+def test_accuracy_is_median_p90_and_bias(served: Any) -> None:
+    predictions = [
+        served.Prediction(row=row(served), ttft_s=0.1, tpot_s=0.01 * (1 + e)) for e in (-0.1, 0.2, 0.3)
+    ]
+    found = next(iter(served.accuracy(predictions, "tpot_s", lambda r: r.group)))
+    assert (found.rows, found.median, found.bias) == (3, pytest.approx(0.2), pytest.approx(0.2))
+    assert found.p90 == pytest.approx(0.28)
+
+
+def test_published_bands_hold_their_widths() -> None:
+    for is_moe in (False, True):
+        for metric in ("ttft", "tpot"):
+            band = served_band(metric, is_moe=is_moe)
+            assert band.low < 0 < band.high
+            assert band.fit.basis == "fitted"
+            assert band.fit.rows > 50
+    with pytest.raises(UnknownName):
+        served_band("itl", is_moe=False)
+
+
+def test_a_handful_of_rows_through_the_simulator(served: Any) -> None:
+    """Every 40th dense row of short runs: TPOT within 20 % for nine in ten, TTFT within 50 %."""
+    folder = served.shared_folder()
+    if folder is None:
+        pytest.skip("no reference data at hand")
+    rows = [r for r in served.read_rows(folder, moe=False) if r.concurrency * r.output_len <= 20_000][::40]
+    predictions = [served.by_simulation(replace(r)) for r in rows]
+    assert len(predictions) >= 5
+    for metric, limit in (("tpot_s", 0.2), ("ttft_s", 0.5)):
+        errors = [abs(p.error(metric)) for p in predictions]
+        assert not any(math.isnan(e) for e in errors)
+        assert np.quantile(errors, 0.9) < limit

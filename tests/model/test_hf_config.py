@@ -1,0 +1,471 @@
+"""config.json in, ModelSpec out: every architecture by its own rules, and every malformed file in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity.base.errors import CapacityError, MalformedFile, UnsupportedModel
+from capacity.model import (
+    Attention,
+    DenseFeedForward,
+    LatentAttention,
+    LinearAttention,
+    ModelSpec,
+    MoEFeedForward,
+    from_hf_config,
+    load_model,
+    supported_model_types,
+)
+from capacity.model.hf_config import _MISSING
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+    "max_position_embeddings": 2048,
+}
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+LATENT = {
+    "kv_lora_rank": 32,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}
+
+
+def read(**changes: Any) -> ModelSpec:
+    """The small Llama with `changes`; a value of ... removes its key."""
+    config = {key: value for key, value in (LLAMA | changes).items() if value is not ...}
+    return from_hf_config(config, name="small")
+
+
+def windows(model: ModelSpec) -> list[int | None]:
+    """By layer."""
+    by_layer = {layer: group.mixer.window_tokens for group in model.layer_groups for layer in group.layers}
+    return [by_layer[layer] for layer in range(model.num_layers)]
+
+
+def feed_forwards(model: ModelSpec) -> list[type]:
+    """By layer."""
+    by_layer = {layer: type(group.feed_forward) for group in model.layer_groups for layer in group.layers}
+    return [by_layer[layer] for layer in range(model.num_layers)]
+
+
+def attention(model: ModelSpec) -> Attention:
+    mixer = model.layer_groups[0].mixer
+    assert isinstance(mixer, Attention)
+    return mixer
+
+
+# heads and sizes
+
+
+def test_a_plain_llama() -> None:
+    model = read()
+    assert attention(model) == Attention(num_heads=8, num_kv_heads=2, head_dim=8)
+    assert (model.num_layers, model.vocab_size, model.dtype, model.tie_word_embeddings) == (
+        4,
+        1000,
+        "bf16",
+        False,
+    )
+    layer = 2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 128 + 2 * 64
+    assert model.total_params == 2 * 1000 * 64 + 64 + 4 * layer
+
+
+@pytest.mark.parametrize(
+    "key", ["num_kv_heads", "n_head_kv", "multi_query_group_num", "num_attention_groups"]
+)
+def test_kv_heads_by_any_name(key: str) -> None:
+    assert attention(read(num_key_value_heads=..., **{key: 4})).num_kv_heads == 4
+
+
+def test_without_kv_heads_it_is_multi_head() -> None:
+    assert attention(read(num_key_value_heads=...)).kind == "mha"
+
+
+@pytest.mark.parametrize("key", ["head_dim", "hidden_size_per_head", "kv_channels"])
+def test_a_stated_head_dim_wins(key: str) -> None:
+    assert attention(read(**{key: 32})).head_dim == 32
+
+
+def test_a_null_head_dim_is_derived() -> None:
+    assert attention(read(head_dim=None)).head_dim == attention(read(head_dim=0)).head_dim == 8
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("torch_dtype", "float16"), ("dtype", "float16"), ("dtype", "half")]
+)
+def test_dtype_by_either_key(key: str, value: str) -> None:
+    assert read(**{key: value}).dtype == "fp16"
+
+
+def test_32_bit_checkpoints_are_served_at_16() -> None:
+    assert read(torch_dtype="float32").dtype == read(torch_dtype="auto").dtype == "bf16"
+
+
+def test_text_config_is_unwrapped_and_the_outer_tie_counts() -> None:
+    outer = {
+        "model_type": "llava",
+        "tie_word_embeddings": True,
+        "text_config": LLAMA,
+        "torch_dtype": "float16",
+    }
+    model = from_hf_config(outer, name="x")
+    assert (model.model_type, model.tie_word_embeddings, model.dtype) == ("llama", True, "fp16")
+
+
+def test_the_shortest_length_counts_and_yarn_stretches_the_original() -> None:
+    assert read(model_max_length=512).max_position_embeddings == 512
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}
+    assert read(rope_scaling=yarn).max_position_embeddings == 131_072
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+    assert read(rope_scaling=llama3).max_position_embeddings == 2048
+
+
+# biases, norms, gates
+
+
+def test_biases_by_family() -> None:
+    def biases(**changes: Any) -> tuple[bool, bool]:
+        found = attention(read(**changes))
+        return found.qkv_bias, found.output_bias
+
+    assert biases() == (False, False)
+    assert biases(attention_bias=True) == (True, True)
+    assert biases(model_type="qwen2") == (True, False)
+    assert biases(model_type="qwen3") == (False, False)
+    assert biases(model_type="glm4_moe", n_routed_experts=4, attention_bias=True, **MOE) == (True, False)
+    assert biases(model_type="gpt_oss", **MOE) == (True, True)
+    assert biases(model_type="qwen2_moe", qkv_bias=False, **MOE) == (False, False)
+
+
+def test_norms_by_family() -> None:
+    assert attention(read(model_type="qwen3")).qk_norm == "per_head"
+    assert attention(read(model_type="minimax_m2", **MOE)).qk_norm == "full"
+    assert attention(read(model_type="glm4_moe", use_qk_norm=True, **MOE)).qk_norm == "per_head"
+    assert attention(read(model_type="glm4_moe", **MOE)).qk_norm == "none"
+    assert (read(model_type="gemma2").norms_per_layer, read().norms_per_layer) == (4, 2)
+
+
+def test_gpt_oss_has_sinks_and_expert_biases() -> None:
+    model = read(model_type="gpt_oss", sliding_window=128, **MOE)
+    ffn = model.layer_groups[0].feed_forward
+    assert isinstance(ffn, MoEFeedForward)
+    assert (attention(model).sinks, ffn.expert_bias, ffn.router_bias) == (True, True, True)
+    assert windows(model) == [128, None, 128, None]
+
+
+# windows
+
+
+def test_mistral_windows_are_uniform_and_null_is_none() -> None:
+    assert windows(read(model_type="mistral", sliding_window=4096)) == [4096] * 4
+    assert windows(read(model_type="mistral", sliding_window=None)) == [None] * 4
+    assert windows(read(model_type="mistral")) == [4096] * 4  # the default of transformers' MistralConfig
+    assert windows(read(model_type="mixtral", **MOE)) == [None] * 4
+    assert windows(read(model_type="phi3", sliding_window=2047)) == [2047] * 4
+
+
+def test_qwen_windows_need_the_flag_and_start_at_their_layer() -> None:
+    fields = {"model_type": "qwen2", "sliding_window": 512, "max_window_layers": 3}
+    assert windows(read(**fields)) == [None] * 4
+    assert windows(read(use_sliding_window=True, **fields)) == [None, None, None, 512]
+
+
+def test_gemma_patterns() -> None:
+    assert windows(read(model_type="gemma2", sliding_window=64)) == [64, None, 64, None]
+    gemma3 = read(model_type="gemma3_text", sliding_window=64, num_hidden_layers=12, head_dim=8)
+    assert windows(gemma3) == [64] * 5 + [None] + [64] * 5 + [None]
+    every_third = read(model_type="gemma3_text", sliding_window=64, sliding_window_pattern=3)
+    assert windows(every_third) == [64, 64, None, 64]
+
+
+def test_layer_types_win_over_patterns() -> None:
+    kinds = ["full_attention", "sliding_attention", "full_attention", "full_attention"]
+    assert windows(read(model_type="gemma2", sliding_window=64, layer_types=kinds)) == [None, 64, None, None]
+
+
+@pytest.mark.parametrize("kinds", [["full_attention"], ["full_attention"] * 3 + ["dense"], [1, 2, 3, 4]])
+def test_bad_layer_types_are_refused(kinds: list[Any]) -> None:
+    with pytest.raises(MalformedFile, match="layer_types"):
+        read(model_type="gemma2", sliding_window=64, layer_types=kinds)
+
+
+def test_llama_4_chunks_three_of_four_and_routes_by_step() -> None:
+    fields = {"model_type": "llama4_text", "attention_chunk_size": 256, "intermediate_size_mlp": 256, **MOE}
+    model = read(interleave_moe_layer_step=2, **fields)
+    assert windows(model) == [256, 256, 256, None]
+    assert feed_forwards(model) == [DenseFeedForward, MoEFeedForward] * 2
+    assert windows(read(no_rope_layers=[1, 0, 1, 0], **fields)) == [256, None, 256, None]
+    assert feed_forwards(read(moe_layers=[0], **fields)) == [MoEFeedForward] + [DenseFeedForward] * 3
+
+
+# mixtures and latents
+
+
+def test_deepseek_is_dense_first_and_may_lack_the_query_rank() -> None:
+    model = read(model_type="deepseek_v2", first_k_dense_replace=2, n_shared_experts=2, **LATENT)
+    assert feed_forwards(model) == [DenseFeedForward] * 2 + [MoEFeedForward] * 2
+    mixer = model.layer_groups[0].mixer
+    assert isinstance(mixer, LatentAttention)
+    assert mixer.q_lora_rank is None
+    ffn = model.layer_groups[1].feed_forward
+    assert isinstance(ffn, MoEFeedForward)
+    assert ffn.shared_intermediate_size == 64
+
+
+def test_sparse_attention_needs_its_indexer() -> None:
+    with pytest.raises(MalformedFile, match="index_n_heads"):
+        read(model_type="glm_moe_dsa", **LATENT)
+    indexed = LATENT | {"q_lora_rank": 16, "index_n_heads": 2, "index_head_dim": 128, "index_topk": 64}
+    mixer = read(model_type="deepseek_v32", **indexed).layer_groups[0].mixer
+    assert isinstance(mixer, LatentAttention)
+    assert mixer.indexer is not None
+    assert mixer.indexer.top_k == 64
+
+
+def test_qwen_moe_steps_and_dense_layers() -> None:
+    moe = {"model_type": "qwen3_moe", **MOE}
+    assert feed_forwards(read(**moe)) == [MoEFeedForward] * 4
+    assert feed_forwards(read(mlp_only_layers=[0], **moe))[0] is DenseFeedForward
+    assert feed_forwards(read(decoder_sparse_step=2, **moe)) == [DenseFeedForward, MoEFeedForward] * 2
+
+
+def test_qwen_next_is_linear_but_every_fourth() -> None:
+    linear = {
+        f"linear_{k}": 2 for k in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
+    }
+    model = read(model_type="qwen3_next", linear_conv_kernel_dim=4, **linear, **MOE)
+    kinds = {layer: type(group.mixer) for group in model.layer_groups for layer in group.layers}
+    assert kinds == {0: LinearAttention, 1: LinearAttention, 2: LinearAttention, 3: Attention}
+    full = model.layer_groups[1].mixer
+    assert isinstance(full, Attention)
+    assert full.output_gate
+
+
+def test_mtp_layers_are_counted_apart() -> None:
+    plain, with_mtp = (read(model_type="deepseek_v3", num_nextn_predict_layers=n, **LATENT) for n in (0, 2))
+    assert plain.total_params == with_mtp.total_params
+    assert plain.mtp_params == 0
+    assert with_mtp.mtp is not None
+    assert with_mtp.mtp.layers == (4, 5)
+
+
+def test_an_unknown_tower_is_named_not_guessed() -> None:
+    outer = {
+        "model_type": "llava",
+        "text_config": LLAMA,
+        "vision_config": {"hidden_size": 8},
+        "audio_config": {},
+    }
+    model = from_hf_config(outer, name="x")
+    assert (model.vision_params, model.uncounted) == (0, ("audio_config", "vision_config"))
+
+
+# refusals
+
+
+@pytest.mark.parametrize(
+    "model_type", ["deepseek_v4", "nemotron_h", "kimi_linear", "gemma4_text", "brand_new"]
+)
+def test_an_unknown_architecture_is_refused_saying_what_is_missing(model_type: str) -> None:
+    with pytest.raises(UnsupportedModel, match=r"formula.*Supported: .*llama") as caught:
+        read(model_type=model_type)
+    assert caught.value.model_type == model_type
+    assert "\n" not in str(caught.value)
+
+
+def test_no_type_is_both_supported_and_missing() -> None:
+    assert not set(supported_model_types()) & set(_MISSING)
+
+
+def test_remote_code_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evil.py").write_text("raise SystemExit(3)")
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"auto_map": {"AutoConfig": "evil.Config"}}))
+    monkeypatch.chdir(tmp_path)
+    assert load_model(tmp_path).num_layers == 4
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "max_position_embeddings"],
+)
+@pytest.mark.parametrize(
+    "value", [..., 0, -1, "32", 32.0, 1e30, True, [32], {}, 10**30, float("nan")], ids=lambda v: repr(v)[:10]
+)
+def test_a_bad_count_names_field_and_value(key: str, value: Any) -> None:
+    with pytest.raises(MalformedFile, match=key) as caught:
+        read(**{key: value})
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("value", [3, 16, 0, -8, "8", 8.0, True])
+def test_kv_heads_must_divide_heads(value: Any) -> None:
+    with pytest.raises(MalformedFile, match="num_key_value_heads"):
+        read(num_key_value_heads=value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"num_attention_heads": 7, "num_key_value_heads": 7}, "num_attention_heads"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
+        ({"torch_dtype": "int3"}, "torch_dtype"),
+        ({"torch_dtype": 7}, "torch_dtype"),
+        ({"model_type": ["llama"]}, "model_type"),
+        ({"model_type": ...}, "model_type"),
+        ({"attention_bias": 1}, "attention_bias"),
+        ({"text_config": []}, "text_config"),
+        ({"rope_scaling": "yarn"}, "rope_scaling"),
+        ({"rope_scaling": {"type": "linear", "factor": "4"}}, "factor"),
+        ({"quantization_config": "fp8"}, "quantization_config"),
+        ({"model_type": "mistral", "sliding_window": -1}, "sliding_window"),
+        ({"model_type": "qwen3_moe", **MOE, "num_experts_per_tok": 5}, "num_experts_per_tok"),
+        ({"model_type": "qwen3_moe", **MOE, "num_experts": [4, 4]}, "num_experts"),
+        ({"model_type": "qwen3_moe", **MOE, "mlp_only_layers": 3}, "mlp_only_layers"),
+        ({"model_type": "mixtral"}, "n_routed_experts"),
+        ({"vision_config": 3}, "vision_config"),
+    ],
+)
+def test_bad_fields_are_named(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(MalformedFile, match=field) as caught:
+        read(**changes)
+    assert "\n" not in str(caught.value)
+
+
+FILES = {
+    "empty": (b"", "empty"),
+    "blank": (b" \n ", "empty"),
+    "not json": (b"{model_type: llama}", "line 1"),
+    "cut": (b'{"model_type": "llama",\n', "line 2"),
+    "list": (b"[1, 2]", "list"),
+    "number": (b"3", "int"),
+    "nan": (b'{"a": NaN}', "NaN"),
+    "infinity": (b'{"a": -Infinity}', "Infinity"),
+    "too large": (b'{"a": "' + b"x" * 1_100_000 + b'"}', "bytes"),
+    "deep": (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+    "deep objects": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
+    "twice": (b'{"model_type": "llama", "model_type": "qwen2"}', "model_type.*twice"),
+    "long number": (b'{"hidden_size": ' + b"9" * 5000 + b"}", "too long"),
+    "binary": (b"\x80\x81\xff", "UTF-8"),
+    "nul": (b"\x00" * 10, "line 1"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_malformed_file_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
+    raw, expected = FILES[kind]
+    path = tmp_path / "config.json"
+    path.write_bytes(raw)
+    with pytest.raises(MalformedFile, match=expected) as caught:
+        load_model(path)
+    text = str(caught.value)
+    assert str(path) in text
+    assert "\n" not in text
+    assert len(text) < 400
+
+
+def test_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(LLAMA).encode())
+    assert load_model(path).num_layers == 4
+
+
+def test_an_unreadable_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MalformedFile, match="cannot be read"):
+        load_model(tmp_path / "none.json")
+    if os.name == "posix":
+        fifo_like = tmp_path / "folder.json"
+        fifo_like.mkdir()
+        with pytest.raises(MalformedFile, match=r"config\.json"):
+            load_model(fifo_like)
+
+
+def test_a_list_is_not_a_config() -> None:
+    with pytest.raises(MalformedFile, match="list"):
+        from_hf_config([], name="x")  # type: ignore[arg-type]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+KEYS = sorted(
+    {*LLAMA, *MOE, *LATENT, "layer_types", "rope_scaling", "quantization_config", "text_config", "dtype"}
+)
+
+
+@given(
+    model_type=st.sampled_from(supported_model_types()), changes=st.dictionaries(st.sampled_from(KEYS), JSON)
+)
+def test_any_config_is_a_model_or_one_line(model_type: str, changes: dict[str, Any]) -> None:
+    config = LLAMA | MOE | LATENT | {"model_type": model_type} | changes
+    outcome = _outcome(config)
+    if isinstance(outcome, CapacityError):
+        assert "\n" not in str(outcome)
+    else:
+        assert 0 < outcome.active_params <= outcome.total_params
+        assert outcome.kv_bytes_per_token() >= 0
+
+
+def _outcome(config: dict[str, Any]) -> ModelSpec | CapacityError:
+    try:
+        return from_hf_config(config, name="any")
+    except CapacityError as error:
+        return error
+
+
+# files made by others
+
+
+REFUSED = {
+    "infersim_deepseek_v3.json": "n_routed_experts",  # renames it to num_routed_experts
+    "lss_qwen3-32b.json": "model_type",  # the configuration of a simulator, not of a model
+}
+SAME_AS = {
+    "codellama-34b-instruct-hf.json": "codellama-34b",
+    "deepseek-v2-lite.json": "deepseek-v2-lite",
+    "glm-5.2-fp8.json": "glm-5.2",
+    "infersim_deepseek_v3.2.json": "deepseek-v3.2",
+    "infersim_qwen3-235B-A22B.json": "qwen3-235b-a22b",
+    "infersim_qwen3.5-122B-A10B.json": "qwen3.5-122b-a10b",
+    "llama-4-scout-17b-16e-instruct-fp8-dynamic.json": "llama-4-scout",
+    "simai_deepseek_R1_0528.json": "deepseek-r1",
+    "simai_qwen3-235B-A22B_FP8.json": "qwen3-235b-a22b",
+    "simai_qwen3-next-80B-A3B_Instruct_FP8.json": "qwen3-next-80b-a3b",
+    "yi-34b.json": "yi-34b",
+}
+
+
+def test_every_reference_config_is_read_or_refused_with_a_reason(shared_dir: Path) -> None:
+    read_files = {}
+    for path in sorted((shared_dir / "reference" / "configs").glob("*.json")):
+        if path.name in REFUSED:
+            with pytest.raises(MalformedFile, match=REFUSED[path.name]):
+                load_model(path)
+        else:
+            read_files[path.name] = load_model(path)
+    assert len(read_files) >= 29
+    for name, preset in SAME_AS.items():
+        assert read_files[name].total_params == load_model(preset).total_params, name
+    assert (
+        attention(read_files["apex_mistral.json"]).num_kv_heads == 1
+    )  # that copy was edited; read as it stands

@@ -1,0 +1,438 @@
+"""Models: exact counts, what the KV cache holds, names. Expected numbers are others', with their source."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import capacity.model.presets as presets_module
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.model import (
+    Attention,
+    DenseFeedForward,
+    LatentAttention,
+    LayerGroup,
+    LinearAttention,
+    MoEFeedForward,
+    load_model,
+    model_names,
+)
+from capacity.model.spec import ParameterPart
+
+PRESETS = Path(presets_module.__file__).parent / "presets"
+
+# preset, total, routed experts, active (input embedding included), KV bytes per token at 16 bit of layers that
+# grow without bound, of layers with a window, state bytes per sequence of linear layers.
+# Source: parameter counts of the modules of transformers 5.23 on the meta device (2026-11), 32 of 33 rows, an
+# independent formula the last (GLM-4.7); KV by each model's published attention shapes.
+# Phi-3: all 32 layers have the window of its config.json (2047 tokens), so both columns are theirs.
+COUNTS = [
+    ("llama-3.1-8b", 8_030_261_248, 0, 8_030_261_248, 131_072, 0, 0),
+    ("llama-3.1-70b", 70_553_706_496, 0, 70_553_706_496, 327_680, 0, 0),
+    ("llama-3.1-405b", 405_853_388_800, 0, 405_853_388_800, 516_096, 0, 0),
+    ("llama-3.2-1b", 1_235_814_400, 0, 1_235_814_400, 32_768, 0, 0),
+    ("llama-2-7b", 6_738_415_616, 0, 6_738_415_616, 524_288, 0, 0),
+    ("llama-2-70b", 68_976_648_192, 0, 68_976_648_192, 327_680, 0, 0),
+    ("mistral-7b", 7_248_023_552, 0, 7_248_023_552, 131_072, 0, 0),
+    ("mistral-nemo-12b", 12_247_782_400, 0, 12_247_782_400, 163_840, 0, 0),
+    ("mixtral-8x7b", 46_702_792_704, 45_097_156_608, 12_879_925_248, 131_072, 0, 0),
+    ("mixtral-8x22b", 140_630_071_296, 135_291_469_824, 39_161_468_928, 229_376, 0, 0),
+    ("qwen2.5-7b", 7_615_616_512, 0, 7_615_616_512, 57_344, 0, 0),
+    ("qwen3-8b", 8_190_735_360, 0, 8_190_735_360, 147_456, 0, 0),
+    ("qwen3-14b", 14_768_307_200, 0, 14_768_307_200, 163_840, 0, 0),
+    ("qwen3-32b", 32_762_123_264, 0, 32_762_123_264, 262_144, 0, 0),
+    ("qwen3-30b-a3b", 30_532_122_624, 28_991_029_248, 3_353_032_704, 98_304, 0, 0),
+    ("qwen3-235b-a22b", 235_093_634_560, 227_096_395_776, 22_190_763_520, 192_512, 0, 0),
+    ("qwen3-next-80b-a3b", 79_674_391_296, 77_309_411_328, 3_874_929_408, 24_576, 0, 77_266_944),
+    ("qwen3.5-35b-a3b", 34_660_610_688, 32_212_254_720, 3_454_988_928, 20_480, 0, 64_389_120),
+    ("qwen3.5-122b-a10b", 122_111_526_912, 115_964_116_992, 9_771_288_576, 24_576, 0, 153_649_152),
+    ("deepseek-v2-lite", 15_706_484_224, 14_394_851_328, 2_661_150_208, 31_104, 0, 0),
+    ("deepseek-r1", 671_026_404_352, 653_908_770_816, 37_552_282_624, 70_272, 0, 0),
+    ("deepseek-v3.2", 671_877_929_216, 653_908_770_816, 38_403_807_488, 70_272, 0, 0),
+    ("gpt-oss-120b", 116_829_156_672, 114_701_598_720, 5_711_982_912, 36_864, 36_864, 0),
+    ("gpt-oss-20b", 20_914_757_184, 19_116_933_120, 4_187_440_704, 24_576, 24_576, 0),
+    ("gemma-3-27b", 27_009_346_304, 0, 27_009_346_304, 81_920, 425_984, 0),
+    ("gemma-2-27b", 27_227_128_320, 0, 27_227_128_320, 188_416, 188_416, 0),
+    ("llama-4-scout", 107_769_861_120, 96_636_764_160, 17_172_894_720, 49_152, 147_456, 0),
+    ("llama-4-maverick", 400_711_848_960, 386_547_056_640, 17_184_691_200, 49_152, 147_456, 0),
+    ("kimi-k2", 1_026_408_209_408, 1_014_686_023_680, 32_861_477_888, 70_272, 0, 0),
+    ("glm-4.7", 352_797_814_784, 335_963_750_400, 33_632_251_904, 376_832, 0, 0),
+    ("glm-5.2", 743_911_199_232, 724_775_731_200, 41_784_709_632, 89_856, 0, 0),
+    ("minimax-m2", 228_689_748_992, 224_680_476_672, 11_030_537_216, 253_952, 0, 0),
+    ("phi-3-mini", 3_821_079_552, 0, 3_821_079_552, 393_216, 393_216, 0),
+]
+IDS = [row[0] for row in COUNTS]
+
+
+@pytest.mark.parametrize("row", COUNTS, ids=IDS)
+def test_parameter_counts_equal_the_reference_modules(row: tuple[str, int, int, int, int, int, int]) -> None:
+    model = load_model(row[0])
+    assert (model.total_params, model.routed_expert_params, model.active_params) == row[1:4]
+
+
+@pytest.mark.parametrize("row", COUNTS, ids=IDS)
+def test_kv_cache_equals_the_published_shapes(row: tuple[str, int, int, int, int, int, int]) -> None:
+    model = load_model(row[0])
+    found = (model.kv_bytes_per_token(), model.window_kv_bytes_per_token(), model.state_bytes_per_sequence())
+    assert found == row[4:7]
+
+
+def test_the_transcribed_rows_are_those_of_the_reference_table(shared_dir: Path) -> None:
+    with (shared_dir / "reference" / "models.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    total, active = "total_params_computed", "active_params_incl_input_embed"
+    assert sorted((int(r[total]), int(r[active])) for r in rows) == sorted((row[1], row[3]) for row in COUNTS)
+
+
+# Totals of the safetensors metadata that the models' pages on the Hugging Face hub state; they count what we
+# count apart: vision tower, MTP layer with its copies of embedding and head, score correction biases, scales.
+def test_vision_towers_make_up_the_published_totals() -> None:
+    for name, published in {
+        "gemma-3-4b": 4_300_079_472,
+        "gemma-3-12b": 12_187_325_040,
+        "gemma-3-27b": 27_432_406_640,
+        "llama-4-scout": 108_641_793_536,
+    }.items():
+        model = load_model(name)
+        assert model.total_params + model.vision_params == published
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "moe_layers", "num_experts"),
+    [
+        ("glm-4.7-flash", 31_221_488_576, 47, 64),
+        ("glm-4.5-air", 110_468_824_832, 46, 128),
+        # less the 41,540,496 FP8 scales that the page counts
+        ("deepseek-v3", 684_531_386_000 - 41_540_496, 59, 256),
+    ],
+)
+def test_mtp_layers_make_up_the_published_totals(
+    name: str, published: int, moe_layers: int, num_experts: int
+) -> None:
+    model = load_model(name)
+    copies = 2 * model.vocab_size * model.hidden_size
+    assert model.total_params + model.mtp_params + copies + moe_layers * num_experts == published
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_preset_is_within_half_a_percent_of_its_published_count(name: str) -> None:
+    preset = json.loads((PRESETS / f"{name}.json").read_text())
+    assert preset["source"]
+    assert preset["date"]
+    model = load_model(name)
+    assert model.total_params == pytest.approx(preset["published_params"], rel=0.005)
+    assert model.name == name
+    assert model.hf_id == preset["hf_id"]
+    assert model.source
+
+
+def test_there_are_presets_enough_and_the_index_lists_them_all() -> None:
+    assert len(model_names()) >= 30
+    assert {path.stem for path in PRESETS.glob("*.json")} == {*model_names(), "index"}
+
+
+def test_aliases_are_of_one_model_each() -> None:
+    index = json.loads((PRESETS / "index.json").read_text())
+    owner: dict[str, str] = {}
+    for name, spellings in index.items():
+        assert json.loads((PRESETS / f"{name}.json").read_text())["hf_id"] == spellings[0]
+        for spelling in {s.lower() for s in (name, *spellings)} | {
+            s.split("/")[-1].lower() for s in spellings
+        }:
+            assert owner.setdefault(spelling, name) == name
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("llama-3.1-70b", "llama-3.1-70b"),
+        ("Llama-3.1-70B-Instruct", "llama-3.1-70b"),
+        ("meta-llama/Llama-3.1-70B-Instruct", "llama-3.1-70b"),
+        (" LLAMA_3.1_70B ", "llama-3.1-70b"),
+        ("deepseek-r1", "deepseek-r1"),
+        ("qwen3-235b", "qwen3-235b-a22b"),
+        ("gpt-oss-120b", "gpt-oss-120b"),
+        ("openai/GPT-OSS-20B", "gpt-oss-20b"),
+    ],
+)
+def test_a_model_is_found_by_its_spellings(spelling: str, name: str) -> None:
+    assert load_model(spelling).name == name
+
+
+def test_an_unknown_name_suggests() -> None:
+    with pytest.raises(UnknownName, match=r"Did you mean 'llama-3.1-70b'") as caught:
+        load_model("llama-3.1-70")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "   ", "a/b/c", "/nowhere/config", "org/", "../x"])
+def test_what_is_neither_name_nor_path_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput):
+        load_model(name)
+
+
+def test_a_hub_name_needs_download() -> None:
+    with pytest.raises(InvalidInput, match="--download"):
+        load_model("some-org/some-model-7b")
+
+
+def test_download_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(InvalidInput, match="pip install"):
+        load_model("some-org/some-model-7b", download=True)
+
+
+def test_a_failing_download_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+
+    def refuse(*_args: object, **_kwargs: object) -> str:
+        raise OSError("no route\nto host")
+
+    monkeypatch.setattr(hub, "hf_hub_download", refuse)
+    with pytest.raises(InvalidInput, match="no route") as caught:
+        load_model("some-org/some-model-7b", download=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_download_reads_the_config_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    config = json.loads((PRESETS / "qwen3-8b.json").read_text())["config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = []
+
+    def fetch(repo: str, file: str) -> str:
+        asked.append((repo, file))
+        if file != "config.json":
+            raise hub.errors.EntryNotFoundError("none")
+        return str(tmp_path / file)
+
+    monkeypatch.setattr(hub, "hf_hub_download", fetch)
+    model = load_model("some-org/Some-8B", download=True)
+    assert (model.name, model.hf_id, model.total_params) == ("some-8b", "some-org/Some-8B", 8_190_735_360)
+    assert asked == [("some-org/Some-8B", "config.json"), ("some-org/Some-8B", "hf_quant_config.json")]
+
+
+def test_a_path_and_its_folder_are_read(tmp_path: Path) -> None:
+    folder = tmp_path / "My-Model"
+    folder.mkdir()
+    config = json.loads((PRESETS / "llama-3.1-8b.json").read_text())["config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    for path in (folder, str(folder), folder / "config.json"):
+        model = load_model(path)
+        assert (model.name, model.total_params) == ("my-model", 8_030_261_248)
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MalformedFile, match=r"config\.json"):
+        load_model(tmp_path)
+
+
+def test_hf_quant_config_beside_is_read(tmp_path: Path) -> None:
+    config = json.loads((PRESETS / "qwen3-32b.json").read_text())["config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    quantization = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": quantization}))
+    scheme = load_model(tmp_path).checkpoint
+    assert (scheme.linear.name, scheme.lm_head.name, scheme.kv_cache_dtype) == ("nvfp4", "bf16", "fp8")
+
+
+def test_loading_one_preset_is_quick_and_reads_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Path] = []
+    real = presets_module.read_json_object
+
+    def spy(path: Path) -> dict[str, object]:
+        opened.append(path)
+        return real(path)
+
+    monkeypatch.setattr(presets_module, "read_json_object", spy)
+    for cached in (presets_module._index, presets_module._aliases, presets_module._load_preset):
+        cached.cache_clear()
+    started = time.perf_counter()
+    load_model("llama-3.1-70b")
+    assert time.perf_counter() - started < 0.1  # 2 ms measured; the bound allows a busy machine
+    assert [path.stem for path in opened] == ["llama-3.1-70b"]
+
+
+def test_import_pulls_in_nothing_heavy() -> None:
+    heavy = "{'numpy', 'pandas', 'scipy', 'huggingface_hub'}"
+    code = f"import sys, capacity.model; print(sorted({heavy} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+# parts
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_parts_are_distinct_and_cover_every_layer(name: str) -> None:
+    model = load_model(name)
+    parts = model.parameter_parts()
+    assert len({(part.name, part.layers) for part in parts}) == len(parts)
+    indices = sorted(layer for group in model.layer_groups for layer in group.layers)
+    assert indices == list(range(model.num_layers))
+    assert all(part.params > 0 for part in parts)
+    assert all(set(part.layers) <= set(indices) for part in parts)
+    assert all((part.shard_limit is not None) == (part.sharding == "kv_heads") for part in parts)
+    dividers = {
+        "embedding": "vocabulary",
+        "lm_head": "vocabulary",
+        "experts": "experts",
+        "router": "replicated",
+    }
+    assert all(part.sharding == dividers[part.kind] for part in parts if part.kind in dividers)
+
+
+def test_what_tensor_parallelism_replicates_in_latent_attention() -> None:
+    replicated = {p.name for p in load_model("deepseek-v3").parameter_parts() if p.sharding == "replicated"}
+    assert {"self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa", "mlp.gate", "layernorms"} <= replicated
+    assert not {"self_attn.q_b_proj", "self_attn.kv_b_proj", "self_attn.o_proj"} & replicated
+
+
+def test_key_and_value_projections_divide_by_kv_heads_only() -> None:
+    parts = {p.name: p for p in load_model("qwen3-30b-a3b").parameter_parts()}
+    assert parts["self_attn.k_proj"].shard_limit == parts["self_attn.v_proj"].shard_limit == 4
+    assert parts["self_attn.q_proj"].sharding == "tensor"
+
+
+def test_tied_embeddings_are_counted_once() -> None:
+    model = load_model("llama-3.2-1b")
+    assert [p.kind for p in model.parameter_parts()].count("embedding") == 1
+    assert all(p.kind != "lm_head" for p in model.parameter_parts())
+
+
+@given(
+    heads=st.integers(1, 8),
+    groups=st.integers(1, 4),
+    head_dim=st.sampled_from([32, 64, 128]),
+    hidden=st.sampled_from([64, 256]),
+    layers=st.integers(1, 5),
+    bias=st.booleans(),
+)
+def test_attention_counts_are_the_closed_form(
+    heads: int, groups: int, head_dim: int, hidden: int, layers: int, bias: bool
+) -> None:
+    q, k, d = heads * groups, heads, head_dim
+    mixer = Attention(num_heads=q, num_kv_heads=k, head_dim=d, qkv_bias=bias)
+    parts = mixer.parts(hidden, tuple(range(layers)))
+    expected = 2 * hidden * q * d + 2 * hidden * k * d + ((q + 2 * k) * d if bias else 0)
+    assert sum(part.params for part in parts) == layers * expected
+
+
+@given(
+    experts=st.integers(1, 64),
+    chosen=st.integers(1, 64),
+    width=st.integers(1, 256),
+    shared=st.integers(0, 256),
+)
+def test_choosing_more_experts_activates_more(experts: int, chosen: int, width: int, shared: int) -> None:
+    chosen = min(chosen, experts)
+    ffn = MoEFeedForward(
+        num_experts=experts,
+        experts_per_token=chosen,
+        expert_intermediate_size=width,
+        shared_intermediate_size=shared,
+    )
+    parts = ffn.parts(32, (0,))
+    assert sum(p.params for p in parts if p.kind == "experts") == experts * ffn.params_per_expert(32)
+    assert sum(p.params for p in parts) == 32 * experts + 3 * 32 * (experts * width + shared)
+
+
+def test_a_part_counts_its_matrices() -> None:
+    part = ParameterPart(
+        name="mlp.experts.up_proj", kind="experts", rows=3, columns=5, matrices_per_layer=7, layers=(0, 2)
+    )
+    assert (part.num_matrices, part.params, part.params_per_layer) == (14, 210, 105)
+
+
+def test_lora_adapters_are_what_peft_prints() -> None:
+    # "trainable params" of PEFT: Llama-2-7B with rank 8 on q and v; Llama-3.1-8B with rank 16 on all matrices
+    assert load_model("llama-2-7b").lora_params(8, ("q_proj", "v_proj")) == 4_194_304
+    assert load_model("llama-3.1-8b").lora_params(16) == 41_943_040
+
+
+# KV cache
+
+
+def test_kv_cache_formats_scale_the_bytes() -> None:
+    model = load_model("llama-3.1-70b")
+    assert model.kv_bytes_per_token() == 2 * 80 * 8 * 128 * 2
+    assert model.kv_bytes_per_token("fp8") == model.kv_bytes_per_token() / 2
+    assert model.kv_bytes_per_token("int4") == 2 * 80 * 8 * (128 / 2 + 4)  # FP16 scale and zero per head
+    with pytest.raises(UnknownName, match="KV cache dtype"):
+        model.kv_bytes_per_token("fp7")
+
+
+def test_mistral_small_holds_what_vllm_prints() -> None:
+    # 163,840 bytes per token: vLLM 0.11 log, llm-d-planner docs/empirical-vllm-memory-results.md
+    assert load_model("mistral-small-24b").kv_bytes_per_token() == 163_840
+
+
+def test_latent_cache_is_one_head_whatever_the_heads() -> None:
+    model = load_model("deepseek-v3")
+    (group, *_) = model.kv_cache_groups()
+    assert group.num_kv_heads == 1
+    assert model.kv_bytes_per_token() == 61 * (512 + 64) * 2
+    assert model.kv_bytes_per_token("fp8") == 61 * 576
+    assert model.indexer_kv_bytes_per_token() == 0
+
+
+def test_sparse_attention_adds_the_indexers_keys_and_packs_fp8_its_own_way() -> None:
+    model = load_model("deepseek-v3.2")
+    assert model.indexer_kv_bytes_per_token() == 61 * 132  # vLLM: 128 FP8 keys and one FP32 scale
+    assert model.kv_bytes_per_token("fp8") == 61 * 656  # vLLM fp8_ds_mla: 512 + 16 + 128
+    assert sum(g.bytes_per_token for g in model.kv_cache_groups()) == 61 * (1152 + 132)
+
+
+def test_windows_stand_apart() -> None:
+    model = load_model("gpt-oss-120b")
+    kinds = {group.kind: group for group in model.kv_cache_groups()}
+    assert (kinds["window"].num_layers, kinds["full"].num_layers) == (18, 18)
+    assert kinds["window"].window_tokens == model.window_tokens == 128
+    scout = load_model("llama-4-scout")
+    assert [g.chunked for g in scout.kv_cache_groups()] == [True, False]
+    assert scout.window_tokens == 8192
+    assert load_model("llama-3.1-8b").window_tokens is None
+
+
+def test_a_hybrid_keeps_a_state() -> None:
+    model = load_model("qwen3-next-80b-a3b")
+    linear = next(g for g in model.kv_cache_groups() if g.kind == "linear")
+    assert (linear.num_layers, linear.bytes_per_token) == (36, 0)
+    assert linear.state_bytes_per_sequence == model.state_bytes_per_sequence() > 0
+    assert model.attention_kind == "gqa+linear"
+
+
+def test_group_types() -> None:
+    def mixers(name: str) -> set[type]:
+        return {type(group.mixer) for group in load_model(name).layer_groups}
+
+    assert mixers("llama-2-7b") == {Attention}
+    assert mixers("kimi-k2") == {LatentAttention}
+    assert mixers("qwen3.5-35b-a3b") == {Attention, LinearAttention}
+    kimi = load_model("kimi-k2").layer_groups
+    assert [(g.layers[0], g.num_layers, type(g.feed_forward)) for g in kimi] == [
+        (0, 1, DenseFeedForward),
+        (1, 60, MoEFeedForward),
+    ]
+    assert load_model("llama-2-7b").attention_kind == "mha"
+    assert load_model("deepseek-v3").attention_kind == "mla"
+    assert load_model("deepseek-v3").num_attention_heads == 128
+
+
+def test_specs_are_values() -> None:
+    assert load_model("qwen3-8b") == load_model("Qwen/Qwen3-8B")
+    assert len({load_model("qwen3-8b"), load_model("qwen3-8b")}) == 1
+    group = LayerGroup(
+        layers=(0,),
+        mixer=Attention(num_heads=1, num_kv_heads=1, head_dim=2),
+        feed_forward=DenseFeedForward(intermediate_size=4),
+    )
+    assert group.num_layers == 1

@@ -1,0 +1,88 @@
+"""Curves over load: the knee and the highest rate, users and days."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity.base.errors import InvalidInput
+from capacity.planning.curve import curve
+from capacity.planning.curves import TOLERANCE, day_of, highest_rate
+
+SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}
+
+
+@given(edge=st.floats(0.01, 1000), guess=st.floats(0.1, 100))
+def test_bisection_finds_the_edge(edge: float, guess: float) -> None:
+    found = highest_rate(lambda rate: rate <= edge, guess)
+    if guess / 2**11 <= edge <= guess * 2**10:
+        assert edge * (1 - 1.01 * TOLERANCE) <= found <= edge
+
+
+def test_bisection_says_never_and_always() -> None:
+    assert highest_rate(lambda _: False, 1.0) == 0.0
+    assert highest_rate(lambda _: True, 1.0) == math.inf
+
+
+def test_the_highest_rate_meets_the_slo_and_a_little_more_does_not() -> None:
+    found = curve("llama-3.1-8b", slo="ttft:p95:300ms tpot:p95:20ms", requests_per_user_hour=30, **SMALL)
+    assert found.highest is not None
+    best = found.highest
+    assert best.low <= best.at_confidence <= best.predicted <= best.high
+    assert found.users == pytest.approx(best.at_confidence * 120)
+    rates = [best.predicted, best.predicted * (1 + 2 * TOLERANCE)]
+    at, beyond = curve("llama-3.1-8b", slo="ttft:p95:300ms tpot:p95:20ms", rates=rates, **SMALL).points
+    assert at.met
+    assert not beyond.met
+
+
+def test_another_draw_of_the_traffic_lands_in_the_interval() -> None:
+    asked = SMALL | {"num_prompts": 300, "slo": "ttft:p95:300ms tpot:p95:20ms", "rates": [1.0]}
+    best = curve("llama-3.1-8b", **asked).highest
+    assert best is not None
+    assert best.replications == 3
+    assert best.sampling_low is not None
+    assert best.sampling_high is not None
+    others = [curve("llama-3.1-8b", **asked, seed=seed, replications=1).highest for seed in range(10, 16)]
+    inside = [best.sampling_low <= other.predicted <= best.sampling_high for other in others if other]
+    assert sum(inside) >= 4  # of six, where nine in ten are expected: 4 or more with probability 0.98
+    assert all(other is not None and other.sampling_low is None for other in others)
+
+
+def test_latency_rises_with_load_and_the_knee_lies_between() -> None:
+    found = curve("llama-3.1-8b", slo="e2el:p90:1s", **SMALL)
+    latency = [point.mean_e2e_s for point in found.points]
+    assert latency[0] < latency[-1]
+    assert found.points[0].request_rate_per_s <= found.knee_per_s <= found.points[-1].request_rate_per_s
+
+
+def test_a_day_by_the_hour() -> None:
+    assert max(day_of(10, 1.5)) == pytest.approx(15)
+    assert sum(day_of(10, 1.5)) == pytest.approx(240)
+    found = curve("llama-3.1-8b", slo="e2el:p90:1s", price="2", peak_rate=500, **SMALL)
+    assert found.highest is not None
+    day = found.day
+    assert day is not None
+    assert day.peak_replicas == math.ceil(500 / found.highest.at_confidence)
+    assert day.fixed_usd_per_month == pytest.approx(day.peak_replicas * 2 * 730)
+    assert day.autoscaled_usd_per_month == pytest.approx(day.autoscaled_replica_hours / 24 * 2 * 730)
+    assert day.autoscaled_usd_per_month < day.fixed_usd_per_month  # type: ignore[operator]
+
+
+def test_too_few_requests_to_say_are_said() -> None:
+    found = curve("llama-3.1-8b", slo="e2el:p90:30s", **(SMALL | {"num_prompts": 20}))
+    assert found.highest is None
+    assert "too few" in found.warnings[0]
+
+
+def test_refusals() -> None:
+    with pytest.raises(InvalidInput, match="give --slo"):
+        curve("llama-3.1-8b", peak_rate=5, rates=[1.0], **SMALL)
+    with pytest.raises(InvalidInput, match="rates must be"):
+        curve("llama-3.1-8b", rates=[0.0], **SMALL)
+    with pytest.raises(InvalidInput, match="--concurrency"):
+        curve("llama-3.1-8b", concurrency=4, **SMALL)

@@ -1,0 +1,449 @@
+"""Sweeps: every point once, kept as it ends, the same rows whatever runs them and however often they are killed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import distributed
+import pandas
+import pytest
+from sweep_workers import DEADLY, arm
+
+from capacity import estimate
+from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.planning.sweep import sweep
+from capacity.planning.sweeping.run import Crew, answer_point, answer_points, dask_executors, run_sweep
+from capacity.planning.sweeping.spec import SweepSpec, points, read_sweep
+from capacity.planning.sweeping.store import open_store
+
+HEAD = 'schema = "capacity/sweep/v1"\n'
+SPEC = (
+    HEAD
+    + """question = "estimate"
+[fixed]
+model = "llama-3.1-8b"
+input_len = 256
+price = "2.5"
+[vary]
+gpu = ["h100", "l4"]
+output_len = [16, 64, 200000]
+batch_size = [1, 8, 64]
+"""
+)
+
+
+def make(**changes: Any) -> SweepSpec:
+    fields: dict[str, Any] = {
+        "schema": "capacity/sweep/v1",
+        "question": "estimate",
+        "fixed": {"model": "llama-3.1-8b", "gpu": "h100", "input_len": 100, "output_len": 10},
+        "vary": {"batch_size": (1, 2, 3)},
+    }
+    return SweepSpec(**(fields | changes))
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "sweep.toml"
+    path.write_text(SPEC)
+    return path
+
+
+def rows_of(spec: Path, store: Path) -> list[dict[str, Any]]:
+    with open_store(store) as opened:
+        return list(opened.rows(points(read_sweep(spec))))
+
+
+def test_a_point_equals_the_question_asked_alone(spec: Path, tmp_path: Path) -> None:
+    swept = sweep(spec, tmp_path / "s.db")
+    assert (swept.points, swept.done + swept.failed, swept.skipped) == (18, 18, 0)
+    first = rows_of(spec, tmp_path / "s.db")[0]
+    alone = estimate("llama-3.1-8b", gpu="h100", input_len=256, output_len=16, batch_size=1, price="2.5")
+    assert first["answer"]["ttft_s"]["value"] == alone.ttft_s.value
+    assert first["answer"]["cost"]["usd_per_hour"] == 2.5
+
+
+def test_a_failing_point_is_recorded_and_the_rest_go_on(spec: Path, tmp_path: Path) -> None:
+    swept = sweep(spec, tmp_path / "s.db")
+    rows = rows_of(spec, tmp_path / "s.db")
+    failed = [row for row in rows if row["status"] == "failed"]
+    assert swept.failed == len(failed) > 0
+    assert swept.first_failure in [row["reason"] for row in failed]
+    assert all("InvalidInput" in row["reason"] or "DoesNotFit" in row["reason"] for row in failed)
+    assert all(row["options"]["output_len"] == 200000 or row["options"]["gpu"] == "l4" for row in failed)
+
+
+def test_what_is_done_is_not_done_again(spec: Path, tmp_path: Path) -> None:
+    sweep(spec, tmp_path / "s.db")
+    again = sweep(spec, tmp_path / "s.db")
+    assert (again.done, again.failed, again.skipped) == (0, 0, 18)
+    retried = sweep(spec, tmp_path / "s.db", retry_failed=True)
+    assert retried.done == 0
+    assert retried.failed > 0
+
+
+def test_two_processes_give_the_same_bytes(spec: Path, tmp_path: Path) -> None:
+    for name, workers in (("one", 1), ("two", 2)):
+        sweep(spec, tmp_path / f"{name}.db", workers=workers, export_to=tmp_path / f"{name}.csv")
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+    assert _dump(tmp_path / "one.db") == _dump(tmp_path / "two.db")
+
+
+def _dump(path: Path) -> list[Any]:
+    with sqlite3.connect(path) as connection:
+        found = connection.execute("SELECT * FROM points ORDER BY key").fetchall()
+    connection.close()
+    return found
+
+
+KILLED = """
+import sys
+from capacity.planning.sweep import sweep
+from capacity.planning.sweeping import spec
+spec.package_version = lambda: "one"  # somebody may be editing the package while this runs
+if __name__ == "__main__":
+    sweep(sys.argv[1], sys.argv[2])
+"""
+
+
+def test_kill_9_loses_only_what_is_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capacity.planning.sweeping.spec.package_version", lambda: "one")
+    path = tmp_path / "sweep.toml"
+    batches = ", ".join(str(size) for size in range(1, 701))
+    path.write_text(
+        HEAD + f'question = "estimate"\n[fixed]\nmodel = "llama-3.1-8b"\ngpu = "h100"\ninput_len = 64\n'
+        f"output_len = 8\nmax_num_seqs = 2048\n[vary]\nbatch_size = [{batches}]\n"
+    )
+    store = tmp_path / "killed.db"
+    script = tmp_path / "run.py"
+    script.write_text(KILLED)
+    process = subprocess.Popen([sys.executable, str(script), str(path), str(store)])
+    try:
+        before = _wait_for_rows(store, 20)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    kept = len(_dump(store))
+    assert kept >= before
+    assert kept < 700, "it ended before it was killed: nothing was tested"
+    resumed = sweep(path, store)
+    assert resumed.skipped == kept
+    assert resumed.points == 700
+    sweep(path, tmp_path / "whole.db")
+    assert _dump(store) == _dump(tmp_path / "whole.db")
+
+
+def _wait_for_rows(store: Path, count: int) -> int:
+    for _ in range(1500):
+        time.sleep(0.02)
+        if store.exists():
+            try:
+                found = len(_dump(store))
+            except sqlite3.Error:
+                continue
+            if found >= count:
+                return found
+    raise AssertionError("the sweep wrote nothing")
+
+
+def test_axes() -> None:
+    grid = points(make(vary={"batch_size": (1, 2), "burstiness": (1.0, 2.0, 3.0)}))
+    assert len(grid) == 6
+    assert [point.ordinal for point in grid] == list(range(6))
+    zipped = points(make(axes="zip", vary={"batch_size": (1, 2), "burstiness": (1.0, 2.0)}))
+    assert [point.options["burstiness"] for point in zipped] == [1.0, 2.0]
+    drawn = make(axes="random", samples=50, seed=3, vary={"batch_size": {"low": 1, "high": 512, "log": True}})
+    sizes = [point.options["batch_size"] for point in points(drawn)]
+    assert all(isinstance(size, int) and 1 <= size <= 512 for size in sizes)
+    assert points(drawn) == points(drawn)
+    assert len({point.key for point in points(drawn)}) == len(sizes)
+
+
+def test_keys_follow_the_whole_specification(tmp_path: Path) -> None:
+    one, other = points(make())[0], points(make(question="fit"))[0]
+    assert one.key != other.key
+    trace = tmp_path / "t.csv"
+    keys = []
+    for text in (
+        "arrival_s,prompt_tokens,output_tokens\n0,5,5\n",
+        "arrival_s,prompt_tokens,output_tokens\n0,5,6\n",
+    ):
+        path = trace.with_name(f"t{len(keys)}.csv")
+        path.write_text(text)
+        keys.append(points(make(question="simulate", vary={"trace": (str(path),)}))[0].key)
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize("option", ["model", "trace", "price_file"])
+def test_keys_follow_what_a_named_file_says(tmp_path: Path, option: str) -> None:
+    file = tmp_path / "file"
+    keys = []
+    for text in ("one", "two", "three3"):
+        file.write_text(text)
+        os.utime(file, ns=(len(keys), len(keys)))
+        asked = make(fixed={"model": "llama-3.1-8b", "gpu": "h100"} | {option: str(file)})
+        keys.append(points(asked)[0].key)
+    assert len(set(keys)) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"vary": {"bath_size": (1,)}}, "did you mean 'batch_size'"),
+        ({"axes": "zip", "vary": {"batch_size": (1, 2), "seed": (1,)}}, "equally long"),
+        ({"axes": "random"}, "samples"),
+        ({"vary": {"batch_size": {"low": 1, "high": 2}}}, "only random axes"),
+        ({"vary": {"output_len": (1,)}}, "both fixed and varied"),
+        ({"fixed": {"gpu": "h100"}}, "needs a model"),
+        ({"vary": {"batch_size": tuple(range(1, 1200)), "seed": tuple(range(1200))}}, "at most 1,000,000"),
+    ],
+)
+def test_refusals(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        points(make(**changes))
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    for text, problem in (
+        ("[", "not TOML"),
+        (HEAD, "question is missing"),
+        (SPEC.replace("[fixed]", "x = 1\n[fixed]"), "unknown field"),
+    ):
+        path.write_text(text)
+        with pytest.raises(MalformedFile, match=problem):
+            read_sweep(path)
+    with pytest.raises(MalformedFile, match="cannot be read"):
+        read_sweep(tmp_path / "none.toml")
+    bad = tmp_path / "bad.db"
+    bad.write_text("not a database, but long enough to be taken for one" * 50)
+    path.write_text(SPEC)
+    with pytest.raises(MalformedFile, match="no store"):
+        sweep(path, bad)
+    with pytest.raises(InvalidInput, match=r"\.csv"):
+        sweep(path, tmp_path / "s.db", export_to=tmp_path / "rows.xlsx")
+
+
+def test_exports(spec: Path, tmp_path: Path) -> None:
+    sweep(spec, tmp_path / "s.db", export_to=tmp_path / "rows.csv")
+    sweep(spec, tmp_path / "s.db", export_to=tmp_path / "rows.html")
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 18
+    assert rows[0]["option.gpu"] == "h100"
+    assert float(rows[0]["ttft_s.value"]) > 0
+    assert (tmp_path / "rows.html").read_text().count("<tr>") == 19
+
+
+def test_common_random_numbers_across_points() -> None:
+    simulated = make(
+        question="simulate",
+        fixed={
+            "model": "llama-3.1-8b",
+            "input_len": 200,
+            "output_len": 20,
+            "request_rate": 5.0,
+            "num_prompts": 30,
+        },
+        vary={"gpu": ("h100", "h200")},
+    )
+
+    answers = [json.loads(answer_point(point).answer or "{}") for point in points(simulated)]
+    assert answers[0]["total_output_tokens"] == answers[1]["total_output_tokens"]
+    assert answers[0]["median_ttft_ms"] != answers[1]["median_ttft_ms"]
+
+
+def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies(tmp_path: Path) -> None:
+    many = make(vary={"batch_size": tuple(range(1, 251))})
+    with open_store(tmp_path / "one.db") as store:
+        run_sweep(many, store)
+    with distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster:
+        victim = next(iter(cluster.workers.values()))
+        killed_after: list[int] = []
+
+        def progress(done: int, total: int) -> None:
+            del total
+            if not killed_after:
+                killed_after.append(done)
+                os.kill(victim.pid, signal.SIGKILL)
+
+        with open_store(tmp_path / "dask.db") as store:
+            swept = run_sweep(
+                many, store, executors=dask_executors(cluster.scheduler_address), progress=progress
+            )
+    assert (swept.done, swept.failed) == (250, 0)
+    assert len(killed_after) == 1
+    assert killed_after[0] < 250, "it ended before a worker was killed: nothing was tested"
+    assert _dump(tmp_path / "dask.db") == _dump(tmp_path / "one.db")
+
+
+@contextmanager
+def armed(workers: int = 1) -> Iterator[Crew]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=arm) as executor:
+        yield Crew(executor=executor, workers=workers)
+
+
+def test_a_point_that_kills_its_worker_is_recorded_and_takes_no_other_with_it(tmp_path: Path) -> None:
+    many = make(
+        axes="zip",
+        fixed={"model": "llama-3.1-8b", "input_len": 100, "output_len": 10},
+        vary={
+            "gpu": tuple(DEADLY if i in (60, 330) else "h100" for i in range(360)),
+            "batch_size": tuple(i % 120 + 1 for i in range(360)),
+            "max_num_seqs": tuple(200 + i // 120 for i in range(360)),
+        },
+    )
+    with open_store(tmp_path / "s.db") as store:
+        swept = run_sweep(many, store, executors=armed)
+        rows = list(store.rows(points(many)))
+    assert (swept.points, swept.done, swept.failed) == (360, 358, 2)
+    failed = [row for row in rows if row["status"] == "failed"]
+    assert [row["options"]["gpu"] for row in failed] == [DEADLY] * 2
+    assert {row["reason"] for row in failed} == {"the worker died each time it was tried"}
+
+
+def test_parquet(spec: Path, tmp_path: Path) -> None:
+    sweep(spec, tmp_path / "s.db", export_to=tmp_path / "rows.parquet")
+    sweep(spec, tmp_path / "s.db", export_to=tmp_path / "rows.csv")
+    table = pandas.read_parquet(tmp_path / "rows.parquet")
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert list(table.columns) == list(written[0])
+    assert table["option.gpu"].tolist() == [row["option.gpu"] for row in written]
+    assert table["ttft_s.value"].dtype == float
+    for found, row in zip(table["ttft_s.value"], written, strict=True):
+        assert (math.isnan(found) and row["ttft_s.value"] == "") or found == float(row["ttft_s.value"])
+
+
+def test_a_sweep_of_mixed_types_exports_to_parquet(tmp_path: Path) -> None:
+    mixed = make(vary={"max_model_len": (1024, "2k")})
+    path = tmp_path / "rows.parquet"
+    sweep(mixed, tmp_path / "s.db", export_to=path)
+    assert pandas.read_parquet(path)["option.max_model_len"].tolist() == ["1024", "2k"]
+
+
+def test_formulas_are_not_exported(tmp_path: Path) -> None:
+    odd = make(vary={"engine": ("vllm", "=cmd|' /C calc'!A0", "<script>alert(1)</script>")})
+    for ending in ("csv", "html"):
+        sweep(odd, tmp_path / "s.db", export_to=tmp_path / f"rows.{ending}")
+    assert "\n=cmd" not in (tmp_path / "rows.csv").read_text()
+    assert ",=cmd" not in (tmp_path / "rows.csv").read_text()
+    assert "<script>" not in (tmp_path / "rows.html").read_text()
+
+
+def test_equal_numbers_of_other_types_are_points_of_their_own(tmp_path: Path) -> None:
+    one = make(vary={"enable_prefix_caching": (True, 1)})
+    assert len(points(one)) == 2
+    with open_store(tmp_path / "s.db") as store:
+        assert run_sweep(one, store).points == 2
+
+
+def test_ten_thousand_analytic_points_are_a_matter_of_seconds() -> None:
+    """60 s on two cores are 12 ms of CPU a point; it takes about 1, of which deployments are looked up once."""
+    many = points(
+        make(
+            fixed={"model": "llama-3.1-8b", "price_tier": "on-demand"},
+            vary={
+                "gpu": ("h100", "h200"),
+                "tensor_parallel_size": (1, 2),
+                "input_len": tuple(range(100, 1100, 100)),
+                "output_len": (16, 64, 256),
+                "concurrency": (1, 8, 64),
+            },
+        )
+    )
+    assert len(many) == 360
+    started = time.process_time()
+    answers = answer_points(many)
+    each = (time.process_time() - started) / len(many)
+    assert all(answer.reason is None for answer in answers)
+    assert each < 6e-3
+
+
+def test_what_points_share_is_not_mistaken_for_what_they_do_not() -> None:
+    """Answers in one process, where deployments are remembered, are those of each question asked alone."""
+    varied = points(
+        make(
+            fixed={"model": "llama-3.1-8b", "input_len": 100, "output_len": 10, "batch_size": 2},
+            vary={
+                "gpu": ("h100", "h200"),
+                "enforce_eager": (False, True),
+                "kv_cache_dtype": ("auto", "fp8"),
+                "price": ("1", "2"),
+            },
+        )
+    )
+    for point, answer in zip(varied, answer_points(varied), strict=True):
+        options = {name: value for name, value in point.options.items() if name != "model"}
+        assert json.loads(answer.answer or "") == json.loads(
+            json.dumps(estimate("llama-3.1-8b", **options).to_dict())
+        )
+
+
+def test_what_stands_before_the_engines_may_vary() -> None:
+    load = {"input_len": 400, "output_len": 40, "request_rate": 80.0, "num_prompts": 60, "replicas": 2}
+    routed = make(
+        question="simulate",
+        fixed={"model": "llama-3.1-8b", "gpu": "h100", "random_range_ratio": 0.9, **load},
+        vary={"router": ("round-robin", "least-outstanding")},
+    )
+    answers = [json.loads(answer.answer or "{}") for answer in answer_points(points(routed))]
+    assert [answer["completed"] for answer in answers] == [60, 60]
+    assert answers[0]["mean_ttft_ms"] != answers[1]["mean_ttft_ms"]
+
+
+def test_a_question_refuses_what_it_does_not_ask() -> None:
+    (fit_point,) = points(make(question="fit", vary={"batch_size": (1,)}))
+    assert "unknown option" in (answer_point(fit_point).reason or "")
+    (estimate_point,) = points(make(vary={"request_rate": (1.0,)}))
+    assert "simulate" in (answer_point(estimate_point).reason or "")
+
+
+class Vanishing(Executor):
+    """Answers so many tasks; those after are cancelled, as by a cluster that is gone."""
+
+    def __init__(self, tasks: int) -> None:
+        self._left = tasks
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._left -= 1
+        if self._left < 0:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        else:
+            future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def test_a_cluster_that_goes_away_ends_the_sweep_and_fails_no_point(tmp_path: Path) -> None:
+    many = make(vary={"batch_size": tuple(range(1, 251))})
+    opened: list[int] = []
+
+    @contextmanager
+    def vanishing() -> Iterator[Crew]:
+        if opened:
+            raise InvalidInput("no Dask scheduler answers")
+        opened.append(1)
+        yield Crew(executor=Vanishing(2), workers=2)
+
+    with open_store(tmp_path / "s.db") as store:
+        with pytest.raises(InvalidInput, match="no Dask scheduler"):
+            run_sweep(many, store, executors=vanishing)
+        assert len(store.known()) == len(store.known(failed=False)) == 100
+        assert run_sweep(many, store).skipped == 100

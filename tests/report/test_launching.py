@@ -1,0 +1,284 @@
+"""Commands for other programs: what they say, and that vLLM's reads back as the pool it came from."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity.base.errors import InvalidInput, UnknownName
+from capacity.deployment import Pool
+from capacity.deployment.vllm_command import read_vllm_command
+from capacity.pool.resolve import resolve
+from capacity.report.launching import (
+    addresses,
+    bench_command,
+    kubernetes_disaggregated,
+    kubernetes_manifest,
+    launch_command,
+    proxy_command,
+    router_command,
+)
+from capacity.step import decode_shape, prefill_shape
+from capacity.workload import parse_slos
+
+POOL = Pool(
+    gpu="h100",
+    tensor_parallel_size=4,
+    quantization="fp8",
+    kv_cache_dtype="fp8",
+    max_num_batched_tokens=2048,
+    enable_prefix_caching=False,
+)
+
+
+def test_each_engine_is_told_the_same() -> None:
+    vllm = launch_command("vllm", "org/model", POOL).words
+    assert vllm[:3] == ("vllm", "serve", "org/model")
+    assert vllm[3:5] == ("--tensor-parallel-size", "4")
+    assert "--no-enable-prefix-caching" in vllm
+    sglang = launch_command("sglang", "org/model", POOL).text
+    for part in (
+        "--tp-size 4",
+        "--chunked-prefill-size 2048",
+        "--kv-cache-dtype fp8_e4m3",
+        "--disable-radix-cache",
+    ):
+        assert part in sglang
+    tensorrt = launch_command("tensorrt-llm", "org/model", POOL)
+    assert "--tp_size 4" in tensorrt.text
+    assert "--extra_llm_api_options trtllm.yaml" in tensorrt.text
+    assert tensorrt.files == (("trtllm.yaml", "kv_cache_config:\n  dtype: fp8\n"),)
+    with pytest.raises(UnknownName, match="engine to launch"):
+        launch_command("ollama", "org/model", POOL)
+
+
+def test_a_format_that_needs_its_own_checkpoint_is_said() -> None:
+    launch = launch_command("vllm", "org/model", Pool(gpu="h100", quantization="int4"))
+    assert "--quantization awq" in launch.text
+    assert "checkpoint in that format" in launch.notes[0]
+
+
+def test_words_are_quoted_for_a_shell() -> None:
+    text = launch_command("vllm", "my model; rm -rf /", POOL).text
+    assert shlex.split(text.replace("\\\n", " "))[2] == "my model; rm -rf /"
+
+
+@given(
+    tp=st.sampled_from((1, 2, 8)),
+    quantization=st.sampled_from((None, "fp8")),
+    cache=st.sampled_from(("auto", "fp8")),
+    seqs=st.none() | st.integers(1, 4096),
+    budget=st.none() | st.integers(1, 65536),
+    length=st.none() | st.integers(1, 1 << 20),
+    chunked=st.sampled_from((None, True, False)),
+    eager=st.booleans(),
+)
+def test_a_launch_command_reads_back(tp, quantization, cache, seqs, budget, length, chunked, eager) -> None:  # type: ignore[no-untyped-def]
+    pool = Pool(
+        gpu="h100",
+        tensor_parallel_size=tp,
+        quantization=quantization,
+        kv_cache_dtype=cache,
+        max_num_seqs=seqs,
+        max_num_batched_tokens=budget,
+        max_model_len=length,
+        enable_chunked_prefill=chunked,
+        enforce_eager=eager,
+    )
+    read = read_vllm_command(launch_command("vllm", "org/model", pool).text)
+    assert read.model == "org/model"
+    assert read.pool("h100") == pool
+    assert read.ignored == ("--port 8000",)
+
+
+@pytest.mark.parametrize("role", ["both", "prefill", "decode"])
+@pytest.mark.parametrize("drafts", [{}, {"speculator": "eagle3-chain", "num_speculative_tokens": 4}])
+@pytest.mark.parametrize("quantization", [None, "fp8", "int4", "nvfp4"])
+def test_what_a_planner_finds_reads_back(role: Any, drafts: dict[str, Any], quantization: str | None) -> None:
+    """Drafts, both sides of a disaggregated deployment and every default format: the same engine in each figure."""
+    pool = Pool(gpu="b200", tensor_parallel_size=2, quantization=quantization, role=role, **drafts)
+    read = read_vllm_command(launch_command("vllm", "org/model", pool).text)
+    found = read.pool("b200")
+    assert read.ignored == ("--port 8000",)
+    assert found.model_copy(update={"quantization": quantization}) == pool
+    before, after = resolve("llama-3.1-8b", pool), resolve("llama-3.1-8b", found)
+    assert after.memory == before.memory
+    for shape in (prefill_shape(1, 700), decode_shape(30, 900)):
+        assert after.step_model.step_seconds(shape) == before.step_model.step_seconds(shape)
+
+
+def test_drafts_are_said_in_each_engines_words() -> None:
+    pool = Pool(gpu="h100", speculator="eagle3-chain", num_speculative_tokens=3)
+    vllm = launch_command("vllm", "org/model", pool)
+    config = json.loads(vllm.words[vllm.words.index("--speculative-config") + 1])
+    assert config == {"method": "eagle3", "model": "DRAFT-CHECKPOINT", "num_speculative_tokens": 3}
+    assert any("DRAFT-CHECKPOINT" in note for note in vllm.notes)
+    sglang = launch_command("sglang", "org/model", pool).text
+    assert "--speculative-algorithm EAGLE3" in sglang
+    assert "--speculative-eagle-topk 1" in sglang
+    assert "--speculative-num-draft-tokens 4" in sglang
+    ((_, options),) = launch_command("tensorrt-llm", "org/model", pool).files
+    assert "decoding_type: Eagle3" in options
+    assert "max_draft_len: 3" in options
+    lookup = launch_command("vllm", "m", Pool(gpu="h100", speculator="ngram"))
+    assert json.loads(lookup.words[lookup.words.index("--speculative-config") + 1]) == {"method": "ngram"}
+    mtp = Pool(gpu="h100", speculator="mtp", num_speculative_tokens=2)
+    assert "num_nextn_predict_layers: 2" in launch_command("tensorrt-llm", "m", mtp).files[0][1]
+
+
+PAIR = (
+    Pool(gpu="h100", tensor_parallel_size=2, role="prefill", replicas=2),
+    Pool(gpu="h100", tensor_parallel_size=4, role="decode", replicas=3),
+)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_a_proxy_knows_every_server(engine: str) -> None:
+    prefill, decode = (addresses("m", pool) for pool in PAIR)
+    proxy = proxy_command(engine, prefill, decode)
+    said = proxy.text + "".join(text for _, text in proxy.files)
+    for host in (*prefill, *decode):
+        assert host.split(":")[0] in said
+    assert len(decode) == 3
+    for pool in PAIR:
+        launch = launch_command(engine, "m", pool)
+        role = {"vllm": "kv_", "sglang": f"--disaggregation-mode {pool.role}"}.get(
+            engine, "cache_transceiver_config"
+        )
+        assert role in launch.text + "".join(text for _, text in launch.files)
+    with pytest.raises(UnknownName, match="engine to launch"):
+        proxy_command("ollama", prefill, decode)
+
+
+def test_the_manifest_of_a_disaggregated_deployment_has_both_sides_and_their_proxy() -> None:
+    yaml = pytest.importorskip("yaml")
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
+        pools = [pool.model_copy(update={"engine": engine}) for pool in PAIR]
+        proxy = proxy_command(engine, *(addresses("M 1", pool) for pool in pools))
+        launches = [launch_command(engine, "org/model", pool) for pool in pools]
+        documents = [
+            document
+            for document in yaml.safe_load_all(kubernetes_disaggregated("M 1", launches, pools, proxy))
+            if document
+        ]
+        servers = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == "StatefulSet"}
+        assert {name: spec["replicas"] for name, spec in servers.items()} == {
+            "m-1-prefill": 2,
+            "m-1-decode": 3,
+        }
+        for name, gpus in (("m-1-prefill", 2), ("m-1-decode", 4)):
+            (container,) = servers[name]["template"]["spec"]["containers"]
+            assert container["resources"]["limits"]["nvidia.com/gpu"] == gpus
+            assert {"startupProbe", "readinessProbe", "livenessProbe"} <= set(container)
+            assert servers[name]["serviceName"] == name
+        services = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == "Service"}
+        (front,) = [d for d in documents if d["kind"] == "Deployment"]
+        assert services["m-1"]["selector"] == front["spec"]["template"]["metadata"]["labels"]
+        mounted = {d["metadata"]["name"] for d in documents if d["kind"] == "ConfigMap"}
+        for document in documents:
+            for volume in (
+                document["spec"].get("template", {}).get("spec", {}).get("volumes", ())
+                if "spec" in document
+                else ()
+            ):
+                assert "configMap" not in volume or volume["configMap"]["name"] in mounted
+
+
+def test_a_pasted_command_with_all_that_people_write() -> None:
+    read = read_vllm_command(
+        """CUDA_VISIBLE_DEVICES=0,1 vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 2 \\
+        --max_model_len 32k --gpu-memory-utilization=0.85 --enable-prefix-caching --trust-remote-code \\
+        --served-model-name big --speculative-config '{"method": "eagle", "num_speculative_tokens": 3}' -q fp8"""
+    )
+    assert read.model == "meta-llama/Llama-3.1-70B-Instruct"
+    assert read.fields == {
+        "tensor_parallel_size": "2",
+        "max_model_len": 32000,
+        "gpu_memory_utilization": "0.85",
+        "enable_prefix_caching": True,
+        "quantization": "fp8",
+        "speculative_config": '{"method": "eagle", "num_speculative_tokens": 3}',
+    }
+    assert read.pool("h100").speculator == "eagle"
+    assert [word.split()[0] for word in read.ignored] == ["--trust-remote-code", "--served-model-name"]
+    assert read.pool("h100").tensor_parallel_size == 2
+    module = read_vllm_command(
+        "python -m vllm.entrypoints.openai.api_server --model m --tensor-parallel-size 8"
+    )
+    assert (module.model, module.fields) == ("m", {"tensor_parallel_size": "8"})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "must hold"),
+        ("ls -l", "must hold"),
+        ("vllm serve", "names no model"),
+        ("vllm serve 'm", "no closing quotation"),
+    ],
+)
+def test_what_is_no_vllm_command(text: str, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        read_vllm_command(text)
+
+
+@given(st.text(max_size=200))
+def test_anything_pasted_gives_a_command_or_one_line(text: str) -> None:
+    with contextlib.suppress(InvalidInput):
+        assert read_vllm_command("vllm serve m " + text).model == "m"
+
+
+def test_the_manifest_asks_for_gpus_replicas_and_probes() -> None:
+    yaml = pytest.importorskip("yaml")
+    launch = launch_command("vllm", 'we"ird: {name}', POOL)
+    deployment, service = yaml.safe_load_all(kubernetes_manifest("Llama 3.1/70B", launch, POOL, 3))
+    assert deployment["spec"]["replicas"] == 3
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == list(launch.words)
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 4
+    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= set(container)
+    assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
+    assert service["metadata"]["name"] == "llama-3-1-70b"
+
+
+def test_the_benchmark_line_sends_the_same_traffic() -> None:
+    slos = parse_slos("ttft:p95:1s tpot:50")
+    words = bench_command(
+        "org/model", slos=slos, requests=500, request_rate_per_s=4.0, input_tokens=1155.4, output_tokens=211.2,
+        metadata=[("gpu", "h100"), ("tp", 4)],
+    ).words  # fmt: skip
+    text = " ".join(words)
+    for part in (
+        "--random-input-len 1155",
+        "--random-output-len 211",
+        "--request-rate 4",
+        "--goodput ttft:1000 tpot:50",
+    ):
+        assert part in text
+    assert "--metadata gpu=h100 tp=4" in text
+    traced = bench_command(
+        "m",
+        slos=slos,
+        requests=5,
+        request_rate_per_s=1,
+        input_tokens=1,
+        output_tokens=1,
+        replay="--dataset-name timed_trace --dataset-path a.jsonl",
+    )
+    assert "timed_trace" in traced.words
+
+
+def test_the_router_line_takes_the_planned_policy() -> None:
+    hosts = ("replica-0:8000", "replica-1:8000")
+    aware = router_command("vllm", "prefix-aware", hosts)
+    assert "--policy cache_aware" in aware.text
+    assert aware.words.count("http://replica-1:8000") == 1
+    other = router_command("vllm", "least-kv", hosts)
+    assert "--policy" not in other.text
+    assert "least-kv" in other.notes[0]

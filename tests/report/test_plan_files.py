@@ -1,0 +1,105 @@
+"""A plan's files: what they say fits together, and each line of them does what it claims."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capacity.answers.engine_setup import make_workload, serve
+from capacity.cli.main import main
+from capacity.deployment import Pool, Traffic
+from capacity.deployment.vllm_command import read_vllm_command
+from capacity.planning.plan import plan
+from capacity.planning.records import Plan
+from capacity.pool.resolve import resolve
+from capacity.report.plan_files import write_plan_files
+
+TRAFFIC: dict[str, Any] = {"request_rate": 60.0, "input_len": 400, "output_len": 40, "num_prompts": 80}
+SPACE: dict[str, Any] = {
+    "gpus": "h100", "tensor_parallel_sizes": (1,), "quantizations": ("fp8",), "kv_cache_dtypes": ("auto",),
+    "max_num_batched_tokens": (None,), "replications": 1, "price": "2", "slo": "ttft:p95:500ms tpot:p95:9ms",
+}  # fmt: skip
+DRAFTS = {"speculators": "eagle3-chain", "num_speculative_tokens": (3,), "serving": "aggregated"}
+PLAIN = {"speculators": "none", "serving": "aggregated"}
+APART = {"speculators": "none", "serving": "disaggregated", "slo": "ttft:p95:1s tpot:p95:15ms", "max_gpus": 6}
+
+
+def written(folder: Path, **options: Any) -> Plan:
+    answer = plan("llama-3.1-8b", **(SPACE | TRAFFIC | options))
+    write_plan_files(answer, folder, model="llama-3.1-8b", traffic=Traffic(**TRAFFIC))
+    return answer
+
+
+def command(text: str, program: str) -> list[str]:
+    """The words of the command of a script that begins with `program`."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return shlex.split(next(line for line in lines if line.startswith(program)))
+
+
+@pytest.mark.parametrize("space", [PLAIN, DRAFTS, APART])
+def test_the_launch_commands_of_a_plan_read_back_as_its_pools(space: dict[str, Any], tmp_path: Path) -> None:
+    answer = written(tmp_path, **space)
+    assert answer.best is not None
+    for pool in answer.best.candidate.pools:
+        kind = "" if pool.role == "both" else f"-{pool.role}"
+        read = read_vllm_command((tmp_path / f"launch-vllm{kind}.sh").read_text())
+        assert read.pool(pool.gpu) == pool.model_copy(update={"replicas": 1})
+        for engine in ("sglang", "tensorrt-llm"):
+            assert (tmp_path / f"launch-{engine}{kind}.sh").exists()
+    several = answer.best.candidate.prefill is not None
+    assert (tmp_path / "launch-vllm-proxy.sh").exists() == several
+    assert (tmp_path / "compare.sh").exists() != several
+
+
+def test_the_compare_line_reads_what_the_benchmark_line_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server is the simulator itself, in the words of `vllm bench serve`: then the line finds no gap."""
+    answer = written(tmp_path, **PLAIN)
+    assert answer.best is not None
+    replicas = answer.best.candidate.replicas
+    assert replicas > 1
+    text = (tmp_path / "compare.sh").read_text()
+    bench = command(text, "vllm bench")
+    said = dict(pairwise(bench))
+    assert float(said["--request-rate"]) == pytest.approx(answer.requests_per_s / replicas, rel=0.1)
+    assert said["--burstiness"] == str(replicas)
+    share = Traffic(
+        input_len=int(said["--random-input-len"]),
+        output_len=int(said["--random-output-len"]),
+        request_rate=float(said["--request-rate"]),
+        burstiness=float(said["--burstiness"]),
+        num_prompts=int(said["--num-prompts"]),
+    )
+    resolved = resolve("llama-3.1-8b", Pool(gpu="h100", quantization="fp8"))
+    run = serve(resolved, make_workload(share))
+    table = run.records
+    header = {
+        "date": "20261121-190000", "backend": "vllm", "model_id": said["--model"], "num_prompts": share.num_prompts,
+        "request_rate": share.request_rate, "burstiness": share.burstiness, "max_concurrency": None,
+    }  # fmt: skip
+    arrays = {
+        "input_lens": table.prompt_tokens.tolist(),
+        "output_lens": table.output_tokens.tolist(),
+        "ttfts": ((table.first_token_ps - table.arrival_ps) * 1e-12).tolist(),
+        "start_times": (table.arrival_ps * 1e-12).tolist(),
+        "errors": [""] * len(table),
+    }
+    written_by_vllm = tmp_path / said["--result-filename"]
+    written_by_vllm.write_text(json.dumps(header | run.summary.to_dict() | arrays))
+    words = command(text, "capacity compare")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [*words, "--format", "json"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert not stopped.value.code
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    errors = {row["name"]: row["error"] for row in found["metrics"]}
+    assert errors["mean_tpot_ms"] == pytest.approx(0, abs=0.02)
+    assert errors["mean_ttft_ms"] == pytest.approx(0, abs=0.02)

@@ -1,0 +1,98 @@
+"""Every verb's JSON is what its schema says: real answers are validated, and a broken one is noticed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import capacity
+from capacity.planning.sweeping.spec import SweepSpec
+from capacity.report import planning as report_planning
+from capacity.report import tables as report
+from capacity.report.schemas import json_schema, schema_names
+
+POOL = {"gpu": "h100", "input_len": 200, "output_len": 20}
+LOAD = {**POOL, "request_rate": 8.0, "num_prompts": 60}
+MODEL = "llama-3.1-8b"
+SIDE = {
+    "model": MODEL,
+    "traffic": {"input_len": 200, "output_len": 20, "request_rate": 8.0, "num_prompts": 60},
+    "cost": {"price": "2.5"},
+}
+
+
+def _plan(**changed: Any) -> Any:
+    asked = {
+        "gpus": "h100", "tensor_parallel_sizes": "1", "quantizations": "default", "kv_cache_dtypes": "auto",
+        "max_num_batched_tokens": "default", "replications": 1, "price": "h100=2.5", "input_len": 200,
+        "output_len": 20, "num_prompts": 60, "request_rate": 8.0, "slo": "ttft:p95:500ms tpot:p95:40ms",
+    }  # fmt: skip
+    return capacity.plan(MODEL, **(asked | changed))
+
+
+def _diff() -> Any:
+    sides = [{**SIDE, "pools": [{"gpu": gpu}]} for gpu in ("h100", "h200")]
+    return capacity.diff(*sides)
+
+
+ANSWERS: dict[str, Callable[[], Any]] = {
+    "fit": lambda: capacity.fit(MODEL, gpu="h100"),
+    "estimate": lambda: capacity.estimate(MODEL, **POOL, concurrency=4, price="2.5"),
+    "explain": lambda: capacity.explain(MODEL, **POOL, batch_size=4),
+    "simulation": lambda: capacity.simulate(MODEL, **LOAD),
+    "plan": _plan,
+    "plan, unmet": lambda: _plan(slo="ttft:p95:1ms"),
+    "plan, all at once": lambda: _plan(request_rate="inf", slo="ttft:p95:60s"),
+    "cost": lambda: capacity.cost(MODEL, **LOAD, price="2.5"),
+    "cost, all that can be asked": lambda: capacity.cost(
+        MODEL, **LOAD, price_tier="on-demand", requests_per_user_hour=10, api_input_price=0.2, api_output_price=0.6,
+        interruptions_per_hour=0.1, documents=1000, deadline_hours=2, co2_g_per_kwh=300,
+    ),
+    "curve": lambda: capacity.curve(MODEL, **POOL, num_prompts=60, rates=[2, 8]),
+    "curve, with a day": lambda: capacity.curve(
+        MODEL, **POOL, num_prompts=400, slo="ttft:p95:200ms", rates=[2, 8], peak_rate=40.0, price="2",
+        requests_per_user_hour=5,
+    ),
+    "tornado": lambda: capacity.tornado(MODEL, **LOAD, price="2.5"),
+    "advise": lambda: capacity.advise(MODEL, **LOAD, price="2.5"),
+    "diff": _diff,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_real_answer_is_what_its_schema_says(name: str) -> None:
+    answer = ANSWERS[name]()
+    verb = name.partition(",")[0]
+    written = json.loads(
+        (report_planning if verb in report_planning.TABLES or verb == "advise" else report).render(
+            answer, "json"
+        )
+    )
+    jsonschema.validate(written, json_schema(verb))
+    unknown = set(written) - set(json_schema(verb)["properties"])
+    assert not unknown, "the schema leaves out what the answer holds"
+    for field in list(written)[:4]:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({k: v for k, v in written.items() if k != field}, json_schema(verb))
+
+
+def test_a_sweep(tmp_path: Path) -> None:
+    fields = {
+        "schema": "capacity/sweep/v1", "question": "fit", "fixed": {"model": MODEL},
+        "vary": {"gpu": ["h100", "l4"], "max_model_len": [1024, 131072]},
+    }  # fmt: skip
+    jsonschema.validate(fields, json_schema("sweep-file"))
+    swept = capacity.sweep(SweepSpec(**fields), tmp_path / "s.db")
+    jsonschema.validate(json.loads(report.render(swept, "json")), json_schema("sweep"))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(fields | {"axes": "diagonal"}, json_schema("sweep-file"))
+
+
+@pytest.mark.parametrize("name", schema_names())
+def test_every_schema_is_one(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema(name))

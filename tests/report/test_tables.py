@@ -1,0 +1,32 @@
+"""Tables in a width: what must wrap wraps between words, and nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.report.tables import _grid, _text
+
+HEADS = ("change", "TTFT, ms", "busiest GPU x", "efficiency", "$/1M tokens", "experts read", "tokens/s /GPU")
+ROWS = (
+    ("twice the tensor parallelism --tensor-parallel-size 2", *["-5,600.8 (-93%)"] * 6),
+    ("keep evicted KV in 64 GiB of host memory --kv-offloading-size 64.0", *["[green]met[/green]"] * 6),
+)
+
+
+def test_a_table_that_must_wrap_breaks_no_word() -> None:
+    grid = _grid("Changes", *((head, "left") for head in HEADS))
+    for row in ROWS:
+        grid.add_row(*row)
+    found = _text([grid])
+    assert max(len(line) for line in found.splitlines()) <= 110
+    words = {word for texts in (HEADS, *ROWS) for text in texts for word in text.split()}
+    assert {word for word in words if "[" not in word} <= set(found.split())
+
+
+@pytest.mark.parametrize("length", [30, 200])
+def test_words_that_have_no_room_are_folded_and_not_lost(length: int) -> None:
+    grid = _grid("Paths", ("", "left"), *(("column", "left") for _ in range(8)))
+    grid.add_row("a" * length, *(["b" * 20] * 8))
+    found = _text([grid])
+    assert found.count("a") == length + 1  # and one of the title
+    assert found.count("b") == 8 * 20

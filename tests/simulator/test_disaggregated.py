@@ -1,0 +1,561 @@
+"""Disaggregated prefill and decode: equal to a prefill-only and a decode-only run where the link is infinite, and
+conserving requests, transfers and blocks where it is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capacity.answers import questions as api
+from capacity.base.errors import InvalidInput
+from capacity.hardware import load_profile
+from capacity.simulator import simulate_engine
+from capacity.simulator.cluster import ClusterResult, EngineSetup, simulate_cluster
+from capacity.simulator.disaggregated import Disaggregated
+from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
+from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.schedulers import SchedulerLimits
+from capacity.simulator.time_parts import PARTS, time_parts
+from capacity.simulator.transfer import KvLink, LoadBlockPool, LoadPool, Port, Transfers
+from capacity.step import AffineStepTimes
+from capacity.workload import (
+    FixedLengths,
+    LognormalLengths,
+    PromptContent,
+    SharedPrefixes,
+    SteadyArrivals,
+    Workload,
+    synthetic,
+)
+
+STEPS = AffineStepTimes(0.01, 1e-4, per_context_token_s=2e-8)
+INSTANT = KvLink(bytes_per_token=1e5, bytes_per_s=math.inf)
+LIMITS = SchedulerLimits(max_num_seqs=64, max_num_batched_tokens=512, max_model_len=2000)
+
+
+def setup(role: str, **more: object) -> EngineSetup:
+    return replace(
+        EngineSetup(step_times=STEPS, num_blocks=4000, policy="vllm-v1", limits=LIMITS),
+        role=role,
+        **more,
+    )
+
+
+def requests(count: int = 120, rate: float = 10.0, prompt: int | None = None, **more: object) -> Workload:
+    return synthetic(
+        num_requests=count,
+        arrivals=SteadyArrivals(rate),
+        prompt=LognormalLengths(150, 1.0, highest_tokens=1500) if prompt is None else FixedLengths(prompt),
+        output=LognormalLengths(30, 1.0, highest_tokens=400),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def split(workload: Workload, link: KvLink = INSTANT, **more: object) -> ClusterResult:
+    return simulate_cluster(workload, [setup("prefill"), setup("decode")], link=link, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("policy", ["vllm-v1", "vllm-v1-async"])
+def test_the_prefill_pool_is_a_run_of_prompts_alone(policy: str) -> None:
+    workload = requests()
+    found = simulate_cluster(
+        workload, [setup("prefill", policy=policy), setup("decode", policy=policy)], link=INSTANT
+    )
+    alone = simulate_engine(
+        replace(workload, output_tokens=np.ones(len(workload), dtype=np.int64)),
+        step_times=STEPS,
+        num_blocks=4000,
+        policy=policy,
+        limits=LIMITS,
+    )
+    arrived_ps = found.records.arrival_ps + 0
+    np.testing.assert_array_equal(found.records.first_scheduled_ps, alone.records.first_scheduled_ps)
+    assert found.transfer_ps is not None
+    assert (found.records.first_token_ps > alone.records.finish_ps).all(), "a decode step lies between"
+    assert (arrived_ps <= alone.records.finish_ps).all()
+
+
+@pytest.mark.parametrize("policy", ["vllm-v1", "vllm-v1-async"])
+def test_the_decode_pool_is_a_run_whose_prompts_are_cached(policy: str) -> None:
+    """With blocks of one token, a prompt that is wholly cached leaves exactly one token to compute: the same as a
+    prompt that was loaded. So an engine whose cache is warm, and whose requests arrive as the prefill pool ends
+    them, must do in each step what the decode pool does."""
+    prompt, count = 200, 80
+    workload = requests(count, prompt=prompt)
+    decode = setup("decode", policy=policy, block_size=1, num_blocks=60_000)
+    found = simulate_cluster(workload, [setup("prefill", policy=policy), decode], link=INSTANT)
+    prefilled = simulate_engine(
+        replace(workload, output_tokens=np.ones(count, dtype=np.int64)),
+        step_times=STEPS,
+        num_blocks=4000,
+        policy=policy,
+        limits=LIMITS,
+    ).records.finish_ps
+    later = 100.0
+    warm = Workload(
+        arrival_s=np.concatenate(([0.0], later + prefilled / 1e12)),
+        prompt_tokens=np.full(count + 1, prompt),
+        output_tokens=np.concatenate(([1], workload.output_tokens)),
+        content=PromptContent.from_segments([[(0, prompt)]] * (count + 1)),
+    )
+    alone = simulate_engine(
+        warm, step_times=STEPS, num_blocks=60_000, block_size=1, policy=policy, limits=LIMITS
+    ).records
+    shift = round(later * 1e12)
+    assert (alone.cached_tokens[1:] == prompt - 1).all()
+    np.testing.assert_allclose(found.records.first_token_ps, alone.first_token_ps[1:] - shift, atol=100)
+    np.testing.assert_allclose(found.records.finish_ps, alone.finish_ps[1:] - shift, atol=100)
+
+
+def test_a_slow_link_delays_by_its_time() -> None:
+    """One request: TTFT is prefill, transfer, and one decode step that recomputes the last prompt token."""
+    workload = requests(1, prompt=400)
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=1e8, latency_s=0.003)
+    found = split(workload, link)
+    prefill_ps, decode_ps = 10_000_000_000 + 400 * 100_000_000, 10_000_000_000 + 100_000_000
+    transfer_ps = 400 * 1e5 / 1e8 * 1e12 + 3e9
+    record = found.records
+    assert int(record.first_token_ps[0] - record.arrival_ps[0]) == prefill_ps + int(transfer_ps) + decode_ps
+    assert found.transfer_ps is not None
+    assert int(found.transfer_ps[0]) == int(transfer_ps)
+
+
+class Alarms:
+    """A clock that keeps what is to happen, for transfers without a simulation around them."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[int, Callable[[], None]]] = []
+
+    def at(self, at_ps: int, act: Callable[[], None]) -> None:
+        self.due.append((at_ps, act))
+
+    def ring(self) -> None:
+        for _, act in sorted(self.due, key=lambda alarm: alarm[0]):
+            act()
+        self.due.clear()
+
+
+def test_transfers_pass_one_after_the_other() -> None:
+    clock, arrived = Alarms(), []
+    transfers = Transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0, latency_s=0.5), clock.at)
+    sender, first, second = Port(), Port(), Port()
+    asked = [(2, 0, sender, first), (3, 0, sender, second), (1, 10**12, Port(), first)]
+    ends = [transfers.begin(*each, arrived=arrived.append).end_ps for each in asked]
+    assert ends == [2.5e12, 5.5e12, 3.5e12], "the sender is busy for 2 s, its latency overlaps"
+    clock.ring()
+    assert arrived == sorted(ends)
+    assert (transfers.begun, transfers.arrived, transfers.aborted) == (3, 3, 0)
+
+
+def test_who_waits_behind_an_aborted_transfer_moves_up() -> None:
+    clock, arrived = Alarms(), []
+    transfers = Transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0), clock.at)
+    port, other = Port(), Port()
+    begun, waits, last = (
+        transfers.begin(tokens, 0, port, other, arrived=arrived.append) for tokens in (4, 6, 2)
+    )
+    assert [t.end_ps for t in (begun, waits, last)] == [4e12, 10e12, 12e12]
+    transfers.abort(waits, 10**12)
+    assert [t.end_ps for t in (begun, last)] == [4e12, 6e12], "what is on its way keeps its ports"
+    transfers.abort(begun, 2 * 10**12)
+    assert last.end_ps == 4e12
+    clock.ring()
+    assert arrived == [4e12]
+    assert (transfers.begun, transfers.arrived, transfers.aborted) == (3, 1, 2)
+
+
+def test_what_a_transfer_carries() -> None:
+    link = KvLink(
+        bytes_per_token=10.0,
+        bytes_per_s=1e3,
+        window_bytes_per_token=5.0,
+        window_tokens=100,
+        bytes_per_request=50.0,
+    )
+    assert link.payload_ps(40) == (400 + 200 + 50) * 10**9
+    assert link.payload_ps(400) == (4000 + 500 + 50) * 10**9
+
+
+workloads = st.builds(
+    lambda rate, seed, shared: requests(
+        rate=rate, seed=seed, shared_prefixes=SharedPrefixes(64, 3) if shared else None
+    ),
+    st.sampled_from((5.0, 20.0)),
+    st.integers(0, 1000),
+    st.booleans(),
+)
+
+
+@settings(max_examples=20)
+@given(
+    workloads,
+    st.sampled_from((130, 300, 2000)),
+    st.sampled_from((130, 300, 2000)),
+    st.sampled_from((1e7, 1e9, math.inf)),
+    st.sampled_from(("vllm-v1", "vllm-v1-async")),
+    st.integers(1, 3),
+    st.integers(1, 3),
+)
+def test_everything_is_conserved(
+    workload: Workload,
+    prefill_blocks: int,
+    decode_blocks: int,
+    bytes_per_s: float,
+    policy: str,
+    prefillers: int,
+    decoders: int,
+) -> None:
+    """Requests, tokens, transfers; time's order; and the same whether engines jump or step."""
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=bytes_per_s, latency_s=0.001)
+    setups = [setup("prefill", num_blocks=prefill_blocks, policy=policy)] * prefillers
+    setups += [setup("decode", num_blocks=decode_blocks, policy=policy)] * decoders
+    found = simulate_cluster(workload, setups, link=link)
+    records = found.records
+    assert found.status == "complete", found.reason
+    assert records.completed.all()
+    np.testing.assert_array_equal(records.output_tokens, workload.output_tokens)
+    assert found.transfer_ps is not None
+    least_ps = np.rint(1e5 * workload.prompt_tokens / bytes_per_s * 1e12) + 1e9
+    assert (found.transfer_ps >= least_ps - 1).all()
+    after_prefill = records.first_token_ps - found.transfer_ps
+    assert (records.first_scheduled_ps < after_prefill).all()
+    assert (records.first_token_ps <= records.finish_ps).all()
+    assert sum(replica.requests for replica in found.replicas) == 2 * len(workload)
+    stepped = simulate_cluster(workload, setups, link=link, mode="step")
+    for column in ("first_scheduled_ps", "first_token_ps", "finish_ps", "preemptions"):
+        np.testing.assert_array_equal(getattr(records, column), getattr(stepped.records, column), column)
+
+
+def deployed(
+    workload: Workload,
+    setups: list[EngineSetup],
+    link: KvLink,
+    *,
+    scaling: dict[str, Autoscaling] | None = None,
+    **options: Any,
+) -> tuple[Disaggregated, ClusterResult]:
+    """A run, and the deployment that it leaves behind."""
+    cluster = Disaggregated(workload, link=link, **options)
+    for each in setups:
+        cluster.add(each)
+    for role, plan in (scaling or {}).items():
+        like = next(each for each in setups if each.role == role)
+        cluster.env.process(autoscaling(cluster, like, plan))
+    cluster.env.run(until=cluster.env.process(cluster.run()))
+    return cluster, cluster.result()
+
+
+def assert_conserved(cluster: Disaggregated, found: ClusterResult, workload: Workload) -> None:
+    """Requests, tokens, transfers and blocks: each in one place, and at the end in none."""
+    records, done = found.records, found.records.completed
+    assert found.status == "complete", found.reason
+    assert int(done.sum()) + found.timed_out + found.rejected + found.lost == len(workload)
+    np.testing.assert_array_equal(records.output_tokens[done], workload.output_tokens[done])
+    for earlier, later in (
+        (records.arrival_ps, records.first_scheduled_ps),
+        (records.first_scheduled_ps, records.first_token_ps),
+        (records.first_token_ps, records.finish_ps),
+    ):
+        assert (earlier[done] <= later[done]).all()
+    counts = found.transfers
+    assert counts is not None
+    assert counts["begun"] == counts["arrived"] + counts["aborted"]
+    assert counts["arrived"] >= int(done.sum())
+    assert found.transfer_ps is not None
+    least_ps = np.array([cluster.transfers.link.payload_ps(n) for n in workload.prompt_tokens.tolist()])
+    assert (found.transfer_ps[done] >= least_ps[done]).all()
+    assert cluster.outstanding == 0
+    for router in (cluster.router, cluster.decoders):
+        assert not any(router.requests), "no router still counts a request"
+        assert not any(router.prompt_tokens)
+    for life in cluster.lives:
+        if life.replica.alive:
+            assert life.replica.pool.free_blocks == life.setup.num_blocks, "KV blocks leaked"
+            assert not life.replica.sequences
+    parts = time_parts(records, found.transfer_ps)
+    total = sum(getattr(parts, part) for part in PARTS)
+    np.testing.assert_array_equal(total, (records.finish_ps - records.arrival_ps)[done])
+    assert all((getattr(parts, part) >= 0).all() for part in PARTS)
+
+
+LOSSES = Failures(mean_time_between_failures_s=6.0, recovery_s=1.0, seed=3)
+services = st.fixed_dictionaries(
+    {
+        "timeout_s": st.sampled_from((None, 0.4, 2.0)),
+        "queue_limit": st.sampled_from((None, 2)),
+        "outstanding_limit": st.sampled_from((None, 3)),
+        "failures": st.sampled_from((None, LOSSES, replace(LOSSES, requests="fail"))),
+        "router": st.sampled_from(("round-robin", "least-outstanding", "prefix-aware")),
+        "decode_router": st.sampled_from(("round-robin", "least-outstanding", "least-kv", "prefix-aware")),
+    }
+)
+GROWS = Autoscaling(max_replicas=3, target_requests=4, startup_s=0.5, interval_s=0.5, scale_down_delay_s=1.0)
+
+
+@settings(max_examples=25)
+@given(
+    workloads,
+    st.sampled_from((130, 300, 2000)),
+    st.sampled_from((130, 300, 2000)),
+    st.sampled_from((1e7, 1e8, math.inf)),
+    st.sampled_from(("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi")),
+    st.sampled_from(((None,), (None, 64), (64,))),
+    services,
+    st.sampled_from(({}, {"prefill": GROWS}, {"decode": GROWS, "prefill": GROWS})),
+)
+def test_whatever_happens_everything_is_conserved(
+    workload: Workload,
+    prefill_blocks: int,
+    decode_blocks: int,
+    bytes_per_s: float,
+    policy: str,
+    windows: tuple[int | None, ...],
+    service: dict[str, Any],
+    scaling: dict[str, Autoscaling],
+) -> None:
+    """Timeouts, refusals, failures, scaling, windows, full pools and slow links, in any combination."""
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=bytes_per_s, latency_s=0.001)
+    kind = {"policy": policy, "kv_windows": windows}
+    groups = len(windows)
+    setups = [setup("prefill", num_blocks=groups * prefill_blocks, **kind)] * 2
+    setups += [setup("decode", num_blocks=groups * decode_blocks, **kind)] * 2
+    cluster, found = deployed(workload, setups, link, scaling=scaling, **service)
+    assert_conserved(cluster, found, workload)
+    done = found.records.completed
+    if service["timeout_s"] is not None:
+        stayed_ps = (found.records.finish_ps - found.records.arrival_ps)[done]
+        assert (stayed_ps <= service["timeout_s"] * 1e12).all(), "nobody is answered who has gone"
+    again = deployed(workload, setups, link, scaling=scaling, **service)[1]
+    assert found.to_dict() == again.to_dict(), "same seed, same answer"
+
+
+@pytest.mark.parametrize(("seed", "prefill_blocks", "decoders"), [(427, 300, 1), (599, 130, 2)])
+def test_a_load_that_waits_is_tried_again_once_its_prefix_is_cached_here(
+    seed: int, prefill_blocks: int, decoders: int
+) -> None:
+    """Whoever is admitted may cache what the next load shares with it: an engine that leaps must look again."""
+    workload = requests(rate=20.0, seed=seed, shared_prefixes=SharedPrefixes(64, 3))
+    setups = [setup("prefill", num_blocks=prefill_blocks, policy="vllm-v1-async")] * 2
+    setups += [setup("decode", num_blocks=130, policy="vllm-v1-async")] * decoders
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=1e7, latency_s=0.001)
+    jumped = simulate_cluster(workload, setups, link=link)
+    stepped = simulate_cluster(workload, setups, link=link, mode="step")
+    assert jumped.preemptions
+    np.testing.assert_array_equal(jumped.records.first_token_ps, stepped.records.first_token_ps)
+    np.testing.assert_array_equal(jumped.records.finish_ps, stepped.records.finish_ps)
+
+
+def test_sglang_runs_what_was_loaded() -> None:
+    """Loaded requests that fill a decode pool are run, though the estimate would let none of them in."""
+    setups = [
+        setup(role, num_blocks=130, policy="sglang") for role in ("prefill", "prefill", "decode", "decode")
+    ]
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=1e7, latency_s=0.001)
+    found = simulate_cluster(requests(rate=5.0), setups, link=link)
+    assert found.status == "complete", found.reason
+    assert found.records.completed.all()
+
+
+def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:
+    """Back-pressure: KV that nobody takes stays where it was made, and new prompts wait for its place."""
+    workload = requests(60, rate=50.0, prompt=160)
+    setups = [setup("prefill", num_blocks=40), setup("decode", num_blocks=30)]
+    held = simulate_cluster(workload, setups, link=INSTANT)
+    free = simulate_cluster(workload, [setup("prefill", num_blocks=40), setup("decode")], link=INSTANT)
+    waits = [run.records.first_scheduled_ps - run.records.arrival_ps for run in (held, free)]
+    assert waits[0].mean() > 2 * waits[1].mean()
+
+
+def test_loaded_blocks_are_given_back() -> None:
+    pool = LoadPool(20, 4)
+    table = pool.table(Content("a"))
+    assert pool.load(table, 10)
+    assert pool.free_blocks == 17
+    assert pool.lookup(table, 9) == (9, [])
+    pool.grow(table, 10, pool.lookup(table, 9))
+    pool.cache(table, 10)
+    pool.release(table)
+    assert pool.free_blocks == 20
+    again = pool.table(Content("a"))
+    assert pool.lookup(again, 10)[0] == 8
+    assert not pool.load(pool.table(Content("b")), 100)
+
+
+def test_of_windowed_layers_only_the_window_is_loaded() -> None:
+    """100 tokens in blocks of 4: 25 blocks of full attention; of a window of 10, those of the last 10 tokens."""
+    pool = LoadBlockPool(60, 4, windows=(None, 10), max_model_len=1000, in_flight_tokens=50)
+    table = pool.table(Content("a"))
+    assert pool.load(table, 100)
+    assert pool.free_blocks == 60 - 25 - 3
+    assert pool.lookup(table, 99) == (99, ([], []))
+    pool.grow(table, 100, pool.lookup(table, 99))
+    pool.cache(table, 100)
+    pool.leave_window(table, 99)
+    assert pool.free_blocks == 60 - 25 - 3, "the last token looks back on all of them"
+    assert not pool.load(pool.table(Content("b")), 120), "30 and 3 more are not free"
+    pool.release(table)
+    assert pool.free_blocks == 60
+    again = pool.table(Content("a"))
+    assert pool.lookup(again, 100)[0] == 100, "what was loaded can be hit"
+    assert pool.load(again, 100)
+    assert pool.free_blocks == 60 - 28
+
+
+def test_a_disaggregated_run_scales_and_survives_losses() -> None:
+    """Each pool by its own plan; a lost prefill replica's KV is made again, a lost decode replica's sent again."""
+    workload = requests(300, rate=20.0)
+    slow = KvLink(bytes_per_token=1e5, bytes_per_s=3e7)
+    plan = {"failures": Failures(mean_time_between_failures_s=8.0, recovery_s=0.5, seed=1)}
+    setups = [setup("prefill")] * 2 + [setup("decode")] * 2
+    cluster, found = deployed(workload, setups, slow, **plan)
+    assert_conserved(cluster, found, workload)
+    assert found.restarted > 0
+    assert found.transfers is not None
+    assert found.transfers["aborted"] > 0
+    assert found.records.completed.all(), "the others and the successors answer everyone"
+    cluster, _ = deployed(workload, [setup("prefill"), setup("decode")], INSTANT, scaling={"decode": GROWS})
+    roles = [life.setup.role for life in cluster.lives]
+    assert roles.count("prefill") == 1
+    assert roles.count("decode") > 1
+    assert min(life.from_ps for life in cluster.lives[2:]) > 0
+
+
+@pytest.mark.parametrize("policy", ["tensorrt-llm", "tgi"])
+def test_policies_that_never_evict_load_only_what_can_end(policy: str) -> None:
+    """Loaded requests that wait for each other's blocks would do so for ever: a load is promised all of its own."""
+    setups = [setup("prefill", policy=policy), setup("decode", policy=policy, num_blocks=110)]
+    for seed in range(4):
+        workload = requests(80, rate=30.0, seed=seed)
+        cluster, found = deployed(workload, setups, INSTANT)
+        assert_conserved(cluster, found, workload)
+        assert found.preemptions == 0
+
+
+def test_impatient_clients_free_both_sides() -> None:
+    workload = requests(80, rate=40.0, prompt=400)
+    slow = KvLink(bytes_per_token=1e5, bytes_per_s=4e7)
+    cluster, found = deployed(workload, [setup("prefill"), setup("decode")], slow, timeout_s=3.0)
+    assert_conserved(cluster, found, workload)
+    assert found.transfers is not None
+    assert found.timed_out >= found.transfers["aborted"] > 0
+    patient = deployed(workload, [setup("prefill"), setup("decode")], slow)[1]
+    assert patient.transfers == {"begun": 80, "arrived": 80, "aborted": 0}
+    first = found.records.completed & (np.arange(80) < 3)
+    np.testing.assert_array_equal(found.records.finish_ps[first], patient.records.finish_ps[first])
+
+
+def test_who_waits_for_a_decode_replica_gives_up_as_well() -> None:
+    """The only decode replica is lost after 1 s, for good: KV waits with the prefill replica till its client goes."""
+    workload = requests(40, rate=20.0, prompt=100)
+    cluster = Disaggregated(workload, link=INSTANT, timeout_s=3.0)
+    for role in ("prefill", "decode"):
+        cluster.add(setup(role))
+
+    def lose_the_decoder() -> Any:
+        yield cluster.env.timeout(10**12)
+        cluster.fail(1, 10**12)
+
+    cluster.env.process(lose_the_decoder())
+    cluster.env.run(until=cluster.env.process(cluster.run()))
+    found = cluster.result()
+    assert_conserved(cluster, found, workload)
+    assert 0 < int(found.records.completed.sum()) < 40
+    assert found.timed_out == 40 - int(found.records.completed.sum())
+
+
+def test_what_is_never_triggered_changes_nothing() -> None:
+    workload = requests()
+    setups = [setup("prefill"), setup("decode")]
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=1e8)
+    plain = simulate_cluster(workload, setups, link=link)
+    idle = Autoscaling(max_replicas=1, target_requests=1, startup_s=1)
+    armed = simulate_cluster(
+        workload,
+        setups,
+        link=link,
+        timeout_s=1e4,
+        failures=Failures(mean_time_between_failures_s=1e8, recovery_s=1),
+        scaling=idle,
+        decode_scaling=idle,
+    )
+    for column in ("first_scheduled_ps", "first_token_ps", "finish_ps"):
+        np.testing.assert_array_equal(getattr(plain.records, column), getattr(armed.records, column))
+
+
+def test_what_is_not_simulated_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="prefill and decode"):
+        simulate_cluster(requests(), [setup("prefill")], link=INSTANT)
+    with pytest.raises(InvalidInput, match="link"):
+        simulate_cluster(requests(), [setup("prefill"), setup("decode")])
+    with pytest.raises(InvalidInput, match="vllm-v0 scheduler hands no KV over"):
+        simulate_cluster(requests(), [setup("prefill"), setup("decode", policy="vllm-v0")], link=INSTANT)
+    with pytest.raises(InvalidInput, match="groups of layers"):
+        simulate_cluster(requests(), [setup("prefill"), setup("decode", kv_windows=(None, 64))], link=INSTANT)
+    with pytest.raises(InvalidInput, match="no decode replicas to scale"):
+        simulate_cluster(requests(), [setup("both")], decode_scaling=GROWS)
+    with pytest.raises(InvalidInput, match="rate"):
+        KvLink(bytes_per_token=1.0, bytes_per_s=0.0)
+
+
+LOAD = {"gpu": "h100", "input_len": 500, "output_len": 50, "num_prompts": 200, "request_rate": 20}
+SPLIT = {**LOAD, "replicas": 3, "prefill_replicas": 1}
+
+
+def test_each_link_has_the_time_of_its_profile() -> None:
+    """A lone request's KV: bytes over the link's rate plus its latency, of the profile."""
+    profile = load_profile("h100")
+    one = {**SPLIT, "num_prompts": 1}
+    bytes_of_kv = 500 * api.fit("llama-3.1-8b", gpu="h100").kv_bytes_per_token
+    for name, link in (
+        ("nvlink", profile.scale_up),
+        ("infiniband", profile.inter_node),
+        ("pcie", profile.pcie),
+    ):
+        found = api.simulate("llama-3.1-8b", **one, kv_transfer_link=name).to_dict()
+        wanted_ms = (bytes_of_kv / link.bytes_per_s + link.latency_s) * 1e3
+        assert found["transfer_ms"]["mean"] == pytest.approx(wanted_ms, rel=1e-6), name
+    with pytest.raises(InvalidInput, match="l4-24gb has none"):
+        api.simulate(
+            "llama-3.1-8b", **{**SPLIT, "gpu": "l4", "max_model_len": 4096}, kv_transfer_link="nvlink"
+        )
+
+
+def test_a_service_of_two_pools_takes_every_option() -> None:
+    answer = api.simulate(
+        "llama-3.1-8b",
+        **SPLIT,
+        router="prefix-aware",
+        decode_router="round-robin",
+        request_timeout_s=30,
+        max_queued_requests=100,
+        max_outstanding_requests=64,
+        mean_time_between_failures_s=5,
+        recovery_s=1,
+        requests_of_lost_replicas="fail",
+        autoscale_max_replicas=2,
+        decode_autoscale_max_replicas=4,
+        autoscale_target_requests=8,
+        replica_startup_s=1,
+        autoscale_interval_s=1,
+    ).to_dict()
+    ended = answer["completed"] + answer["rejected"] + answer["timed_out"] + answer["lost"]
+    assert ended == LOAD["num_prompts"]
+    assert answer["transfers"]["begun"] == answer["transfers"]["arrived"] + answer["transfers"]["aborted"]
+    with pytest.raises(InvalidInput, match="--decode-autoscale-target-requests"):
+        api.simulate("llama-3.1-8b", **SPLIT, decode_autoscale_max_replicas=4, replica_startup_s=1)
+    with pytest.raises(InvalidInput, match="kv_transfer_link is 'ethernet'"):
+        api.simulate("llama-3.1-8b", **SPLIT, kv_transfer_link="ethernet")
+
+
+def test_windowed_models_are_prefilled_here_and_decoded_there() -> None:
+    load = {**SPLIT, "num_prompts": 60, "max_model_len": 8192, "tensor_parallel_size": 2}
+    answer = api.simulate("gpt-oss-20b", **load).to_dict()
+    assert answer["completed"] == 60
+    assert answer["transfers"] == {"begun": 60, "arrived": 60, "aborted": 0}

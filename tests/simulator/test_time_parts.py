@@ -1,0 +1,97 @@
+"""Where the time went: parts that add up, each with what it is about."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from capacity.answers import questions as api
+from capacity.simulator import simulate_engine
+from capacity.simulator.cluster import EngineSetup, simulate_cluster
+from capacity.simulator.fleet import Failures
+from capacity.simulator.schedulers import SchedulerLimits
+from capacity.simulator.time_parts import PARTS, TimeParts, time_parts
+from capacity.simulator.transfer import KvLink
+from capacity.step import AffineStepTimes
+from capacity.workload import LognormalLengths, SteadyArrivals, Workload, synthetic
+
+STEPS = AffineStepTimes(0.01, 1e-4)
+
+
+def requests(rate: float) -> Workload:
+    return synthetic(
+        num_requests=200,
+        arrivals=SteadyArrivals(rate),
+        prompt=LognormalLengths(100, 1.0, highest_tokens=1000),
+        output=LognormalLengths(40, 1.0, highest_tokens=400),
+    )
+
+
+def total(parts: TimeParts) -> np.ndarray:
+    return sum(getattr(parts, part) for part in PARTS)  # type: ignore[return-value]
+
+
+def test_parts_add_up_to_the_latency() -> None:
+    for blocks, mode in ((100, "jump"), (100, "step"), (2000, "jump")):
+        run = simulate_engine(
+            requests(20.0),
+            step_times=STEPS,
+            num_blocks=blocks,
+            policy="vllm-v1",
+            limits=SchedulerLimits(max_model_len=1500),
+            mode=mode,  # type: ignore[arg-type]
+        )
+        parts = time_parts(run.records)
+        np.testing.assert_array_equal(total(parts), run.records.finish_ps - run.records.arrival_ps)
+        for part in PARTS:
+            assert (getattr(parts, part) >= 0).all(), part
+        assert (parts.preempted.sum() > 0) == (run.preemptions > 0)
+        assert (parts.preempted[run.records.preemptions == 0] == 0).all()
+
+
+def test_transfers_are_told_apart() -> None:
+    slow = KvLink(bytes_per_token=1e5, bytes_per_s=1e8)
+    setup = EngineSetup(step_times=STEPS, num_blocks=2000, policy="vllm-v1", role="prefill")
+    decode = EngineSetup(step_times=STEPS, num_blocks=2000, policy="vllm-v1", role="decode")
+    run = simulate_cluster(requests(5.0), [setup, decode], link=slow)
+    parts = time_parts(run.records, run.transfer_ps)
+    np.testing.assert_array_equal(total(parts), run.records.finish_ps - run.records.arrival_ps)
+    assert (parts.prefill > 0).all()
+    means = parts.mean_ms()
+    assert means is not None
+    assert means["transfer"] > 50
+
+
+def test_an_overloaded_run_waits_in_the_queue() -> None:
+    load = {"gpu": "h100", "input_len": 500, "output_len": 50, "num_prompts": 400}
+    calm, full = (
+        api.simulate("llama-3.1-8b", **load, request_rate=rate).to_dict()["time_parts"]
+        for rate in (5, math.inf)
+    )
+    assert full["mean_ms"]["queue"] > 5 * calm["mean_ms"]["queue"]
+    assert full["slowest_mean_ms"]["queue"] > full["mean_ms"]["queue"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_parts_add_up_for_those_that_were_preempted_and_lost_with_their_replica(seed: int) -> None:
+    """What a request lost by a preemption on a replica that is gone is not taken from its second life."""
+    setup = EngineSetup(
+        step_times=STEPS,
+        num_blocks=80,
+        policy="vllm-v1",
+        limits=SchedulerLimits(max_model_len=1200),
+    )
+    run = simulate_cluster(
+        requests(20.0),
+        [setup] * 2,
+        failures=Failures(mean_time_between_failures_s=3.0, recovery_s=0.5, seed=seed),
+    )
+    assert run.restarted > 0
+    assert run.preemptions > 0
+    done = run.records.completed
+    parts = time_parts(run.records)
+    np.testing.assert_array_equal(total(parts), (run.records.finish_ps - run.records.arrival_ps)[done])
+    for part in PARTS:
+        assert (getattr(parts, part) >= 0).all(), part

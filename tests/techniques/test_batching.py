@@ -1,0 +1,249 @@
+"""Batching: order statistics by hand, the folklore's "2 to 5 times" as a function of spread, and the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator import simulate_engine
+from capacity.simulator.schedulers import SchedulerLimits
+from capacity.step import AffineStepTimes
+from capacity.techniques.batching import (
+    Waste,
+    batching_comparison,
+    contiguous_kv_waste,
+    continuous_gain_bound,
+    expected_longest,
+    exponential_gain_bound,
+    gamma_lengths,
+    padding_waste,
+    paged_kv_waste,
+    spread_gains,
+    static_slot_waste,
+)
+from capacity.workload import Workload, random_requests
+
+LENGTHS = st.lists(st.integers(1, 500), min_size=1, max_size=30).map(np.asarray)
+
+
+@lru_cache(maxsize=2)
+def pool() -> ResolvedPool:
+    return resolve("llama-3.1-8b", Pool(gpu="h100", max_model_len=4096))
+
+
+def at_once(prompts: np.ndarray, outputs: np.ndarray) -> Workload:
+    return Workload(arrival_s=np.zeros(len(prompts)), prompt_tokens=prompts, output_tokens=outputs)
+
+
+def test_the_longest_of_two_dice_by_hand() -> None:
+    """The larger of two dice has mean 161/36 = 4.47; a static batch of two then wastes 1 - 3.5/4.47 = 22 %."""
+    die = np.arange(1, 7)
+    assert expected_longest(die, 2) == pytest.approx(161 / 36)
+    assert expected_longest(die, 1) == 3.5
+    assert static_slot_waste(die, 2) == pytest.approx(1 - 3.5 * 36 / 161)
+    assert continuous_gain_bound(die, 2) == pytest.approx(161 / 36 / 3.5)
+
+
+def test_exponential_lengths_give_the_harmonic_number() -> None:
+    """H(8) = 2.718, H(32) = 4.058: where the folklore's 2 to 5 times comes from, and where it does not hold."""
+    assert exponential_gain_bound(2) == 1.5
+    assert exponential_gain_bound(8) == pytest.approx(2.717857, abs=1e-6)
+    drawn = np.random.default_rng(1).exponential(1000.0, 200_000)
+    assert continuous_gain_bound(drawn, 8) == pytest.approx(exponential_gain_bound(8), rel=0.01)
+    assert continuous_gain_bound(np.full(50, 200), 32) == 1
+
+
+@given(LENGTHS, st.integers(1, 64))
+def test_the_longest_grows_with_the_batch_and_never_beyond_the_longest(
+    lengths: np.ndarray, batch: int
+) -> None:
+    longest = expected_longest(lengths, batch)
+    assert lengths.mean() - 1e-6 <= longest <= lengths.max() + 1e-6
+    assert longest <= expected_longest(lengths, batch + 1) + 1e-9
+    assert 0 <= static_slot_waste(lengths, batch) + 1e-9 < 1
+    assert padding_waste(lengths, batch) == static_slot_waste(lengths, batch)
+
+
+def test_kv_waste_by_hand() -> None:
+    """Requests of 100 and 300 tokens: of 2 x 1000 reserved 80 % stay empty; in blocks of 16, 112 + 304 hold 400."""
+    tokens = np.asarray([100, 300])
+    assert contiguous_kv_waste(tokens, 1000) == pytest.approx(0.8)
+    assert paged_kv_waste(tokens, 16) == pytest.approx(1 - 400 / 416)
+    assert paged_kv_waste(tokens, 1) == 0
+
+
+@pytest.mark.parametrize(("spread", "bound"), [("none", 1.0), ("uniform", 1.9), ("exponential", 2.9)])
+def test_the_simulators_gain_follows_the_spread_and_stays_below_the_bound(spread: str, bound: float) -> None:
+    rng = np.random.default_rng(0)
+    drawn = {
+        "none": np.full(128, 100),
+        "uniform": rng.integers(1, 200, 128),
+        "exponential": np.clip(rng.exponential(100, 128).astype(int) + 1, 1, 2000),
+    }
+    compared = batching_comparison(
+        pool(), at_once(np.full(128, 100), drawn[spread]), batch_size=16, spread=False
+    )
+    gains = {option.name: option.gain for option in compared.options}
+    continuous = gains["continuous, chunked prompts"]
+    assert compared.gain_bound == pytest.approx(bound, rel=0.15)
+    assert 0.97 < continuous <= compared.gain_bound * 1.02
+    assert continuous > 1 + 0.4 * (compared.gain_bound - 1) - 0.03  # async: a seat is free one step late
+    assert gains["static, full batches"] == 1
+
+
+def test_paging_wastes_under_four_percent_where_contiguous_wastes_most() -> None:
+    """The literature's 60 to 80 % against under 4 %: here it is the limit over the length that decides."""
+    rng = np.random.default_rng(2)
+    workload = at_once(rng.integers(300, 900, 64), rng.integers(100, 400, 64))
+    compared = batching_comparison(pool(), workload, batch_size=16, spread=False)
+    waste = {option.name: option.kv_waste_fraction for option in compared.options}
+    assert waste["continuous, chunked prompts"] < 0.04  # type: ignore[operator]
+    assert waste["continuous, contiguous KV"] > 0.6  # type: ignore[operator]
+    final = workload.prompt_tokens + workload.output_tokens
+    assert waste["continuous, contiguous KV"] > contiguous_kv_waste(final, 4096)  # type: ignore[operator]
+
+
+def static_waste(prompts: list[int], outputs: list[int], *, batch: int, window_s: float = 0.0) -> Waste:
+    waste = Waste()
+    simulate_engine(
+        at_once(np.asarray(prompts), np.asarray(outputs)),
+        step_times=AffineStepTimes(1.0, 0.0),
+        num_blocks=1000,
+        block_size=1,
+        policy="static",
+        policy_options={"batching_window_s": window_s},
+        limits=SchedulerLimits(max_num_seqs=batch, max_model_len=100),
+        enable_prefix_caching=False,
+        mode="step",
+        observer=waste,
+    )
+    return waste
+
+
+def test_the_waste_of_a_static_batch_by_hand() -> None:
+    """Prompts of 4 and 2, outputs of 4 and 2, steps of 1 s: 2 of 8 prompt tokens are padding. Decode takes 3 steps of
+    2 rows, of which the second request needs one: 2 of 6 wasted. Each holds 4 + 4 - 1 = 7 slots from the first step's
+    end to the last one's: 3 s x 14; stored are 4 and 2, then 5 (the other has ended), then 6."""
+    waste = static_waste([4, 2], [4, 2], batch=2)
+    assert waste.padding == pytest.approx(2 / 8)
+    assert waste.slots == pytest.approx(2 / 6)
+    assert waste.kv == pytest.approx(1 - (6 + 5 + 6) / (3 * 14))
+
+
+def test_the_simulators_static_waste_is_the_closed_form() -> None:
+    """One batch of everyone: slots by the outputs after the first (which prefill makes), padding by the prompts."""
+    rng = np.random.default_rng(4)
+    prompts, outputs = rng.integers(1, 9, 8), rng.integers(2, 9, 8)
+    waste = static_waste(prompts.tolist(), outputs.tolist(), batch=8)
+    assert waste.slots == pytest.approx(1 - (outputs - 1).mean() / (outputs.max() - 1))
+    assert waste.padding == pytest.approx(1 - prompts.mean() / prompts.max())
+
+
+def test_every_way_is_there_with_what_it_wastes() -> None:
+    workload = random_requests(
+        num_requests=48, input_len=200, output_len=60, request_rate_per_s=20.0, range_ratio=0.9, seed=1
+    )
+    compared = batching_comparison(pool(), workload, batch_size=8, spread=False)
+    ways = {option.name: option for option in compared.options}
+    assert list(ways) == [
+        "static, full batches",
+        "dynamic, window of 0.1 s",
+        "continuous, contiguous KV",
+        "continuous, whole prompts",
+        "continuous, chunked prompts",
+        "continuous, prefix cache",
+        "continuous, 2 engines",
+        "disaggregated, 1 prefill + 1 decode",
+    ]
+    assert compared.notes == ()
+    assert {option.completed for option in ways.values()} == {48}
+    static, dynamic = ways["static, full batches"], ways["dynamic, window of 0.1 s"]
+    assert static.slot_waste_fraction == pytest.approx(compared.slot_waste_fraction, abs=0.08)
+    assert static.padding_waste_fraction == pytest.approx(compared.padding_waste_fraction, abs=0.08)
+    assert static.mean_batch_size > dynamic.mean_batch_size
+    for name, option in ways.items():
+        if name.startswith("continuous") and option.num_gpus == 1:
+            assert (option.slot_waste_fraction, option.padding_waste_fraction) == (0, 0)
+    pair, apart = ways["continuous, 2 engines"], ways["disaggregated, 1 prefill + 1 decode"]
+    assert (pair.num_gpus, apart.num_gpus) == (2, 2)
+    assert pair.output_tokens_per_s_per_gpu == pytest.approx(pair.output_tokens_per_s / 2)
+    assert apart.mean_tpot_s is not None
+    assert pair.mean_tpot_s is not None
+    assert apart.mean_tpot_s < pair.mean_tpot_s  # no prefill between its decode steps
+
+
+def test_windows_are_no_waste() -> None:
+    """Gemma-3 keeps 1,024 tokens in most layers: blocks of every group are counted, and each group's own tokens."""
+    windowed = resolve("gemma-3-4b", Pool(gpu="h100", max_model_len=8192))
+    workload = at_once(np.full(4, 3000), np.full(4, 400))  # a chunk is held whole while it is computed
+    compared = batching_comparison(windowed, workload, batch_size=4, spread=False)
+    waste = {option.name: option.kv_waste_fraction for option in compared.options}
+    assert 0 <= waste["continuous, chunked prompts"] < 0.15  # type: ignore[operator]
+
+
+def test_one_engine_and_two_have_the_same_front() -> None:
+    """One request alone meets no queue: its TTFT is the same on one engine as on the first of two."""
+    compared = batching_comparison(pool(), at_once(np.full(1, 500), np.full(1, 20)), spread=False)
+    ttft = {option.name: option.mean_ttft_s for option in compared.options}
+    assert ttft["continuous, 2 engines"] == pytest.approx(ttft["continuous, chunked prompts"], rel=0.02)
+
+
+def test_a_closed_loop_has_no_full_batches_to_wait_for() -> None:
+    workload = random_requests(
+        num_requests=24, input_len=50, output_len=20, request_rate_per_s=np.inf, concurrency=4, seed=1
+    )
+    names = [o.name for o in batching_comparison(pool(), workload, batch_size=8, spread=False).options]
+    assert names[0] == "dynamic, window of 0.1 s"
+
+
+def test_two_to_five_times_is_a_question_of_spread() -> None:
+    """Gamma lengths: none at a variation of 0, the harmonic number H(16) = 3.38 at 1; simulated gains stay below."""
+    gains = spread_gains(
+        replace(pool(), max_num_seqs=16),
+        at_once(np.full(4, 64), np.full(4, 100)),
+        spreads=(0.0, 0.5, 1.0, 2.0),
+    )
+    bounds = [gain.gain_bound for gain in gains]
+    simulated = [gain.simulated_gain for gain in gains]
+    assert bounds[0] == simulated[0] == 1
+    assert bounds[2] == pytest.approx(exponential_gain_bound(16), rel=0.02)
+    assert bounds == sorted(bounds)
+    assert simulated == sorted(simulated)
+    assert all(found <= bound * 1.02 for found, bound in zip(simulated, bounds, strict=True))
+    assert simulated[2] > 1.5
+
+
+def test_gamma_lengths_have_the_mean_and_spread_they_say() -> None:
+    for spread in (0.25, 0.5, 1.0):
+        lengths = gamma_lengths(1000, spread, 4096)
+        assert lengths.mean() == pytest.approx(1000, rel=0.01)
+        assert lengths.std() / lengths.mean() == pytest.approx(spread, rel=0.03)
+    assert set(gamma_lengths(100, 0, 8)) == {100}
+    for mean, spread in ((0.5, 1.0), (100, -1.0), (float("nan"), 1.0)):
+        with pytest.raises(InvalidInput, match="variation"):
+            gamma_lengths(mean, spread, 8)
+
+
+def test_bad_questions_are_refused_in_one_line() -> None:
+    with pytest.raises(InvalidInput):
+        expected_longest(np.asarray([]), 2)
+    with pytest.raises(InvalidInput):
+        expected_longest(np.asarray([1]), 0)
+    with pytest.raises(InvalidInput):
+        exponential_gain_bound(0)
+    with pytest.raises(InvalidInput):
+        contiguous_kv_waste(np.asarray([10]), 5)
+    with pytest.raises(InvalidInput):
+        paged_kv_waste(np.asarray([10]), 0)
+    with pytest.raises(InvalidInput, match="max_model_len"):
+        batching_comparison(pool(), at_once(np.asarray([5000]), np.asarray([10])))
+    with pytest.raises(InvalidInput, match="batch"):
+        batching_comparison(pool(), at_once(np.asarray([50]), np.asarray([10])), batch_size=0)

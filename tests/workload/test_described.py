@@ -1,0 +1,190 @@
+"""The words of `Traffic` turned into requests: each word does what the generator behind it does, or is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capacity.answers.engine_setup import make_workload
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Traffic, build
+from capacity.simulator import simulate_engine
+from capacity.step import AffineStepTimes
+from capacity.workload import Workload, random_requests, read_trace, write_csv
+
+
+def made(**words: Any) -> Workload:
+    return make_workload(build(Traffic, words))
+
+
+BASE = {"input_len": 200, "output_len": 50, "num_prompts": 4000, "request_rate": 10}
+
+
+def test_without_new_words_requests_are_those_of_vllm_bench() -> None:
+    plain = made(**BASE, seed=3, burstiness=0.5, random_range_ratio=0.2)
+    asked = random_requests(
+        num_requests=4000,
+        input_len=200,
+        output_len=50,
+        request_rate_per_s=10,
+        burstiness=0.5,
+        range_ratio=0.2,
+        seed=3,
+    )
+    assert plain.fingerprint() == asked.fingerprint()
+
+
+@pytest.mark.parametrize("distribution", ["lognormal", "gamma"])
+def test_lengths_have_the_mean_and_spread_asked_for(distribution: str) -> None:
+    workload = made(**BASE, length_distribution=distribution, input_len_cv=0.5, output_len_cv=0.0)
+    assert workload.prompt_tokens.mean() == pytest.approx(200, rel=0.05)
+    assert workload.prompt_tokens.std() / workload.prompt_tokens.mean() == pytest.approx(0.5, rel=0.1)
+    assert set(workload.output_tokens.tolist()) == {50}
+
+
+def test_lengths_may_go_together() -> None:
+    words = {**BASE, "length_distribution": "lognormal", "length_correlation": 0.8}
+    workload = made(**words)
+    ranks = [np.argsort(np.argsort(column)) for column in (workload.prompt_tokens, workload.output_tokens)]
+    assert np.corrcoef(*ranks)[0, 1] == pytest.approx(0.8, abs=0.05)
+
+
+def test_shared_prefixes_come_on_top() -> None:
+    workload = made(**BASE, random_prefix_len=96, num_prefixes=4, prefix_zipf=1.0)
+    assert set(workload.prompt_tokens.tolist()) == {296}
+    assert workload.content is not None
+    first = workload.content.segment_ids[workload.content.offsets[:-1]]
+    counts = np.bincount(first)
+    assert len(counts) == 4
+    assert counts[0] > 1.5 * counts[1]
+
+
+def test_rates_go_as_asked() -> None:
+    bursts = made(**BASE, arrivals="on-off", on_s=10, off_s=30, off_request_rate=0)
+    assert (bursts.arrival_s % 40 <= 10).all()
+    ramp = made(**BASE, arrivals="ramp", end_request_rate=30, ramp_s=100)
+    assert ((ramp.arrival_s > 90) & (ramp.arrival_s < 100)).sum() == pytest.approx(290, rel=0.2)
+    day = made(**BASE, arrivals="diurnal", day_length_s=200, day_peak_to_mean=2)
+    night, noon = ((day.arrival_s % 200 < 20).sum(), (abs(day.arrival_s % 200 - 100) < 10).sum())
+    assert noon > 10 * night
+
+
+def test_sessions_grow_and_keep_the_rate_of_requests() -> None:
+    talks = made(**BASE, turns=4, think_time_s=2.0, random_prefix_len=32)
+    assert len(talks) == 4000
+    assert talks.session is not None
+    assert talks.after_request is not None
+    assert (talks.after_request < 0).sum() == 1000
+    assert talks.prompt_tokens.max() == 32 + 4 * 200 + 3 * 50
+    opened = talks.arrival_s[talks.after_request < 0]
+    assert len(opened) / opened[-1] == pytest.approx(2.5, rel=0.01)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "trace.csv"
+    write_csv(made(input_len=100, output_len=10, num_prompts=100, request_rate=1, burstiness=math.inf), path)
+    return str(path)
+
+
+def test_a_trace_is_cut_scaled_and_clipped(trace: str) -> None:
+    assert len(made(trace=trace, trace_from_s=20.5, trace_until_s=40.5)) == 20
+    assert made(trace=trace, trace_time_scale=2).span_s == pytest.approx(198)
+    assert made(trace=trace, trace_rate_factor=2).span_s == pytest.approx(49.5)
+    assert made(trace=trace, max_request_tokens=105, long_requests="clip").output_tokens.max() == 5
+    with pytest.raises(InvalidInput, match="longer than"):
+        made(trace=trace, max_request_tokens=105)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({}, "no traffic"),
+        ({**BASE, "arrivals": "on-off", "on_s": 1}, "--off-s"),
+        ({**BASE, "arrivals": "ramp", "ramp_s": 1}, "--end-request-rate"),
+        ({"input_len": 1, "output_len": 1, "arrivals": "diurnal"}, "--request-rate"),
+        ({**BASE, "turns": 2, "concurrency": 3}, "exclude"),
+        ({**BASE, "trace_rate_factor": 2.0}, "--trace"),
+        ({"trace": "x.csv", "turns": 2}, "--turns"),
+    ],
+)
+def test_words_that_do_not_go_together(words: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        made(**words)
+
+
+def test_what_is_simulated_can_be_replayed(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from capacity.cli.main import app
+
+    path = tmp_path / "replay.jsonl"
+    given = ["simulate", "llama-3.1-8b", "--gpu", "h100", "--input-len", "200", "--output-len", "20"]
+    more = ["--num-prompts", "50", "--rate", "5", "--random-prefix-len", "64", "--format", "json"]
+    result = CliRunner().invoke(app, [*given, *more, "--save-trace", str(path)])
+    assert result.exit_code == 0, result.output
+    notes = json.loads(result.output)["warnings"]
+    assert any("--dataset-name timed_trace" in note and str(path) in note for note in notes)
+    again = read_trace(path, block_tokens=16, seconds_per_unit=1.0)
+    asked = made(input_len=200, output_len=20, num_prompts=50, request_rate=5, random_prefix_len=64)
+    np.testing.assert_array_equal(again.arrival_s, asked.arrival_s)
+    np.testing.assert_array_equal(again.prompt_tokens, asked.prompt_tokens)
+
+
+def test_turns_of_a_trace_wait_for_the_turn_before(tmp_path: Path) -> None:
+    """Bailian's chats in a closed loop: a slower server sends a later turn later, by what the turn before took."""
+    rows = [(0.0, 1, -1), (1.0, 5, -1), (4.0, 2, 1), (9.0, 3, 2)]
+    path = tmp_path / "chats.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "chat_id": chat,
+                    "parent_chat_id": parent,
+                    "timestamp": at,
+                    "input_length": 16,
+                    "output_length": 3,
+                    "type": "text",
+                    "turn": 1,
+                    "hash_ids": [chat],
+                }
+            )
+            + "\n"
+            for at, chat, parent in rows
+        )
+    )
+    assert not made(trace=str(path)).is_closed_loop
+    closed = made(trace=str(path), trace_sessions="closed")
+    assert closed.after_request is not None
+    assert closed.think_s is not None
+    assert closed.after_request.tolist() == [-1, -1, 0, 2]
+    assert closed.think_s.tolist() == [0.0, 0.0, 4.0, 5.0]
+    records = simulate_engine(closed, step_times=AffineStepTimes(0.5, 0.0), num_blocks=100).records
+    assert records.arrival_ps[2] == records.finish_ps[0] + 4 * 10**12
+    assert records.arrival_ps[3] == records.finish_ps[2] + 5 * 10**12
+    with pytest.raises(InvalidInput, match="no sessions"):
+        random_requests(num_requests=3, input_len=5, output_len=5).in_session_loop()
+
+
+def test_a_coarse_clock_is_spread_on_request(tmp_path: Path) -> None:
+    """120 requests on twelve ticks of a second: at ten instants a tick instead of one; nothing leaves its tick."""
+    rows = [
+        {"timestamp": 1000 * (i // 10), "input_length": 600, "output_length": 5, "hash_ids": [i]}
+        for i in range(120)
+    ]
+    path = tmp_path / "coarse.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    plain, spread = (
+        make_workload(Traffic(trace=str(path), trace_spread_ticks=chosen)) for chosen in (False, True)
+    )
+    assert len(set(plain.arrival_s.tolist())) == 12
+    assert len(set(spread.arrival_s.tolist())) == 120
+    assert (spread.arrival_s // 1 == plain.arrival_s).all()
+    assert any("--trace-spread-ticks" in notice for notice in plain.notices)
+    with pytest.raises(InvalidInput, match="--trace-spread-ticks changes a trace"):
+        make_workload(Traffic(input_len=10, output_len=10, request_rate=1.0, trace_spread_ticks=True))
