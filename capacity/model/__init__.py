@@ -1,8 +1,7 @@
 """Models as data: what their layers are, how many parameters they have, and how their checkpoints are stored."""
 
 from capacity.model.hf_config import from_hf_config, supported_model_types
-from capacity.model.presets import load_model, model_names
-from capacity.model.spec import (
+from capacity.model.layers import (
     Attention,
     DenseFeedForward,
     FeedForward,
@@ -11,12 +10,12 @@ from capacity.model.spec import (
     LayerGroup,
     LinearAttention,
     Mixer,
-    ModelSpec,
     MoEFeedForward,
-    ParameterPart,
-    Sharding,
     SparseIndexer,
 )
+from capacity.model.parts import ParameterPart, Sharding
+from capacity.model.presets import load_model, model_names
+from capacity.model.spec import ModelSpec
 
 __all__ = [
     "Attention",

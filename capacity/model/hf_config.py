@@ -13,9 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from capacity.base.errors import MalformedFile, UnsupportedModel
 from capacity.base.fields import Fields
-from capacity.model.quantization import find_format, uniform_scheme
-from capacity.model.quantization.config import parse_quantization_config
-from capacity.model.spec import (
+from capacity.model.layers import (
     Attention,
     DenseFeedForward,
     FeedForward,
@@ -23,10 +21,12 @@ from capacity.model.spec import (
     LayerGroup,
     LinearAttention,
     Mixer,
-    ModelSpec,
     MoEFeedForward,
     SparseIndexer,
 )
+from capacity.model.quantization import find_format, uniform_scheme
+from capacity.model.quantization.config import parse_quantization_config
+from capacity.model.spec import ModelSpec
 from capacity.model.vision import vision_tower
 
 _MAX_LAYERS = 2_000
@@ -217,7 +217,7 @@ def _mtp_group(
     count = text.optional_count(*family.mtp_keys, minimum=0, maximum=_MAX_LAYERS) if family.mtp_keys else None
     if not count:
         return None
-    softmax = [group for group in groups if not isinstance(group.mixer, LinearAttention)]
+    softmax = [group for group in groups if group.mixer.softmax]
     last = max(softmax, key=lambda group: group.layers[-1])
     return replace(last, layers=tuple(range(num_layers, num_layers + count)))
 

@@ -19,7 +19,7 @@ from capacity.base.errors import CapacityError
 from capacity.deployment import Pool, Service, build
 from capacity.hardware.pricing import Price, find_price, price_table
 from capacity.model import ModelSpec
-from capacity.model.spec import Attention
+from capacity.model.layers import Attention
 from capacity.planning.outcome import Latencies, Outcome, change, latencies_of, outcome
 from capacity.planning.quality import quality_change
 from capacity.pool.resolve import ResolvedPool, resolve

@@ -20,14 +20,9 @@ from pydantic import Field, ValidationError
 
 from capacity.base.errors import DoesNotFit, InvalidInput, MalformedFile, UnknownName
 from capacity.base.spec import Spec
+from capacity.model.layers import DenseFeedForward, LayerGroup, MoEFeedForward
 from capacity.model.quantization import scheme_for, weight_bytes
-from capacity.model.spec import (
-    DenseFeedForward,
-    LayerGroup,
-    LinearAttention,
-    ModelSpec,
-    MoEFeedForward,
-)
+from capacity.model.spec import ModelSpec
 from capacity.pool.draft_tree import MOST_NODES, REJECTION_EXPONENT, first_rate_of_length, tree_rates
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import DecodePiece, StepShape, decode_shape, picoseconds
@@ -618,15 +613,7 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> _Drafter:
     """EAGLE and MTP: one decoder layer fed with the target's hidden states, sharing embedding and LM head."""
     model = layer_model(target.model, speculator)
     steps = StepModel(
-        model,
-        target.profile,
-        engine=target.engine,
-        scheme=target.scheme,
-        kv_cache_dtype=target.kv_cache_dtype,
-        tensor_parallel_size=target.pool.tensor_parallel_size,
-        expert_parallel=target.pool.enable_expert_parallel,
-        enforce_eager=target.pool.enforce_eager,
-        max_num_seqs=target.max_num_seqs,
+        replace(target.step_setting, model=model, pipeline_parallel_size=1, data_parallel_size=1)
     )
     shared = {"embedding"} if speculator.draft_vocab_size else {"embedding", "lm_head"}
     parts = [part for part in model.parameter_parts() if part.kind not in shared]
@@ -653,7 +640,7 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
             )
         group = replace(model.mtp, layers=model.mtp.layers[:1])
     else:
-        like = next((g for g in model.layer_groups if not isinstance(g.mixer, LinearAttention)), None)
+        like = next(iter(model.softmax_groups), None)
         if like is None:
             raise InvalidInput(f"{model.name} has no softmax attention layer to draft with")
         group = LayerGroup(layers=(0,), mixer=like.mixer, feed_forward=_dense_width(model, like))

@@ -19,9 +19,10 @@ from typing import Any
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile
+from capacity.model.layers import DenseFeedForward, MoEFeedForward
 from capacity.model.quantization import QuantizationScheme, scheme_for
-from capacity.model.spec import DenseFeedForward, ModelSpec, MoEFeedForward
-from capacity.pool.kv_layout import KvLayout, kv_layout
+from capacity.model.spec import ModelSpec
+from capacity.pool.kv_layout import KvLayout, default_block_size, kv_layout
 from capacity.pool.weights import pipeline_layers, weights_bytes_of_stage
 
 GIB = 2**30
@@ -160,7 +161,6 @@ def memory_plan(
     sequences = max_num_seqs
     if sequences is None:
         sequences = min(limits.max_num_seqs, max_num_batched_tokens or limits.max_num_seqs)
-    latent = model.attention_kind == "mla"
     setup = _Setup(
         model=model,
         profile=profile,
@@ -180,7 +180,7 @@ def memory_plan(
         max_num_batched_tokens=_token_budget(
             max_num_batched_tokens, limits.max_num_batched_tokens, sequences, length
         ),
-        block_size=block_size or (engine.mla_block_size if latent else engine.block_size),
+        block_size=block_size or default_block_size(model, engine),
         enforce_eager=enforce_eager,
         weights_bytes=weights_bytes,
         activations_bytes=activations_bytes,
@@ -258,10 +258,7 @@ def _indivisible(model: ModelSpec, tp: int) -> str | None:
     """What `tp` does not divide, in words; None where it divides everything that an engine splits."""
     for group in model.layer_groups:
         mixer, feed_forward = group.mixer, group.feed_forward
-        if mixer.kind == "linear":
-            heads, kv_heads = mixer.num_kv_heads, mixer.num_kv_heads
-        else:
-            heads, kv_heads = mixer.num_heads, mixer.num_kv_heads
+        heads, kv_heads = mixer.num_heads, mixer.num_kv_heads
         if heads % tp:
             return f"the {heads} attention heads"
         if kv_heads % tp and tp % kv_heads:

@@ -23,6 +23,7 @@ from capacity.model.quantization import (
 from capacity.pool.memory import MemoryPlan, memory_plan, smallest_tensor_parallel_size
 from capacity.step.closed_form import EngineLimits
 from capacity.step.model import StepModel
+from capacity.step.setting import StepSetting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,22 +104,27 @@ class ResolvedPool:
         """The least TP at which this would fit, all else equal; None where none does."""
         return smallest_tensor_parallel_size(self.model, self.profile, self.engine, **self.memory_settings)
 
-    @cached_property
-    def step_model(self) -> StepModel:
-        """What each step costs."""
-        return StepModel(
-            self.model,
-            self.profile,
+    @property
+    def step_setting(self) -> StepSetting:
+        """What the step model is made of."""
+        return StepSetting(
+            model=self.model,
+            profile=self.profile,
             engine=self.engine,
             scheme=self.scheme,
             kv_cache_dtype=self.kv_cache_dtype,
             tensor_parallel_size=self.pool.tensor_parallel_size,
             pipeline_parallel_size=self.pool.pipeline_parallel_size,
             data_parallel_size=self.lockstep_ranks,
-            expert_parallel=self.pool.enable_expert_parallel,
+            enable_expert_parallel=self.pool.enable_expert_parallel,
             enforce_eager=self.pool.enforce_eager,
             max_num_seqs=self.max_num_seqs,
         )
+
+    @cached_property
+    def step_model(self) -> StepModel:
+        """What each step costs."""
+        return StepModel(self.step_setting)
 
     @property
     def max_num_scheduled_tokens(self) -> int:

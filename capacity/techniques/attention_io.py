@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware import HardwareProfile
-from capacity.model.spec import Attention
+from capacity.model.layers import Attention
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import prefill_shape
 

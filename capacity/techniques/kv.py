@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from capacity.base.errors import CapacityError, InvalidInput, OutsideValidity
 from capacity.deployment import Pool
 from capacity.model import ModelSpec, load_model
+from capacity.model.layers import KvCacheGroup
 from capacity.model.quantization import find_kv_cache_format
-from capacity.model.spec import Attention, KvCacheGroup, LatentAttention, LayerGroup, LinearAttention
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape, windowed_pairs
 
@@ -104,11 +104,10 @@ class KindComparison:
 def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> KindComparison:
     """MHA, the model's own kind, MQA and MLA side by side, windows left out of account."""
     kv = find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype)
-    softmax = [(g, g.mixer) for g in model.layer_groups if not isinstance(g.mixer, LinearAttention)]
     mha = mqa = mla = own = 0.0
-    for group, mixer in softmax:
-        layers = group.num_layers
-        head = kv.vector_bytes(_head_dim(mixer))
+    for group in model.softmax_groups:
+        layers, mixer = group.num_layers, group.mixer
+        head = kv.vector_bytes(mixer.value_head_dim)
         own += layers * mixer.kv_bytes_per_token(kv)
         mha += layers * 2 * mixer.num_heads * head
         mqa += layers * 2 * head
@@ -121,10 +120,6 @@ def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> K
         mqa_bytes_per_token=mqa,
         mla_bytes_per_token=mla,
     )
-
-
-def _head_dim(mixer: Attention | LatentAttention) -> int:
-    return mixer.head_dim if isinstance(mixer, Attention) else mixer.v_head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +200,9 @@ def prefill_crossover_tokens(model: ModelSpec) -> float:
     state are left out of the growing part. Raises OutsideValidity where no layer grows.
     """
     width = sum(
-        group.num_layers * _pair_flops(group) / 4
-        for group in model.layer_groups
-        if not isinstance(group.mixer, LinearAttention) and group.mixer.window_tokens is None
+        group.num_layers * group.mixer.flops_per_pair / 4
+        for group in model.softmax_groups
+        if group.mixer.window_tokens is None
     )
     if width == 0:
         raise OutsideValidity(
@@ -215,15 +210,6 @@ def prefill_crossover_tokens(model: ModelSpec) -> float:
         )
     embeddings = sum(p.params for p in model.parameter_parts() if p.kind in ("embedding", "lm_head"))
     return (model.active_params - embeddings) / width
-
-
-def _pair_flops(group: LayerGroup) -> float:
-    """FLOPs of one query with one key, of one layer: scores and values, 2 each per value of all heads."""
-    mixer = group.mixer
-    if isinstance(mixer, Attention):
-        return 4.0 * mixer.num_heads * mixer.head_dim
-    assert isinstance(mixer, LatentAttention)
-    return 2.0 * mixer.num_heads * (mixer.qk_head_dim + mixer.v_head_dim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

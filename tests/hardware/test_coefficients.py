@@ -16,7 +16,7 @@ from capacity.hardware.coefficients import (
     Lookup,
     StepCoefficients,
 )
-from capacity.step.model import coefficient_sources
+from capacity.step.setting import coefficient_sources
 
 FIT = Fit(basis="fitted", source="a test", date="2026-11-21")
 
@@ -96,6 +96,15 @@ def test_an_unmeasured_kernel_takes_the_nearest() -> None:
     assert lookup.kernel("gemm", "nvfp4") == UNIVERSAL_FAMILY.gemm["nvfp4"]
     assert lookup.kernel("gemm", "w8a16") == UNIVERSAL_FAMILY.gemm["w8a16"]
     assert lookup.assumed == ["gemm nvfp4", "gemm w8a16"]
+
+
+def test_a_kernel_without_constants_is_refused_with_a_way_out() -> None:
+    source = StepCoefficients(families={"vllm": KernelFamily(gemm={"bf16": gemm(1e-6)})})
+    with pytest.raises(
+        InvalidInput, match=r"gemm kernel 'fp6', it knows bf16, .*step_time\.families"
+    ) as error:
+        Lookup((source,), "vllm").kernel("gemm", "fp6")
+    assert "\n" not in str(error.value)
 
 
 def test_without_any_fit_the_universal_set_holds_for_everything() -> None:

@@ -262,7 +262,7 @@ def test_qwen_next_is_linear_but_every_fourth() -> None:
 def test_mtp_layers_are_counted_apart() -> None:
     plain, with_mtp = (read(model_type="deepseek_v3", num_nextn_predict_layers=n, **LATENT) for n in (0, 2))
     assert plain.total_params == with_mtp.total_params
-    assert plain.mtp_params == 0
+    assert plain.mtp_parts() == ()
     assert with_mtp.mtp is not None
     assert with_mtp.mtp.layers == (4, 5)
 

@@ -31,6 +31,7 @@ from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes, SlowestRank, StepShape, decode_shape, prefill_shape
 from capacity.step.closed_form import EngineLimits, closed_loop_times
 from capacity.step.model import StepModel
+from capacity.step.setting import StepSetting
 from capacity.workload import LognormalLengths, SteadyArrivals, Workload, synthetic
 
 STEPS = AffineStepTimes(0.008, 4e-5, per_context_token_s=2e-8)
@@ -229,12 +230,13 @@ def test_prompts_wait_under_tensorrt_llm_alone() -> None:
 
 
 def steps_of(model: str = "deepseek-v3", **parallel: object) -> StepModel:
-    return StepModel(load_model(model), load_profile("h200"), engine=find_engine("vllm"), **parallel)  # type: ignore[arg-type]
+    setting = StepSetting(model=load_model(model), profile=load_profile("h200"), engine=find_engine("vllm"))
+    return StepModel(replace(setting, **parallel))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("expert_parallel", [True, False])
 def test_equal_ranks_take_the_time_of_one_of_them(expert_parallel: bool) -> None:
-    steps = steps_of(data_parallel_size=8, expert_parallel=expert_parallel)
+    steps = steps_of(data_parallel_size=8, enable_expert_parallel=expert_parallel)
     for shape in (decode_shape(32, 2000), prefill_shape(1, 3000), decode_shape(700, 500)):
         assert steps.joint_seconds([shape] * 8) == pytest.approx(steps.step_seconds(shape), rel=1e-12)
         assert steps.step_cost(shape).seconds == pytest.approx(steps.step_seconds(shape), rel=1e-12)
@@ -242,7 +244,7 @@ def test_equal_ranks_take_the_time_of_one_of_them(expert_parallel: bool) -> None
 
 
 def test_the_slowest_rank_and_the_union_of_tokens_set_the_time() -> None:
-    steps = steps_of(data_parallel_size=4, expert_parallel=True)
+    steps = steps_of(data_parallel_size=4, enable_expert_parallel=True)
     few, many, prompt = decode_shape(8, 1000), decode_shape(64, 1000), prefill_shape(1, 4000)
     assert steps.joint_seconds([few, few, few, many]) > steps.joint_seconds([few] * 4)
     assert steps.joint_seconds([many] * 4) >= steps.joint_seconds([few, few, few, many])

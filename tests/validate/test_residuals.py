@@ -20,7 +20,7 @@ import capacity
 from capacity.cli.main import main
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import load_model
-from capacity.step.model import HostTime, own_coefficients
+from capacity.step.setting import HostTime, own_coefficients
 
 H200 = load_profile("h200")
 L4 = load_profile("l4")

@@ -17,7 +17,7 @@ from capacity.hardware import (
 )
 from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
-from capacity.step.model import own_coefficients
+from capacity.step.setting import own_coefficients
 from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
 from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
 from capacity_validate.predictions import FAMILY

@@ -17,7 +17,8 @@ from capacity.hardware import HardwareProfile, dump_profile, parse_profile
 from capacity.model import ModelSpec
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import decode_shape, prefill_shape
-from capacity.step.model import HostTime, StepModel
+from capacity.step.model import StepModel
+from capacity.step.setting import HostTime
 from capacity_validate.calibrating import FittedProfile, fit_profile, write_profile
 from capacity_validate.campaigns import (
     Campaign,
@@ -420,7 +421,7 @@ class _Run:
         """The transformer, with graphs of decode batches on a GPU."""
         if not self.on_gpu:
             return self.model
-        from capacity.step.model import graph_sizes
+        from capacity.step.setting import graph_sizes
         from capacity_validate.transformer import GraphedTransformer
 
         longest = stage.prompt_tokens[1] + stage.output_tokens[1]

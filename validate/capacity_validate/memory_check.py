@@ -6,8 +6,8 @@ from typing import Any
 
 from capacity.deployment.engines import find_engine
 from capacity.model import ModelSpec
+from capacity.model.layers import Attention, DenseFeedForward
 from capacity.model.quantization import weight_bytes
-from capacity.model.spec import Attention, DenseFeedForward
 from capacity.pool.memory import activation_bytes
 from capacity_validate.findings import Finding
 from capacity_validate.transformer import Row, Transformer

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
 from capacity.model import ModelSpec, load_model
-from capacity.model.quantization import find_format, uniform_scheme
-from capacity.model.spec import (
+from capacity.model.layers import (
     Attention,
     DenseFeedForward,
     FeedForward,
@@ -16,6 +15,7 @@ from capacity.model.spec import (
     Mixer,
     MoEFeedForward,
 )
+from capacity.model.quantization import find_format, uniform_scheme
 
 _LAYERS = 6
 _MIXERS: dict[str, Mixer] = {

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from capacity.base.errors import UnsupportedModel
 from capacity.model import ModelSpec
-from capacity.model.spec import (
+from capacity.model.layers import (
     Attention,
     DenseFeedForward,
     LatentAttention,
