@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.hardware.coefficients import Lookup
 from capacity.model import ModelSpec, from_hf_config, load_model
 from capacity.model.quantization import (
     QuantizationScheme,
@@ -124,8 +125,26 @@ def test_every_format_has_a_source_and_says_what_multiplies_it() -> None:
     for name in known_formats():
         stored = find_format(name)
         assert stored.source
-        assert stored.weight_only == (stored.value_bits < 16 and stored.compute_dtype == "bf16")
         assert (stored.fallback_kernel is None) == (stored.compute_dtype not in ("fp8", "int8", "fp4"))
+
+
+def test_a_spelling_stands_for_one_format() -> None:
+    spellings = [
+        spelling
+        for stored in map(find_format, known_formats())
+        for name in stored.names
+        for spelling in name.spellings
+    ]
+    assert len(spellings) == len(set(spellings))
+    for name in known_quantizations():
+        assert scheme_for(load_model("llama-3.2-1b"), name.upper().replace("-", "_")).name == name
+
+
+def test_every_format_has_constants_for_its_kernels() -> None:
+    for stored in map(find_format, known_formats()):
+        for kernel in {stored.kernel, stored.fallback_kernel} - {None}:
+            assert Lookup((), "vllm").kernel("gemm", kernel).fit.basis == "assumed"
+            assert Lookup((), "vllm").kernel("moe", kernel).fit.basis == "assumed"
 
 
 def test_hardware_without_the_tensor_cores_runs_weight_only() -> None:

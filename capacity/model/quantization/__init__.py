@@ -6,16 +6,7 @@ in which format, with exceptions by matrix and layer. `scheme_for` resolves the 
 """
 
 from capacity.model.quantization.config import parse_quantization_config
-from capacity.model.quantization.formats import (
-    ComputeDtype,
-    Execution,
-    FormatFamily,
-    Kernel,
-    WeightFormat,
-    find_format,
-    grouped_int_format,
-    known_formats,
-)
+from capacity.model.quantization.formats import find_format, grouped_int_format, known_formats
 from capacity.model.quantization.kv_cache import KvCacheFormat, find_kv_cache_format, kv_cache_format_names
 from capacity.model.quantization.names import known_quantizations, scheme_for
 from capacity.model.quantization.scheme import (
@@ -24,6 +15,14 @@ from capacity.model.quantization.scheme import (
     QuantizationScheme,
     uniform_scheme,
     weight_bytes,
+)
+from capacity.model.quantization.weight_format import (
+    ComputeDtype,
+    Execution,
+    FormatFamily,
+    Kernel,
+    QuantizationName,
+    WeightFormat,
 )
 
 __all__ = [
@@ -34,6 +33,7 @@ __all__ = [
     "Kernel",
     "KvCacheFormat",
     "PartKind",
+    "QuantizationName",
     "QuantizationScheme",
     "WeightFormat",
     "find_format",
