@@ -339,8 +339,8 @@ class Lookup:
     def elementwise(self) -> ElementwiseCoefficients:
         """The family's own, then the GPU's."""
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
-        found = (*own, *(s.elementwise for s in self._sources))
-        return next((entry for entry in found if entry is not None), UNIVERSAL_ELEMENTWISE)
+        fitted = (*own, *(s.elementwise for s in self._sources))
+        return next((entry for entry in fitted if entry is not None), UNIVERSAL_ELEMENTWISE)
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
         return next((s.nccl[kind] for s in self._sources if kind in s.nccl), UNIVERSAL_NCCL[kind])

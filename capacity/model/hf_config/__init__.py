@@ -137,9 +137,9 @@ def _quantization_fields(
     outer: Fields, text: Fields, hf_quant_config: Mapping[str, Any] | None
 ) -> Fields | None:
     for fields in (outer, text):
-        found = fields.section("quantization_config", "compression_config")
-        if found is not None and found.values:
-            return found
+        stored = fields.section("quantization_config", "compression_config")
+        if stored is not None and stored.values:
+            return stored
     if hf_quant_config:
         return Fields(hf_quant_config, f"{outer.origin} (hf_quant_config.json)")
     return None
