@@ -8,7 +8,7 @@ in which format, with exceptions by matrix and layer. `scheme_for` resolves the 
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.quantization.formats import find_format, grouped_int_format, known_formats
 from capacity.model.quantization.kv_cache import KvCacheFormat, find_kv_cache_format, kv_cache_format_names
-from capacity.model.quantization.names import known_quantizations, scheme_for
+from capacity.model.quantization.names import known_quantizations, scheme_for, vllm_checkpoint
 from capacity.model.quantization.scheme import (
     FormatException,
     PartKind,
@@ -45,5 +45,6 @@ __all__ = [
     "parse_quantization_config",
     "scheme_for",
     "uniform_scheme",
+    "vllm_checkpoint",
     "weight_bytes",
 ]

@@ -202,9 +202,17 @@ _FORMATS: dict[str, WeightFormat] = {
             4,
             128,
             names=(
-                Name(name="gptq-int4", aliases=("gptq", "gptq-marlin"), methods=("gptq",)),
-                Name(name="awq-int4", aliases=("awq", "awq-marlin"), methods=("awq",)),
-                Name(name="int4-g128", aliases=("w4a16", "int4")),
+                Name(
+                    name="gptq-int4",
+                    aliases=("gptq",),
+                    unflagged=("gptq-marlin",),
+                    methods=("gptq",),
+                    vllm="gptq",
+                ),
+                Name(
+                    name="awq-int4", aliases=("awq",), unflagged=("awq-marlin",), methods=("awq",), vllm="awq"
+                ),
+                Name(name="int4-g128", aliases=("w4a16", "int4"), vllm="awq"),
             ),
         ),
         _grouped_int(4, 128, zero_point=False, names=(Name(name="int4-g128-sym"),)),
@@ -276,8 +284,9 @@ _FORMATS: dict[str, WeightFormat] = {
             names=(
                 Name(
                     name="nvfp4",
-                    aliases=("modelopt-fp4", "modelopt-nvfp4", "fp4"),
+                    unflagged=("modelopt-fp4", "modelopt-nvfp4", "fp4"),
                     methods=("modelopt-nvfp4", "compressed-tensors-nvfp4"),
+                    vllm="modelopt_fp4",
                 ),
             ),
             source="NVIDIA NVFP4: E2M1, one E4M3 scale for each 16 values, FP32 for each matrix, 2025-06; datasheet",

@@ -17,6 +17,12 @@ def known_quantizations() -> tuple[str, ...]:
     return (*dict.fromkeys(name.name for name, _ in NAMED.values()), EXPERTS_INT8, *GGUF_MIXES)
 
 
+def vllm_checkpoint(quantization: str | None) -> str | None:
+    """What vLLM's own `--quantization` is for a checkpoint in that format; None where it finds that out itself."""
+    named, _ = NAMED.get(quantization or "", (None, None))
+    return None if named is None or quantization in named.unflagged else named.vllm
+
+
 def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
     """How `model` is stored under `--quantization NAME`; None, `auto` and `none`: as its checkpoint is.
 

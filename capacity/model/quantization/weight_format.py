@@ -19,15 +19,20 @@ _NOMINAL_DIMENSION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationName:
-    """A name of `--quantization`: its other spellings, and the `quant_method`s of checkpoints that it also names."""
+    """A name of `--quantization`: its other spellings, and the `quant_method`s of checkpoints that it also names.
+
+    `vllm` is what vLLM calls such a checkpoint; under `unflagged` spellings it is left to choose the kernel.
+    """
 
     name: str
     aliases: tuple[str, ...] = ()
+    unflagged: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
+    vllm: str | None = None
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        return (self.name, *self.aliases)
+        return (self.name, *self.aliases, *self.unflagged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
