@@ -30,7 +30,7 @@ SHAPE = decode_shape(ROWS, 1000)
 class Softcap:
     """An operator of a class that nothing else knows: so many seconds for each sampled row."""
 
-    name: str = "softcap"
+    name: str = "softcap of this test"
     row_s: float = 1e-3
 
     def seconds(self, shape: StepShape) -> float:
@@ -64,7 +64,7 @@ def test_an_operator_of_a_new_class_is_in_the_step_and_in_its_table(monkeypatch:
     after = StepModel(setting)
     assert after.step_seconds(SHAPE) == pytest.approx(before + ROWS * 3e-3, rel=1e-12)
     cost = after.step_cost(SHAPE)
-    assert [op.seconds for op in cost.operators if op.name == "softcap"] == [pytest.approx(ROWS * 3e-3)]
+    assert [op.seconds for op in cost.operators if op.name == Softcap().name] == [pytest.approx(ROWS * 3e-3)]
     assert cost.seconds == pytest.approx(after.step_seconds(SHAPE), rel=1e-12)
 
 
