@@ -1,16 +1,14 @@
 """Models as data: what their layers are, how many parameters they have, and how their checkpoints are stored."""
 
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
 from capacity.model.hf_config import from_hf_config, supported_model_types
 from capacity.model.layers import (
     Attention,
-    DenseFeedForward,
-    FeedForward,
     KvCacheGroup,
     LatentAttention,
     LayerGroup,
     LinearAttention,
     Mixer,
-    MoEFeedForward,
     SparseIndexer,
 )
 from capacity.model.parts import ParameterPart, Sharding

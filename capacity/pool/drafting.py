@@ -20,7 +20,8 @@ from pydantic import Field, ValidationError
 
 from capacity.base.errors import DoesNotFit, InvalidInput, MalformedFile, UnknownName
 from capacity.base.spec import Spec
-from capacity.model.layers import DenseFeedForward, LayerGroup, MoEFeedForward
+from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
+from capacity.model.layers import LayerGroup
 from capacity.model.quantization import scheme_for, weight_bytes
 from capacity.model.spec import ModelSpec
 from capacity.pool.draft_tree import MOST_NODES, REJECTION_EXPONENT, first_rate_of_length, tree_rates

@@ -19,7 +19,7 @@ from typing import Any
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile
-from capacity.model.layers import DenseFeedForward, MoEFeedForward
+from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.quantization import QuantizationScheme, scheme_for
 from capacity.model.spec import ModelSpec
 from capacity.pool.kv_layout import KvLayout, default_block_size, kv_layout

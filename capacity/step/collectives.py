@@ -91,10 +91,7 @@ class AllReduce(Repeated):
         message = all_tokens(shape) * self.values_per_row * ACTIVATION_BYTES
         if message <= 0 or self.ranks <= 1:
             return idle(self.name)
-        sent = self.count * ring_all_reduce_bytes(message, self.ranks)
-        return OpCost(
-            name=self.name, flops=0.0, bytes=sent, seconds=self.seconds(shape), bound="communication"
-        )
+        return self.row(shape, 0.0, ring_all_reduce_bytes(message, self.ranks), "communication")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +120,4 @@ class Transfer(Repeated):
         sent = self.bytes_per_row * self.rows(shape)
         if sent <= 0 or self.ranks <= 1:
             return idle(self.name)
-        return OpCost(
-            name=self.name, flops=0.0, bytes=self.count * sent, seconds=self.seconds(shape), bound=self.bound
-        )
+        return self.row(shape, 0.0, sent, self.bound)

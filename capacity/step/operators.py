@@ -10,6 +10,7 @@ worse), and the L2 cache, which other layers' traffic empties between two uses o
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -190,7 +191,7 @@ def expanded_tokens(shape: StepShape) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repeated:
+class Repeated(ABC):
     """The base of operators that run `count` times a step."""
 
     name: str
@@ -202,6 +203,19 @@ class Repeated:
 
     def plus(self, other: Self) -> Self:
         return replace(self, count=self.count + other.count)
+
+    @abstractmethod
+    def seconds(self, shape: StepShape) -> float: ...
+
+    def row(self, shape: StepShape, flops: float, moved_bytes: float, bound: Bound) -> OpCost:
+        """The row of the table, from one run's FLOPs and bytes."""
+        return OpCost(
+            name=self.name,
+            flops=self.count * flops,
+            bytes=self.count * moved_bytes,
+            seconds=self.seconds(shape),
+            bound=bound,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,13 +262,7 @@ class Gemm(Repeated):
             + quantized / ((constants.quantize_fraction or 1.0) * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s + constants.per_k_s * self.k,
         )
-        return OpCost(
-            name=self.name,
-            flops=self.count * flops,
-            bytes=self.count * (moved + quantized),
-            seconds=self.seconds(shape),
-            bound=bound,
-        )
+        return self.row(shape, flops, moved + quantized, bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,13 +303,7 @@ class Attention(Repeated):
             memory=moved / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s + split + constants.occupancy_s * rows / self.device.sm_count,
         )
-        return OpCost(
-            name=self.name,
-            flops=self.count * flops,
-            bytes=self.count * moved,
-            seconds=self.seconds(shape),
-            bound=bound,
-        )
+        return self.row(shape, flops, moved, bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,13 +365,7 @@ class Experts(Repeated):
             + routed / (constants.routed_fraction * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s,
         )
-        return OpCost(
-            name=self.name,
-            flops=self.count * flops,
-            bytes=self.count * (moved + routed),
-            seconds=self.seconds(shape),
-            bound=bound,
-        )
+        return self.row(shape, flops, moved + routed, bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool
 from capacity.hardware.pricing import Price, cost_estimate
 from capacity.model import ModelSpec
-from capacity.model.layers import MoEFeedForward
+from capacity.model.feed_forward import MoEFeedForward
 from capacity.pool.memory import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import closed_loop_times

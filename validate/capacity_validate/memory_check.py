@@ -6,7 +6,8 @@ from typing import Any
 
 from capacity.deployment.engines import find_engine
 from capacity.model import ModelSpec
-from capacity.model.layers import Attention, DenseFeedForward
+from capacity.model.feed_forward import DenseFeedForward
+from capacity.model.layers import Attention
 from capacity.model.quantization import weight_bytes
 from capacity.pool.memory import activation_bytes
 from capacity_validate.findings import Finding

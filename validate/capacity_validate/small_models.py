@@ -6,15 +6,8 @@ from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
 from capacity.model import ModelSpec, load_model
-from capacity.model.layers import (
-    Attention,
-    DenseFeedForward,
-    FeedForward,
-    LatentAttention,
-    LayerGroup,
-    Mixer,
-    MoEFeedForward,
-)
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
+from capacity.model.layers import Attention, LatentAttention, LayerGroup, Mixer
 from capacity.model.quantization import find_format, uniform_scheme
 
 _LAYERS = 6

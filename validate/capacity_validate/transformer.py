@@ -16,14 +16,8 @@ from torch.nn import functional
 
 from capacity.base.errors import UnsupportedModel
 from capacity.model import ModelSpec
-from capacity.model.layers import (
-    Attention,
-    DenseFeedForward,
-    LatentAttention,
-    LayerGroup,
-    LinearAttention,
-    MoEFeedForward,
-)
+from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
+from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
 from capacity_validate.fused import add_norm, gated, rope_and_cache
 from capacity_validate.kernels.attention import absorbed_decode
 from capacity_validate.kernels.experts import ExpertWeights, grouped_experts, looped_experts

@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from capacity.base.errors import MalformedFile, UnsupportedModel
 from capacity.base.fields import Fields
+from capacity.model.feed_forward import FeedForward
 from capacity.model.hf_config.families import FAMILIES, MISSING, Family
 from capacity.model.hf_config.windows import MAX_LAYERS
-from capacity.model.layers import FeedForward, LayerGroup, Mixer
+from capacity.model.layers import LayerGroup, Mixer
 from capacity.model.quantization import find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from capacity.base.fields import Fields
-from capacity.model.layers import DenseFeedForward, FeedForward, MoEFeedForward
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
 
 FeedForwardRule: TypeAlias = Callable[[Fields, int], FeedForward]
 _EXPERTS = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")

@@ -12,16 +12,8 @@ from dataclasses import dataclass
 from functools import cache, singledispatch
 
 from capacity.base.errors import UnsupportedModel
-from capacity.model.layers import (
-    Attention,
-    DenseFeedForward,
-    FeedForward,
-    LatentAttention,
-    LayerGroup,
-    LinearAttention,
-    Mixer,
-    MoEFeedForward,
-)
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
+from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
 from capacity.step.layers import ends, feed_forward, grouped, latent, linear
 from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.operators import Operator

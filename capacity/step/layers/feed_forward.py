@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from capacity.model.layers import DenseFeedForward, LayerGroup, MoEFeedForward
+from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
+from capacity.model.layers import LayerGroup
 from capacity.model.quantization import PartKind
 from capacity.step.collectives import Transfer
 from capacity.step.layers.builder import Builder, activation_bits

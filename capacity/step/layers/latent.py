@@ -27,7 +27,6 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
     """Prefill expands the latent of its context to heads; decode absorbs the expansion into the query."""
     heads = shard(mixer.num_heads, build.setting.tensor_parallel_size)
     latent, rope, value = mixer.kv_lora_rank, mixer.qk_rope_head_dim, mixer.v_head_dim
-    cache_bytes = mixer.kv_bytes_per_token(build.kv_cache)
     products: list[Operator] = [
         *_query_products(mixer, group, build, heads),
         build.gemm(
@@ -40,7 +39,7 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
         build.elementwise(
             group,
             rope_values=heads * rope + rope + latent,
-            cache_bytes=cache_bytes,
+            cache_bytes=mixer.kv_bytes_per_token(build.kv_cache),
             kernels=KERNELS_OF_MLA,
         ),
     ]
@@ -52,27 +51,30 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
         count=2 * group.num_layers,
         rows=expanded_tokens,
     )
+    return MixerOperators(products=products, attention=[expansion, *_attention(mixer, group, build, heads)])
+
+
+def _attention(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Attention]:
+    """Of prefill over expanded heads, of decode over the latent, and the indexer of sparse attention."""
+    expanded, absorbed = mixer.qk_head_dim + mixer.v_head_dim, 2 * mixer.kv_lora_rank + mixer.qk_rope_head_dim
     top_k = mixer.indexer.top_k if mixer.indexer else None
     prefill = _prefill_work(
-        flops_per_pair=2.0 * heads * (mixer.qk_head_dim + value),
-        context_bytes=heads * (mixer.qk_head_dim + value) * ACTIVATION_BYTES,
-        row_bytes=heads * (mixer.qk_head_dim + value) * ACTIVATION_BYTES,
+        flops_per_pair=2.0 * heads * expanded,
+        context_bytes=heads * expanded * ACTIVATION_BYTES,
+        row_bytes=heads * expanded * ACTIVATION_BYTES,
         top_k=top_k,
     )
     decode = _decode_work(
-        flops_per_pair=2.0 * heads * (2 * latent + rope),
-        context_bytes=cache_bytes,
-        row_bytes=heads * (2 * latent + rope) * ACTIVATION_BYTES,
+        flops_per_pair=2.0 * heads * absorbed,
+        context_bytes=mixer.kv_bytes_per_token(build.kv_cache),
+        row_bytes=heads * absorbed * ACTIVATION_BYTES,
         top_k=top_k,
     )
-    attention: list[Operator] = [
-        expansion,
+    attention = [
         build.attention("attention prefill", "mla_prefill", prefill, count=group.num_layers),
         build.attention("attention decode", "mla_decode", decode, count=group.num_layers),
     ]
-    if mixer.indexer:
-        attention.append(_indexer(mixer.indexer, group, build))
-    return MixerOperators(products=products, attention=attention)
+    return [*attention, _indexer(mixer.indexer, group, build)] if mixer.indexer else attention
 
 
 def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Gemm]:
@@ -127,8 +129,7 @@ def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Atten
     return build.unmeasured_attention(
         "sparse indexer",
         _indexer_work(
-            flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim,
-            key_bytes=indexer.cache_bytes_per_token,
+            flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim, key_bytes=indexer.cache_bytes_per_token
         ),
         count=group.num_layers,
         flops_per_s=rates["fp8" if "fp8" in rates else "bf16"],

@@ -41,10 +41,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
             build.gemm("linear qkvz", "linear_attention", k=hidden, n=into, count=layers),
             build.gemm("linear output", "linear_attention", k=values, n=hidden, count=layers),
             build.elementwise(
-                group,
-                rope_values=2 * keys + 2 * values,
-                cache_bytes=0.0,
-                kernels=KERNELS_OF_LINEAR_ATTENTION,
+                group, rope_values=2 * keys + 2 * values, cache_bytes=0.0, kernels=KERNELS_OF_LINEAR_ATTENTION
             ),
         ],
         attention=[
