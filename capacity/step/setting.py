@@ -140,7 +140,7 @@ def family_of(engine: EngineSpec | None) -> str:
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
     """The profile's own fit, then the one that it transfers from. Raises InvalidInput for another GPU's fit."""
-    own = own_coefficients(profile)
+    own = profile.step_time
     if own is None:
         return ()
     if own.gpu not in (None, profile.name):
@@ -150,11 +150,5 @@ def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...
         )
     if own.transferred_from is None:
         return (own,)
-    other = own_coefficients(load_profile(own.transferred_from))
+    other = load_profile(own.transferred_from).step_time
     return (own,) if other is None else (own, other)
-
-
-def own_coefficients(profile: HardwareProfile) -> StepCoefficients | None:
-    """The `[step_time]` tables as read, or None."""
-    raw = profile.step_time
-    return StepCoefficients.model_validate(raw) if isinstance(raw, dict) else raw

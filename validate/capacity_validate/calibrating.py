@@ -17,7 +17,6 @@ from capacity.hardware import (
 )
 from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
-from capacity.step.setting import own_coefficients
 from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
 from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
 from capacity_validate.predictions import FAMILY
@@ -161,7 +160,7 @@ def fit_profile(
     if model is not None:
         judged = calibrated_profile(profile, half, family=FAMILY)
         evidence = step_evidence(cases, model, judged, on_gpu=on_gpu)
-    base = own_coefficients(profile)
+    base = profile.step_time
     residuals, missing = earned_residuals(
         evidence, model, {} if base is None else base.residuals, source=source
     )
