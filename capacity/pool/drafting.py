@@ -507,7 +507,7 @@ class Speculation:
         if left <= 0:
             raise DoesNotFit(
                 f"the draft's weights of {weights / ranks / 2**30:.1f} GiB per GPU exceed the "
-                f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that {plan.tensor_parallel_size} x "
+                f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that {ranks} x "
                 f"{self.target.profile.name} leave for KV; {self.target.more_memory}",
                 needed_bytes=weights / ranks,
                 usable_bytes=max(plan.kv_cache_bytes, 0),

@@ -13,19 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import DoesNotFit, InvalidInput
-from capacity.deployment.engines import find_engine
-from capacity.hardware import load_profile
+from capacity.deployment import Pool, build
+from capacity.deployment.engines import EngineSpec, find_engine
+from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import QuantizationScheme, find_format, scheme_for, weight_bytes
+from capacity.pool.activations import activation_bytes
 from capacity.pool.kv_layout import KvLayout, kv_layout
-from capacity.pool.memory import (
-    MemoryPlan,
-    activation_bytes,
-    memory_plan,
-    sglang_static_fraction,
-    smallest_tensor_parallel_size,
-    tensor_parallel_sizes,
-)
+from capacity.pool.memory import HeldMemory, MemoryPlan, held_memory, memory_plan, sglang_static_fraction
+from capacity.pool.parallelism import tensor_parallel_sizes
+from capacity.pool.resolve import ResolvedPool, with_defaults
 from capacity.pool.weights import pipeline_layers, weights_bytes_of_stage
 
 GIB = 2**30
@@ -54,6 +51,39 @@ def _model(name: str, quantization: str | None = None) -> tuple[ModelSpec, Quant
     return model, scheme_for(model, quantization) if quantization else model.checkpoint
 
 
+def _pool(
+    model: ModelSpec,
+    profile: HardwareProfile,
+    engine: EngineSpec,
+    scheme: QuantizationScheme | None = None,
+    **fields: object,
+) -> ResolvedPool:
+    """One engine of a pool with its defaults filled in, of objects that need not have a name."""
+    pool: Pool = build(Pool, {"gpu": profile.name, **fields}, flags=True)
+    return with_defaults(pool, model, profile=profile, engine=engine, scheme=scheme)
+
+
+def _plan(
+    model: ModelSpec,
+    profile: HardwareProfile,
+    engine: EngineSpec,
+    scheme: QuantizationScheme | None = None,
+    **fields: object,
+) -> MemoryPlan:
+    return _pool(model, profile, engine, scheme, **fields).memory
+
+
+def _held(weights: float, activations: float, nontorch: float) -> HeldMemory:
+    """What a log says that a GPU holds, in GiB; its graphs lie outside the budget."""
+    return HeldMemory(
+        weights_bytes=round(weights * GIB),
+        activations_bytes=round(activations * GIB),
+        nontorch_bytes=round(nontorch * GIB),
+        graph_bytes=0,
+        overhead_bytes=round(nontorch * GIB),
+    )
+
+
 def _deepseek_r1_fp4() -> tuple[ModelSpec, QuantizationScheme]:
     """nvidia/DeepSeek-R1-0528-FP4 keeps attention at 16 bit (its hf_quant_config's exclude_modules)."""
     model = load_model("deepseek-r1")
@@ -74,7 +104,7 @@ def test_h100_table(
     pool: float,
 ) -> None:
     model, scheme = _model(name, quantization)
-    plan = memory_plan(
+    plan = _plan(
         model, H100, VLLM_011, scheme=scheme, tensor_parallel_size=tp, gpu_memory_utilization=utilization
     )
     assert plan.weights_bytes / GIB == pytest.approx(weights, rel=0.01)
@@ -85,14 +115,7 @@ def test_h100_table(
 
 def test_the_identity_of_the_h100_table() -> None:
     """utilization x total - weights - activation - non-torch = 51.38 GiB, to the rounding of the log."""
-    plan = memory_plan(
-        load_model("llama-3.1-8b"),
-        H100,
-        VLLM_011,
-        weights_bytes=round(14.99 * GIB),
-        activations_bytes=round(4.76 * GIB),
-        nontorch_bytes=round(0.13 * GIB),
-    )
+    plan = memory_plan(_pool(load_model("llama-3.1-8b"), H100, VLLM_011), [_held(14.99, 4.76, 0.13)])
     assert plan.kv_cache_bytes / GIB == pytest.approx(51.38, abs=0.005)
 
 
@@ -100,18 +123,11 @@ def test_llama_2_7b_has_7191_blocks() -> None:
     """79.19 GiB at 0.90: weights 12.55, activation 2.38, non-torch 0.16 (gateway-api-inference-extension PR 550)."""
     model = load_model("llama-2-7b")
     v0 = find_engine("vllm@0.6")
-    plan = memory_plan(
-        model,
-        A100,
-        v0,
-        weights_bytes=round(12.55 * GIB),
-        activations_bytes=round(2.38 * GIB),
-        nontorch_bytes=round(0.16 * GIB),
-    )
+    plan = memory_plan(_pool(model, A100, v0), [_held(12.55, 2.38, 0.16)])
     assert plan.kv_capacity_blocks == 7191
     assert plan.kv_block_bytes == 8 * 2**20
     assert plan.kv_capacity_tokens == 7191 * 16
-    predicted = memory_plan(model, A100, v0)
+    predicted = _plan(model, A100, v0)
     assert predicted.weights_bytes / GIB == pytest.approx(12.55, abs=0.005)
     # that server also held LoRA adapters, whose share of the 2.38 GiB activation peak the log does not tell
     assert predicted.kv_capacity_blocks == pytest.approx(7191, rel=0.04)
@@ -121,7 +137,10 @@ def test_llama_3_8b_of_vllm_pr_10511() -> None:
     """79.22 GiB at 0.90, V0: weights 14.96, non-torch 1.79, activation 1.26, KV 53.29 GiB."""
     model = load_model("llama-3-8b")
     profile = A100.model_copy(update={"memory_engine_bytes": round(79.22 * GIB)})
-    plan = memory_plan(model, profile, find_engine("vllm@0.6"), nontorch_bytes=round(1.79 * GIB))
+    pool = _pool(model, profile, find_engine("vllm@0.6"))
+    nontorch = round(1.79 * GIB)
+    held = replace(held_memory(pool, 0), nontorch_bytes=nontorch, overhead_bytes=nontorch)
+    plan = memory_plan(pool, [held])
     assert plan.weights_bytes / GIB == pytest.approx(14.96, abs=0.005)
     assert plan.activations_bytes / GIB == pytest.approx(1.26, rel=0.02)
     assert plan.kv_cache_bytes / GIB == pytest.approx(53.29, rel=0.001)
@@ -135,7 +154,7 @@ def test_llama_3_8b_of_vllm_pr_10511() -> None:
 def test_llama_70b_fp4_on_b200(sequences: int, weights: float, pool: float, tokens: int) -> None:
     model, scheme = _model("llama-3.3-70b", "nvfp4")
     engine = find_engine("vllm@0.15")
-    plan = memory_plan(
+    plan = _plan(
         model,
         B200,
         engine,
@@ -157,7 +176,7 @@ def test_llama_70b_fp4_on_b200(sequences: int, weights: float, pool: float, toke
 )
 def test_deepseek_r1_fp4_on_b200(tp: int, weights: float, pool: float, tokens: int) -> None:
     model, scheme = _deepseek_r1_fp4()
-    plan = memory_plan(
+    plan = _plan(
         model,
         B200,
         find_engine("vllm@0.19"),
@@ -174,7 +193,7 @@ def test_deepseek_r1_fp4_on_b200(tp: int, weights: float, pool: float, tokens: i
 def test_gpt_oss_120b_tp4_hybrid_groups() -> None:
     """profilemate's vLLM 0.15 log on four 141 GB GPUs: weights 17.19, KV 100.66 GiB = 5,863,776 tokens."""
     model = load_model("gpt-oss-120b")
-    plan = memory_plan(
+    plan = _plan(
         model,
         H200,
         find_engine("vllm@0.15"),
@@ -185,7 +204,7 @@ def test_gpt_oss_120b_tp4_hybrid_groups() -> None:
     assert plan.weights_bytes / GIB == pytest.approx(17.19, rel=0.01)
     assert plan.kv_cache_bytes / GIB == pytest.approx(100.66, rel=0.02)
     assert plan.kv_capacity_tokens == pytest.approx(5_863_776, rel=0.02)
-    assert plan.kv_groups == 2  # 18 full layers, 18 windowed
+    assert plan.layout.groups == 2  # 18 full layers, 18 windowed
     assert _tokens_of(plan, 100.66) == pytest.approx(5_863_776, rel=1e-4)
 
 
@@ -229,7 +248,7 @@ def test_every_server_log_row(shared_dir: Path) -> None:
 
 def _plan_of_log(name: str, url: str, values: dict[str, float]) -> MemoryPlan:
     if "gpt-oss" in name:
-        return memory_plan(
+        return _plan(
             load_model("gpt-oss-120b"),
             H200,
             find_engine("vllm@0.15"),
@@ -241,7 +260,7 @@ def _plan_of_log(name: str, url: str, values: dict[str, float]) -> MemoryPlan:
         tp = (
             4 if values["kv_capacity_tokens"] < 2_000_000 else 8
         )  # one log of the tp8 series is a TP4 server's
-        return memory_plan(
+        return _plan(
             model,
             B200,
             find_engine("vllm@0.19"),
@@ -252,7 +271,7 @@ def _plan_of_log(name: str, url: str, values: dict[str, float]) -> MemoryPlan:
         )
     model, scheme = _model("llama-3.3-70b", "nvfp4")
     sequences = int(url.split("_bs")[1].split("_")[0])
-    return memory_plan(
+    return _plan(
         model,
         B200,
         find_engine("vllm@0.15"),
@@ -265,7 +284,7 @@ def _plan_of_log(name: str, url: str, values: dict[str, float]) -> MemoryPlan:
 
 def _tokens_of(plan: MemoryPlan, pool_gib: float) -> int:
     """KV tokens that the log prints for a pool of `pool_gib`."""
-    return int(pool_gib * GIB) // plan.kv_block_bytes // plan.kv_groups * plan.kv_block_tokens
+    return int(pool_gib * GIB) // plan.kv_block_bytes // plan.layout.groups * plan.kv_block_tokens
 
 
 # layout of the KV cache
@@ -326,7 +345,7 @@ def test_the_null_block_counts_but_does_not_serve() -> None:
     model = load_model("llama-3.1-8b")
     blocks_of_request = 4096 // 16
     for blocks, fits in ((blocks_of_request, False), (blocks_of_request + 1, True)):
-        plan = memory_plan(model, H100, VLLM, max_model_len=4096, num_gpu_blocks_override=blocks)
+        plan = _plan(model, H100, VLLM, max_model_len=4096, num_gpu_blocks_override=blocks)
         assert plan.fits is fits
         assert plan.kv_capacity_tokens == blocks * 16
         assert plan.max_context_tokens == (blocks - 1) * 16
@@ -335,8 +354,8 @@ def test_the_null_block_counts_but_does_not_serve() -> None:
 
 def test_fp8_kv_cache_doubles_the_tokens() -> None:
     model = load_model("llama-3.1-8b")
-    bf16 = memory_plan(model, H100, VLLM)
-    fp8 = memory_plan(model, H100, VLLM, kv_cache_dtype="fp8")
+    bf16 = _plan(model, H100, VLLM)
+    fp8 = _plan(model, H100, VLLM, kv_cache_dtype="fp8")
     assert fp8.kv_bytes_per_token * 2 == bf16.kv_bytes_per_token == 131_072
     assert fp8.kv_capacity_blocks == pytest.approx(2 * bf16.kv_capacity_blocks, abs=1)
 
@@ -375,9 +394,7 @@ def test_tensor_parallel_shards_hold_every_weight_and_replicate_little() -> None
 def test_the_scarcest_pipeline_stage_decides() -> None:
     """Stage by stage: the last one alone samples, the first holds the embedding, layers are 27, 27, 26."""
     model = load_model("llama-3.1-70b")
-    plan = memory_plan(
-        model, H100, VLLM, tensor_parallel_size=2, pipeline_parallel_size=3, max_model_len=8192
-    )
+    plan = _plan(model, H100, VLLM, tensor_parallel_size=2, pipeline_parallel_size=3, max_model_len=8192)
     usable = math.ceil(0.92 * H100.memory_engine_bytes)
     blocks = []
     for stage, layers in enumerate((27, 27, 26)):
@@ -387,8 +404,8 @@ def test_the_scarcest_pipeline_stage_decides() -> None:
         activations = activation_bytes(
             model,
             VLLM,
-            max_num_seqs=1024 if stage == 2 else 0,
-            max_num_batched_tokens=8192,
+            sampled_rows=1024 if stage == 2 else 0,
+            tokens=8192,
             tensor_parallel_size=2,
         )
         pool = usable - round(weights) - round(activations) - plan.overhead_bytes
@@ -407,30 +424,31 @@ def test_the_scarcest_pipeline_stage_decides() -> None:
         ),
         ("phi-4", {"tensor_parallel_size": 4}, "does not divide the 10 KV heads"),
         ("llama-3.1-8b", {"pipeline_parallel_size": 33}, "exceeds the 32 layers"),
-        ("llama-3.1-8b", {"tensor_parallel_size": 0}, "at least 1"),
-        ("llama-3.1-8b", {"max_model_len": 131_073}, "exceeds the 131072 positions"),
-        ("llama-3.1-8b", {"max_model_len": 0}, "at least 1"),
+        ("llama-3.1-8b", {"tensor_parallel_size": 0}, "greater than or equal to 1"),
+        ("llama-3.1-8b", {"max_model_len": 131_073}, "beyond the 131072 positions"),
+        ("llama-3.1-8b", {"max_model_len": 0}, "greater than or equal to 1"),
         (
             "llama-3.1-8b",
             {"max_num_seqs": 512, "max_num_batched_tokens": 256},
-            "less than --max-num-seqs 512",
+            "below --max-num-seqs 512",
         ),
-        ("llama-3.1-8b", {"gpu_memory_utilization": 1.1}, r"not in \(0, 1\]"),
+        ("llama-3.1-8b", {"max_num_seqs": 10_000}, "8192 is less than --max-num-seqs 10000"),
+        ("llama-3.1-8b", {"gpu_memory_utilization": 1.1}, "less than or equal to 1"),
     ],
 )
 def test_impossible_settings_are_refused_in_one_line(name: str, settings: dict[str, int], text: str) -> None:
     with pytest.raises(InvalidInput, match=text) as caught:
-        memory_plan(load_model(name), H100, VLLM, **settings)  # type: ignore[arg-type]
+        _plan(load_model(name), H100, VLLM, **settings)
     assert "\n" not in str(caught.value)
 
 
 def test_leaving_the_node_is_said() -> None:
-    plan = memory_plan(load_model("llama-3.1-405b"), H100, VLLM, tensor_parallel_size=16, max_model_len=8192)
+    plan = _plan(load_model("llama-3.1-405b"), H100, VLLM, tensor_parallel_size=16, max_model_len=8192)
     assert any("leaves the node" in warning and "50 GB/s" in warning for warning in plan.warnings)
     bridged = load_profile("h100-nvl-94gb")
-    plan = memory_plan(load_model("llama-3.1-70b"), bridged, VLLM, tensor_parallel_size=4)
+    plan = _plan(load_model("llama-3.1-70b"), bridged, VLLM, tensor_parallel_size=4)
     assert any("leaves the nvlink-bridge domain" in warning for warning in plan.warnings)
-    assert not memory_plan(load_model("llama-3.1-70b"), H100, VLLM, tensor_parallel_size=8).warnings
+    assert not _plan(load_model("llama-3.1-70b"), H100, VLLM, tensor_parallel_size=8).warnings
 
 
 # fits or not
@@ -438,7 +456,7 @@ def test_leaving_the_node_is_said() -> None:
 
 def test_not_fitting_says_how_far_off_and_what_would() -> None:
     model = load_model("llama-3.1-70b")
-    plan = memory_plan(model, H200, VLLM)
+    plan = _plan(model, H200, VLLM)
     assert not plan.fits
     assert plan.reason is not None
     assert plan.reason.startswith("llama-3.1-70b (bf16) needs 141.1 GB of weights")
@@ -447,30 +465,29 @@ def test_not_fitting_says_how_far_off_and_what_would() -> None:
     with pytest.raises(DoesNotFit) as caught:
         plan.require_fit()
     assert caught.value.needed_bytes > caught.value.usable_bytes == plan.usable_bytes
-    assert memory_plan(model, H200, VLLM, tensor_parallel_size=2).fits
+    assert _plan(model, H200, VLLM, tensor_parallel_size=2).fits
 
 
 def test_too_long_a_context_names_the_longest_that_fits() -> None:
     model = load_model("qwen3-32b")
-    plan = memory_plan(model, H100, VLLM_011)
+    plan = _plan(model, H100, VLLM_011)
     assert not plan.fits
     assert f"--max-model-len {plan.max_context_tokens}" in (plan.reason or "")
-    assert memory_plan(model, H100, VLLM_011, max_model_len=plan.max_context_tokens).fits
-    assert not memory_plan(model, H100, VLLM_011, max_model_len=plan.max_context_tokens + 1).fits
+    assert _plan(model, H100, VLLM_011, max_model_len=plan.max_context_tokens).fits
+    assert not _plan(model, H100, VLLM_011, max_model_len=plan.max_context_tokens + 1).fits
 
 
 def test_what_fits_nowhere_says_so() -> None:
-    plan = memory_plan(load_model("deepseek-r1"), load_profile("l4-24gb"), VLLM)
+    plan = _plan(load_model("deepseek-r1"), load_profile("l4-24gb"), VLLM)
     assert "No tensor parallelism up to 8 on this GPU fits" in (plan.reason or "")
 
 
 def test_smallest_tensor_parallel_size() -> None:
     model = load_model("llama-3.1-70b")
-    size = smallest_tensor_parallel_size(model, H100, VLLM, max_model_len=8192)
-    assert size == 4
-    assert memory_plan(model, H100, VLLM, tensor_parallel_size=4, max_model_len=8192).fits
-    assert not memory_plan(model, H100, VLLM, tensor_parallel_size=2, max_model_len=8192).fits
-    assert smallest_tensor_parallel_size(load_model("kimi-k2"), A100, VLLM) is None
+    assert _pool(model, H100, VLLM, max_model_len=8192).smallest_tensor_parallel_size == 4
+    assert _plan(model, H100, VLLM, tensor_parallel_size=4, max_model_len=8192).fits
+    assert not _plan(model, H100, VLLM, tensor_parallel_size=2, max_model_len=8192).fits
+    assert _pool(load_model("kimi-k2"), A100, VLLM).smallest_tensor_parallel_size is None
 
 
 def test_tensor_parallel_sizes_divide_heads() -> None:
@@ -483,7 +500,7 @@ def test_tensor_parallel_sizes_divide_heads() -> None:
 
 def test_tensorrt_llm_takes_a_fraction_of_what_is_free() -> None:
     engine = find_engine("tensorrt-llm")
-    plan = memory_plan(load_model("llama-3.1-8b"), H100, engine)
+    plan = _plan(load_model("llama-3.1-8b"), H100, engine)
     free = plan.total_bytes - plan.weights_bytes - plan.activations_bytes - plan.overhead_bytes
     assert plan.kv_cache_bytes == math.floor(free * 0.9)
 
@@ -501,11 +518,11 @@ def test_sglang_reserves_ten_gib_on_large_gpus() -> None:
 
 def test_newer_vllm_takes_graphs_out_of_the_budget() -> None:
     model = load_model("llama-3.1-8b")
-    graphs = memory_plan(model, H100, VLLM)
-    eager = memory_plan(model, H100, VLLM, enforce_eager=True)
+    graphs = _plan(model, H100, VLLM)
+    eager = _plan(model, H100, VLLM, enforce_eager=True)
     assert graphs.graph_bytes > 0
     assert eager.kv_cache_bytes - graphs.kv_cache_bytes == graphs.graph_bytes
-    older = memory_plan(model, H100, VLLM_011)
+    older = _plan(model, H100, VLLM_011)
     assert older.overhead_bytes == older.nontorch_bytes
 
 
@@ -544,9 +561,10 @@ def test_monotone_and_consistent(
         "pipeline_parallel_size": pp,
         "max_num_seqs": 64,
         "max_num_batched_tokens": 2048,
+        "enable_chunked_prefill": True,
     }
     scaled = profile.model_copy(update={"memory_engine_bytes": round(profile.memory_engine_bytes * memory)})
-    plan = memory_plan(model, scaled, engine, max_model_len=length, **settings)  # type: ignore[arg-type]
+    plan = _plan(model, scaled, engine, max_model_len=length, **settings)
     parts = plan.weights_bytes + plan.activations_bytes + plan.overhead_bytes + plan.kv_cache_bytes
     assert parts == plan.usable_bytes <= plan.total_bytes
     assert 0 <= plan.max_context_tokens <= model.max_position_embeddings
@@ -554,10 +572,10 @@ def test_monotone_and_consistent(
     assert plan.fits == (plan.reason is None)
     assert not plan.fits or plan.max_concurrency > 1
 
-    for_longer = memory_plan(model, scaled, engine, max_model_len=longer, **settings)  # type: ignore[arg-type]
+    for_longer = _plan(model, scaled, engine, max_model_len=longer, **settings)
     assert for_longer.max_concurrency <= plan.max_concurrency
     more = scaled.model_copy(update={"memory_engine_bytes": scaled.memory_engine_bytes + GIB})
-    with_more = memory_plan(model, more, engine, max_model_len=length, **settings)  # type: ignore[arg-type]
+    with_more = _plan(model, more, engine, max_model_len=length, **settings)
     if engine.memory_rule != "sglang_static":  # its reserve jumps where the default limits do
         assert with_more.kv_capacity_blocks >= plan.kv_capacity_blocks
 
@@ -570,9 +588,9 @@ def test_monotone_and_consistent(
 )
 def test_activations_grow_with_the_limits(name: str, seqs: int, tokens: int, more: int) -> None:
     model = load_model(name)
-    base = activation_bytes(model, VLLM, max_num_seqs=seqs, max_num_batched_tokens=tokens)
-    assert activation_bytes(model, VLLM, max_num_seqs=seqs + more, max_num_batched_tokens=tokens) >= base
-    assert activation_bytes(model, VLLM, max_num_seqs=seqs, max_num_batched_tokens=tokens + more) >= base
+    base = activation_bytes(model, VLLM, sampled_rows=seqs, tokens=tokens)
+    assert activation_bytes(model, VLLM, sampled_rows=seqs + more, tokens=tokens) >= base
+    assert activation_bytes(model, VLLM, sampled_rows=seqs, tokens=tokens + more) >= base
 
 
 @given(

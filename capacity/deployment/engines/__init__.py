@@ -61,7 +61,8 @@ class EngineSpec(Spec):
 
     Scheduling. `scheduler` names the policy. `mixes_prefill_with_decode`: one step may hold both (chunked or
     not); otherwise prefill steps stand alone. `stream_interval`: output tokens are sent in groups of so many.
-    `batch_wait_steps`: a prefill may wait so many decode steps for company.
+    `batch_wait_steps`: a prefill may wait so many decode steps for company. `data_parallel_divides_limits`: of a
+    mixture of experts, the default limits are those of all data-parallel ranks together.
 
     Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Not
     overlapped, it is added to the GPU time; overlapped, the step takes (gpu^n + host^n)^(1/n) with n =
@@ -103,6 +104,7 @@ class EngineSpec(Spec):
     stream_interval: Count
     batch_wait_steps: Annotated[int, Field(ge=0)]
     limits: Annotated[tuple[LimitRule, ...], Field(min_length=1)]
+    data_parallel_divides_limits: bool = False
 
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
