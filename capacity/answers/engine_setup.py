@@ -8,8 +8,7 @@ from typing import Any
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
-from capacity.pool import drafting as speculative
-from capacity.pool.drafting import DraftedSteps, find_speculator
+from capacity.pool.drafting import DraftedSteps, Speculation, find_speculator
 from capacity.pool.memory import GIB, MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult, StepObserver, simulate_engine
@@ -209,9 +208,7 @@ def _drafting(resolved: ResolvedPool, settings: Mapping[str, Any]) -> dict[str, 
     speculator = find_speculator(pool.speculator or "")
     if pool.acceptance is not None:
         speculator = speculator.accepting(pool.acceptance)
-    return drafted_settings(
-        speculative.Speculation(resolved, speculator), pool.num_speculative_tokens, settings
-    )
+    return drafted_settings(Speculation(resolved, speculator), pool.num_speculative_tokens, settings)
 
 
 def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
@@ -237,7 +234,7 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def drafted_settings(
-    speculation: speculative.Speculation,
+    speculation: Speculation,
     draft_tokens: int | None,
     settings: Mapping[str, Any],
     *,

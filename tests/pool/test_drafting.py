@@ -28,7 +28,6 @@ from capacity.pool.drafting import (
     find_speculator,
     layer_model,
     speculators,
-    speedup_with_verification,
     textbook_speedup,
     textbook_table,
 )
@@ -89,14 +88,6 @@ def test_counted_rounds_have_the_expected_length() -> None:
         lengths.append(n)
     error = np.std(lengths) / math.sqrt(len(lengths))
     assert abs(np.mean(lengths) - expected_tokens(0.7, 4)) < 4 * error
-
-
-def test_free_verification_and_no_draft_cost_give_the_tokens() -> None:
-    assert speedup_with_verification(3.0, draft_tokens=4, draft_cost=0, verify_cost=1) == 3
-    assert speedup_with_verification(3.0, draft_tokens=4, draft_cost=0.25, verify_cost=2) == 1
-    assert textbook_speedup(0.7, 3, 0.1) == speedup_with_verification(
-        expected_tokens(0.7, 3), draft_tokens=3, draft_cost=0.1, verify_cost=1
-    )
 
 
 def test_the_published_textbook_table_disagrees_where_it_does() -> None:
@@ -427,8 +418,6 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
     for acceptance, tokens in ((0.5, 2.0), (0.5, 0.0), (1.0, 3.0), (1.5, 2.0)):
         with pytest.raises(InvalidInput):
             effective_exponent(acceptance, tokens)
-    with pytest.raises(InvalidInput):
-        speedup_with_verification(2, draft_tokens=1, draft_cost=0, verify_cost=0)
     with pytest.raises(InvalidInput):
         speculation.ttft_s(0)
 
