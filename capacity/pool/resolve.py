@@ -261,7 +261,8 @@ def _check_formats(settings: PoolSettings) -> None:
 
 def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
     """The engines whose newest release can do it, as a flag to give."""
-    able = [name for name in engine_names() if name not in ("naive", "static") and can(find_engine(name))]
+    engines = (find_engine(name) for name in engine_names())
+    able = [engine.name for engine in engines if not engine.baseline and can(engine)]
     return f"--engine {' or '.join(able)}" if able else "no engine that is listed here"
 
 
