@@ -126,19 +126,19 @@ def _bases(file: EngineFile) -> tuple[EngineFile, ...]:
 def _chosen(versions: Sequence[str], wanted: str, name: str) -> str:
     """The wanted version, the newest when none is wanted, else the newest one below it.
 
-    A listed version with a suffix ("0.8-v0") stands only for itself.
+    A listed version with a suffix ("0.8-v0") stands only for itself; builds ("b7000") are ordered by their number.
     """
-
     if not wanted:
         return versions[-1]
     if wanted in versions:
         return wanted
-
     from packaging.version import InvalidVersion, Version  # 7 ms that a listed version need not pay
 
+    def order(version: str) -> Version:
+        return Version(version.partition("-")[0].removeprefix("b"))
+
     try:
-        limit = Version(wanted.partition("-")[0])
-        older = [version for version in versions if "-" not in version and Version(version) <= limit]
+        older = [version for version in versions if "-" not in version and order(version) <= order(wanted)]
     except InvalidVersion:
         raise UnknownName(f"{name} version", wanted, versions) from None
     if not older:
