@@ -152,6 +152,7 @@ class Pool(Spec):
         "max_num_batched_tokens",
         "max_num_scheduled_tokens",
         "kv_cache_memory_bytes",
+        "long_prefill_token_threshold",
         mode="before",
     )
     @classmethod
