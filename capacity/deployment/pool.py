@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -10,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 from capacity.deployment.flags import FiniteOrInf, flag, short_count
-from capacity.deployment.vllm_config import JSON_OPTIONS
+from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject
 
 
 class Pool(Spec):
@@ -108,7 +107,7 @@ class Pool(Spec):
     acceptance: str | None = flag(
         None, "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published."
     )
-    speculative_config: str | dict[str, Any] | None = flag(
+    speculative_config: str | JsonObject | None = flag(
         None, "The same as vLLM's JSON: method, model, num_speculative_tokens."
     )
     decode_context_parallel_size: int = flag(
@@ -122,7 +121,7 @@ class Pool(Spec):
     role: Literal["both", "prefill", "decode"] = flag(
         "both", "What its engines do: both, or in a disaggregated deployment prefill or decode."
     )
-    kv_transfer_config: str | dict[str, Any] | None = flag(
+    kv_transfer_config: str | JsonObject | None = flag(
         None, "The same as vLLM's JSON: kv_role kv_producer (prefill) or kv_consumer (decode)."
     )
 
@@ -168,7 +167,7 @@ class Pool(Spec):
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
 
-def _without_json(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _without_json(fields: JsonObject) -> JsonObject:
     """The fields with vLLM's JSON options taken apart. Raises InvalidInput where one contradicts a field."""
     plain = dict(fields)
     for name, read in JSON_OPTIONS.items():

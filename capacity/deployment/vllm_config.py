@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 METHODS = {  # vLLM 0.33.0, config/speculative.py
@@ -33,8 +33,10 @@ ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 OTHER_OFFLOADING = ("lmcache", "sharedstorage")
 GIB = 2**30
 
+JsonObject = dict[str, Any]
 
-def speculation(config: str | Mapping[str, Any]) -> dict[str, Any]:
+
+def speculation(config: str | JsonObject) -> JsonObject:
     """`--speculative-config` as `speculator` and `num_speculative_tokens`; empty where it asks for nothing."""
     options = _object(config)
     if not options:
@@ -49,7 +51,7 @@ def speculation(config: str | Mapping[str, Any]) -> dict[str, Any]:
     return {"speculator": METHODS[method]} | ({} if drafts is None else {"num_speculative_tokens": drafts})
 
 
-def kv_role(config: str | Mapping[str, Any]) -> dict[str, Any]:
+def kv_role(config: str | JsonObject) -> JsonObject:
     """`--kv-transfer-config` as the `role` of a disaggregated deployment's pool, or the host memory that KV goes to;
     empty where it says neither."""
     options = _object(config)
@@ -69,7 +71,7 @@ def kv_role(config: str | Mapping[str, Any]) -> dict[str, Any]:
     return {} if role == "kv_both" else {"role": ROLES[role]}
 
 
-def _offloading(extra: Mapping[str, Any]) -> dict[str, Any]:
+def _offloading(extra: JsonObject) -> JsonObject:
     """Host memory of vLLM's own connector; its older `num_cpu_blocks` leaves bytes to the engine."""
     size = extra.get("cpu_bytes_to_use")
     if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
@@ -80,8 +82,8 @@ def _offloading(extra: Mapping[str, Any]) -> dict[str, Any]:
     return {"kv_offloading_size": size / GIB, "kv_offloading_backend": "native"}
 
 
-def _object(config: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(config, Mapping):
+def _object(config: str | JsonObject) -> JsonObject:
+    if isinstance(config, dict):
         return config
     try:
         options = json.loads(config) if config.strip() else {}
@@ -94,7 +96,7 @@ def _object(config: str | Mapping[str, Any]) -> Mapping[str, Any]:
     return options
 
 
-JSON_OPTIONS: dict[str, Callable[[str | Mapping[str, Any]], dict[str, Any]]] = {
+JSON_OPTIONS: dict[str, Callable[[str | JsonObject], JsonObject]] = {
     "speculative_config": speculation,
     "kv_transfer_config": kv_role,
 }

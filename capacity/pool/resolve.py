@@ -58,7 +58,9 @@ class ResolvedPool(PoolSettings):
     def smallest_tensor_parallel_size(self) -> int | None:
         """The least TP, within the scale-up domain or the node, at which this fits, all else equal; None: none."""
         for size in tensor_parallel_sizes(self.model, largest_tensor_parallel_size(self.profile)):
-            if memory_plan(self.with_tensor_parallel_size(size)).fits:
+            own = size == self.pool.tensor_parallel_size
+            plan = self.memory if own else memory_plan(self.with_tensor_parallel_size(size))
+            if plan.fits:
                 return size
         return None
 
