@@ -8,7 +8,8 @@ from typing import Any
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
-from capacity.pool.drafting import DraftedSteps, Speculation, find_speculator
+from capacity.pool import drafting as speculative
+from capacity.pool.drafting import DraftedSteps, find_speculator
 from capacity.pool.memory import GIB, MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import FrontendTimes, SimulationResult, StepObserver, simulate_engine
@@ -61,7 +62,11 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         enable_chunked_prefill=resolved.chunked_prefill,
         long_prefill_token_threshold=pool.long_prefill_token_threshold,
         watermark=pool.watermark,
-        reserve_full_isl=resolved.reserve_full_isl,
+        reserve_full_isl=(
+            resolved.engine.reserve_full_isl
+            if pool.scheduler_reserve_full_isl is None
+            else pool.scheduler_reserve_full_isl
+        ),
         prefill_schedule_interval=pool.prefill_schedule_interval,
         pipeline_stages=pool.pipeline_parallel_size,
     )
@@ -190,7 +195,7 @@ def _kv_blocks(plan: MemoryPlan) -> dict[str, int]:
     Keeping books of single tokens over several windows takes a simulation five times as long, and a request then
     holds at most WINDOW_PAGE_TOKENS - 1 tokens a group less.
     """
-    blocks, tokens = plan.usable_blocks, plan.kv_block_tokens
+    blocks, tokens = plan.kv_capacity_blocks - 1, plan.kv_block_tokens
     if len(plan.layout.kv_windows) > 1 and tokens < WINDOW_PAGE_TOKENS:
         coarser = WINDOW_PAGE_TOKENS // tokens
         return {"num_blocks": max(blocks // coarser, 1), "block_size": tokens * coarser}
@@ -208,7 +213,9 @@ def _drafting(resolved: ResolvedPool, settings: Mapping[str, Any]) -> dict[str, 
     speculator = find_speculator(pool.speculator or "")
     if pool.acceptance is not None:
         speculator = speculator.accepting(pool.acceptance)
-    return drafted_settings(Speculation(resolved, speculator), pool.num_speculative_tokens, settings)
+    return drafted_settings(
+        speculative.Speculation(resolved, speculator), pool.num_speculative_tokens, settings
+    )
 
 
 def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
@@ -234,7 +241,7 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
 
 
 def drafted_settings(
-    speculation: Speculation,
+    speculation: speculative.Speculation,
     draft_tokens: int | None,
     settings: Mapping[str, Any],
     *,

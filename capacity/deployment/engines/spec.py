@@ -54,8 +54,8 @@ class EngineSpec(Spec):
     `batch_wait_steps`: a prefill may wait so many decode steps for company.
 
     Of every release. `baseline`: nothing to run, a textbook's way to compare with. `kernel_family`: whose fitted
-    constants stand for its kernels. `data_parallel_balance`: how a request finds its data-parallel rank.
-    `data_parallel_divides_limits`: of a mixture of experts, the default limits are those of all its ranks together.
+    constants stand for its kernels. `data_parallel_divides_limits`: of a mixture of experts, the default limits are
+    those of all data-parallel ranks together.
 
     Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Not
     overlapped, it is added to the GPU time; overlapped, the step takes (gpu^n + host^n)^(1/n) with n =
@@ -74,7 +74,7 @@ class EngineSpec(Spec):
     after loading. `sglang_static`: weights and KV take a fraction that is computed from the limits.
     `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU.
     `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
-    the widest layer, see `capacity.pool.memory`. `graph_bytes_*`: CUDA graphs; `graphs_in_budget`: whether the
+    the widest layer, see `capacity.pool.activations`. `graph_bytes_*`: CUDA graphs; `graphs_in_budget`: whether the
     engine takes their estimate out of the KV budget (otherwise they come on top of it).
     """
 
@@ -86,7 +86,6 @@ class EngineSpec(Spec):
 
     baseline: bool = False
     kernel_family: str = "vllm"
-    data_parallel_balance: str = "published-queues"
     data_parallel_divides_limits: bool = False
 
     scheduler: str
