@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from capacity.base.errors import DoesNotFit, InvalidInput
-from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile
 from capacity.pool.activations import activation_bytes, graph_bytes
 from capacity.pool.kv_layout import KvLayout, kv_layout
@@ -298,41 +297,27 @@ def _usable(settings: PoolSettings, held: int) -> int:
 
 def _sglang_reserve(settings: PoolSettings) -> int:
     """What SGLang leaves to activations and graphs: all but the static fraction."""
-    pool = settings.pool
-    fraction = pool.gpu_memory_utilization or sglang_static_fraction(
-        settings.profile,
-        settings.engine,
-        pool.tensor_parallel_size,
-        pool.pipeline_parallel_size,
-        settings.max_num_batched_tokens,
-        attention_ranks=settings.lockstep_ranks,
-    )
+    fraction = settings.pool.gpu_memory_utilization or sglang_static_fraction(settings)
     total = settings.profile.memory_engine_bytes
     return total - math.floor(total * fraction)
 
 
-def sglang_static_fraction(
-    profile: HardwareProfile,
-    engine: EngineSpec,
-    tp: int,
-    pp: int,
-    chunk_tokens: int,
-    *,
-    attention_ranks: int = 1,
-) -> float:
+def sglang_static_fraction(settings: PoolSettings) -> float:
     """SGLang's default --mem-fraction-static: the share of memory for weights and KV.
 
     reserved MiB = 512 + 1.5 max(chunk, 2048) + tp·pp/8·1024 + 2·largest graph batch, at least 10 GiB on GPUs of
     more than 60 GiB. With DP attention, chunk and tp are those of all ranks, and 3 MiB (above batches of 300: 4.5) a
     rank and row of the largest graph come on top. Source: SGLang 0.5.23 srt/arg_groups/memory_hook.py, 2026-11.
     """
+    profile, pool, ranks = settings.profile, settings.pool, settings.lockstep_ranks
     total_mib = profile.memory_engine_bytes / MIB
-    limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
+    limits = settings.engine.default_limits(profile.memory_engine_bytes, profile.architecture)
     graph_batch = limits.max_graph_batch or 0
-    chunk_tokens, tp = chunk_tokens * attention_ranks, tp * attention_ranks
-    reserved_mib = 512 + 1.5 * max(chunk_tokens, 2048) + tp * pp / 8 * 1024 + 2 * graph_batch
-    if attention_ranks > 1:
-        reserved_mib += graph_batch * attention_ranks * (4.5 if graph_batch > 300 else 3.0)
+    chunk_tokens = settings.max_num_batched_tokens * ranks
+    gpus = pool.tensor_parallel_size * ranks * pool.pipeline_parallel_size
+    reserved_mib = 512 + 1.5 * max(chunk_tokens, 2048) + gpus / 8 * 1024 + 2 * graph_batch
+    if ranks > 1:
+        reserved_mib += graph_batch * ranks * (4.5 if graph_batch > 300 else 3.0)
     if total_mib > 60 * 1024:
         reserved_mib = max(reserved_mib, 10 * 1024)
     return round(max(total_mib - reserved_mib, 0) / total_mib, 3)

@@ -304,14 +304,14 @@ def test_tensorrt_llm_takes_a_fraction_of_what_is_free() -> None:
 
 
 def test_sglang_reserves_ten_gib_on_large_gpus() -> None:
-    engine = find_engine("sglang")
-    assert sglang_static_fraction(H100, engine, 1, 1, 8192) == round((79.18 - 13.125) / 79.18, 3)
+    model, engine = load_model("llama-3.1-8b"), find_engine("sglang")
+    large = pool_of(model, H100, engine, max_num_batched_tokens=8192)
+    assert sglang_static_fraction(large) == round((79.18 - 13.125) / 79.18, 3)
     l40s = load_profile("l40s")
     reserved_mib = 512 + 1.5 * 4096 + 1024 / 8 + 2 * 32
     total_mib = l40s.memory_engine_bytes / 2**20
-    assert sglang_static_fraction(l40s, engine, 1, 1, 4096) == round(
-        (total_mib - reserved_mib) / total_mib, 3
-    )
+    small = pool_of(model, l40s, engine, max_num_batched_tokens=4096)
+    assert sglang_static_fraction(small) == round((total_mib - reserved_mib) / total_mib, 3)
 
 
 def test_newer_vllm_takes_graphs_out_of_the_budget() -> None:

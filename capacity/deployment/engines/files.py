@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,10 @@ class Constant(Origin):
     """A constant of a release; `source` may be a key of the file's [sources]."""
 
     value: Any
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(source=self.source, date=self.date, basis=self.basis)
 
 
 class Release(Spec):
@@ -45,16 +49,21 @@ class EngineFile(Spec):
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     based_on: str | None = None
-    every_release: dict[str, bool | str] = Field(default_factory=dict)
+    every_release: dict[str, Any] = Field(default_factory=dict)
     sources: dict[str, str] = Field(default_factory=dict)
     releases: tuple[Release, ...] = Field(min_length=1)
 
-    def sourced(self, releases: Iterable[Release]) -> dict[str, Constant]:
-        """The constants after these releases, old to new, each with its source in full."""
-        constants = {name: constant for release in releases for name, constant in release.constants.items()}
+    def until(self, version: str) -> EngineFile:
+        """The file as it was when this release was the newest."""
+        place = next(place for place, release in enumerate(self.releases) if release.version == version)
+        return self.model_copy(update={"releases": self.releases[: place + 1]})
+
+    def constants(self) -> dict[str, Constant]:
+        """The constants of the newest release, each with its source in full."""
+        newest = {name: constant for release in self.releases for name, constant in release.constants.items()}
         return {
             name: constant.model_copy(update={"source": self.sources.get(constant.source, constant.source)})
-            for name, constant in constants.items()
+            for name, constant in newest.items()
         }
 
 
@@ -83,36 +92,23 @@ def find_engine(name: str) -> EngineSpec:
 def _release(name: str, version: str) -> EngineSpec:
     file = read_engine_file(name)
     chosen = _chosen([release.version for release in file.releases], version, name)
-    until = next(place for place, release in enumerate(file.releases) if release.version == chosen)
-    bases = _bases(file)
-    constants: dict[str, Constant] = {}
-    for base in bases:
-        constants |= base.sourced(base.releases)
-    constants |= file.sourced(file.releases[: until + 1])
-    every_release = {field: value for each in (*bases, file) for field, value in each.every_release.items()}
+    lineage = (*_bases(file), file.until(chosen))
+    constants = {name: constant for each in lineage for name, constant in each.constants().items()}
+    every_release = {field: value for each in lineage for field, value in each.every_release.items()}
     notes = file.notes
     if version and version != chosen:
         notes += (
             f"{name} {version} is not listed; {name} {chosen}, the newest older release, stands for it",
         )
-    try:
-        return EngineSpec.model_validate(
-            {
-                "name": name,
-                "version": chosen,
-                "aliases": file.aliases,
-                "notes": notes,
-                "origins": {
-                    field: constant.model_dump(exclude={"value"}) for field, constant in constants.items()
-                },
-                **every_release,
-                **{field: constant.value for field, constant in constants.items()},
-            }
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise MalformedFile(_path(name), first["msg"], where=f"{chosen}.{where}") from None
+    return EngineSpec(
+        name=name,
+        version=chosen,
+        aliases=file.aliases,
+        notes=notes,
+        origins={field: constant.origin for field, constant in constants.items()},
+        **every_release,
+        **{field: constant.value for field, constant in constants.items()},
+    )
 
 
 def _bases(file: EngineFile) -> tuple[EngineFile, ...]:

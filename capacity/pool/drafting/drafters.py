@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from capacity.base.errors import InvalidInput
 from capacity.model.quantization import scheme_for, weight_bytes
@@ -39,22 +39,20 @@ class DraftWork(NamedTuple):
     last_round_tokens: float
 
 
-class Drafter(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafter:
     """What drafts: its time beside the target's steps (seconds), and what it keeps on the target's GPUs (bytes)."""
 
-    @property
-    def weights_bytes(self) -> float: ...
-
-    @property
-    def kv_bytes_per_token(self) -> float: ...
+    weights_bytes: float = 0.0
+    kv_bytes_per_token: float = 0.0
 
     def seconds(self, work: DraftWork) -> float:
         """Time to draft one round."""
-        ...
+        raise NotImplementedError
 
-    def prefill_s(self, input_len: int) -> float:
+    def prefill_s(self, input_len: int) -> float:  # noqa: ARG002
         """Time that a prompt takes before it can draft, beside the target's own prefill."""
-        ...
+        return 0.0
 
 
 def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool | None) -> Drafter:
@@ -72,7 +70,7 @@ def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool
         case "lookup":
             return LookupDrafter()
         case "heads":
-            return HeadsDrafter(target=target, heads=speculator.draft_tokens)
+            return _heads_drafter(target, speculator)
         case "layer":
             return _layer_drafter(target, speculator)
 
@@ -85,14 +83,12 @@ def prefill_seconds(steps: StepModel, input_len: int, limits: EngineLimits) -> f
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDrafter:
+class ModelDrafter(Drafter):
     """A model, or a layer as a model of its own, that drafts token after token."""
 
     model: ModelSpec
     steps: StepModel
     limits: EngineLimits  # of the target, which bounds the draft's prefill too
-    weights_bytes: float
-    kv_bytes_per_token: float
 
     def seconds(self, work: DraftWork) -> float:
         """Draft steps in sequence; the first one also takes in what the last round accepted beyond one token.
@@ -109,36 +105,21 @@ class ModelDrafter:
         return prefill_seconds(self.steps, input_len, self.limits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupDrafter:
+class LookupDrafter(Drafter):
     """N-grams of the prompt, found on the CPU."""
-
-    weights_bytes: float = 0.0
-    kv_bytes_per_token: float = 0.0
 
     def seconds(self, work: DraftWork) -> float:  # noqa: ARG002
         return LOOKUP_S
 
-    def prefill_s(self, input_len: int) -> float:  # noqa: ARG002
-        return 0.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadsDrafter:
+class HeadsDrafter(Drafter):
     """Medusa: k heads at once, each a square layer and an LM head of its own; priced by the target's LM head.
 
     Each head moves (1 + hidden/vocabulary) times the bytes of the LM head, at the rows of the batch.
     """
 
     target: ResolvedPool
-    heads: int
-    kv_bytes_per_token: float = 0.0
-
-    @property
-    def weights_bytes(self) -> float:
-        """Heads stay at 16 bit."""
-        model = self.target.model
-        return 2.0 * self.heads * (model.hidden_size * (model.hidden_size + model.vocab_size))
 
     def seconds(self, work: DraftWork) -> float:
         model = self.target.model
@@ -146,8 +127,12 @@ class HeadsDrafter:
         lm_head_s = sum(op.seconds for op in step.operators if op.name in ("lm_head", "sampling"))
         return work.draft_tokens * (1.0 + model.hidden_size / model.vocab_size) * lm_head_s
 
-    def prefill_s(self, input_len: int) -> float:  # noqa: ARG002
-        return 0.0
+
+def _heads_drafter(target: ResolvedPool, speculator: Speculator) -> HeadsDrafter:
+    """Heads stay at 16 bit."""
+    hidden, vocabulary = target.model.hidden_size, target.model.vocab_size
+    weights_bytes = 2.0 * speculator.draft_tokens * (hidden * (hidden + vocabulary))
+    return HeadsDrafter(target=target, weights_bytes=weights_bytes)
 
 
 def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
