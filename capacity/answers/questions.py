@@ -198,8 +198,10 @@ def _fit_fields(resolved: ResolvedPool) -> dict[str, Any]:
         "gpu": GpuSummary(name=resolved.profile.name, count=pool.num_gpus),
         "engine": resolved.engine.label,
         "weight_format": resolved.scheme.name,
-        "kv_cache_dtype": resolved.model.dtype if plan.kv_cache_dtype == "auto" else plan.kv_cache_dtype,
-        "max_model_len": plan.max_model_len,
+        "kv_cache_dtype": resolved.model.dtype
+        if resolved.kv_cache_dtype == "auto"
+        else resolved.kv_cache_dtype,
+        "max_model_len": resolved.max_model_len,
         "memory": MemorySummary(
             total_bytes=plan.total_bytes,
             usable_bytes=plan.usable_bytes,

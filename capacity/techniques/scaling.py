@@ -11,7 +11,7 @@ from capacity.deployment import Pool
 from capacity.hardware.pricing import Price, cost_estimate
 from capacity.model import ModelSpec
 from capacity.model.feed_forward import MoEFeedForward
-from capacity.pool.memory import tensor_parallel_sizes
+from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import closed_loop_times
 from capacity.step.operators import busiest_share, distinct_experts

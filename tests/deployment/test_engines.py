@@ -7,44 +7,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.deployment.engines import engine_names, engine_versions, find_engine
+from capacity.deployment.engines import engine_names, find_engine
+from capacity.deployment.engines.files import read_engine_file
 from capacity.hardware import load_profile
 
 GIB = 2**30
-ALL_RELEASES = [f"{name}@{version}" for name in engine_names() for version in engine_versions(name)]
+ALL_RELEASES = [
+    f"{name}@{release.version}" for name in engine_names() for release in read_engine_file(name).releases
+]
+NEWEST_VLLM = read_engine_file("vllm").releases[-1].version
 
 
 def test_the_engines() -> None:
     promised = {"vllm", "sglang", "tensorrt-llm", "tgi", "deepspeed-mii", "llama.cpp", "hf-transformers"}
     assert promised | {"static", "naive"} <= set(engine_names())
-    assert engine_versions("vllm") == ("0.6", "0.8-v0", "0.8", "0.11", "0.15", "0.19", "0.33")
+    versions = tuple(release.version for release in read_engine_file("vllm").releases)
+    assert versions[:7] == ("0.6", "0.8-v0", "0.8", "0.11", "0.15", "0.19", "0.33")
 
 
 @pytest.mark.parametrize("label", ALL_RELEASES)
 def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None:
     engine = find_engine(label)
     assert engine.label == label
-    constants = set(type(engine).model_fields) - {"name", "version", "aliases", "notes", "origins"}
-    given_constants = set(engine.origins)
-    assert constants - {"expert_padding"} <= given_constants <= constants
+    of_every_release = {"baseline", "kernel_family", "data_parallel_divides_limits"}
+    described = {"name", "version", "aliases", "notes", "origins"} | of_every_release
+    constants = set(type(engine).model_fields) - described
+    assert constants - {"expert_padding"} <= set(engine.origins) <= constants
     assert all(len(origin.source) > 8 for origin in engine.origins.values())
 
 
 @pytest.mark.parametrize(
     ("asked", "label", "noted"),
     [
-        ("vllm", "vllm@0.33", False),
+        ("vllm", f"vllm@{NEWEST_VLLM}", False),
         ("VLLM@0.33", "vllm@0.33", False),
         ("vllm@v0.17.1", "vllm@0.15", True),
         ("vllm@0.33.0", "vllm@0.33", True),
-        ("vllm@1.0", "vllm@0.33", True),
+        ("vllm@99.0", f"vllm@{NEWEST_VLLM}", True),
         ("vllm@0.7", "vllm@0.6", True),
         ("vllm@0.8-v0", "vllm@0.8-v0", False),
         ("vllm@0.9.2", "vllm@0.8", True),
+        ("vllm@0.33rc1", "vllm@0.19", True),
         ("trtllm", "tensorrt-llm@1.0", False),
         ("TensorRT_LLM", "tensorrt-llm@1.0", False),
         ("hf", "hf-transformers@5", False),
         ("llama-cpp", "llama.cpp@b7000", False),
+        ("llama.cpp@b8123", "llama.cpp@b7000", True),
     ],
 )
 def test_names_and_versions(asked: str, label: str, noted: bool) -> None:

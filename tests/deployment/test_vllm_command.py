@@ -166,6 +166,20 @@ def test_a_container_of_vllm_is_a_pasted_command() -> None:
     assert (found.model, found.fields, found.ignored) == ("org/name", {"tensor_parallel_size": "2"}, ())
 
 
+def test_switches_are_those_of_the_pool() -> None:
+    read = read_vllm_command(
+        "vllm serve m --no-enable-prefix-caching --enforce-eager false --scheduler-reserve-full-isl "
+        "--long-prefill-token-threshold 2k"
+    )
+    assert read.fields == {
+        "enable_prefix_caching": False,
+        "enforce_eager": False,
+        "scheduler_reserve_full_isl": True,
+        "long_prefill_token_threshold": "2k",
+    }
+    assert read.pool("h100").long_prefill_token_threshold == 2000
+
+
 def test_a_slip_of_the_pen_is_named_beside_what_is_ignored() -> None:
     found = read_vllm_command("vllm serve org/name --tensor-paralel-size 2 --served-model-name x")
     assert found.ignored == (

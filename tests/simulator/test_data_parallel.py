@@ -21,7 +21,6 @@ from capacity.deployment.vllm_command import read_vllm_command
 from capacity.hardware import load_profile
 from capacity.model import load_model
 from capacity.planning.step_error import Factors, ScaledSteps
-from capacity.pool.memory import memory_plan
 from capacity.pool.resolve import resolve
 from capacity.pool.weights import weights_bytes_of_stage
 from capacity.simulator import simulate_engine
@@ -303,10 +302,8 @@ def test_a_latent_is_held_once_under_data_parallelism() -> None:
     assert plans[0].kv_block_bytes == plans[1].kv_block_bytes
     assert 8 * data.kv_capacity_tokens > 4 * tensor.kv_capacity_tokens
     assert f"{8 * data.kv_capacity_tokens:,} tokens" in data.warnings[-1]
-    with pytest.raises(InvalidInput, match="all must be at least 1"):
-        memory_plan(
-            load_model("deepseek-r1"), load_profile("h200"), find_engine("vllm"), data_parallel_size=0
-        )
+    with pytest.raises(InvalidInput, match="data_parallel_size is 0: must be greater than or equal to 1"):
+        api.fit("deepseek-r1", gpu="h200", data_parallel_size=0)
 
 
 def test_sglang_divides_its_chunk_over_ranks_and_reserves_more() -> None:

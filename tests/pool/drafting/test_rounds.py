@@ -1,4 +1,4 @@
-"""Speculation: the textbook by hand, published tables, the limits of the cost model, and the simulator beside it."""
+"""Rounds: limits of the cost model, published measurements, memory, and the simulator beside the formulas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import gzip
 import json
 import math
-import random
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,15 +21,9 @@ from capacity.pool.drafting import (
     Speculation,
     Speculator,
     acceptance_of_length,
-    effective_exponent,
-    expected_tokens,
-    expected_tokens_by_position,
     find_speculator,
     layer_model,
-    speculators,
-    speedup_with_verification,
     textbook_speedup,
-    textbook_table,
 )
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import simulate_engine
@@ -51,111 +44,6 @@ def pool(
 
 def chain(**fields: object) -> Speculator:
     return Speculator(name="eagle", kind="layer", draft_tokens=3, fused_inputs=2, **fields)  # type: ignore[arg-type]
-
-
-# the textbook
-
-
-def test_leviathans_example_by_hand() -> None:
-    """Leviathan et al., section 3: a = 0.8 and k = 5 give (1 - 0.8^6)/0.2 = 3.69 tokens; at c = 0.05, 2.95 times."""
-    assert expected_tokens(0.8, 5) == pytest.approx((1 - 0.262144) / 0.2)
-    assert textbook_speedup(0.8, 5, 0.05) == pytest.approx(3.68928 / 1.25)
-    assert expected_tokens(1.0, 4) == 5
-    assert expected_tokens(0.0, 4) == 1
-    assert expected_tokens(0.5, 0) == 1
-
-
-@given(RATE, DRAFTS)
-def test_the_closed_form_is_the_sum_over_positions(acceptance: float, drafts: int) -> None:
-    by_sum = sum(acceptance**j for j in range(drafts + 1))
-    assert expected_tokens(acceptance, drafts) == pytest.approx(by_sum, rel=1e-6)
-    assert expected_tokens_by_position([acceptance] * drafts) == pytest.approx(by_sum, rel=1e-6)
-
-
-@given(st.floats(0.01, 0.99), st.integers(1, 12))
-def test_the_acceptance_of_a_length_is_the_inverse(acceptance: float, drafts: int) -> None:
-    length = expected_tokens(acceptance, drafts)
-    assert acceptance_of_length(length, drafts) == pytest.approx(acceptance, abs=1e-6)
-
-
-def test_counted_rounds_have_the_expected_length() -> None:
-    """200,000 simulated rounds of 4 drafts at 0.7: mean within 4 standard errors of (1 - 0.7^5)/0.3."""
-    rng = random.Random(1)
-    lengths = []
-    for _ in range(200_000):
-        n = 1
-        while n <= 4 and rng.random() < 0.7:
-            n += 1
-        lengths.append(n)
-    error = np.std(lengths) / math.sqrt(len(lengths))
-    assert abs(np.mean(lengths) - expected_tokens(0.7, 4)) < 4 * error
-
-
-def test_free_verification_and_no_draft_cost_give_the_tokens() -> None:
-    assert speedup_with_verification(3.0, draft_tokens=4, draft_cost=0, verify_cost=1) == 3
-    assert speedup_with_verification(3.0, draft_tokens=4, draft_cost=0.25, verify_cost=2) == 1
-    assert textbook_speedup(0.7, 3, 0.1) == speedup_with_verification(
-        expected_tokens(0.7, 3), draft_tokens=3, draft_cost=0.1, verify_cost=1
-    )
-
-
-def test_the_published_textbook_table_disagrees_where_it_does() -> None:
-    """Of ten tokens-per-round entries two equal the formula; three are its variants; the rest are neither."""
-    table = {(e.quantity, e.acceptance, e.draft_tokens): e for e in textbook_table()}
-    tokens = [e for e in table.values() if e.quantity == "tokens per round"]
-    assert [(e.acceptance, e.draft_tokens) for e in tokens if e.agrees] == [(0.5, 4), (0.5, 8)]
-    assert "exponent K " in table["tokens per round", 0.7, 4].explained_by
-    assert "exponent K " in table["tokens per round", 0.9, 8].explained_by
-    assert "accepted drafts of K + 1" in table["tokens per round", 0.9, 4].explained_by
-    for acceptance, drafts, exponent, why in (
-        (0.8, 4, 4.1, "bonus token in 12%"),
-        (0.95, 4, 4.6, "bonus token in 65%"),
-        (0.7, 8, 5.1, "3.9 of 8 drafts"),
-        (0.8, 8, 5.6, "3.4 of 8 drafts"),
-        (0.95, 8, 8.9, "bonus token in 86%"),
-    ):
-        entry = table["tokens per round", acceptance, drafts]
-        found = effective_exponent(acceptance, entry.published)
-        assert (1 - acceptance**found) / (1 - acceptance) == pytest.approx(entry.published)
-        assert f"exponent of {exponent}" in entry.explained_by, entry.explained_by
-        assert why in entry.explained_by, entry.explained_by
-    assert all(e.published <= e.formula + 0.005 for e in tokens)
-    speedups = [e for e in table.values() if e.quantity == "speed-up"]
-    assert len(speedups) == 5
-    assert not any(e.agrees for e in speedups)
-    assert all(e.published < e.formula for e in speedups)
-
-
-# acceptance
-
-
-def test_lengths_by_depth_come_back_as_they_went_in() -> None:
-    """DeepSeek-R1's published 1.00 to 3.01: gains 0.92, 0.66, 0.24, 0.17, 0.02 of a token."""
-    mtp = find_speculator("mtp")
-    assert [round(mtp.tokens_per_round(k), 2) for k in range(6)] == [1.0, 1.92, 2.58, 2.82, 2.99, 3.01]
-    assert mtp.rates(3) == pytest.approx((0.92, 0.66 / 0.92, 0.24 / 0.66))
-
-
-def test_every_preset_gives_its_published_length_and_names_its_source() -> None:
-    for speculator in speculators().values():
-        assert speculator.source
-        assert speculator.date
-        if speculator.accepted_length is not None:
-            depth = speculator.draft_tokens
-            assert speculator.tokens_per_round(depth) == pytest.approx(speculator.accepted_length, abs=1e-6)
-
-
-def test_acceptance_is_read_in_each_of_its_forms() -> None:
-    eagle = find_speculator("eagle").as_chain()
-    assert eagle.accepting("0.5").tokens_per_round(2) == 1.75
-    assert eagle.accepting("0.5,0.25").tokens_per_round(3) == 1 + 0.5 + 0.125 + 0.03125
-    assert eagle.accepting("length:2.5").tokens_per_round(5) == pytest.approx(2.5)
-    for wrong in ("1.5", "x", "0.5,2", "length:9", "length:0.2", "nan"):
-        with pytest.raises(InvalidInput, match="accept"):
-            eagle.accepting(wrong)
-
-
-# costs
 
 
 def test_no_drafts_are_a_plain_step() -> None:
@@ -419,16 +307,6 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
     for batch, context, drafts in ((0, 10, 1), (1, 0, 1), (1, 10, -1), (1, 10, 65)):
         with pytest.raises(InvalidInput):
             speculation.round(batch, context, drafts)
-    for acceptance, drafts in ((1.2, 3), (float("nan"), 3), (-0.1, 3), (0.5, -1)):
-        with pytest.raises(InvalidInput):
-            expected_tokens(acceptance, drafts)
-    with pytest.raises(InvalidInput):
-        textbook_speedup(0.5, 3, -1)
-    for acceptance, tokens in ((0.5, 2.0), (0.5, 0.0), (1.0, 3.0), (1.5, 2.0)):
-        with pytest.raises(InvalidInput):
-            effective_exponent(acceptance, tokens)
-    with pytest.raises(InvalidInput):
-        speedup_with_verification(2, draft_tokens=1, draft_cost=0, verify_cost=0)
     with pytest.raises(InvalidInput):
         speculation.ttft_s(0)
 

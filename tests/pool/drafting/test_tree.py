@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
-from capacity.pool.draft_tree import candidate_rate, depth_reach, first_rate_of_length, tree_rates
 from capacity.pool.drafting import Speculation, Speculator, expected_tokens, find_speculator
+from capacity.pool.drafting.tree import candidate_rate, depth_reach, first_rate_of_length, tree_rates
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import simulate_engine
 from capacity.simulator.schedulers.sequence import DrawnSpeculation, Sequence

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.errors import MalformedFile
 from capacity.deployment import (
     MAX_FILE_BYTES,
     Cost,
     DeploymentFile,
     Pool,
     Traffic,
-    build,
     read_deployment,
     to_toml,
     write_deployment,
@@ -109,14 +108,3 @@ def test_a_missing_a_binary_and_a_huge_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "huge.toml").write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(MalformedFile, match="larger than"):
         read_deployment(tmp_path / "huge.toml")
-
-
-def test_flags_are_named_as_the_command_line_does() -> None:
-    with pytest.raises(InvalidInput, match=r"--max-num-seqs is 0: must be greater than or equal to 1"):
-        build(Pool, {"gpu": "h100", "max_num_seqs": 0}, flags=True)
-
-
-def test_nan_is_refused_and_inf_is_a_rate() -> None:
-    assert build(Traffic, {"request_rate": float("inf")}).request_rate == float("inf")
-    with pytest.raises(InvalidInput, match="request_rate is nan"):
-        build(Traffic, {"request_rate": float("nan")})
