@@ -22,16 +22,14 @@ if TYPE_CHECKING:
     from capacity.planning.plan import plan
     from capacity.planning.records import Plan
     from capacity.planning.sweep import sweep
-    from capacity.techniques.questions import (
-        attention_traffic,
-        cache_curve,
-        compare_batching,
-        engine_table,
-        kv,
-        quantize,
-        scale,
-        speculate,
-    )
+    from capacity.techniques.attention_io import attention_traffic
+    from capacity.techniques.batching import compare_batching
+    from capacity.techniques.cache_curve import cache_curve
+    from capacity.techniques.engine_table import engine_table
+    from capacity.techniques.kv import kv
+    from capacity.techniques.quantize import quantize
+    from capacity.techniques.scaling import scale
+    from capacity.techniques.speculate import speculate
 
 __all__ = [
     "Attribution",
@@ -75,16 +73,14 @@ _HOMES = {
     "capacity.planning.curve": ("curve",),
     "capacity.planning.plan": ("plan",),
     "capacity.planning.sweep": ("sweep",),
-    "capacity.techniques.questions": (
-        "attention_traffic",
-        "cache_curve",
-        "compare_batching",
-        "engine_table",
-        "kv",
-        "quantize",
-        "scale",
-        "speculate",
-    ),
+    "capacity.techniques.attention_io": ("attention_traffic",),
+    "capacity.techniques.batching": ("compare_batching",),
+    "capacity.techniques.cache_curve": ("cache_curve",),
+    "capacity.techniques.engine_table": ("engine_table",),
+    "capacity.techniques.kv": ("kv",),
+    "capacity.techniques.quantize": ("quantize",),
+    "capacity.techniques.scaling": ("scale",),
+    "capacity.techniques.speculate": ("speculate",),
     "capacity.planning.billing": ("Bill",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
     "capacity.planning.bills": ("cost",),

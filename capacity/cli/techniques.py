@@ -48,7 +48,7 @@ def quantize(
     format: FormatOption = "table",
 ) -> None:
     """Which way to quantize? Memory, batch, latency, cost and published quality of each, side by side."""
-    from capacity.techniques import questions as api
+    from capacity.techniques import quantize as api
 
     _check(options, Pool, Cost)
     answer = api.quantize(
@@ -98,7 +98,7 @@ def speculate(
     format: FormatOption = "table",
 ) -> None:
     """Does speculative decoding pay, with how many drafts, up to which batch?"""
-    from capacity.techniques import questions as api
+    from capacity.techniques import speculate as api
 
     if textbook or methods:
         _show(api.textbook() if textbook else api.speculation_methods(), format)
@@ -135,7 +135,7 @@ def scale(
     format: FormatOption = "table",
 ) -> None:
     """What do more GPUs buy? Latency, throughput per GPU and efficiency along one axis of parallelism."""
-    from capacity.techniques import questions as api
+    from capacity.techniques import scaling as api
 
     _check(options, Pool, Cost)
     if tpot is not None and not 0 < tpot < float("inf"):
@@ -161,7 +161,7 @@ def attention_io(
     format: FormatOption = "table",
 ) -> None:
     """What does FlashAttention save? HBM traffic and memory of naive and tiled attention, and the measured kernel."""
-    from capacity.techniques import questions as api
+    from capacity.techniques import attention_io as api
 
     _check(options, Pool)
     _show(api.attention_traffic(model, contexts=token_list(contexts, "--contexts"), **options), format)
@@ -184,7 +184,7 @@ def batching(
     format: FormatOption = "table",
 ) -> None:
     """What does continuous batching gain, by the spread of lengths in closed form, and on these arrivals?"""
-    from capacity.techniques import questions as api
+    from capacity.techniques import batching as api
 
     _check(options, Pool, Traffic)
     answer = api.compare_batching(
@@ -237,7 +237,7 @@ def kv(
     format: FormatOption = "table",
 ) -> None:
     """How large is the KV cache? Per token and per request, by kind of attention, and what each GPU holds."""
-    from capacity.techniques import questions as api
+    from capacity.techniques import kv as api
 
     answer = api.kv(
         models,
@@ -285,7 +285,7 @@ def cache_curve(
     format: FormatOption = "table",
 ) -> None:
     """Does prefix caching pay? Hit rate at every cache size, by routing, and the bill under providers' caches."""
-    from capacity.techniques import questions as api
+    from capacity.techniques import cache_curve as api
 
     if (model is None) != (gpu is None):
         raise InvalidInput("--model and --gpu belong together: give both or neither")
@@ -317,7 +317,7 @@ def engines(
     format: FormatOption = "table",
 ) -> None:
     """The serving engines, with the defaults, limits and overheads that the simulator takes."""
-    from capacity.techniques import questions as api
+    from capacity.techniques import engine_table as api
 
     _show(api.engine_table(gpu, claims=claims), format)
 

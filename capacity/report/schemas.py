@@ -16,16 +16,16 @@ NUMBER_OR_NULL: dict[str, Any] = {"type": ["number", "null"]}
 OBJECT: dict[str, Any] = {"type": "object"}
 
 TECHNIQUES = {
-    "quantize": "Quantizing",
-    "speculate": "Speculating",
-    "speculators": "Speculators",
-    "textbook": "Textbook",
-    "kv": "KvAnswer",
-    "cache-curve": "CacheCurve",
-    "engines": "Engines",
-    "scale": "Scaling",
-    "attention-io": "AttentionTrafficTable",
-    "batching": "Batching",
+    "quantize": "quantize.Quantizing",
+    "speculate": "speculate.Speculating",
+    "speculators": "speculate.Speculators",
+    "textbook": "speculate.Textbook",
+    "kv": "kv.KvAnswer",
+    "cache-curve": "cache_curve.CacheCurve",
+    "engines": "engine_table.Engines",
+    "scale": "scaling.Scaling",
+    "attention-io": "attention_io.AttentionTrafficTable",
+    "batching": "batching.Batching",
 }  # schema name: record
 
 Schema = dict[str, Any]
@@ -145,7 +145,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "diff": _infinite_as_null(_diff),
     "sweep": _of("capacity.planning.sweeping.run", "Swept"),
     "definition": _of("capacity.techniques.glossary", "Definition"),
-    **{name: _of("capacity.techniques.questions", kind) for name, kind in TECHNIQUES.items()},
+    **{name: _of(*f"capacity.techniques.{record}".rsplit(".", 1)) for name, record in TECHNIQUES.items()},
     "deployment": _of("capacity.deployment", "DeploymentFile"),
     "sweep-file": _of("capacity.planning.sweeping.spec", "SweepSpec"),
 }

@@ -15,7 +15,7 @@ PROSE = ("remark", "published quality", "weights", "KV cache", "calibration")
 
 
 def render_answer(answer: Mapping[str, Any], format: str) -> str:
-    """An answer of `capacity.techniques.questions` in `format`: table, json or csv (its rows)."""
+    """An answer of `capacity.techniques` in `format`: table, json or csv (its rows)."""
     if format == "json":
         return json.dumps(answer, indent=2, allow_nan=False)
     if format == "csv":

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from pydantic import Field, ValidationError
-
-from capacity.base.errors import CapacityError, InvalidInput, MalformedFile, UnknownName
-from capacity.base.spec import Spec
+from capacity.answers.records import GpuSummary
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, Pool, build
 from capacity.hardware.pricing import Price, cost_estimate
+from capacity.model import ModelSpec
 from capacity.model.quantization import (
-    QuantizationScheme,
-    WeightFormat,
-    find_format,
     find_kv_cache_format,
-    scheme_for,
-    uniform_scheme,
     weight_bytes,
 )
-from capacity.pool.resolve import ResolvedPool
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.closed_form import batch_times, closed_loop_times
+from capacity.techniques.one_pool import gpu_hour_price, gpu_of, notes_of, one_rank
+from capacity.techniques.quantization_methods import QuantizationMethod, find_method, quantization_methods
 
-TABLE = Path(__file__).with_name("quantization_methods.toml")
 SMALL_BATCH = 1
 LARGE_BATCH = 64
 LARGEST_BATCH = 1 << 14
@@ -41,82 +36,6 @@ TIMED = (
     "usd_per_million_output_tokens",
     "usd_per_million_tokens",
 )
-
-Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
-
-
-class Quality(Spec):
-    """A published figure; without numbers it is its source's own summary, whose `losses` are shares of the scores."""
-
-    metric: str
-    model: str
-    baseline: float | None = None
-    quantized: float | None = None
-    losses: tuple[float, ...] = ()
-    source: str
-    date: str
-
-    @property
-    def loss_fractions(self) -> tuple[float, ...]:
-        """Shares of task scores that are lost. Empty for a perplexity, which has no such share."""
-        if self.baseline is None or self.quantized is None or "perplexity" in self.metric:
-            return self.losses
-        return (max(0.0, 1 - self.quantized / self.baseline),)
-
-    @property
-    def text(self) -> str:
-        """The figure in one line."""
-        if self.baseline is None or self.quantized is None:
-            return self.source.partition(": ")[2] or self.source
-        return f"{self.metric} {self.baseline:g} to {self.quantized:g} ({self.model})"
-
-
-class QuantizationMethod(Spec):
-    """One way to quantize, as data."""
-
-    name: str
-    title: str
-    kind: Kind
-    quantization: str | None = None
-    kv_cache_dtype: str | None = None
-    format: dict[str, Any] | None = None
-    calibration: str
-    note: str = ""
-    quality: tuple[Quality, ...] = Field(default=())
-
-    def apply(self, resolved: ResolvedPool) -> ResolvedPool:
-        """The same pool, quantized this way. Raises InvalidInput where the model cannot be."""
-        if self.kind == "kv-cache":
-            return replace(resolved, kv_cache_dtype=self.kv_cache_dtype or "auto")
-        return replace(resolved, scheme=self.scheme(resolved))
-
-    def scheme(self, resolved: ResolvedPool) -> QuantizationScheme:
-        """Which parameters are stored how: the layers' matrices; embedding, LM head, router and norms at 16 bit."""
-        if self.format is None:
-            return scheme_for(resolved.model, self.quantization)
-        stored = WeightFormat(
-            name=self.name, source="capacity/techniques/quantization_methods.toml", **self.format
-        )
-        return uniform_scheme(self.name, stored, base=find_format(resolved.model.dtype))
-
-
-@lru_cache(maxsize=1)
-def quantization_methods() -> dict[str, QuantizationMethod]:
-    """The catalogue. Raises MalformedFile."""
-    try:
-        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return {name: QuantizationMethod(name=name, **fields) for name, fields in tables.items()}
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
-
-
-def find_method(name: str) -> QuantizationMethod:
-    """The method of this name. Raises UnknownName."""
-    methods = quantization_methods()
-    key = name.strip().lower()
-    if key not in methods:
-        raise UnknownName("quantization method", name, methods)
-    return methods[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,3 +212,55 @@ def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -
         middle = (low + high) // 2
         low, high = (middle, high) if pays(middle) else (low, middle)
     return high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantizing(AnswerRecord):
+    """Every quantization method on one pool. `price`: what it counts with, in words; None: no price, no cost."""
+
+    SCHEMA: ClassVar[str] = "capacity/quantize/v1"
+
+    model: str
+    gpu: GpuSummary
+    engine: str
+    input_len: int
+    output_len: int
+    large_batch: int
+    price: str | None
+    rows: tuple[QuantizedOption, ...]
+    warnings: tuple[str, ...]
+
+
+@documented(Pool, Cost)
+def quantize(
+    model: str | ModelSpec,
+    *,
+    input_len: int = 1024,
+    output_len: int = 256,
+    large_batch: int = 64,
+    methods: Sequence[str] | None = None,
+    **options: Any,
+) -> Quantizing:
+    """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""
+    pool, cost = split(options, Pool, Cost)
+    resolved = resolve(model, one_rank(build(Pool, pool), "quantize"))
+    price = gpu_hour_price(resolved, build(Cost, cost))
+    rows = quantization_options(
+        resolved,
+        input_len=input_len,
+        output_len=output_len,
+        large_batch=large_batch,
+        price=price,
+        methods=methods,
+    )
+    return Quantizing(
+        model=resolved.model.name,
+        gpu=gpu_of(resolved),
+        engine=resolved.engine.label,
+        input_len=input_len,
+        output_len=output_len,
+        large_batch=large_batch,
+        price=None if price is None else price.described,
+        rows=rows,
+        warnings=notes_of(resolved),
+    )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-from capacity.base.errors import CapacityError, InvalidInput
-from capacity.deployment import Pool
+from capacity.answers.records import GpuSummary
+from capacity.base.errors import CapacityError, InvalidInput, UnknownName
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, Pool, build
 from capacity.hardware.pricing import Price, cost_estimate
 from capacity.model import ModelSpec
 from capacity.model.spec import MoEFeedForward
@@ -15,6 +19,8 @@ from capacity.pool.memory import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import closed_loop_times
 from capacity.step.operators import busiest_share, distinct_experts
+from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
+from capacity.techniques.one_pool import gpu_hour_price, gpu_of, notes_of
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert", "data"]
@@ -275,3 +281,83 @@ def cheapest(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
     """The layout with the most tokens per GPU-second among those that meet a TPOT; None: none does."""
     meeting = [x for x in layouts if x.tpot_s is not None and x.tpot_s <= tpot_s]
     return max(meeting, key=lambda x: x.output_tokens_per_s_per_gpu or 0.0, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling(AnswerRecord):
+    """Layouts along one axis, the cheapest that meets a TPOT, and one prompt's prefill over context-parallel ranks."""
+
+    SCHEMA: ClassVar[str] = "capacity/scale/v1"
+
+    model: str
+    gpu: GpuSummary
+    engine: str
+    axis: str
+    input_len: int
+    output_len: int
+    concurrency: int
+    tpot_limit_s: float | None
+    cheapest_num_gpus: int | None
+    rows: tuple[Layout, ...]
+    context_parallel: tuple[ContextParallelPrefill, ...]
+    warnings: tuple[str, ...]
+
+
+@documented(Pool, Cost)
+def scale(
+    model: str | ModelSpec,
+    *,
+    input_len: int = 1024,
+    output_len: int = 256,
+    concurrency: int = 32,
+    axis: str = "tensor",
+    most_gpus: int = 8,
+    tpot_s: float | None = None,
+    **options: Any,
+) -> Scaling:
+    """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""
+    pool_fields, cost = split(options, Pool, Cost)
+    pool: Pool = build(Pool, pool_fields)
+    if pool.data_parallel_size > 1:
+        raise InvalidInput(
+            f"--data-parallel-size {pool.data_parallel_size}: leave it out; --axis data tries 1, 2, 4, ... ranks"
+        )
+    chosen = next((known for known in AXES if known == axis), None)
+    if chosen is None:
+        raise UnknownName("axis of parallelism", axis, AXES)
+    resolved = resolve(model, pool)
+    curve = scaling_curve(
+        model,
+        pool,
+        input_len=input_len,
+        output_len=output_len,
+        concurrency=concurrency,
+        axis=chosen,
+        most_gpus=most_gpus,
+        price=gpu_hour_price(resolved, build(Cost, cost)),
+    )
+    best = None if tpot_s is None else cheapest(curve, tpot_s=tpot_s)
+    ranks = [count for count in (1, 2, 4, 8) if count <= most_gpus]
+    return Scaling(
+        model=resolved.model.name,
+        gpu=gpu_of(resolved),
+        engine=resolved.engine.label,
+        axis=axis,
+        input_len=input_len,
+        output_len=output_len,
+        concurrency=concurrency,
+        tpot_limit_s=tpot_s,
+        cheapest_num_gpus=None if best is None else best.num_gpus,
+        rows=curve,
+        context_parallel=_context_parallel(resolved, input_len, ranks),
+        warnings=notes_of(resolved),
+    )
+
+
+def _context_parallel(
+    resolved: ResolvedPool, tokens: int, ranks: Sequence[int]
+) -> tuple[ContextParallelPrefill, ...]:
+    """Prefill over ranks; none where the prompt has fewer tokens than ranks, or pipeline stages divide it already."""
+    if tokens < max(ranks) or resolved.pool.pipeline_parallel_size > 1:
+        return ()
+    return context_parallel_prefill(resolved, tokens, ranks)

@@ -38,7 +38,7 @@ def eviction(s: Situation) -> str:
 
 
 def offloading(s: Situation) -> str:
-    from capacity.techniques.kv import offload
+    from capacity.techniques.long_context import offload
 
     found = offload(s.pool, s.estimate.input_len)
     return (
@@ -58,7 +58,7 @@ def disaggregation(s: Situation) -> str:
 
 
 def kv_format(s: Situation) -> str:
-    from capacity.techniques.kv import request_kv_bytes
+    from capacity.techniques.kv_bytes import request_kv_bytes
 
     e, model = s.estimate, s.pool.model
     tokens = e.input_len + e.output_len
@@ -68,7 +68,7 @@ def kv_format(s: Situation) -> str:
 
 
 def windows(s: Situation) -> str:
-    from capacity.techniques.kv import limited_attention
+    from capacity.techniques.kv_bytes import limited_attention
 
     model, tokens = s.pool.model, s.estimate.input_len + s.estimate.output_len
     own = f"{model.name} has one of {model.window_tokens:,} tokens" if model.window_tokens else "none here"
@@ -83,7 +83,7 @@ def windows(s: Situation) -> str:
 
 def crossover(s: Situation) -> str:
     from capacity.base.errors import OutsideValidity
-    from capacity.techniques.kv import decode_crossover_tokens, prefill_crossover_tokens
+    from capacity.techniques.long_context import decode_crossover_tokens, prefill_crossover_tokens
 
     try:
         prefill = f"{prefill_crossover_tokens(s.pool.model):,.0f} tokens in prefill"
@@ -112,7 +112,7 @@ def flash_attention(s: Situation) -> str:
 
 
 def static_batching(s: Situation) -> str:
-    from capacity.techniques.batching import exponential_gain_bound
+    from capacity.techniques.batch_waste import exponential_gain_bound
 
     batch = _load(s)
     bound = exponential_gain_bound(batch)
@@ -120,7 +120,7 @@ def static_batching(s: Situation) -> str:
 
 
 def continuous_batching(s: Situation) -> str:
-    from capacity.techniques.batching import exponential_gain_bound
+    from capacity.techniques.batch_waste import exponential_gain_bound
 
     batch = _load(s)
     return (
@@ -167,7 +167,7 @@ def data_parallel(s: Situation) -> str:
 
 
 def context_parallel(s: Situation) -> str:
-    from capacity.techniques.kv import context_parallel_prefill
+    from capacity.techniques.long_context import context_parallel_prefill
 
     tokens = s.estimate.input_len
     ranks = [count for count in (1, 2, 4, 8) if count <= tokens]
@@ -246,7 +246,7 @@ def draft_model(s: Situation) -> str:
 def weight_format(s: Situation, method: str) -> str:
     """Bits, size and roof of one way to quantize, and its published quality."""
     from capacity.model.quantization import weight_bytes
-    from capacity.techniques.quantize import find_method
+    from capacity.techniques.quantization_methods import find_method
 
     found = find_method(method)
     scheme = found.scheme(s.pool)
@@ -260,7 +260,7 @@ def weight_format(s: Situation, method: str) -> str:
 
 
 def quality(s: Situation) -> str:
-    from capacity.techniques.quantize import find_method
+    from capacity.techniques.quantization_methods import find_method
 
     shown = "; ".join(
         f"{find_method(name).title}: {find_method(name).quality[0].text}"
