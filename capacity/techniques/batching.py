@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import engine_frontend, engine_settings, make_workload, policy_name
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, Service, Traffic, build
@@ -373,9 +374,13 @@ def compare_batching(
     model: str | ModelSpec,
     *,
     workload: Workload | None = None,
-    max_batch: int | None = None,
-    batching_window_s: float = 0.1,
-    spread: bool = True,
+    max_batch: Annotated[
+        int | None, Flag("Most requests in a batch; default: max_num_seqs.", "--batch-size")
+    ] = None,
+    batching_window_s: Annotated[
+        float, Flag("Seconds that a static batch waits for members.", "--batching-window")
+    ] = 0.1,
+    spread: Annotated[bool, Flag("Also the gain by the spread of output lengths.")] = True,
     **options: Any,
 ) -> Batching:
     """Static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and what each wastes.

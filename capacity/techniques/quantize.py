@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, build
@@ -20,7 +21,7 @@ from capacity.model.quantization import (
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.closed_form import batch_times, closed_loop_times
-from capacity.techniques.one_pool import gpu_hour_price, gpu_of, notes_of, one_rank
+from capacity.techniques.one_pool import InputLen, OutputLen, gpu_hour_price, gpu_of, notes_of, one_rank
 from capacity.techniques.quantization_methods import QuantizationMethod, find_method, quantization_methods
 
 SMALL_BATCH = 1
@@ -235,10 +236,10 @@ class Quantizing(AnswerRecord):
 def quantize(
     model: str | ModelSpec,
     *,
-    input_len: int = 1024,
-    output_len: int = 256,
-    large_batch: int = 64,
-    methods: Sequence[str] | None = None,
+    input_len: InputLen = 1024,
+    output_len: OutputLen = 256,
+    large_batch: Annotated[int, Flag("Batch of the second TPOT.")] = 64,
+    methods: Annotated[Sequence[str] | None, Flag("Only this method; may be repeated.", "--method")] = None,
     **options: Any,
 ) -> Quantizing:
     """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
+from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, build
@@ -20,7 +21,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import closed_loop_times
 from capacity.step.operators import busiest_share, distinct_experts
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
-from capacity.techniques.one_pool import gpu_hour_price, gpu_of, notes_of
+from capacity.techniques.one_pool import InputLen, OutputLen, gpu_hour_price, gpu_of, notes_of
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert", "data"]
@@ -307,12 +308,14 @@ class Scaling(AnswerRecord):
 def scale(
     model: str | ModelSpec,
     *,
-    input_len: int = 1024,
-    output_len: int = 256,
-    concurrency: int = 32,
-    axis: str = "tensor",
-    most_gpus: int = 8,
-    tpot_s: float | None = None,
+    input_len: InputLen = 1024,
+    output_len: OutputLen = 256,
+    concurrency: Annotated[int, Flag("Requests in flight.")] = 32,
+    axis: Annotated[str, Flag("tensor, pipeline, expert or data.")] = "tensor",
+    most_gpus: Annotated[int, Flag("Largest group tried.")] = 8,
+    tpot_s: Annotated[
+        float | None, Flag("Also the cheapest that meets this TPOT, in ms.", "--tpot", milliseconds=True)
+    ] = None,
     **options: Any,
 ) -> Scaling:
     """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""
