@@ -70,8 +70,8 @@ def _asking(technique: Technique, question: Callable[..., AnswerRecord]) -> Call
         _check_model(technique, flags)
         if specs:
             _check(options, *specs)
-        given = [keyword for keyword in keywords if flags[keyword.name] is not None]
-        answer = question(**{k.name: k.value(flags[k.name]) for k in given}, **options)
+        values = {k.name: k.value(flags[k.name]) for k in keywords if flags[k.name] is not None}
+        answer = question(**values, **options)
         if chart:
             write(chart, CHARTS[technique.verb](answer).html())
         return _show(answer, format)
@@ -105,7 +105,7 @@ def charts(
 ) -> None:
     """The handbook's charts for your model and GPU, as SVG files."""
     from capacity.pool.resolve import resolve
-    from capacity.techniques.handbook_charts import write_charts
+    from capacity.report.figures.handbook import write_charts
 
     (pool,) = _check(options, Pool)
     for path in write_charts(resolve(model, pool), output):

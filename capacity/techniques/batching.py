@@ -175,7 +175,7 @@ def batching_comparison(
             f"the longest request has {longest} tokens, max_model_len is {resolved.max_model_len}: raise the limit"
         )
     gpus = resolved.pool.num_gpus
-    found = [
+    options = [
         _option(
             name,
             gpus,
@@ -193,11 +193,11 @@ def batching_comparison(
         except CapacityError as error:
             notes.append(f"{name}: {error}")
             continue
-        found.append(_option(name, 2 * gpus, result, None))
+        options.append(_option(name, 2 * gpus, result, None))
     members = min(resolved.max_num_seqs, len(workload))
-    first = found[0].output_tokens_per_s_per_gpu
+    first = options[0].output_tokens_per_s_per_gpu
     return BatchingComparison(
-        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in found),
+        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in options),
         batch_size=members,
         slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
         padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
@@ -210,15 +210,15 @@ def batching_comparison(
 def _check_plain(resolved: ResolvedPool) -> None:
     """Raises InvalidInput for what the ways of batching would leave out without a word."""
     pool = resolved.pool
-    given = {
+    left_out = {
         "--speculator": pool.speculator is not None,
         "--kv-offloading-size": pool.kv_offloading_size is not None,
         "--preemption-mode swap": pool.preemption_mode == "swap",
         "--data-parallel-size": pool.data_parallel_size > 1,
     }
-    if left_out := [flag for flag, asked in given.items() if asked]:
+    if flags := [flag for flag, is_set in left_out.items() if is_set]:
         raise InvalidInput(
-            f"ways of batching are compared on one plain engine: leave out {', '.join(left_out)} (`capacity simulate` "
+            f"ways of batching are compared on one plain engine: leave out {', '.join(flags)} (`capacity simulate` "
             "takes them)"
         )
 

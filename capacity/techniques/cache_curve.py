@@ -133,8 +133,8 @@ def cache_curve(
 
 
 def _usd_per_gpu_hour(gpu: str, price: str | None) -> float | None:
-    found = None if price is None else find_price(gpu, override=price)
-    return None if found is None else found.usd_per_gpu_hour
+    gpu_hour = None if price is None else find_price(gpu, override=price)
+    return None if gpu_hour is None else gpu_hour.usd_per_gpu_hour
 
 
 def _block_tokens(workload: Workload) -> int:

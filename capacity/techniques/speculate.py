@@ -209,17 +209,17 @@ def speculate(
 def _speculation_row(
     speculation: Speculation, batch: int, context: int, k: int, simulate: bool
 ) -> SpeculationRow:
-    asked = speculation.round(batch, context, k)
+    drafted = speculation.round(batch, context, k)
     best = speculation.best(batch, context, longest=max(k, LONGEST_DRAFT))
     rates = speculation.speculator.rates(k)
     uniform = sum(rates) / len(rates) if rates else 0.0
-    cost = asked.draft_s / max(k, 1) / asked.plain_step_s
+    cost = drafted.draft_s / max(k, 1) / drafted.plain_step_s
     return SpeculationRow(
-        **asdict(asked),
-        tpot_s=asked.tpot_s,
-        speedup=asked.speedup,
-        verify_cost=asked.verify_cost,
-        output_tokens_per_s=asked.output_tokens_per_s,
+        **asdict(drafted),
+        tpot_s=drafted.tpot_s,
+        speedup=drafted.speedup,
+        verify_cost=drafted.verify_cost,
+        output_tokens_per_s=drafted.output_tokens_per_s,
         textbook_tokens=expected_tokens(uniform, k),
         textbook_speedup=textbook_speedup(uniform, k, cost),
         best_draft_tokens=best.draft_tokens,
