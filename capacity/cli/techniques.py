@@ -49,7 +49,7 @@ def _defer(app: typer.Typer, technique: Technique) -> None:
 def _command(technique: Technique) -> Any:
     """The verb with its flags."""
     module = import_module(f"capacity.techniques.{technique.module}")
-    question = getattr(module, technique.question)
+    question = getattr(module, technique.by_flags or technique.question)
     fields = tuple(name for name in Traffic.model_fields if name not in technique.without)
     app = typer.Typer(add_completion=False)
     verb(app, *getattr(question, "specs", ()), traffic_fields=fields)(_asking(technique, question))
@@ -60,7 +60,7 @@ def _asking(technique: Technique, question: Callable[..., AnswerRecord]) -> Call
     """A function of the verb's flags that asks the question and prints the answer."""
     from capacity.report.techniques import CHARTS
 
-    keywords, specs = keywords_of(question), getattr(question, "specs", ())
+    keywords, specs = keywords_of(question, technique.first), getattr(question, "specs", ())
     module = sys.modules[question.__module__]
 
     def ask(*, options: dict[str, object], format: str, chart: str | None = None, **flags: Any) -> None:

@@ -136,7 +136,6 @@ def kv(
     gpus: Annotated[
         Sequence[str], Flag("Also the context that this GPU holds; may be repeated.", "--gpu")
     ] = (),
-    kv_cache_dtype: Annotated[str, Flag("auto, fp8, int8, int4, ...")] = "auto",
     contexts: Contexts = CONTEXTS,
     batch_size: Annotated[int, Flag("Of the decode step in which attention overtakes.", least=1)] = 32,
     window_tokens: Annotated[
@@ -144,6 +143,7 @@ def kv(
         Flag("Also attention limited to windows, sinks or chunks of so many.", "--window", least=1),
     ] = None,
     sink_tokens: Annotated[int, Flag("First tokens kept besides the window.", "--sinks", least=0)] = 4,
+    kv_cache_dtype: Annotated[str, Flag("auto, fp8, int8, int4, ...")] = "auto",
     tensor_parallel_size: TensorParallel = 1,
     quantization: Annotated[str | None, Flag("Weight format.", "--quantization -q")] = None,
     engine: Annotated[str, Flag("Engine, with an optional version.")] = "vllm",

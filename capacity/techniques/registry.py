@@ -37,8 +37,9 @@ class Instead(NamedTuple):
 class Technique(NamedTuple):
     """A verb of the command line: `question` of `capacity.techniques.<module>`, whose keywords with a `Flag` are flags.
 
-    `answers`: records by the name of their schema. `of_a_pool`: the verb takes a pool's flags. `without`: fields of
-    the question's specs that are no flags here.
+    `answers`: records by the name of their schema. `of_a_pool`: the verb takes a pool's flags. `first`: keywords that
+    the help lists first. `without`: fields of the question's specs that are no flags here. `by_flags`: the function
+    whose keywords are the flags, where the question takes objects.
     """
 
     verb: str
@@ -47,7 +48,9 @@ class Technique(NamedTuple):
     answers: dict[str, str]
     help: str
     of_a_pool: bool = True
+    first: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    by_flags: str = ""
     instead: tuple[Instead, ...] = ()
 
 
@@ -79,6 +82,7 @@ TECHNIQUES = (
         module="kv",
         question="kv",
         answers={"kv": "KvAnswer"},
+        first=("models", "gpus", "kv_cache_dtype"),
         help=(
             "How large is the KV cache? Per token and per request, by kind of attention, and what each GPU holds."
         ),
@@ -88,6 +92,7 @@ TECHNIQUES = (
         "cache-curve",
         module="cache_curve",
         question="cache_curve",
+        by_flags="cache_curve_by_flags",
         answers={"cache-curve": "CacheCurve"},
         help=(
             "Does prefix caching pay? Hit rate at every cache size, by routing, and the bill under providers' caches."
