@@ -77,7 +77,7 @@ def _asking(technique: Technique, question: Callable[..., AnswerRecord]) -> Call
         return _show(answer, format)
 
     own = [parameter(keyword, optional=bool(technique.instead)) for keyword in keywords]
-    own += [option(_name(flag), bool, False, flag, help=help) for flag, _, help in technique.instead]
+    own += [option(_name(flag), bool, False, flag, help=help) for flag, _, _, help in technique.instead]
     if technique.verb in CHARTS:
         own.append(option("chart", str | None, None, "--chart", help="Also write an HTML chart."))
     own.append(Parameter("format", Parameter.KEYWORD_ONLY, default="table", annotation=FormatOption))

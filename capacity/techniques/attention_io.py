@@ -45,10 +45,6 @@ class AttentionTraffic:
     extra_memory_bytes: float  # beside queries, keys, values and outputs
     flops: float
 
-    @property
-    def flops_per_byte(self) -> float:
-        return self.flops / self.hbm_bytes
-
 
 def naive_attention(
     tokens: int, head_dim: int, *, value_bytes: float = 2.0, causal: bool = False
