@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from capacity.techniques import registry as _techniques
+
 if TYPE_CHECKING:
     from capacity.answers.questions import estimate, explain, fit, gpus, models, simulate
     from capacity.answers.records import Attribution, Estimate, Fit, Simulation
@@ -22,16 +24,7 @@ if TYPE_CHECKING:
     from capacity.planning.plan import plan
     from capacity.planning.records import Plan
     from capacity.planning.sweep import sweep
-    from capacity.techniques.questions import (
-        attention_traffic,
-        cache_curve,
-        compare_batching,
-        engine_table,
-        kv,
-        quantize,
-        scale,
-        speculate,
-    )
+    from capacity.techniques.registry import *  # noqa: F403
 
 __all__ = [
     "Attribution",
@@ -47,27 +40,21 @@ __all__ = [
     "Plan",
     "Simulation",
     "advise",
-    "attention_traffic",
-    "cache_curve",
-    "compare_batching",
     "cost",
     "curve",
     "diff",
-    "engine_table",
     "estimate",
     "explain",
     "fit",
     "gpus",
-    "kv",
     "models",
     "plan",
-    "quantize",
-    "scale",
     "simulate",
-    "speculate",
     "sweep",
     "tornado",
 ]
+__all__ += _techniques.__all__
+__all__.sort()
 
 _HOMES = {
     "capacity.answers.questions": ("estimate", "explain", "fit", "gpus", "models", "simulate"),
@@ -75,16 +62,6 @@ _HOMES = {
     "capacity.planning.curve": ("curve",),
     "capacity.planning.plan": ("plan",),
     "capacity.planning.sweep": ("sweep",),
-    "capacity.techniques.questions": (
-        "attention_traffic",
-        "cache_curve",
-        "compare_batching",
-        "engine_table",
-        "kv",
-        "quantize",
-        "scale",
-        "speculate",
-    ),
     "capacity.planning.billing": ("Bill",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
     "capacity.planning.bills": ("cost",),
@@ -93,6 +70,7 @@ _HOMES = {
     "capacity.planning.records": ("Plan",),
     "capacity.hardware.pricing": ("CostEstimate",),
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
+    **_techniques.HOMES,
 }
 
 

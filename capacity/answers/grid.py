@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from capacity.answers.questions import fit
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented
+from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool
 from capacity.hardware import profile_names
 from capacity.model import ModelSpec, load_model
@@ -31,17 +32,13 @@ class GridCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FitGrid:
+class FitGrid(AnswerRecord):
     """`fit` on every GPU at every size. `max_concurrency` is at `max_model_len`."""
 
     SCHEMA: ClassVar[str] = "capacity/fit-grid/v1"
 
     model: str
     cells: tuple[GridCell, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        return {"schema": self.SCHEMA, **asdict(self)}
 
 
 @documented(Pool)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
 from capacity.base.errors import CapacityError
+from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, Service, build
 from capacity.hardware.pricing import Price, find_price, price_table
 from capacity.model import ModelSpec
@@ -100,7 +101,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdviceList:
+class AdviceList(AnswerRecord):
     """Advice for one deployment, the most beneficial first; `observations` are figures that need no change."""
 
     SCHEMA: ClassVar[str] = "capacity/advice/v2"
@@ -111,10 +112,6 @@ class AdviceList:
     advice: tuple[Advice, ...]
     refused: tuple[Advice, ...]
     observations: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        return {"schema": self.SCHEMA, **asdict(self)}
 
 
 def advise_on(

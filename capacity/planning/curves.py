@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import AnswerRecord
 from capacity.hardware.pricing import Price
 from capacity.planning.bounds import Load, bound
 from capacity.planning.step_error import ScaledSteps, factors_at
@@ -89,7 +90,7 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class Curve(AnswerRecord):
     """A deployment under rising load. `knee_per_s` is the rate of the greatest throughput over latency."""
 
     SCHEMA: ClassVar[str] = "capacity/curve/v1"
@@ -104,10 +105,6 @@ class Curve:
     users: float | None
     day: Day | None
     warnings: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        return {"schema": self.SCHEMA, **asdict(self)}
 
 
 def draw_curve(

@@ -1,6 +1,6 @@
 """What a narrower format costs in answers: published changes of task scores, each with its source.
 
-The figures stand in the catalogue of quantization methods (`capacity.techniques.quantize`); here is which of them
+The figures stand in `capacity.techniques.quantization_methods`; here is which of them
 speak for a format. Scores differ between models, tasks and recipes: these are other people's measurements of some
 models, not predictions for yours. A format without a published score is unknown, never free.
 """
@@ -13,7 +13,7 @@ from functools import lru_cache
 from statistics import median
 
 from capacity.model.quantization import QuantizationScheme
-from capacity.techniques.quantize import Quality, find_method
+from capacity.techniques.quantization_methods import Quality, find_method
 
 METHODS = {
     "fp8": ("fp8-tensor", "fp8-channel"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from capacity.base.record import AnswerRecord
 from capacity.hardware.pricing import Price
 from capacity.planning.hits import ideal_hits, with_hits
 from capacity.planning.outcome import Outcome, change, outcome
@@ -41,7 +42,7 @@ class Swing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tornado:
+class Tornado(AnswerRecord):
     """The inputs by how much hangs on them; changes are relative to `base`; `cost_change` is of
     $ per request as served, whatever it takes; `full_cost_change` at full load, which lengths and hits decide."""
 
@@ -53,10 +54,6 @@ class Tornado:
     base: Outcome
     swings: tuple[Swing, ...]
     not_varied: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        return {"schema": self.SCHEMA, **asdict(self)}
 
 
 def tornado_of(

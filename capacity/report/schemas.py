@@ -6,29 +6,18 @@ What a record's `to_dict()` adds to its fields is written here; a test validates
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import Any, get_type_hints
 
 from capacity.base.errors import UnknownName
+from capacity.techniques.registry import QUESTIONS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-NUMBER: dict[str, Any] = {"type": "number"}
-NUMBER_OR_NULL: dict[str, Any] = {"type": ["number", "null"]}
-OBJECT: dict[str, Any] = {"type": "object"}
-
-TECHNIQUES = {
-    "quantize": "Quantizing",
-    "speculate": "Speculating",
-    "speculators": "Speculators",
-    "textbook": "Textbook",
-    "kv": "KvAnswer",
-    "cache-curve": "CacheCurve",
-    "engines": "Engines",
-    "scale": "Scaling",
-    "attention-io": "AttentionTrafficTable",
-    "batching": "Batching",
-}  # schema name: record
-
 Schema = dict[str, Any]
+
+NUMBER: Schema = {"type": "number"}
+NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
+OBJECT: Schema = {"type": "object"}
 
 
 def schema_names() -> tuple[str, ...]:
@@ -46,16 +35,19 @@ def json_schema(name: str) -> Schema:
 def _of(module: str, kind: str, **changed: Schema) -> Callable[[], Schema]:
     """The schema of a record; `changed` are properties that `to_dict()` adds or writes in another way."""
 
-    def make() -> Schema:
-        import importlib
+    return lambda: _described(getattr(import_module(module), kind), changed)
 
-        from pydantic import TypeAdapter
 
-        record = getattr(importlib.import_module(module), kind)
-        described: Schema = TypeAdapter(record).json_schema(mode="serialization", by_alias=True)
-        return _with(described, _named(record) | changed)
+def _answer_of(module: str, question: str) -> Callable[[], Schema]:
+    """The schema of the record that a function returns."""
+    return lambda: _described(get_type_hints(getattr(import_module(module), question))["return"], {})
 
-    return make
+
+def _described(record: type, changed: Schema) -> Schema:
+    from pydantic import TypeAdapter
+
+    described: Schema = TypeAdapter(record).json_schema(mode="serialization", by_alias=True)
+    return _with(described, _named(record) | changed)
 
 
 def _named(record: Any) -> Schema:
@@ -145,7 +137,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "diff": _infinite_as_null(_diff),
     "sweep": _of("capacity.planning.sweeping.run", "Swept"),
     "definition": _of("capacity.techniques.glossary", "Definition"),
-    **{name: _of("capacity.techniques.questions", kind) for name, kind in TECHNIQUES.items()},
+    **{name: _answer_of(module, question) for name, (module, question) in QUESTIONS.items()},
     "deployment": _of("capacity.deployment", "DeploymentFile"),
     "sweep-file": _of("capacity.planning.sweeping.spec", "SweepSpec"),
 }

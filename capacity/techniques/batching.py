@@ -1,87 +1,40 @@
-"""Batching: what static batches waste by the spread of lengths, in closed form, and every way side by side.
-
-A static batch lasts as long as its longest member. With B members whose outputs are drawn alike, slots are busy for
-mean/E[longest of B] of the time, so that continuous batching is at most E[longest of B]/mean times faster while a
-step takes as long for few rows as for many: 1 for equal lengths, H(B) = 1 + 1/2 + ... + 1/B for exponential ones.
-"""
+"""Every way of batching the same arrivals side by side, simulated, and what each wastes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
-from capacity.answers.engine_setup import engine_frontend, engine_settings, policy_name
+from capacity.answers.engine_setup import engine_frontend, engine_settings, make_workload, policy_name
+from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.deployment import Service
-from capacity.pool.resolve import ResolvedPool
+from capacity.base.flags import Flag
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Pool, Service, Traffic, build
+from capacity.model import ModelSpec
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, simulate_engine
 from capacity.simulator.engine import Engine
 from capacity.simulator.schedulers import Step
+from capacity.techniques.batch_waste import (
+    contiguous_kv_waste,
+    continuous_gain_bound,
+    gamma_lengths,
+    padding_waste,
+    paged_kv_waste,
+    static_slot_waste,
+)
+from capacity.techniques.one_pool import gpu_of, notes_of
 from capacity.workload import Workload
-from capacity.workload.columns import IntArray
 
 SPREADS = (0.0, 0.25, 0.5, 1.0, 2.0)  # coefficients of variation of output lengths
 SPREAD_BATCH = 64  # at most, for the simulated gains by spread: four batches of it
 QUANTILES = 4096
-
-
-def expected_longest(lengths: IntArray, batch_size: int) -> float:
-    """Mean of the longest of `batch_size` draws from `lengths`, exactly: sum of x times the rise of F(x)^B."""
-    if batch_size < 1 or not len(lengths):
-        raise InvalidInput(f"a batch of {batch_size} from {len(lengths)} lengths: both must be at least 1")
-    ordered = np.sort(np.asarray(lengths, dtype=np.float64))
-    below = np.arange(len(ordered) + 1) / len(ordered)
-    return float((ordered * np.diff(below**batch_size)).sum())
-
-
-def static_slot_waste(lengths: IntArray, batch_size: int) -> float:
-    """Share of a static batch's row-steps that belong to finished members: 1 - mean/E[longest]."""
-    return max(0.0, 1.0 - float(np.mean(lengths)) / expected_longest(lengths, batch_size))
-
-
-def continuous_gain_bound(lengths: IntArray, batch_size: int) -> float:
-    """The most that continuous batching can gain over static, by output lengths alone: E[longest]/mean.
-
-    Reached where a step's time does not depend on the rows in it (weights bound). Leaves out padding of prompts,
-    waiting for a batch to form, and that compute-bound steps get cheaper as members end.
-    """
-    return expected_longest(lengths, batch_size) / float(np.mean(lengths))
-
-
-def exponential_gain_bound(batch_size: int) -> float:
-    """The same for exponential lengths: the harmonic number H(B). 2.7 at 8, 4.1 at 32: the "2 to 5 times" claim."""
-    if batch_size < 1:
-        raise InvalidInput(f"a batch of {batch_size}: must be at least 1")
-    return float(sum(1 / k for k in range(1, batch_size + 1)))
-
-
-def padding_waste(prompts: IntArray, batch_size: int) -> float:
-    """Share of a padded prefill that is padding: 1 - mean/E[longest of B]."""
-    return static_slot_waste(prompts, batch_size)
-
-
-def contiguous_kv_waste(tokens: IntArray, max_model_len: int) -> float:
-    """Share of KV reserved and never filled when every request reserves `max_model_len`: 1 - mean final length / limit.
-
-    Of the end of each request; over its life it is more, because it fills as it grows.
-    """
-    if max_model_len < 1 or int(np.max(tokens)) > max_model_len:
-        raise InvalidInput(
-            f"max_model_len {max_model_len}: must hold the longest request, {int(np.max(tokens))} tokens"
-        )
-    return 1.0 - float(np.mean(tokens)) / max_model_len
-
-
-def paged_kv_waste(tokens: IntArray, block_tokens: int) -> float:
-    """Share of KV in blocks and not filled: the last block's rest, under half a block a request on average."""
-    if block_tokens < 1:
-        raise InvalidInput(f"blocks of {block_tokens} tokens: must be at least 1")
-    held = -(-np.asarray(tokens) // block_tokens) * block_tokens
-    return 1.0 - float(np.sum(tokens)) / float(np.sum(held))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +175,7 @@ def batching_comparison(
             f"the longest request has {longest} tokens, max_model_len is {resolved.max_model_len}: raise the limit"
         )
     gpus = resolved.pool.num_gpus
-    found = [
+    options = [
         _option(
             name,
             gpus,
@@ -240,11 +193,11 @@ def batching_comparison(
         except CapacityError as error:
             notes.append(f"{name}: {error}")
             continue
-        found.append(_option(name, 2 * gpus, result, None))
+        options.append(_option(name, 2 * gpus, result, None))
     members = min(resolved.max_num_seqs, len(workload))
-    first = found[0].output_tokens_per_s_per_gpu
+    first = options[0].output_tokens_per_s_per_gpu
     return BatchingComparison(
-        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in found),
+        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in options),
         batch_size=members,
         slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
         padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
@@ -257,15 +210,15 @@ def batching_comparison(
 def _check_plain(resolved: ResolvedPool) -> None:
     """Raises InvalidInput for what the ways of batching would leave out without a word."""
     pool = resolved.pool
-    given = {
+    left_out = {
         "--speculator": pool.speculator is not None,
         "--kv-offloading-size": pool.kv_offloading_size is not None,
         "--preemption-mode swap": pool.preemption_mode == "swap",
         "--data-parallel-size": pool.data_parallel_size > 1,
     }
-    if left_out := [flag for flag, asked in given.items() if asked]:
+    if flags := [flag for flag, is_set in left_out.items() if is_set]:
         raise InvalidInput(
-            f"ways of batching are compared on one plain engine: leave out {', '.join(left_out)} (`capacity simulate` "
+            f"ways of batching are compared on one plain engine: leave out {', '.join(flags)} (`capacity simulate` "
             "takes them)"
         )
 
@@ -350,22 +303,6 @@ def _seconds(milliseconds: float | None) -> float | None:
 # the folklore's "2 to 5 times", by the spread of lengths
 
 
-def gamma_lengths(mean: float, coefficient_of_variation: float, count: int) -> IntArray:
-    """`count` output lengths at equally spaced quantiles of a gamma distribution, at least 1 each; 0: all equal."""
-    if not (mean >= 1 and coefficient_of_variation >= 0):
-        raise InvalidInput(
-            f"lengths of {mean:g} tokens on average with a coefficient of variation of {coefficient_of_variation:g}: "
-            "at least 1 and 0"
-        )
-    if coefficient_of_variation == 0:
-        return np.full(count, round(mean))
-    from scipy.stats import gamma
-
-    shape = coefficient_of_variation**-2
-    quantiles = gamma.ppf((np.arange(count) + 0.5) / count, shape, scale=mean / shape)
-    return np.maximum(1, np.rint(quantiles)).astype(np.int64)
-
-
 def spread_gains(
     resolved: ResolvedPool, workload: Workload, spreads: tuple[float, ...] = SPREADS
 ) -> tuple[SpreadGain, ...]:
@@ -404,3 +341,77 @@ def spread_gains(
             )
         )
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching(AnswerRecord):
+    """The same arrivals under every way of batching, beside what the lengths alone say.
+
+    `contiguous_kv_waste_fraction` and `paged_kv_waste_fraction` are of requests at their final length.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/batching/v1"
+
+    model: str
+    gpu: GpuSummary
+    engine: str
+    workload: str
+    requests: int
+    max_model_len: int
+    batch_size: int
+    slot_waste_fraction: float
+    padding_waste_fraction: float
+    contiguous_kv_waste_fraction: float
+    paged_kv_waste_fraction: float
+    gain_bound: float
+    rows: tuple[BatchingOption, ...]
+    spread: tuple[SpreadGain, ...]
+    warnings: tuple[str, ...]
+
+
+@documented(Pool, Traffic)
+def compare_batching(
+    model: str | ModelSpec,
+    *,
+    workload: Workload | None = None,
+    max_batch: Annotated[
+        int | None, Flag("Most requests in a batch; default: max_num_seqs.", "--batch-size")
+    ] = None,
+    batching_window_s: Annotated[
+        float, Flag("Seconds that a static batch waits for members.", "--batching-window")
+    ] = 0.1,
+    spread: Annotated[bool, Flag("Also the gain by the spread of output lengths.")] = True,
+    **options: Any,
+) -> Batching:
+    """Static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and what each wastes.
+
+    `max_batch` limits all of them (None: the engine's). Waste is measured step by step: for thousands of requests.
+    Raises DoesNotFit or InvalidInput.
+    """
+    if not 0 <= batching_window_s < float("inf"):
+        raise InvalidInput(f"--batching-window {batching_window_s}: must be at least 0 s")
+    pool, traffic = split(options, Pool, Traffic)
+    resolved = resolve(model, build(Pool, pool))
+    resolved.memory.require_fit()
+    requests = workload if workload is not None else make_workload(build(Traffic, traffic))
+    compared = batching_comparison(
+        resolved, requests, batch_size=max_batch, batching_window_s=batching_window_s, spread=spread
+    )
+    final = requests.prompt_tokens + requests.output_tokens
+    return Batching(
+        model=resolved.model.name,
+        gpu=gpu_of(resolved),
+        engine=resolved.engine.label,
+        workload=requests.name,
+        requests=len(requests),
+        max_model_len=resolved.max_model_len,
+        batch_size=compared.batch_size,
+        slot_waste_fraction=compared.slot_waste_fraction,
+        padding_waste_fraction=compared.padding_waste_fraction,
+        contiguous_kv_waste_fraction=contiguous_kv_waste(final, resolved.max_model_len),
+        paged_kv_waste_fraction=paged_kv_waste(final, resolved.memory.kv_block_tokens),
+        gain_bound=compared.gain_bound,
+        rows=compared.options,
+        spread=compared.spread,
+        warnings=(*notes_of(resolved), *requests.notices, *compared.notes),
+    )

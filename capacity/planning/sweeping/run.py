@@ -7,12 +7,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.keywords import split
+from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import Price, price_of
 from capacity.planning.sweeping.spec import Point, SweepSpec, points
@@ -39,7 +40,7 @@ Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
+class Swept(AnswerRecord):
     """How a sweep ended: `skipped` were done before."""
 
     SCHEMA: ClassVar[str] = "capacity/swept/v1"
@@ -49,10 +50,6 @@ class Swept:
     failed: int
     skipped: int
     first_failure: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        return {"schema": self.SCHEMA, **asdict(self)}
 
 
 def run_sweep(
