@@ -7,13 +7,14 @@ traffic's chance, not of the step model's error, which both sides share.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput
+from capacity.base.record import AnswerRecord, Written
 from capacity.deployment import Service
 from capacity.hardware.pricing import Price
 from capacity.planning.outcome import (
@@ -60,12 +61,14 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Written):
     """Second minus first, of one metric (s): the mean over requests with its 95 % interval, and percentiles.
 
     `faster_fraction` is the share of requests that the second serves sooner. `significant`: the interval does not
     hold 0.
     """
+
+    LAST: ClassVar[tuple[str, ...]] = ("significant",)
 
     metric: str
     requests: int
@@ -82,7 +85,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diff:
+class Diff(AnswerRecord):
     """Two deployments side by side; `settings` lists what differs: name, first, second."""
 
     SCHEMA: ClassVar[str] = "capacity/diff/v1"
@@ -98,13 +101,6 @@ class Diff:
     cost_change: float | None
     warnings: tuple[str, ...]
     replicated: tuple[PairedMetric, ...] = ()  # over several draws of the traffic, where they were asked for
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        described = asdict(self)
-        described["replicated"] = [asdict(m) | {"significant": m.significant} for m in self.replicated]
-        described["differences"] = [asdict(d) | {"significant": d.significant} for d in self.differences]
-        return {"schema": self.SCHEMA, **described}
 
 
 def compare_pair(first: Side, second: Side, workload: Workload) -> Diff:
