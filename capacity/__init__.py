@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from capacity.planning.billing import Bill
     from capacity.planning.bills import cost
     from capacity.planning.compare import advise, diff, tornado
-    from capacity.planning.curve import curve
-    from capacity.planning.curves import Curve
+    from capacity.planning.curve import Curve, curve
     from capacity.planning.paired import Diff
     from capacity.planning.plan import plan
     from capacity.planning.records import Plan
@@ -70,7 +69,7 @@ __all__ = [
 _HOMES = {
     "capacity.answers.questions": ("estimate", "explain", "fit", "gpus", "models", "simulate"),
     "capacity.planning.compare": ("advise", "diff", "tornado"),
-    "capacity.planning.curve": ("curve",),
+    "capacity.planning.curve": ("Curve", "curve"),
     "capacity.planning.plan": ("plan",),
     "capacity.planning.sweep": ("sweep",),
     "capacity.techniques.attention_io": ("attention_traffic",),
@@ -84,7 +83,6 @@ _HOMES = {
     "capacity.planning.billing": ("Bill",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
     "capacity.planning.bills": ("cost",),
-    "capacity.planning.curves": ("Curve",),
     "capacity.planning.paired": ("Diff",),
     "capacity.planning.records": ("Plan",),
     "capacity.hardware.pricing": ("CostEstimate",),

@@ -116,7 +116,13 @@ class Engines:
     steps: ScaledSteps | None = None
 
     @property
-    def scaled_steps(self) -> ScaledSteps:
+    def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
+    """Model, GPUs and engine in a line."""
+    gpus = f"{replicas} x {resolved.pool.num_gpus} {resolved.profile.name}"
+    return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
+
+
+def scaled_steps(self) -> ScaledSteps:
         """Their step times."""
         return self.steps or scaled_steps(self.resolved, self.factors)
 
@@ -124,6 +130,12 @@ class Engines:
         """One of them, as the simulator takes it."""
         found = engine_setup(self.resolved)
         return replace(found, step_times=self.scaled_steps, role=self.role)
+
+
+def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
+    """Model, GPUs and engine in a line."""
+    gpus = f"{replicas} x {resolved.pool.num_gpus} {resolved.profile.name}"
+    return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
 
 
 def scaled_steps(resolved: ResolvedPool, factors: Factors) -> ScaledSteps:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from capacity.planning.advice import Advice, AdviceList
     from capacity.planning.billing import Bill, BreakEven, LoadCost
-    from capacity.planning.curves import Curve
+    from capacity.planning.curve import Curve
     from capacity.planning.paired import Diff
     from capacity.planning.records import Plan, Point, Ranked
     from capacity.planning.sensitivity import Tornado

@@ -86,7 +86,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "simulation": _simulation,
     "plan": _infinite_as_null(_of("capacity.planning.records", "Plan")),
     "cost": _infinite_as_null(_of("capacity.planning.billing", "Bill")),
-    "curve": _infinite_as_null(_of("capacity.planning.curves", "Curve")),
+    "curve": _infinite_as_null(_of("capacity.planning.curve", "Curve")),
     "tornado": _infinite_as_null(_of("capacity.planning.sensitivity", "Tornado")),
     "advise": _infinite_as_null(_of("capacity.planning.advice", "AdviceList")),
     "diff": _infinite_as_null(_of("capacity.planning.paired", "Diff")),
