@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from capacity.techniques import registry as _techniques
+
 if TYPE_CHECKING:
     from capacity.answers.questions import estimate, explain, fit, gpus, models, simulate
     from capacity.answers.records import Attribution, Estimate, Fit, Simulation
@@ -21,14 +23,7 @@ if TYPE_CHECKING:
     from capacity.planning.plan import plan
     from capacity.planning.records import Plan
     from capacity.planning.sweep import sweep
-    from capacity.techniques.attention_io import attention_traffic
-    from capacity.techniques.batching import compare_batching
-    from capacity.techniques.cache_curve import cache_curve
-    from capacity.techniques.engine_table import engine_table
-    from capacity.techniques.kv import kv
-    from capacity.techniques.quantize import quantize
-    from capacity.techniques.scaling import scale
-    from capacity.techniques.speculate import speculate
+    from capacity.techniques.registry import *  # noqa: F403
 
 __all__ = [
     "Attribution",
@@ -44,27 +39,21 @@ __all__ = [
     "Plan",
     "Simulation",
     "advise",
-    "attention_traffic",
-    "cache_curve",
-    "compare_batching",
     "cost",
     "curve",
     "diff",
-    "engine_table",
     "estimate",
     "explain",
     "fit",
     "gpus",
-    "kv",
     "models",
     "plan",
-    "quantize",
-    "scale",
     "simulate",
-    "speculate",
     "sweep",
     "tornado",
 ]
+__all__ += _techniques.__all__
+__all__.sort()
 
 _HOMES = {
     "capacity.answers.questions": ("estimate", "explain", "fit", "gpus", "models", "simulate"),
@@ -72,14 +61,6 @@ _HOMES = {
     "capacity.planning.curve": ("Curve", "curve"),
     "capacity.planning.plan": ("plan",),
     "capacity.planning.sweep": ("sweep",),
-    "capacity.techniques.attention_io": ("attention_traffic",),
-    "capacity.techniques.batching": ("compare_batching",),
-    "capacity.techniques.cache_curve": ("cache_curve",),
-    "capacity.techniques.engine_table": ("engine_table",),
-    "capacity.techniques.kv": ("kv",),
-    "capacity.techniques.quantize": ("quantize",),
-    "capacity.techniques.scaling": ("scale",),
-    "capacity.techniques.speculate": ("speculate",),
     "capacity.planning.billing": ("Bill",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
     "capacity.planning.bills": ("cost",),
@@ -87,6 +68,7 @@ _HOMES = {
     "capacity.planning.records": ("Plan",),
     "capacity.hardware.pricing": ("CostEstimate",),
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
+    **_techniques.HOMES,
 }
 
 

@@ -42,7 +42,10 @@ def split(options: dict[str, Any], *specs: type[Spec]) -> tuple[dict[str, Any], 
 
 
 def documented(*specs: type[Spec]) -> Callable[[Function], Function]:
-    """Show the fields of the specs as the keywords that a `**options` function takes, in `help()` and in editors."""
+    """Show the fields of the specs as the keywords that a `**options` function takes, in `help()` and in editors.
+
+    The specs stand in the function's `specs`, for the command line.
+    """
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
@@ -58,6 +61,7 @@ def documented(*specs: type[Spec]) -> Callable[[Function], Function]:
             if name not in signature.parameters
         ]
         function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+        function.specs = specs  # type: ignore[attr-defined]
         return function
 
     return decorate

@@ -116,13 +116,7 @@ class Engines:
     steps: ScaledSteps | None = None
 
     @property
-    def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
-    """Model, GPUs and engine in a line."""
-    gpus = f"{replicas} x {resolved.pool.num_gpus} {resolved.profile.name}"
-    return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
-
-
-def scaled_steps(self) -> ScaledSteps:
+    def scaled_steps(self) -> ScaledSteps:
         """Their step times."""
         return self.steps or scaled_steps(self.resolved, self.factors)
 

@@ -9,24 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from capacity.base.errors import UnknownName
+from capacity.techniques.registry import RECORDS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-NUMBER_OR_NULL: dict[str, Any] = {"type": ["number", "null"]}
-
-TECHNIQUES = {
-    "quantize": "quantize.Quantizing",
-    "speculate": "speculate.Speculating",
-    "speculators": "speculate.Speculators",
-    "textbook": "speculate.Textbook",
-    "kv": "kv.KvAnswer",
-    "cache-curve": "cache_curve.CacheCurve",
-    "engines": "engine_table.Engines",
-    "scale": "scaling.Scaling",
-    "attention-io": "attention_io.AttentionTrafficTable",
-    "batching": "batching.Batching",
-}  # schema name: record
-
 Schema = dict[str, Any]
+
+NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def schema_names() -> tuple[str, ...]:
@@ -92,7 +80,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "diff": _infinite_as_null(_of("capacity.planning.paired", "Diff")),
     "sweep": _of("capacity.planning.sweeping.run", "Swept"),
     "definition": _of("capacity.techniques.glossary", "Definition"),
-    **{name: _of(*f"capacity.techniques.{record}".rsplit(".", 1)) for name, record in TECHNIQUES.items()},
+    **{name: _of(module, record) for name, (module, record) in RECORDS.items()},
     "deployment": _of("capacity.deployment", "DeploymentFile"),
     "sweep-file": _of("capacity.planning.sweeping.spec", "SweepSpec"),
 }

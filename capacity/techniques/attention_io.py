@@ -8,7 +8,6 @@ O(N^2 d^2 / M) for M values of on-chip memory. The FLOPs are the same. Source: D
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,7 +21,7 @@ from capacity.model import ModelSpec
 from capacity.model.spec import Attention
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import prefill_shape
-from capacity.techniques.one_pool import gpu_of, notes_of, one_rank
+from capacity.techniques.one_pool import Contexts, gpu_of, notes_of, one_rank
 
 # Bytes of shared memory that one block may use. NVIDIA CUDA programming guide, compute capability tables, 2025:
 # 163 KiB (8.0), 99 KiB (8.6, 8.9, 12.0), 227 KiB (9.0, 10.0); AMD CDNA3 white paper, 2023: 64 KiB LDS. Datasheet.
@@ -184,7 +183,7 @@ class AttentionTrafficTable(AnswerRecord):
 
 @documented(Pool)
 def attention_traffic(
-    model: str | ModelSpec, *, contexts: Sequence[int] = (1024, 4096, 16384, 65536), **options: Any
+    model: str | ModelSpec, *, contexts: Contexts = (1024, 4096, 16384, 65536), **options: Any
 ) -> AttentionTrafficTable:
     """HBM traffic and memory of naive and tiled attention, and the measured kernel. Raises InvalidInput."""
     resolved = resolve(model, one_rank(build(Pool, split(options, Pool)[0]), "attention-io"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import engine_frontend, engine_settings, make_workload, policy_name
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, Service, Traffic, build
@@ -174,7 +175,7 @@ def batching_comparison(
             f"the longest request has {longest} tokens, max_model_len is {resolved.max_model_len}: raise the limit"
         )
     gpus = resolved.pool.num_gpus
-    found = [
+    options = [
         _option(
             name,
             gpus,
@@ -192,11 +193,11 @@ def batching_comparison(
         except CapacityError as error:
             notes.append(f"{name}: {error}")
             continue
-        found.append(_option(name, 2 * gpus, result, None))
+        options.append(_option(name, 2 * gpus, result, None))
     members = min(resolved.max_num_seqs, len(workload))
-    first = found[0].output_tokens_per_s_per_gpu
+    first = options[0].output_tokens_per_s_per_gpu
     return BatchingComparison(
-        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in found),
+        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in options),
         batch_size=members,
         slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
         padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
@@ -209,15 +210,15 @@ def batching_comparison(
 def _check_plain(resolved: ResolvedPool) -> None:
     """Raises InvalidInput for what the ways of batching would leave out without a word."""
     pool = resolved.pool
-    given = {
+    left_out = {
         "--speculator": pool.speculator is not None,
         "--kv-offloading-size": pool.kv_offloading_size is not None,
         "--preemption-mode swap": pool.preemption_mode == "swap",
         "--data-parallel-size": pool.data_parallel_size > 1,
     }
-    if left_out := [flag for flag, asked in given.items() if asked]:
+    if flags := [flag for flag, is_set in left_out.items() if is_set]:
         raise InvalidInput(
-            f"ways of batching are compared on one plain engine: leave out {', '.join(left_out)} (`capacity simulate` "
+            f"ways of batching are compared on one plain engine: leave out {', '.join(flags)} (`capacity simulate` "
             "takes them)"
         )
 
@@ -373,9 +374,13 @@ def compare_batching(
     model: str | ModelSpec,
     *,
     workload: Workload | None = None,
-    max_batch: int | None = None,
-    batching_window_s: float = 0.1,
-    spread: bool = True,
+    max_batch: Annotated[
+        int | None, Flag("Most requests in a batch; default: max_num_seqs.", "--batch-size")
+    ] = None,
+    batching_window_s: Annotated[
+        float, Flag("Seconds that a static batch waits for members.", "--batching-window")
+    ] = 0.1,
+    spread: Annotated[bool, Flag("Also the gain by the spread of output lengths.")] = True,
     **options: Any,
 ) -> Batching:
     """Static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and what each wastes.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from capacity.answers.engine_setup import POLICIES_WITH_DRAFTS
+from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
@@ -231,7 +232,11 @@ class Engines(AnswerRecord):
     claims: tuple[Claim, ...]
 
 
-def engine_table(gpu: str = "h100", *, claims: bool = False) -> Engines:
+def engine_table(
+    gpu: Annotated[str, Flag("Defaults depend on its memory.", "--gpu")] = "h100",
+    *,
+    claims: Annotated[bool, Flag("Also published speed claims, held against physics.")] = False,
+) -> Engines:
     """What each engine does by default on `gpu`, and which formats it loads. Raises UnknownName."""
     published = (*ladder_claims(), *breakdown_claims()) if claims else ()
     return Engines(gpu=gpu, rows=engine_rows(gpu), claims=published)

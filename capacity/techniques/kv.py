@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from capacity.base.errors import InvalidInput, OutsideValidity
+from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, build
 from capacity.model import ModelSpec, load_model
@@ -19,6 +20,7 @@ from capacity.techniques.kv_bytes import (
     request_kv_bytes,
 )
 from capacity.techniques.long_context import CONTEXTS, LongContext, long_context, prefill_crossover_tokens
+from capacity.techniques.one_pool import Contexts, TensorParallel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,17 +131,22 @@ class KvAnswer(AnswerRecord):
 
 
 def kv(
-    models: Sequence[str | ModelSpec],
+    models: Annotated[Sequence[str | ModelSpec], Flag("One or more models.")],
     *,
-    gpus: Sequence[str] = (),
-    contexts: Sequence[int] = CONTEXTS,
-    batch_size: int = 32,
-    window_tokens: int | None = None,
-    sink_tokens: int = 4,
-    kv_cache_dtype: str = "auto",
-    tensor_parallel_size: int = 1,
-    quantization: str | None = None,
-    engine: str = "vllm",
+    gpus: Annotated[
+        Sequence[str], Flag("Also the context that this GPU holds; may be repeated.", "--gpu")
+    ] = (),
+    kv_cache_dtype: Annotated[str, Flag("auto, fp8, int8, int4, ...")] = "auto",
+    contexts: Contexts = CONTEXTS,
+    batch_size: Annotated[int, Flag("Of the decode step in which attention overtakes.", least=1)] = 32,
+    window_tokens: Annotated[
+        int | None,
+        Flag("Also attention limited to windows, sinks or chunks of so many.", "--window", least=1),
+    ] = None,
+    sink_tokens: Annotated[int, Flag("First tokens kept besides the window.", "--sinks", least=0)] = 4,
+    tensor_parallel_size: TensorParallel = 1,
+    quantization: Annotated[str | None, Flag("Weight format.", "--quantization -q")] = None,
+    engine: Annotated[str, Flag("Engine, with an optional version.")] = "vllm",
 ) -> KvAnswer:
     """KV by model and context, kinds of attention and ways to forget side by side, and what each GPU holds.
 

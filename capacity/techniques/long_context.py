@@ -156,7 +156,7 @@ def context_parallel_prefill(
     whole = resolved.step_model.step_cost(prefill_shape(1, tokens, window_tokens=window))
     attention_s = sum(op.seconds for op in whole.operators if op.name.startswith("attention prefill"))
     kv_bytes = request_kv_bytes(resolved.model, tokens, resolved.kv_cache_dtype)
-    found = []
+    prefills = []
     for ranks in rank_counts:
         if not 1 <= ranks <= tokens:
             raise InvalidInput(
@@ -170,7 +170,7 @@ def context_parallel_prefill(
         hops = resolved.model.num_layers * (ranks - 1)
         exposed = max(0.0, sent / link.bytes_per_s + hops * link.latency_s - attention_s / ranks)
         seconds = whole.seconds if ranks == 1 else rest_s + attention_s / ranks + exposed
-        found.append(
+        prefills.append(
             ContextParallelPrefill(
                 ranks=ranks,
                 seconds=seconds,
@@ -178,7 +178,7 @@ def context_parallel_prefill(
                 efficiency=whole.seconds / seconds / ranks,
             )
         )
-    return tuple(found)
+    return tuple(prefills)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

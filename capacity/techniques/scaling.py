@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
+from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, build
@@ -17,10 +18,10 @@ from capacity.model import ModelSpec
 from capacity.model.spec import MoEFeedForward
 from capacity.pool.memory import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.step.closed_form import closed_loop_times
+from capacity.step.closed_form import PhaseTimes, closed_loop_times
 from capacity.step.operators import busiest_share, distinct_experts
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
-from capacity.techniques.one_pool import gpu_hour_price, gpu_of, notes_of
+from capacity.techniques.one_pool import InputLen, OutputLen, gpu_hour_price, gpu_of, notes_of
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert", "data"]
@@ -144,40 +145,91 @@ def scaling_curve(
         raise InvalidInput(
             f"{base.model.name} has no experts to distribute; use --axis tensor or pipeline, or replicas"
         )
-    if input_len + output_len > base.max_model_len:
-        raise InvalidInput(
-            f"a request of {input_len + output_len} tokens exceeds max_model_len {base.max_model_len}"
-        )
-    if axis in ("pipeline", "data"):
-        most = min(most_gpus, base.model.num_layers) if axis == "pipeline" else most_gpus
-        sizes = tuple(size for size in DOUBLINGS if size <= most)
-    else:
-        sizes = tensor_parallel_sizes(base.model, most_gpus)
-    layouts = [_layout(base, axis, size, input_len, output_len, concurrency, price) for size in sizes]
-    return _with_efficiency(layouts)
+    load = _Load(input_len=input_len, output_len=output_len, concurrency=concurrency, price=price)
+    if load.tokens > base.max_model_len:
+        raise InvalidInput(f"a request of {load.tokens} tokens exceeds max_model_len {base.max_model_len}")
+    return _with_efficiency([_layout(base, axis, size, load) for size in _sizes(base.model, axis, most_gpus)])
 
 
-def _layout(
-    base: ResolvedPool,
-    axis: Axis,
-    size: int,
-    input_len: int,
-    output_len: int,
-    concurrency: int,
-    price: Price | None,
-) -> Layout:
+def _sizes(model: ModelSpec, axis: Axis, most_gpus: int) -> tuple[int, ...]:
+    """Sizes to try along an axis."""
+    if axis in ("tensor", "expert"):
+        return tensor_parallel_sizes(model, most_gpus)
+    most = min(most_gpus, model.num_layers) if axis == "pipeline" else most_gpus
+    return tuple(size for size in DOUBLINGS if size <= most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """A closed loop of equal requests, and what a GPU-hour costs."""
+
+    input_len: int
+    output_len: int
+    concurrency: int
+    price: Price | None
+
+    @property
+    def tokens(self) -> int:
+        return self.input_len + self.output_len
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loop:
+    """The closed loop on a layout: `held` requests fit each rank, `served` run, in `streams` micro-batches."""
+
+    held: int
+    served: int
+    streams: int
+    times: PhaseTimes
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.streams * self.times.requests_per_s
+
+
+def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
+    """One row: the pool divided over `size` along the axis."""
     changed: dict[str, int] = {SIZED[axis]: size}
     if axis in ("expert", "data"):
         changed["enable_expert_parallel"] = True
     resolved = replace(base, pool=base.pool.model_copy(update=changed))
-    gpus = resolved.pool.num_gpus
-    nothing = Layout(
-        tensor_parallel_size=resolved.pool.tensor_parallel_size,
-        pipeline_parallel_size=resolved.pool.pipeline_parallel_size,
-        data_parallel_size=resolved.pool.data_parallel_size,
-        expert_parallel=resolved.pool.enable_expert_parallel,
-        num_gpus=gpus,
-        concurrency=concurrency,
+    try:
+        loop = _closed_loop(resolved, load)
+    except CapacityError as error:
+        return _unserved(resolved, load, str(error))
+    return _served(resolved, load, loop)
+
+
+def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
+    """Raises DoesNotFit, or InvalidInput where no request fits the KV cache."""
+    resolved.memory.require_fit()
+    ranks = resolved.lockstep_ranks
+    held = resolved.concurrent_requests(load.tokens)
+    served = min(load.concurrency, ranks * held, ranks * resolved.max_num_seqs)
+    if served < 1:
+        raise InvalidInput(f"no request of {load.tokens} tokens fits the KV cache")
+    streams = min(resolved.pool.pipeline_parallel_size, served)
+    times = closed_loop_times(
+        resolved.step_model,
+        resolved.limits,
+        math.ceil(served / streams),
+        input_len=load.input_len,
+        output_len=load.output_len,
+        ranks=min(ranks, served),
+    )
+    return _Loop(held=held, served=served, streams=streams, times=times)
+
+
+def _unserved(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
+    """The layout without its times."""
+    pool = resolved.pool
+    return Layout(
+        tensor_parallel_size=pool.tensor_parallel_size,
+        pipeline_parallel_size=pool.pipeline_parallel_size,
+        data_parallel_size=pool.data_parallel_size,
+        expert_parallel=pool.enable_expert_parallel,
+        num_gpus=pool.num_gpus,
+        concurrency=load.concurrency,
         max_batch=0,
         ttft_s=None,
         tpot_s=None,
@@ -191,57 +243,46 @@ def _layout(
         expert_imbalance=None,
         experts_read=None,
         all_reduce_bytes_per_token=None,
-        reason=None,
+        reason=reason,
     )
-    stages, ranks = resolved.pool.pipeline_parallel_size, resolved.lockstep_ranks
-    try:
-        resolved.memory.require_fit()
-        held = resolved.concurrent_requests(input_len + output_len)
-        served = min(concurrency, ranks * held, ranks * resolved.max_num_seqs)
-        if served < 1:
-            raise InvalidInput(f"no request of {input_len + output_len} tokens fits the KV cache")
-        streams = min(stages, served)
-        times = closed_loop_times(
-            resolved.step_model,
-            resolved.limits,
-            math.ceil(served / streams),
-            input_len=input_len,
-            output_len=output_len,
-            ranks=min(ranks, served),
-        )
-    except CapacityError as error:
-        return replace(nothing, reason=str(error))
-    read, imbalance = _experts(resolved, served)
-    decode = resolved.step_model.step_cost(times.decode_shape)
-    communication = sum(op.seconds for op in decode.operators if op.bound == "communication")
-    usd = None
-    if price is not None:
-        usd = cost_estimate(
-            price,
-            num_gpus=gpus,
-            requests_per_s=streams * times.requests_per_s,
-            input_tokens=input_len,
-            output_tokens=output_len,
-            prefill_share=times.prefill_share,
-        ).usd_per_million_tokens
+
+
+def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
+    pool, model = resolved.pool, resolved.model
+    read, imbalance = _experts(resolved, loop.served)
+    decode = resolved.step_model.step_cost(loop.times.decode_shape)
+    communication_s = sum(op.seconds for op in decode.operators if op.bound == "communication")
+    chunks = math.ceil(load.input_len / resolved.max_num_batched_tokens)
+    stages = pool.pipeline_parallel_size
     return replace(
-        nothing,
-        max_batch=ranks * held,
-        bubble_fraction=pipeline_bubble_fraction(
-            stages, math.ceil(input_len / resolved.max_num_batched_tokens)
-        ),
-        idle_fraction=pipeline_idle_fraction(stages, served),
+        _unserved(resolved, load, None),
+        max_batch=resolved.lockstep_ranks * loop.held,
+        bubble_fraction=pipeline_bubble_fraction(stages, chunks),
+        idle_fraction=pipeline_idle_fraction(stages, loop.served),
         expert_imbalance=imbalance,
         experts_read=read,
         all_reduce_bytes_per_token=all_reduce_bytes_per_token(
-            resolved.model.hidden_size, resolved.model.num_layers, resolved.pool.tensor_parallel_size
+            model.hidden_size, model.num_layers, pool.tensor_parallel_size
         ),
-        ttft_s=times.ttft_s,
-        tpot_s=times.tpot_s,
-        output_tokens_per_s_per_gpu=streams * times.requests_per_s * output_len / gpus,
-        communication_share=communication / decode.seconds,
-        usd_per_million_tokens=usd,
+        ttft_s=loop.times.ttft_s,
+        tpot_s=loop.times.tpot_s,
+        output_tokens_per_s_per_gpu=loop.requests_per_s * load.output_len / pool.num_gpus,
+        communication_share=communication_s / decode.seconds,
+        usd_per_million_tokens=_usd_per_million_tokens(resolved, load, loop),
     )
+
+
+def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) -> float | None:
+    if load.price is None:
+        return None
+    return cost_estimate(
+        load.price,
+        num_gpus=resolved.pool.num_gpus,
+        requests_per_s=loop.requests_per_s,
+        input_tokens=load.input_len,
+        output_tokens=load.output_len,
+        prefill_share=loop.times.prefill_share,
+    ).usd_per_million_tokens
 
 
 def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
@@ -307,12 +348,14 @@ class Scaling(AnswerRecord):
 def scale(
     model: str | ModelSpec,
     *,
-    input_len: int = 1024,
-    output_len: int = 256,
-    concurrency: int = 32,
-    axis: str = "tensor",
-    most_gpus: int = 8,
-    tpot_s: float | None = None,
+    input_len: InputLen = 1024,
+    output_len: OutputLen = 256,
+    concurrency: Annotated[int, Flag("Requests in flight.")] = 32,
+    axis: Annotated[str, Flag("tensor, pipeline, expert or data.")] = "tensor",
+    most_gpus: Annotated[int, Flag("Largest group tried.")] = 8,
+    tpot_s: Annotated[
+        float | None, Flag("Also the cheapest that meets this TPOT, in ms.", "--tpot", milliseconds=True)
+    ] = None,
     **options: Any,
 ) -> Scaling:
     """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""

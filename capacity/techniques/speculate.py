@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from capacity.answers.engine_setup import POLICIES_WITH_DRAFTS, drafted_settings, engine_settings
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, build
@@ -143,15 +144,22 @@ class Speculating(AnswerRecord):
 
 @documented(Pool)
 def speculate(
-    model: str | ModelSpec,
+    model: Annotated[str | ModelSpec, Flag("The target model.")],
     *,
-    method: str | None = None,
-    draft: str | None = None,
-    draft_tokens: int | None = None,
-    tree: bool = True,
-    context_tokens: int = 1024,
-    batches: Sequence[int] = BATCHES,
-    simulate: bool = False,
+    method: Annotated[
+        str | None,
+        Flag("draft-model, self-draft, ngram, medusa, eagle, eagle2, eagle3, mtp; default: eagle3."),
+    ] = None,
+    draft: Annotated[str | None, Flag("The draft model, for draft-model.")] = None,
+    draft_tokens: Annotated[
+        int | None, Flag("Drafts of a round; default: the method's.", "--draft-tokens -k")
+    ] = None,
+    tree: Annotated[bool, Flag("Verify the method's tree, or a chain.")] = True,
+    context_tokens: Annotated[
+        int, Flag("Tokens of context of each request.", "--context-tokens --context")
+    ] = 1024,
+    batches: Annotated[Sequence[int], Flag("As 1,4,16.", "--batches --batch-sizes")] = BATCHES,
+    simulate: Annotated[bool, Flag("Also a closed loop of each batch through the scheduler.")] = False,
     **options: Any,
 ) -> Speculating:
     """Rounds by batch at the asked and the best draft length, the break-even batch, memory and TTFT.
@@ -201,17 +209,17 @@ def speculate(
 def _speculation_row(
     speculation: Speculation, batch: int, context: int, k: int, simulate: bool
 ) -> SpeculationRow:
-    asked = speculation.round(batch, context, k)
+    drafted = speculation.round(batch, context, k)
     best = speculation.best(batch, context, longest=max(k, LONGEST_DRAFT))
     rates = speculation.speculator.rates(k)
     uniform = sum(rates) / len(rates) if rates else 0.0
-    cost = asked.draft_s / max(k, 1) / asked.plain_step_s
+    cost = drafted.draft_s / max(k, 1) / drafted.plain_step_s
     return SpeculationRow(
-        **asdict(asked),
-        tpot_s=asked.tpot_s,
-        speedup=asked.speedup,
-        verify_cost=asked.verify_cost,
-        output_tokens_per_s=asked.output_tokens_per_s,
+        **asdict(drafted),
+        tpot_s=drafted.tpot_s,
+        speedup=drafted.speedup,
+        verify_cost=drafted.verify_cost,
+        output_tokens_per_s=drafted.output_tokens_per_s,
         textbook_tokens=expected_tokens(uniform, k),
         textbook_speedup=textbook_speedup(uniform, k, cost),
         best_draft_tokens=best.draft_tokens,

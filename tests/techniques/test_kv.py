@@ -17,7 +17,7 @@ from capacity.techniques.long_context import (
     decode_growth,
 )
 
-KIB = 2**10
+KIB, GIB = 2**10, 2**30
 
 
 @lru_cache(maxsize=4)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from capacity.base.errors import UnknownName
-from capacity.techniques.glossary.term import Definition, Situation, Term
-from capacity.techniques.glossary.terms import TERMS
+from capacity.techniques.glossary import basics, caching, engine, techniques
+from capacity.techniques.glossary.term import Definition, Situation, Term, registered
 
 __all__ = ["TERMS", "Definition", "Situation", "Term", "define", "find_term", "is_term"]
+
+MODULES = (basics, engine, caching, techniques)  # where the terms stand, in the order of the page
+TERMS: tuple[Term, ...] = tuple(registered)
 
 
 def find_term(name: str) -> Term:

@@ -1,6 +1,6 @@
 """Charts: valid SVG whose lines stay inside the axes; those in the handbook are what the library draws.
 
-`UPDATE_README=1 python -m pytest tests/techniques/test_charts.py` draws the handbook's charts anew.
+`UPDATE_README=1 python -m pytest tests/report/test_handbook_charts.py` draws the handbook's charts anew.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.techniques.handbook_charts import CHARTS, write_charts
-from capacity.techniques.svg_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, line_chart
+from capacity.report.figures.handbook import CHARTS, write_charts
+from capacity.report.figures.svg_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, line_chart
 
 FOLDER = Path(__file__).parents[2] / "docs" / "charts"
 CLOSED_FORM = ("kv-cache", "flash-attention", "prefix-caching", "batching")

@@ -11,6 +11,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.report.figures.svg_chart import Line, line_chart
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
 from capacity.techniques.batch_waste import continuous_gain_bound, exponential_gain_bound
@@ -18,7 +19,6 @@ from capacity.techniques.kv_bytes import request_kv_bytes
 from capacity.techniques.prefix_cache import reuse_curve
 from capacity.techniques.quantization_methods import find_method
 from capacity.techniques.scaling import scaling_curve
-from capacity.techniques.svg_chart import Line, line_chart
 from capacity.workload import FixedLengths, SteadyArrivals, ThinkTime, conversations
 
 BATCHES = tuple(2**power for power in range(11))

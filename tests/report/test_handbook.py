@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from capacity.techniques.handbook_charts import CHARTS
+from capacity.report.figures.handbook import CHARTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
