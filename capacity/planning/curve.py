@@ -19,7 +19,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.base.spec import Spec
-from capacity.deployment import Cost, Pool, Traffic, build
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
 from capacity.hardware.pricing import Price, price_of
 from capacity.planning.bounds import Load, bound
 from capacity.planning.day import Day, day_of, replicas_by_hour
@@ -132,7 +132,7 @@ class Curve(AnswerRecord):
 
 @documented(Pool, Traffic, Cost, RisingLoad)
 def curve(
-    model: str | Path | ModelSpec,
+    model: str | Path | ModelSpec | DeploymentFile,
     *,
     slo: Sequence[str] | str = (),
     progress: Progress | None = None,
@@ -147,21 +147,20 @@ def curve(
     a `peak_rate` with `peak_to_mean`, ask for replicas by the hour. Generated traffic is drawn `replications` times,
     for the interval that sampling leaves. Raises DoesNotFit and InvalidInput.
     """
-    pool_fields, traffic_fields, cost_fields, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
+    pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
     load.check()
-    pool: Pool = build(Pool, pool_fields)
-    resolved = resolve(model, pool, profiles=profiles, download=download)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices)
+    pool, traffic = deployment.pool, deployment.traffic
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
-    if workload is None and traffic_fields.get("trace") is None:
-        traffic_fields = {"request_rate": 1.0, **traffic_fields}
+    if traffic.trace is None and "request_rate" not in traffic.model_fields_set:
+        traffic = traffic.model_copy(update={"request_rate": 1.0})
     if load.replications < 1:
         raise InvalidInput(f"replications must be at least 1, not {load.replications}")
-    traffic = Traffic() if workload is not None else build(Traffic, traffic_fields)
     workloads = draws(traffic, workload, load.replications)
-    cost: Cost = build(Cost, cost_fields)
     goal = Goal(slos=parse_slos(slo), goodput_target=load.goodput_target)
-    price = price_of(resolved.profile.name, cost)
+    price = price_of(resolved.profile.name, deployment.cost)
     return draw_curve(resolved, workloads, goal, load, replicas=pool.replicas, price=price, progress=progress)
 
 

@@ -19,8 +19,8 @@ from capacity.model import load_model
 from capacity.model.quantization import scheme_for
 from capacity.planning.arena import Arena, Task
 from capacity.planning.bounds import Load, bound
-from capacity.planning.options import Market, Surveyor
 from capacity.planning.draws import draws
+from capacity.planning.options import Market, Surveyor
 from capacity.planning.plan import parsed_slos, plan
 from capacity.planning.quality import quality_change, quality_table
 from capacity.planning.records import Plan

@@ -11,7 +11,7 @@ from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, lay
 if TYPE_CHECKING:
     from capacity.planning.billing import Bill
     from capacity.planning.curve import Curve
-    from capacity.planning.sensitivity import Swing, Tornado
+    from capacity.planning.tornado import Swing, Tornado
 
 PRICES = (
     ("input", "usd_per_million_input_tokens"),
