@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from capacity.answers.records import Attribution, Estimate, Fit, Simulation
     from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
     from capacity.hardware.pricing import CostEstimate
+    from capacity.planning.advice import advise
     from capacity.planning.billing import Bill
-    from capacity.planning.bills import cost
-    from capacity.planning.compare import advise, diff, tornado
-    from capacity.planning.curve import curve
-    from capacity.planning.curves import Curve
-    from capacity.planning.paired import Diff
+    from capacity.planning.cost import cost
+    from capacity.planning.curve import Curve, curve
+    from capacity.planning.diff import Diff, diff
     from capacity.planning.plan import plan
     from capacity.planning.records import Plan
-    from capacity.planning.sweep import sweep
+    from capacity.planning.sweeping.run import sweep
+    from capacity.planning.tornado import tornado
     from capacity.techniques.registry import *  # noqa: F403
 
 __all__ = [
@@ -58,15 +58,15 @@ __all__.sort()
 
 _HOMES = {
     "capacity.answers.questions": ("estimate", "explain", "fit", "gpus", "models", "simulate"),
-    "capacity.planning.compare": ("advise", "diff", "tornado"),
-    "capacity.planning.curve": ("curve",),
+    "capacity.planning.advice": ("advise",),
+    "capacity.planning.curve": ("Curve", "curve"),
     "capacity.planning.plan": ("plan",),
-    "capacity.planning.sweep": ("sweep",),
+    "capacity.planning.sweeping.run": ("sweep",),
+    "capacity.planning.tornado": ("tornado",),
     "capacity.planning.billing": ("Bill",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
-    "capacity.planning.bills": ("cost",),
-    "capacity.planning.curves": ("Curve",),
-    "capacity.planning.paired": ("Diff",),
+    "capacity.planning.cost": ("cost",),
+    "capacity.planning.diff": ("Diff", "diff"),
     "capacity.planning.records": ("Plan",),
     "capacity.hardware.pricing": ("CostEstimate",),
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),

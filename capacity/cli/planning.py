@@ -144,12 +144,12 @@ def cost(
     download: DownloadOption = False,
 ) -> None:
     """What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline."""
-    from capacity.planning import bills
+    import capacity
     from capacity.report import planning as report_planning
 
     check_format(format)
     name, fields = _asked(model, options, from_vllm, deployment)
-    show(report_planning.render(bills.cost(name, profiles=profiles, download=download, **fields), format))
+    show(report_planning.render(capacity.cost(name, profiles=profiles, download=download, **fields), format))
 
 
 def curve(
@@ -221,13 +221,13 @@ def tornado(
     download: DownloadOption = False,
 ) -> None:
     """What does the answer hang on? Cost and p95 when each input is wrong by 20 %."""
-    from capacity.planning import compare as api_compare
+    import capacity
     from capacity.report import planning as report_planning
 
     check_format(format)
     name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
     with progress_bar("inputs") as progress:
-        answer = api_compare.tornado(name, profiles=profiles, download=download, progress=progress, **fields)
+        answer = capacity.tornado(name, profiles=profiles, download=download, progress=progress, **fields)
     show(report_planning.render(answer, format))
 
 
@@ -243,13 +243,13 @@ def advise(
     download: DownloadOption = False,
 ) -> None:
     """What would help here? The optimisation checklist, each line simulated for this deployment."""
-    from capacity.planning import compare as api_compare
+    import capacity
     from capacity.report import planning as report_planning
 
     check_format(format)
     name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
     with progress_bar("changes") as progress:
-        answer = api_compare.advise(name, profiles=profiles, download=download, progress=progress, **fields)
+        answer = capacity.advise(name, profiles=profiles, download=download, progress=progress, **fields)
     show(report_planning.render(answer, format))
 
 
@@ -265,11 +265,11 @@ def diff(
     download: DownloadOption = False,
 ) -> None:
     """What is the difference? Two deployments on the same arrivals, request by request, with confidence."""
-    from capacity.planning import compare as api_compare
+    import capacity
     from capacity.report import planning as report_planning
 
     check_format(format)
-    answer = api_compare.diff(
+    answer = capacity.diff(
         first, second, replications=replications, seed=seed, profiles=profiles, download=download
     )
     show(report_planning.render(answer, format))
@@ -292,7 +292,7 @@ def sweep(
     format: FormatOption = "table",
 ) -> None:
     """Many points: a grid, zipped or random axes, over processes or a cluster, resumed where it was stopped."""
-    from capacity.planning.sweep import sweep as run
+    from capacity.planning.sweeping.run import sweep as run
 
     check_format(format)
     with progress_bar("points") as progress:

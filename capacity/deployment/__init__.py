@@ -7,6 +7,7 @@ default, as data. Nothing here computes. Start reading at `pool`.
 
 from capacity.deployment.building import build, explain
 from capacity.deployment.cost import Billing, Cost
+from capacity.deployment.deployment import CLOSED_FORM_TRAFFIC, Deployment, deployment_of
 from capacity.deployment.file import (
     MAX_FILE_BYTES,
     DeploymentFile,
@@ -21,15 +22,18 @@ from capacity.deployment.service import Service
 from capacity.deployment.traffic import Traffic
 
 __all__ = [
+    "CLOSED_FORM_TRAFFIC",
     "MAX_FILE_BYTES",
     "Billing",
     "Cost",
+    "Deployment",
     "DeploymentFile",
     "Pool",
     "Service",
     "Traffic",
     "build",
     "check_deployment",
+    "deployment_of",
     "explain",
     "read_deployment",
     "read_deployment_fields",

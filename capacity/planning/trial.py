@@ -126,6 +126,12 @@ class Engines:
         return replace(found, step_times=self.scaled_steps, role=self.role)
 
 
+def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
+    """Model, GPUs and engine in a line."""
+    gpus = f"{replicas} x {resolved.pool.num_gpus} {resolved.profile.name}"
+    return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
+
+
 def scaled_steps(resolved: ResolvedPool, factors: Factors) -> ScaledSteps:
     """The step times of one of its engines, stretched."""
     return ScaledSteps(engine_settings(resolved)["step_times"], factors)

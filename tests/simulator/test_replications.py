@@ -16,7 +16,7 @@ from capacity.answers import questions as api
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic
-from capacity.planning.compare import diff
+from capacity.planning.diff import diff
 from capacity.simulator import simulate_engine
 from capacity.simulator.metrics import LatencySummary
 from capacity.simulator.replications import METRICS, over_runs, pair_runs, replication_seeds

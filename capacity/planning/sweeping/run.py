@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 from capacity.base.errors import CapacityError, InvalidInput
@@ -16,8 +17,9 @@ from capacity.base.keywords import split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import Price, price_of
-from capacity.planning.sweeping.spec import Point, SweepSpec, points
-from capacity.planning.sweeping.store import Answer, Store
+from capacity.planning.sweeping.export import export
+from capacity.planning.sweeping.spec import Point, SweepSpec, points, read_sweep
+from capacity.planning.sweeping.store import Answer, Store, open_store
 from capacity.pool.resolve import ResolvedPool, resolve
 
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short
@@ -50,6 +52,31 @@ class Swept(AnswerRecord):
     failed: int
     skipped: int
     first_failure: str | None = None
+
+
+def sweep(
+    spec: str | Path | SweepSpec,
+    store: str | Path,
+    *,
+    workers: int = 1,
+    scheduler: str | None = None,
+    retry_failed: bool = False,
+    export_to: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Swept:
+    """Answer every point of `spec` (a TOML file) that the SQLite file `store` does not hold, and keep it there.
+
+    `workers` local processes, or the Dask cluster at `scheduler` (tcp://host:port). A script that asks for more
+    than one worker guards its own code by `if __name__ == "__main__"`. Raises MalformedFile and InvalidInput; a
+    point that fails is recorded with its reason.
+    """
+    read = spec if isinstance(spec, SweepSpec) else read_sweep(spec)
+    executors = dask_executors(scheduler) if scheduler is not None else processes(workers)
+    with open_store(store) as opened:
+        swept = run_sweep(read, opened, executors=executors, retry_failed=retry_failed, progress=progress)
+        if export_to is not None:
+            export(opened.rows(points(read)), export_to)
+    return swept
 
 
 def run_sweep(

@@ -12,7 +12,7 @@ from capacity.answers.engine_setup import make_workload
 from capacity.deployment import Pool, Traffic
 from capacity.planning.hits import ideal_hits, with_hits
 from capacity.planning.saturated import full_load
-from capacity.planning.sensitivity import SWING, Tornado, with_acceptance, with_outputs, with_prompts
+from capacity.planning.tornado import SWING, Tornado, with_acceptance, with_outputs, with_prompts
 from capacity.pool.drafting import find_speculator
 from capacity.pool.resolve import resolve
 from capacity.workload import Workload

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from capacity.answers.engine_setup import make_workload
+from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.hardware.pricing import Price
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
+from capacity.hardware.pricing import Price, price_of
+from capacity.model import ModelSpec
 from capacity.planning.hits import ideal_hits, with_hits
 from capacity.planning.outcome import Outcome, change, outcome
 from capacity.planning.step_error import Factors
+from capacity.planning.trial import deployment_label
 from capacity.pool.drafting import find_speculator
-from capacity.pool.resolve import ResolvedPool
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 
 SWING = 0.20
@@ -54,6 +60,29 @@ class Tornado(AnswerRecord):
     base: Outcome
     swings: tuple[Swing, ...]
     not_varied: tuple[str, ...]
+
+
+@documented(Pool, Traffic, Cost)
+def tornado(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Tornado:
+    """Cost and p95 when each input is wrong by ±20 %: lengths, rate, hits, acceptance, price, step times.
+
+    `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
+    """
+    pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices)
+    pool = deployment.pool
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
+    requests = workload if workload is not None else make_workload(deployment.traffic)
+    price = price_of(resolved.profile.name, deployment.cost)
+    return tornado_of(resolved, requests, replicas=pool.replicas, price=price, progress=progress)
 
 
 def tornado_of(
@@ -104,9 +133,8 @@ def tornado_of(
         swings.append(_swing(name, base, vary(1 - SWING), vary(1 + SWING)))
         if progress is not None:
             progress(number + 1, len(inputs))
-    gpus = f"{replicas} x {resolved.pool.num_gpus} {resolved.profile.name}"
     return Tornado(
-        deployment=f"{resolved.model.name} on {gpus}, {resolved.engine.label}",
+        deployment=deployment_label(resolved, replicas),
         workload=workload.name,
         swing=SWING,
         base=base,

@@ -7,15 +7,19 @@ traffic's chance, not of the step model's error, which both sides share.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
+from capacity.answers.engine_setup import make_workload
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Service
-from capacity.hardware.pricing import Price
+from capacity.base.record import AnswerRecord, Written
+from capacity.deployment import DeploymentFile, Service, Traffic, build, read_deployment
+from capacity.hardware.pricing import Price, price_of
 from capacity.planning.outcome import (
     Floats,
     Latencies,
@@ -26,14 +30,17 @@ from capacity.planning.outcome import (
     measure,
     outcome,
 )
-from capacity.pool.resolve import ResolvedPool
-from capacity.simulator.replications import PairedMetric
+from capacity.planning.trial import deployment_label
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator.metrics import LatencySummary
+from capacity.simulator.replications import PairedMetric, pair_runs, replication_seeds
 from capacity.workload import Workload
 
 BLOCKS = 20
 DRAWS = 400
 PERCENTILES = (50, 95, 99)
 NO_SERVICE = Service()
+DeploymentLike = str | Path | DeploymentFile | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +52,18 @@ class Side:
     price: Price | None = None
     service: Service = NO_SERVICE
 
+    @classmethod
+    def of(cls, deployment: DeploymentFile, *, profiles: str | Path | None, download: bool) -> Side:
+        """The deployment's one pool, looked up."""
+        pool = deployment.pools[0]
+        resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
+        return cls(
+            resolved=resolved,
+            replicas=pool.replicas,
+            price=price_of(resolved.profile.name, deployment.cost),
+            service=deployment.service,
+        )
+
     def serve(self, workload: Workload) -> Latencies:
         """What its clients see. Raises DoesNotFit and InvalidInput."""
         if self.service == NO_SERVICE:
@@ -55,17 +74,18 @@ class Side:
     @property
     def label(self) -> str:
         """Model, GPUs and engine in a line."""
-        gpus = f"{self.replicas} x {self.resolved.pool.num_gpus} {self.resolved.profile.name}"
-        return f"{self.resolved.model.name} on {gpus}, {self.resolved.engine.label}"
+        return deployment_label(self.resolved, self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Written):
     """Second minus first, of one metric (s): the mean over requests with its 95 % interval, and percentiles.
 
     `faster_fraction` is the share of requests that the second serves sooner. `significant`: the interval does not
     hold 0.
     """
+
+    LAST: ClassVar[tuple[str, ...]] = ("significant",)
 
     metric: str
     requests: int
@@ -82,7 +102,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diff:
+class Diff(AnswerRecord):
     """Two deployments side by side; `settings` lists what differs: name, first, second."""
 
     SCHEMA: ClassVar[str] = "capacity/diff/v1"
@@ -99,12 +119,71 @@ class Diff:
     warnings: tuple[str, ...]
     replicated: tuple[PairedMetric, ...] = ()  # over several draws of the traffic, where they were asked for
 
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        described = asdict(self)
-        described["replicated"] = [asdict(m) | {"significant": m.significant} for m in self.replicated]
-        described["differences"] = [asdict(d) | {"significant": d.significant} for d in self.differences]
-        return {"schema": self.SCHEMA, **described}
+
+def diff(
+    first: DeploymentLike,
+    second: DeploymentLike,
+    *,
+    workload: Workload | None = None,
+    replications: int = 1,
+    seed: int | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+) -> Diff:
+    """Two deployments on the same arrivals, request by request, with confidence.
+
+    A deployment is a file (`--write-deployment` makes one), a DeploymentFile, or its fields. The traffic is the
+    first one's, with `seed` in place of its own, unless `workload` is given. `replications` draws it that often, alike
+    for both, and compares every metric pair by pair (`replicated`). Raises DoesNotFit and InvalidInput.
+    """
+    left, right = _deployment(first), _deployment(second)
+    if workload is None and right.traffic not in (left.traffic, Traffic()):
+        raise InvalidInput(
+            "the two deployments have different traffic: a comparison needs the same; leave out one"
+        )
+    if workload is None and left.traffic == Traffic():
+        raise InvalidInput(
+            "no traffic: it is the first deployment's, which has none; add [traffic] with input_len, output_len and "
+            "request_rate, or a trace (`capacity simulate ... --write-deployment FILE` writes both)"
+        )
+    traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
+    requests = workload if workload is not None else make_workload(traffic)
+    before, after = (Side.of(each, profiles=profiles, download=download) for each in (left, right))
+    compared = compare_pair(before, after, requests)
+    if replications == 1:
+        return compared
+    if workload is not None or traffic.trace is not None:
+        raise InvalidInput(
+            "replications of a trace are all the same run: leave them out, or generate requests from lengths and a rate"
+        )
+    return replace(compared, replicated=_replicated(before, after, traffic, replications))
+
+
+def _replicated(first: Side, second: Side, traffic: Traffic, count: int) -> tuple[PairedMetric, ...]:
+    """Both sides on the same draws of the traffic, metric by metric."""
+    summaries: tuple[list[LatencySummary], list[LatencySummary]] = ([], [])
+    for seed in replication_seeds(traffic.seed, count):
+        requests = make_workload(traffic.model_copy(update={"seed": seed}))
+        for side, of_side in zip((first, second), summaries, strict=True):
+            run = run_service(
+                [side.resolved], side.service, requests, scheduling=traffic.scheduling, seed=seed
+            )
+            of_side.append(run.summary)
+    return pair_runs(*summaries)
+
+
+def _deployment(described: DeploymentLike) -> DeploymentFile:
+    if isinstance(described, DeploymentFile):
+        deployment = described
+    elif isinstance(described, Mapping):
+        deployment = build(DeploymentFile, {"schema": "capacity/deployment/v1", **described})
+    else:
+        deployment = read_deployment(described)
+    if len(deployment.pools) > 1:
+        raise InvalidInput(
+            f"a deployment of {len(deployment.pools)} pools cannot be compared yet: one pool each"
+        )
+    return deployment
 
 
 def compare_pair(first: Side, second: Side, workload: Workload) -> Diff:
@@ -114,9 +193,8 @@ def compare_pair(first: Side, second: Side, workload: Workload) -> Diff:
         outcome(side.resolved, workload, replicas=side.replicas, price=side.price, latencies=latencies)
         for side, latencies in zip((first, second), seen, strict=True)
     ]
-    differences = [
-        found for metric in ("ttft", "tpot", "e2e") if (found := _difference(metric, *seen)) is not None
-    ]
+    each = (_difference(metric, *seen) for metric in ("ttft", "tpot", "e2e"))
+    differences = [difference for difference in each if difference is not None]
     if not differences:
         raise InvalidInput("no request is served by both deployments: there is nothing to compare")
     return Diff(

@@ -8,7 +8,7 @@ import pytest
 
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import DeploymentFile, write_deployment
-from capacity.planning.compare import diff
+from capacity.planning.diff import diff
 
 TRAFFIC = {"input_len": 400, "output_len": 40, "request_rate": 15.0, "num_prompts": 150}
 
