@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic.fields import FieldInfo
@@ -27,7 +27,7 @@ def flags_of(field: FieldInfo) -> list[str]:
     return [str(flag) for flag in flags] if isinstance(flags, list) else []
 
 
-def split(options: dict[str, Any], *specs: type[Spec]) -> tuple[dict[str, Any], ...]:
+def split(options: Mapping[str, Any], *specs: type[Spec]) -> tuple[dict[str, Any], ...]:
     """Each option to the spec that declares it.
 
     Raises InvalidInput for an option that none declares, with the nearest one that is.

@@ -5,6 +5,7 @@ are the flags of the command line and the keywords of the Python API. `engines` 
 default, as data. Nothing here computes. Start reading at `specs`.
 """
 
+from capacity.deployment.deployment import Deployment, deployment_of
 from capacity.deployment.specs import (
     MAX_FILE_BYTES,
     Billing,
@@ -26,12 +27,14 @@ __all__ = [
     "MAX_FILE_BYTES",
     "Billing",
     "Cost",
+    "Deployment",
     "DeploymentFile",
     "Pool",
     "Service",
     "Traffic",
     "build",
     "check_deployment",
+    "deployment_of",
     "explain",
     "read_deployment",
     "read_deployment_fields",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AllowInfNan, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -32,6 +32,7 @@ _JSON_OPTIONS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "kv_transfer_config": kv_role,
 }
 
+AnySpec = TypeVar("AnySpec", bound=Spec)
 FiniteOrInf = Annotated[float, AllowInfNan(True)]
 
 
@@ -471,7 +472,7 @@ def _assignments(spec: Spec) -> list[str]:
     return [f"{name} = {toml_value(value)}" for name, value in spec.model_dump(exclude_defaults=True).items()]
 
 
-def build(spec: type[Spec], fields: dict[str, Any], *, flags: bool = False) -> Any:
+def build(spec: type[AnySpec], fields: Mapping[str, Any], *, flags: bool = False) -> AnySpec:
     """`spec(**fields)`, or one line that names the field, its value and its limit.
 
     `flags`: name fields as the command line does (`--max-num-seqs`).

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
-from capacity.deployment import Billing, Cost, Pool, Traffic, build
+from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Traffic, build, deployment_of
 from capacity.hardware.pricing import Price, price_of
 from capacity.planning.billing import Bill, Rates, make_bill
 from capacity.planning.hosted_prices import ApiPrice, find_api_prices, read_api_prices
@@ -25,7 +25,7 @@ TOO_MUCH = 1.02  # served over offered time, above which a queue was left to gro
 
 @documented(Pool, Traffic, Cost, Billing)
 def cost(
-    model: str | Path | ModelSpec,
+    model: str | Path | ModelSpec | DeploymentFile,
     *,
     workload: Workload | None = None,
     profiles: str | Path | None = None,
@@ -37,19 +37,18 @@ def cost(
 
     Raises DoesNotFit; InvalidInput without a price (`price_tier`, or `price`).
     """
-    pool_fields, traffic_fields, cost_fields, billing_fields = split(options, Pool, Traffic, Cost, Billing)
-    pool: Pool = build(Pool, pool_fields)
-    traffic: Traffic = build(Traffic, traffic_fields)
-    asked: Cost = build(Cost, cost_fields)
-    billing: Billing = build(Billing, billing_fields)
-    resolved = resolve(model, pool, profiles=profiles, download=download)
+    pool_fields, traffic, prices, billing_fields = split(options, Pool, Traffic, Cost, Billing)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices)
+    pool = deployment.pool
+    billing = build(Billing, {**billing_fields, "replicas": pool.replicas})
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
-    price = price_of(resolved.profile.name, asked)
+    price = price_of(resolved.profile.name, deployment.cost)
     if price is None:
         raise InvalidInput(
             "no price: give --price-tier on-demand (reserved, spot, owned), or --price 2.50 for $ per GPU-hour"
         )
-    served, hits, lengths, warnings = _served(resolved, traffic, workload, billing.replicas)
+    served, hits, lengths, warnings = _served(resolved, deployment.traffic, workload, billing.replicas)
     full = full_load(resolved, lengths, billing.replicas, hit_fraction=hits)
     if served is not None:
         served = Rates(

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
-from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, read_deployment
+from capacity.deployment import (
+    Cost,
+    Deployment,
+    DeploymentFile,
+    Pool,
+    Traffic,
+    build,
+    deployment_of,
+    read_deployment,
+)
 from capacity.hardware.pricing import price_of
 from capacity.pool.resolve import resolve
 
@@ -21,12 +30,12 @@ if TYPE_CHECKING:
     from capacity.simulator.replications import PairedMetric
     from capacity.workload import Workload
 
-Deployment = str | Path | DeploymentFile | Mapping[str, Any]
+DeploymentLike = str | Path | DeploymentFile | Mapping[str, Any]
 
 
 def diff(
-    first: Deployment,
-    second: Deployment,
+    first: DeploymentLike,
+    second: DeploymentLike,
     *,
     workload: Workload | None = None,
     replications: int = 1,
@@ -85,16 +94,18 @@ def _replicated(first: Side, second: Side, traffic: Traffic, count: int) -> tupl
     return pair_runs(*summaries)
 
 
-def _deployment(given: Deployment) -> DeploymentFile:
-    if isinstance(given, DeploymentFile):
-        found = given
-    elif isinstance(given, Mapping):
-        found = build(DeploymentFile, {"schema": "capacity/deployment/v1", **given})
+def _deployment(described: DeploymentLike) -> DeploymentFile:
+    if isinstance(described, DeploymentFile):
+        deployment = described
+    elif isinstance(described, Mapping):
+        deployment = build(DeploymentFile, {"schema": "capacity/deployment/v1", **described})
     else:
-        found = read_deployment(given)
-    if len(found.pools) > 1:
-        raise InvalidInput(f"a deployment of {len(found.pools)} pools cannot be compared yet: one pool each")
-    return found
+        deployment = read_deployment(described)
+    if len(deployment.pools) > 1:
+        raise InvalidInput(
+            f"a deployment of {len(deployment.pools)} pools cannot be compared yet: one pool each"
+        )
+    return deployment
 
 
 def _side(deployment: DeploymentFile, *, profiles: str | Path | None, download: bool) -> Side:
@@ -112,7 +123,7 @@ def _side(deployment: DeploymentFile, *, profiles: str | Path | None, download: 
 
 @documented(Pool, Traffic, Cost)
 def tornado(
-    model: str | Path | ModelSpec,
+    model: str | Path | ModelSpec | DeploymentFile,
     *,
     workload: Workload | None = None,
     profiles: str | Path | None = None,
@@ -127,16 +138,17 @@ def tornado(
     from capacity.answers.engine_setup import make_workload
     from capacity.planning.sensitivity import tornado_of
 
-    pool, traffic, cost = _specs(options)
-    resolved = resolve(model, pool, profiles=profiles, download=download)
-    requests = workload if workload is not None else make_workload(traffic)
-    price = price_of(resolved.profile.name, cost)
+    deployment = _one_pool(model, options)
+    pool = deployment.pool
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
+    requests = workload if workload is not None else make_workload(deployment.traffic)
+    price = price_of(resolved.profile.name, deployment.cost)
     return tornado_of(resolved, requests, replicas=pool.replicas, price=price, progress=progress)
 
 
 @documented(Pool, Traffic, Cost)
 def advise(
-    model: str | Path | ModelSpec,
+    model: str | Path | ModelSpec | DeploymentFile,
     *,
     workload: Workload | None = None,
     profiles: str | Path | None = None,
@@ -152,16 +164,17 @@ def advise(
     from capacity.model import ModelSpec, load_model
     from capacity.planning.advice import advise_on
 
-    pool, traffic, cost = _specs(options)
-    spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
-    requests = workload if workload is not None else make_workload(traffic)
+    deployment = _one_pool(model, options)
+    pool, name = deployment.pool, deployment.model
+    spec = name if isinstance(name, ModelSpec) else load_model(name, download=download)
+    requests = workload if workload is not None else make_workload(deployment.traffic)
     folder = None if profiles is None else str(profiles)
-    price = price_of(pool.gpu, cost)
+    price = price_of(pool.gpu, deployment.cost)
     return advise_on(
         spec, pool, requests, replicas=pool.replicas, price=price, profiles=folder, progress=progress
     )
 
 
-def _specs(options: dict[str, Any]) -> tuple[Pool, Traffic, Cost]:
+def _one_pool(model: str | Path | ModelSpec | DeploymentFile, options: Mapping[str, Any]) -> Deployment:
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
-    return build(Pool, pool), build(Traffic, traffic), build(Cost, cost)
+    return deployment_of(model, pool=pool, traffic=traffic, cost=cost)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
-from capacity.deployment import Cost, Pool, Traffic, build
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.pool.resolve import resolve
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @documented(Pool, Traffic, Cost)
 def curve(
-    model: str | Path | ModelSpec,
+    model: str | Path | ModelSpec | DeploymentFile,
     *,
     slo: Sequence[str] | str = (),
     goodput_target: float = 0.99,
@@ -47,22 +47,22 @@ def curve(
     from capacity.planning.trial import Goal
     from capacity.workload import parse_slos
 
-    pool_fields, traffic_fields, cost_fields = split(options, Pool, Traffic, Cost)
     if not 0.5 <= confidence < 1:
         raise InvalidInput(f"confidence must be from 0.5 to below 1, not {confidence}")
     if rates is not None and not (rates and all(0 < rate < float("inf") for rate in rates)):
         raise InvalidInput("rates must be finite numbers above 0, at least one")
     if requests_per_user_hour is not None and not requests_per_user_hour > 0:
         raise InvalidInput(f"requests_per_user_hour must be above 0, not {requests_per_user_hour}")
-    pool: Pool = build(Pool, pool_fields)
-    resolved = resolve(model, pool, profiles=profiles, download=download)
+    pool_fields, traffic_fields, cost_fields = split(options, Pool, Traffic, Cost)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=cost_fields)
+    pool, traffic = deployment.pool, deployment.traffic
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
-    if workload is None and traffic_fields.get("trace") is None:
-        traffic_fields = {"request_rate": 1.0, **traffic_fields}
+    if traffic.trace is None and "request_rate" not in traffic.model_fields_set:
+        traffic = traffic.model_copy(update={"request_rate": 1.0})
     if replications < 1:
         raise InvalidInput(f"replications must be at least 1, not {replications}")
-    draws = (workload,) if workload is not None else _draws(build(Traffic, traffic_fields), replications)
-    cost: Cost = build(Cost, cost_fields)
+    draws = (workload,) if workload is not None else _draws(traffic, replications)
     day = tuple(hourly_rates) if hourly_rates is not None else None
     if day is None and peak_rate is not None:
         day = day_of(peak_rate / peak_to_mean, peak_to_mean)
@@ -76,7 +76,7 @@ def curve(
         requests_per_user_hour=requests_per_user_hour,
         day_rates_per_s=day,
         progress=progress,
-        price=price_of(resolved.profile.name, cost),
+        price=price_of(resolved.profile.name, deployment.cost),
     )
 
 

@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 
 import capacity
-from capacity.answers.questions import gpus, models
+from capacity.answers.listings import gpus, models
 from capacity.cli.main import main
 from capacity.model import model_names
 from capacity.report.schemas import json_schema
