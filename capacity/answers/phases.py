@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from capacity.base.errors import DoesNotFit, InvalidInput
-from capacity.deployment import Traffic, build
+from capacity.deployment import CLOSED_FORM_TRAFFIC, Traffic, build
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.closed_form import PhaseTimes, batch_times, closed_loop_times
-
-ESTIMATE_TRAFFIC = ("input_len", "output_len", "batch_size", "concurrency")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +38,7 @@ class Phases:
 def estimate_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """The traffic's keywords as they are. Raises InvalidInput for one that only a simulation answers to."""
     for name in fields:
-        if name not in ESTIMATE_TRAFFIC:
+        if name not in CLOSED_FORM_TRAFFIC:
             raise InvalidInput(f"estimate takes no {name!r}: `simulate` does")
     return fields
 

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from capacity.cli.verbs import verb
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the `capacity` command."""
-    app.command()(dashboard)
+    verb(app)(dashboard)
 
 
 def dashboard(

@@ -11,7 +11,8 @@ import typer
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.base.spec import Spec
-from capacity.cli.options import FormatOption, ModelArgument, check_format, show, verb, write
+from capacity.cli.options import FormatOption, ModelArgument, check_format, show, write
+from capacity.cli.verbs import verb
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build
 
 CONTEXTS = "4K,32K,128K,1M"
@@ -324,20 +325,16 @@ def engines(
 
 def explain_term(term: str, request: DeploymentFile | None, format: str) -> None:
     """Print what a term means, with the numbers of a deployment where one is given."""
-    from capacity.answers.questions import ESTIMATE_TRAFFIC, estimate
+    from capacity.answers.estimate import estimate_of
+    from capacity.hardware.pricing import price_of
     from capacity.pool.resolve import resolve
     from capacity.techniques.glossary import Situation, define
 
     situation = None
     if request is not None:
-        pool = request.pools[0]
-        given = {
-            **{name: getattr(pool, name) for name in pool.model_fields_set},
-            **{name: getattr(request.cost, name) for name in request.cost.model_fields_set},
-            **{name: getattr(request.traffic, name) for name in ESTIMATE_TRAFFIC},
-        }
-        found = estimate(request.model, **{name: value for name, value in given.items() if value is not None})
-        situation = Situation(pool=resolve(request.model, pool), estimate=found)
+        pool = resolve(request.model, request.pools[0])
+        price = price_of(pool.profile.name, request.cost)
+        situation = Situation(pool=pool, estimate=estimate_of(pool, request.traffic, price))
     definition = define(term, situation)
     if format == "table":
         sys.stdout.write(f"{definition.term}: {definition.definition}\n")

@@ -5,7 +5,7 @@ are the flags of the command line and the keywords of the Python API. `engines` 
 default, as data. Nothing here computes. Start reading at `specs`.
 """
 
-from capacity.deployment.deployment import Deployment, deployment_of
+from capacity.deployment.deployment import CLOSED_FORM_TRAFFIC, Deployment, deployment_of
 from capacity.deployment.specs import (
     MAX_FILE_BYTES,
     Billing,
@@ -24,6 +24,7 @@ from capacity.deployment.specs import (
 )
 
 __all__ = [
+    "CLOSED_FORM_TRAFFIC",
     "MAX_FILE_BYTES",
     "Billing",
     "Cost",

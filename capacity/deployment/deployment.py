@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 NOTHING: Fields = {}
 
+CLOSED_FORM_TRAFFIC = ("input_len", "output_len", "batch_size", "concurrency")  # all that formulas answer to
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
