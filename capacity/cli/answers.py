@@ -19,7 +19,7 @@ from capacity.cli.options import (
     show,
 )
 from capacity.cli.question import Question, request_of
-from capacity.cli.verbs import CLOSED_FORM, COST, POOL, SERVICE, TRAFFIC, verb
+from capacity.cli.verbs import CLOSED_FORM, COST, POOL, SERVICE, TRAFFIC, plain_verb, verb
 
 PLACE = ("format", "deployment", "from_vllm", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
     verb(app, POOL, TRAFFIC, shared=PLACE, traffic_fields=CLOSED_FORM)(explain)
     verb(app, POOL, TRAFFIC, SERVICE, shared=MODEL_AND_PLACE)(simulate)
     for function in (schedule, models, gpus, schema):
-        verb(app)(function)
+        plain_verb(app, function)
 
 
 def fit(question: Question) -> None:

@@ -25,7 +25,7 @@ from capacity.cli.options import (
     write,
 )
 from capacity.cli.question import Question, note, request_of
-from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, TRAFFIC, verb
+from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, TRAFFIC, plain_verb, verb
 
 if TYPE_CHECKING:
     from capacity.deployment import DeploymentFile
@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
     for function in (curve, tornado, advise):
         verb(app, POOL, TRAFFIC, COST, shared=PLACE, without=NO_ARRIVALS)(function)
     for alone in (diff, sweep, from_vllm):
-        verb(app)(alone)
+        plain_verb(app, alone)
 
 
 def plan(

@@ -16,7 +16,7 @@ from capacity.cli.options import (
     progress_bar,
     show,
 )
-from capacity.cli.verbs import POOL, TRAFFIC, verb
+from capacity.cli.verbs import POOL, TRAFFIC, plain_verb, verb
 
 COMPARED_TRAFFIC = ("input_len", "output_len", "request_rate", "concurrency", "random_range_ratio", "seed")
 
@@ -32,8 +32,8 @@ def _check_format(format: str) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to the `capacity` command."""
-    verb(app)(validate)
-    verb(app)(calibrate)
+    plain_verb(app, validate)
+    plain_verb(app, calibrate)
     verb(app, POOL, TRAFFIC, traffic_fields=COMPARED_TRAFFIC)(compare)
 
 

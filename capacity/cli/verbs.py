@@ -39,35 +39,53 @@ SEARCH = "capacity.planning.space:Search"
 CLOSED_FORM = "capacity.deployment:CLOSED_FORM_TRAFFIC"
 
 
+def defer(app: typer.Typer, name: str, help: str | None, declare: Callable[[], Any]) -> None:
+    """Add a verb whose command is made when it is called: the flags of all verbs take longer than most answers."""
+
+    class Deferred(typer.core.TyperCommand):
+        def make_context(self, *args: Any, **settings: Any) -> Any:
+            return declare().make_context(*args, **settings)
+
+    app.command(name=name, help=help, cls=Deferred)(lambda: None)
+
+
+def plain_verb(app: typer.Typer, function: Verb) -> None:
+    """Add a verb whose flags are its own parameters."""
+    defer(app, _dashed(function.__name__), inspect.getdoc(function), lambda: _declared(function))
+
+
 def verb(
     app: typer.Typer,
     *specs: type[Spec] | str,
     shared: tuple[str, ...] = (),
     traffic_fields: tuple[str, ...] | str | None = None,
     without: tuple[str, ...] = (),
-) -> Callable[[Verb], Verb]:
-    """Register a function as a verb with the flags of `specs`, of which it gets those that were set, as `options` or
-    with the `shared` options as `question`.
+) -> Callable[[Verb], None]:
+    """Add a function as a verb with the flags of `specs`; it gets those that were set, with the `shared` options as its
+    `question`, or else as `options`.
 
-    `traffic_fields`: only these of the traffic's; `without`: not these fields. Flags are made when the verb runs: those
-    of all verbs take longer than most answers.
+    `traffic_fields`: only these of the traffic's; `without`: not these of them.
     """
 
-    def register(function: Verb) -> Verb:
-        class Declared(typer.core.TyperCommand):
-            def make_context(self, *args: Any, **settings: Any) -> Any:
-                alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-                generated = list(_generated(specs, traffic_fields, without))
-                alone.command(name=self.name)(_command(function, shared, generated))
-                return typer.main.get_command(alone).make_context(*args, **settings)
+    def register(function: Verb) -> None:
+        def declare() -> Any:
+            generated = list(_generated(specs, traffic_fields, without))
+            return _declared(_with_flags(function, shared, generated))
 
-        def undeclared() -> None: ...
-
-        name = function.__name__.replace("_", "-")
-        app.command(name=name, cls=Declared, help=inspect.getdoc(function))(undeclared)
-        return function
+        defer(app, _dashed(function.__name__), inspect.getdoc(function), declare)
 
     return register
+
+
+def _declared(function: Verb) -> Any:
+    """The parser's command of one function."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name=_dashed(function.__name__))(function)
+    return typer.main.get_command(alone)
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _generated(
@@ -96,8 +114,8 @@ def _flag(name: str, field: Any, panel: str) -> Parameter:
     from capacity.base.keywords import flags_of
 
     base = _base_type(field.annotation)
-    flag = "--" + name.replace("_", "-")
-    declared = [f"{flag}/--no-{name.replace('_', '-')}" if base is bool else flag, *flags_of(field)]
+    flag = f"--{_dashed(name)}"
+    declared = [f"{flag}/--no-{_dashed(name)}" if base is bool else flag, *flags_of(field)]
     # numbers come as text: the spec parses them, and says more when they are none
     annotation: Any = bool | None if base is bool else str | None
     info = typer.Option(
@@ -120,7 +138,7 @@ def _base_type(annotation: Any) -> type[bool | int | float | str]:
     return next((base for base in (bool, int, float) if base in held), str)
 
 
-def _command(function: Verb, shared: tuple[str, ...], generated: list[Parameter]) -> Verb:
+def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Parameter]) -> Verb:
     """The function as the parser calls it: its own parameters, the shared ones, the flags of specs."""
     declared = inspect.signature(function, eval_str=True).parameters
     own = [p for p in declared.values() if p.name not in ("options", "question")]
@@ -135,13 +153,13 @@ def _command(function: Verb, shared: tuple[str, ...], generated: list[Parameter]
             refuse_idle(flags)
         if "question" in declared:
             values["question"] = Question(flags=flags, **{name: values.pop(name) for name in shared})
-        if "options" in declared:
+        else:
             values["options"] = flags
         function(**values)
 
     command.__signature__ = inspect.Signature([*parameters, *generated])  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in (*parameters, *generated)}
-    command.__doc__ = function.__doc__
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 
 
@@ -174,6 +192,6 @@ def refuse_idle(options: Mapping[str, Any]) -> None:
         needed, values = NEEDED.get(name, (None, ()))
         if needed is None or (options.get(needed) in values if values else needed in options):
             continue
-        flag, other = (f"--{field.replace('_', '-')}" for field in (name, needed))
+        flag, other = (f"--{_dashed(field)}" for field in (name, needed))
         which = f" {' or '.join(values)}" if values else ""
         raise InvalidInput(f"{flag} changes nothing without {other}{which}: add it, or leave {flag} out")
