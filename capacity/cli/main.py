@@ -14,14 +14,9 @@ import typer
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.cli import answers, dashboard, planning, techniques, validation
 from capacity.cli.answers import INTERRUPTED
-from capacity.cli.options import fail, show
+from capacity.cli.options import dashed, fail, show
 
 VALUE_LISTS = ("--goodput", "--slo")
-
-
-def _dashed(name: str) -> str:
-    """A flag's name as it is declared; vLLM's may have underscores."""
-    return name.replace("_", "-")
 
 
 app = typer.Typer(
@@ -33,7 +28,7 @@ app = typer.Typer(
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
-        "token_normalize_func": _dashed,
+        "token_normalize_func": dashed,  # vLLM's flags may have underscores
     },
 )
 for room in (answers, techniques, planning, validation, dashboard):

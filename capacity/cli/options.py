@@ -40,6 +40,11 @@ ReplicationsOption = Annotated[
 ]
 
 
+def dashed(name: str) -> str:
+    """A name as flags and verbs spell it."""
+    return name.replace("_", "-")
+
+
 def check_format(format: str) -> str:
     """The format, if there is one of that name; InvalidInput otherwise."""
     if format not in FORMATS:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from capacity.base.errors import InvalidInput
+from capacity.cli.options import dashed
 
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
@@ -50,7 +51,7 @@ def request_of(question: Question, *, as_flags: bool = True) -> DeploymentFile:
     pools = () if stored is None else stored.pools
     if pool and len(pools) > 1:
         raise InvalidInput(
-            f"{question.deployment} has {len(pools)} pools: change them there, not by --{_dashed(next(iter(pool)))}"
+            f"{question.deployment} has {len(pools)} pools: change them there, not by --{dashed(next(iter(pool)))}"
         )
     if stored is None and "gpu" not in pool:
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
@@ -102,7 +103,3 @@ def note(what: str, names: Iterable[str]) -> None:
     """One line on stderr of what has no effect, if anything has none."""
     if names := list(names):
         print(f"{what}: {', '.join(names)}", file=sys.stderr)
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")

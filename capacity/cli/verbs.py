@@ -13,6 +13,7 @@ import typer.main
 
 from capacity.base.errors import InvalidInput
 from capacity.cli import options as common
+from capacity.cli.options import dashed
 from capacity.cli.question import Question
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def defer(app: typer.Typer, name: str, help: str | None, declare: Callable[[], A
 
 def plain_verb(app: typer.Typer, function: Verb) -> None:
     """Add a verb whose flags are its own parameters."""
-    defer(app, _dashed(function.__name__), inspect.getdoc(function), lambda: _declared(function))
+    defer(app, dashed(function.__name__), inspect.getdoc(function), lambda: _declared(function))
 
 
 def verb(
@@ -72,7 +73,7 @@ def verb(
             generated = list(_generated(specs, traffic_fields, without))
             return _declared(_with_flags(function, shared, generated))
 
-        defer(app, _dashed(function.__name__), inspect.getdoc(function), declare)
+        defer(app, dashed(function.__name__), inspect.getdoc(function), declare)
 
     return register
 
@@ -80,12 +81,8 @@ def verb(
 def _declared(function: Verb) -> Any:
     """The parser's command of one function."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name=_dashed(function.__name__))(function)
+    alone.command(name=dashed(function.__name__))(function)
     return typer.main.get_command(alone)
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")
 
 
 def _generated(
@@ -114,8 +111,8 @@ def _flag(name: str, field: Any, panel: str) -> Parameter:
     from capacity.base.keywords import flags_of
 
     base = _base_type(field.annotation)
-    flag = f"--{_dashed(name)}"
-    declared = [f"{flag}/--no-{_dashed(name)}" if base is bool else flag, *flags_of(field)]
+    flag = f"--{dashed(name)}"
+    declared = [f"{flag}/--no-{dashed(name)}" if base is bool else flag, *flags_of(field)]
     # numbers come as text: the spec parses them, and says more when they are none
     annotation: Any = bool | None if base is bool else str | None
     info = typer.Option(
@@ -192,6 +189,6 @@ def refuse_idle(options: Mapping[str, Any]) -> None:
         needed, values = NEEDED.get(name, (None, ()))
         if needed is None or (options.get(needed) in values if values else needed in options):
             continue
-        flag, other = (f"--{_dashed(field)}" for field in (name, needed))
+        flag, other = (f"--{dashed(field)}" for field in (name, needed))
         which = f" {' or '.join(values)}" if values else ""
         raise InvalidInput(f"{flag} changes nothing without {other}{which}: add it, or leave {flag} out")

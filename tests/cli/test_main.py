@@ -403,14 +403,6 @@ def test_answers_come_at_once() -> None:
     assert least_cpu_s("estimate", *LLAMA_8B, *LENGTHS, "--concurrency", "32") < 1.0
 
 
-def test_start_up_leaves_the_heavy_libraries_alone() -> None:
-    code = "import sys, capacity.cli.main; print(*sorted(sys.modules))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"numpy", "pandas", "scipy", "plotly", "simpy", "streamlit", "torch"} & set(loaded)
-
-
 def test_the_hash_seed_changes_nothing() -> None:
     command = (
         "simulate",
