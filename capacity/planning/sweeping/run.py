@@ -182,11 +182,12 @@ def _ask(point: Point) -> dict[str, Any]:
     from capacity.answers.estimate import estimate_of
     from capacity.answers.fit import fit_of
     from capacity.answers.phases import traffic_of
-    from capacity.answers.simulate import simulate
 
     options = {name: value for name, value in point.options.items() if name != "model"}
     name = str(point.options["model"])
     if point.question == "simulate":
+        from capacity.answers.simulate import simulate  # loads the simulator
+
         return simulate(_model(name), goodput=point.goodput, **options).to_dict()
     if point.question == "fit":
         (pool,) = split(options, Pool)
