@@ -12,7 +12,7 @@ from engine_runs import differences, random_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.answers import questions as api
+import capacity
 from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool, Service
@@ -292,8 +292,8 @@ def test_ranks_repeat_attention_and_divide_experts() -> None:
 
 def test_a_latent_is_held_once_under_data_parallelism() -> None:
     """TP repeats DeepSeek's latent on each GPU; DP has a cache of its own on each, of equal blocks."""
-    tensor = api.fit("deepseek-r1", gpu="h200", tensor_parallel_size=8)
-    data = api.fit("deepseek-r1", gpu="h200", data_parallel_size=8, enable_expert_parallel=True)
+    tensor = capacity.fit("deepseek-r1", gpu="h200", tensor_parallel_size=8)
+    data = capacity.fit("deepseek-r1", gpu="h200", data_parallel_size=8, enable_expert_parallel=True)
     assert tensor.gpu.count == data.gpu.count == 8
     plans = [
         resolve("deepseek-r1", Pool(gpu="h200", **sizes)).memory  # type: ignore[arg-type]
@@ -303,7 +303,7 @@ def test_a_latent_is_held_once_under_data_parallelism() -> None:
     assert 8 * data.kv_capacity_tokens > 4 * tensor.kv_capacity_tokens
     assert f"{8 * data.kv_capacity_tokens:,} tokens" in data.warnings[-1]
     with pytest.raises(InvalidInput, match="data_parallel_size is 0: must be greater than or equal to 1"):
-        api.fit("deepseek-r1", gpu="h200", data_parallel_size=0)
+        capacity.fit("deepseek-r1", gpu="h200", data_parallel_size=0)
 
 
 def test_sglang_divides_its_chunk_over_ranks_and_reserves_more() -> None:
@@ -327,7 +327,7 @@ def test_sglang_divides_its_chunk_over_ranks_and_reserves_more() -> None:
 
 def test_a_dense_models_ranks_are_replicas() -> None:
     """Same memory, same run, twice and thrice over; only the GPUs are counted as one engine's."""
-    one, three = (api.fit("llama-3.1-8b", gpu="h100", data_parallel_size=n) for n in (1, 3))
+    one, three = (capacity.fit("llama-3.1-8b", gpu="h100", data_parallel_size=n) for n in (1, 3))
     assert one.memory == three.memory
     assert (one.gpu.count, three.gpu.count) == (1, 3)
     workload = requests(150, 60.0)
@@ -338,7 +338,7 @@ def test_a_dense_models_ranks_are_replicas() -> None:
     )
     assert not differences(ranks, replicas)
     estimates = [
-        api.estimate(
+        capacity.estimate(
             "llama-3.1-8b", gpu="h100", data_parallel_size=n, input_len=500, output_len=100, concurrency=8 * n
         )
         for n in (1, 3)
@@ -387,8 +387,10 @@ def test_estimate_and_simulation_of_ranks_agree() -> None:
         "max_model_len": 4096,
     }
     lengths = {"input_len": 500, "output_len": 150, "concurrency": 64}
-    formula = api.estimate("deepseek-r1", **deployment, **lengths)
-    run = api.simulate("deepseek-r1", **deployment, **lengths, num_prompts=400, random_range_ratio=0.5).run
+    formula = capacity.estimate("deepseek-r1", **deployment, **lengths)
+    run = capacity.simulate(
+        "deepseek-r1", **deployment, **lengths, num_prompts=400, random_range_ratio=0.5
+    ).run
     assert sum(run.data_parallel_requests) == 400
     assert max(run.data_parallel_requests) - min(run.data_parallel_requests) <= 30
     assert run.summary.request_throughput == pytest.approx(formula.requests_per_s.value, rel=0.25)
@@ -407,8 +409,8 @@ def test_a_pasted_command_says_the_ranks() -> None:
 def test_what_ranks_cannot_do_is_refused_in_one_line() -> None:
     ranks = {"gpu": "h200", "data_parallel_size": 8, "input_len": 100, "output_len": 10, "num_prompts": 10}
     with pytest.raises(InvalidInput, match="leave out --speculator or -dp"):
-        api.simulate("deepseek-r1", **ranks, concurrency=4, speculator="mtp")
+        capacity.simulate("deepseek-r1", **ranks, concurrency=4, speculator="mtp")
     with pytest.raises(InvalidInput, match="not simulated in a prefill pool"):
-        api.simulate("deepseek-r1", **ranks, request_rate=1.0, replicas=2, prefill_replicas=1)
+        capacity.simulate("deepseek-r1", **ranks, request_rate=1.0, replicas=2, prefill_replicas=1)
     with pytest.raises(InvalidInput, match="data_parallel_size is 0"):
-        api.fit("deepseek-r1", gpu="h200", data_parallel_size=0)
+        capacity.fit("deepseek-r1", gpu="h200", data_parallel_size=0)

@@ -153,7 +153,7 @@ def duration_s(traffic: dict[str, Any]) -> float:
 def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
     """The run of these options; None while there is none."""
     task = Task(
-        function="capacity.answers.questions:simulate",
+        function="capacity:simulate",
         arguments={"model": inputs.model, **options, "sample_interval_s": sample_s},
         reports=True,
     )
