@@ -49,7 +49,7 @@ def online_softmax(*, tokens: int = 1000, block: int = 64, seed: int = 0) -> Fin
 
 def sliding_window(*, window: int = 64, context: int = 200, seed: int = 0) -> Finding:
     """Decode over only the last `window` tokens of a paged cache, against a masked score matrix."""
-    from capacity_validate.paged import paged_decode_attention
+    from capacity_validate.kernels.paged import paged_decode_attention
 
     generator = torch.Generator().manual_seed(seed)
     keys, values = (torch.randn(16, 16, 2, 32, generator=generator, dtype=torch.float64) for _ in range(2))

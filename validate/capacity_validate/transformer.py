@@ -24,11 +24,11 @@ from capacity.model.spec import (
     LinearAttention,
     MoEFeedForward,
 )
-from capacity_validate.fused import add_norm, gated, rope_and_cache
 from capacity_validate.kernels.attention import absorbed_decode
 from capacity_validate.kernels.experts import ExpertWeights, grouped_experts, looped_experts
+from capacity_validate.kernels.fused import add_norm, gated, rope_and_cache
+from capacity_validate.kernels.paged import gather_context, paged_decode_attention, with_sink
 from capacity_validate.layers import rope_tables, rotate
-from capacity_validate.paged import gather_context, paged_decode_attention, with_sink
 
 EPSILON = 1e-6
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
