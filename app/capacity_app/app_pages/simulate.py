@@ -11,7 +11,7 @@ from capacity.answers.records import Quantity, Simulation
 from capacity.report.display import Units
 from capacity.report.figures import runs as figures
 from capacity.techniques.glossary import define
-from capacity.workload import parse_slos
+from capacity.workload import parse_slos, trace_titles
 from capacity_app import parts, state, uploads
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
@@ -31,7 +31,7 @@ ARRIVALS = (
 )
 HELP = (
     "How requests come. In a closed loop the sidebar's concurrency stays in flight; all others go by its requests/s; "
-    "a trace is a file of yours (Azure, Mooncake, Qwen, BurstGPT, agentic or plain CSV, gzip or not)."
+    f"a trace is a file of yours ({trace_titles()}, gzip or not)."
 )
 VARIANTS: dict[str, dict[str, Any]] = {
     "static batching": {"scheduling": "static"},
