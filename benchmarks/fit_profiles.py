@@ -6,6 +6,10 @@ Writes the section at the end of each profile, below a marker line; running it t
 says what would change. DIR is the folder of measured tables (`reference/measured` of the library named by
 CAPACITY_SHARED, or of ../shared beside the checkout).
 
+A GPU without tables of its own takes the nearest architecture's: its profile says whose, `transferred_from` under
+`[step_time]`, and keeps saying so when the section is written. Some with tables name one too, for what theirs lack:
+H200 (decode attention), B200 (experts), GB200 (GEMM).
+
 Some tables leave a constant nearly free (a latency that another term hides); where the solver stops in that valley
 depends on its build. So constants that a profile has already stay as they are while they fit their rows as well as
 the new ones, to the rounding in which constants are stored (`fits_as_well`). All else is compared to the letter.
@@ -39,26 +43,6 @@ SOURCE = (
 )
 DIGITS = 4
 BUNDLED = Path(__file__).parent.parent / "hardware_profiles"
-
-# What a GPU without tables of its own takes: the nearest architecture's.
-TRANSFERS = {
-    "a100-sxm-40gb": "a100-sxm-80gb",
-    "a100-pcie-40gb": "a100-sxm-80gb",
-    "a100-pcie-80gb": "a100-sxm-80gb",
-    "a10g-24gb": "a100-sxm-80gb",
-    "h100-pcie-80gb": "h100-sxm-80gb",
-    "h100-nvl-94gb": "h100-sxm-80gb",
-    "h200-sxm-141gb": "h100-sxm-80gb",  # only decode attention: its table is not at hand
-    "h200-nvl-141gb": "h200-sxm-141gb",
-    "b200-sxm-180gb": "gb200-nvl72",  # only experts
-    "b300-sxm-288gb": "b200-sxm-180gb",
-    "gb200-nvl72": "b200-sxm-180gb",  # only GEMM
-    "l4-24gb": "l40s-48gb",
-    "rtx-4090-24gb": "l40s-48gb",
-    "rtx-5090-32gb": "l40s-48gb",
-    "rtx-pro-6000-96gb": "l40s-48gb",
-    "mi300x-192gb": "h100-sxm-80gb",
-}
 
 # TensorRT-LLM's `fp8` table quantizes activations dynamically; the FP8 checkpoints that it serves carry static
 # scales, whose quantization is fused into the kernel before. Its product alone has this fixed latency (fits to the
@@ -281,8 +265,8 @@ def sections(document: dict[str, Any], path: str) -> list[str]:
 
 
 def with_section(text: str, document: dict[str, Any]) -> str:
-    """The profile's text with its fitted section replaced."""
-    facts = text.split(MARKER)[0].rstrip()
+    """The profile's text with its fitted section replaced, or what stands for it in a new profile."""
+    facts = text.split(MARKER)[0].split("\n[step_time]")[0].rstrip()
     return "\n\n".join([facts, MARKER, *sections(document, "step_time")]) + "\n"
 
 
@@ -290,19 +274,20 @@ def documents_for(
     fits: Fits, profiles: Path, evidence: Sequence[Evidence] = ()
 ) -> dict[Path, dict[str, Any]]:
     """What belongs at the end of each profile: its own fits, or whose it takes; and its residuals."""
-    found = {}
+    documents = {}
     for path in sorted(profiles.glob("*.toml")):
         document: dict[str, Any] = {"gpu": path.stem}
-        if path.stem in TRANSFERS:
-            document["transferred_from"] = TRANSFERS[path.stem]
+        stored = tomllib.loads(path.read_text(encoding="utf-8")).get("step_time", {})
+        if "transferred_from" in stored:
+            document["transferred_from"] = stored["transferred_from"]
         if path.stem in fits:
             document["source"] = SOURCE
         document.update(fits.get(path.stem, {}))
         if evidence:
             document["residuals"] = residuals(evidence, transferred=path.stem not in fits)
         StepCoefficients.model_validate(document)
-        found[path] = document
-    return found
+        documents[path] = document
+    return documents
 
 
 def default_measured() -> Path:
