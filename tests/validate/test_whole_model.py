@@ -17,12 +17,14 @@ torch = pytest.importorskip("torch")
 
 from capacity_validate import validate  # noqa: E402
 from capacity_validate.engine_loop import match_schedule, poisson_workload, run_engine, simulate  # noqa: E402
+from capacity_validate.graphs import GraphedTransformer  # noqa: E402
 from capacity_validate.kernels.paged import paged_decode_attention  # noqa: E402
 from capacity_validate.memory_check import (  # noqa: E402
     activation_findings,
     exact_findings,
     peak_activation_bytes,
 )
+from capacity_validate.mixers import causal_mask  # noqa: E402
 from capacity_validate.quantizers import (  # noqa: E402
     absmax,
     fp8,
@@ -41,6 +43,7 @@ from capacity_validate.speculation import (  # noqa: E402
     run_models,
     verify,
 )
+from capacity_validate.step_inputs import Row  # noqa: E402
 from capacity_validate.techniques import (  # noqa: E402
     attention_sinks,
     cached_against_uncached,
@@ -48,7 +51,7 @@ from capacity_validate.techniques import (  # noqa: E402
     sliding_window,
 )
 from capacity_validate.timing import RunClock, ThreadClock  # noqa: E402
-from capacity_validate.transformer import GraphedTransformer, Row, Transformer, causal_mask  # noqa: E402
+from capacity_validate.transformer import Transformer  # noqa: E402
 
 from capacity.base.errors import UnsupportedModel  # noqa: E402
 from capacity.model import load_model  # noqa: E402

@@ -22,11 +22,11 @@ from capacity.simulator.schedulers import Sequence as Request
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, AffineStepTimes, StepShape, StepTimes
 from capacity.workload import Workload
+from capacity_validate.step_inputs import Inputs, Row
 from capacity_validate.timing import RunClock
 
 if TYPE_CHECKING:
     from capacity.simulator.schedulers.sequence import Row as StepRow
-    from capacity_validate.transformer import Inputs, Row
 
 BLOCK_TOKENS = 16
 POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it schedules the next
@@ -179,8 +179,6 @@ class _Loop:
         self.steps.append(EngineStep(start_s=self.now_s, end_s=self.clock.now_s(), shape=shape, rows=rows))
 
     def _input(self, row: StepRow) -> Row:
-        from capacity_validate.transformer import Row
-
         known = self.tokens[row.sequence.index]
         return Row(
             tokens=known[row.computed : row.computed + row.tokens],

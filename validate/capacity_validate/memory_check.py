@@ -10,7 +10,8 @@ from capacity.model.quantization import weight_bytes
 from capacity.model.spec import Attention, DenseFeedForward
 from capacity.pool.memory import activation_bytes
 from capacity_validate.findings import Finding
-from capacity_validate.transformer import Row, Transformer
+from capacity_validate.step_inputs import Row
+from capacity_validate.transformer import Transformer
 
 HIDDEN_COPIES = 2  # the residual and the normalised input
 FUSED_FFN_COPIES = 3  # gate and up in one tensor, and SiLU(gate) · up

@@ -10,7 +10,8 @@ import torch
 from capacity_validate.findings import Finding
 from capacity_validate.kernels.attention import reference_attention
 from capacity_validate.small_models import small_model, small_model_names
-from capacity_validate.transformer import Row, Transformer
+from capacity_validate.step_inputs import Row
+from capacity_validate.transformer import Transformer
 
 TOKENS = 96
 EXACT = 1e-9  # float64 against float64

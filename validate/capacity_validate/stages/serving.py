@@ -11,10 +11,11 @@ from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel, graph_sizes
 from capacity_validate.campaigns import ServingStage
 from capacity_validate.engine_loop import poisson_workload, run_engine
+from capacity_validate.graphs import GraphedTransformer
 from capacity_validate.judging import calibrated_predictor
 from capacity_validate.session import Session
 from capacity_validate.stages.result import LoadedRun, StageResult
-from capacity_validate.transformer import GraphedTransformer, Transformer
+from capacity_validate.transformer import Transformer
 
 
 class _Executor(NamedTuple):
