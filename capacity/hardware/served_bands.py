@@ -11,13 +11,10 @@ from __future__ import annotations
 import tomllib
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 from capacity.base.errors import UnknownName
 from capacity.base.spec import Spec
 from capacity.hardware.coefficients import Residuals
-
-ServedMetric = Literal["ttft", "tpot"]
 
 
 class MetricBands(Spec):

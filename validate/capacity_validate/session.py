@@ -14,7 +14,8 @@ from capacity.hardware import HardwareProfile, dump_profile, parse_profile
 from capacity.model import ModelSpec
 from capacity_validate.campaigns import Campaign, DevicePlan
 from capacity_validate.cases import MeasurementLog, read_measurements
-from capacity_validate.devices import DeviceFacts, match_profile
+from capacity_validate.devices import DeviceFacts
+from capacity_validate.profile_match import match_profile
 from capacity_validate.runner import Progress
 from capacity_validate.timing import RunClock, run_clock_for
 
