@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from capacity.model import ModelSpec
 from capacity.simulator import SimulationResult, simulate_engine
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
@@ -26,6 +25,7 @@ from capacity_validate.step_inputs import Inputs, Row
 from capacity_validate.timing import RunClock
 
 if TYPE_CHECKING:
+    from capacity.model import ModelSpec
     from capacity.simulator.schedulers.sequence import Row as StepRow
 
 BLOCK_TOKENS = 16
