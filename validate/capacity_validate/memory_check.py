@@ -11,7 +11,8 @@ from capacity.model.layers import Attention
 from capacity.model.quantization import weight_bytes
 from capacity.pool.activations import activation_bytes
 from capacity_validate.findings import Finding
-from capacity_validate.transformer import Row, Transformer
+from capacity_validate.step_inputs import Row
+from capacity_validate.transformer import Transformer
 
 HIDDEN_COPIES = 2  # the residual and the normalised input
 FUSED_FFN_COPIES = 3  # gate and up in one tensor, and SiLU(gate) · up

@@ -35,6 +35,11 @@ class Target:
     operator: str
     key: str
 
+    @property
+    def label(self) -> str:
+        """The family as tables and reports call it."""
+        return f"{self.operator} {self.key}".strip()
+
 
 def target_of(case: Case, *, on_gpu: bool) -> Target | None:
     """What a case can calibrate; None where the step model has no constants for it."""

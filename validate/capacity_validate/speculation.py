@@ -14,6 +14,7 @@ import numpy as np
 
 from capacity.step import StepShape
 from capacity_validate.findings import Finding
+from capacity_validate.step_inputs import Row
 from capacity_validate.timing import RunClock
 
 Probabilities = Any  # array over the vocabulary
@@ -165,8 +166,6 @@ def run_models(
 def _plain(
     model: Any, prompt: list[int], blocks: list[int], count: int, clock: RunClock
 ) -> tuple[list[int], float]:
-    from capacity_validate.transformer import Row
-
     tokens = list(prompt)
     (token,) = model.next_tokens(model.inputs([Row(tokens=tokens, computed=0, blocks=blocks)]))
     tokens.append(token)
@@ -192,8 +191,6 @@ def _speculative(
     clock: RunClock,
 ) -> tuple[list[int], int, float]:
     """Greedy speculation; the draft's cache may lag behind by the tokens that it did not see accepted."""
-    from capacity_validate.transformer import Row
-
     known = [*prompt, plain[0]]
     for model in (target, draft):
         model.next_tokens(model.inputs([Row(tokens=prompt, computed=0, blocks=blocks)]))

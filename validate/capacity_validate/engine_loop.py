@@ -6,8 +6,9 @@ step by step and request by request, is then compared with what the simulator sa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -20,15 +21,20 @@ from capacity.simulator.schedulers import Sequence as Request
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, AffineStepTimes, StepShape, StepTimes
 from capacity.workload import Workload
+from capacity_validate.step_inputs import Inputs, Row
 from capacity_validate.timing import RunClock
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
+    from capacity.simulator.schedulers.sequence import Row as StepRow
 
 BLOCK_TOKENS = 16
 POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it schedules the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedStep:
-    """One step as it happened: instants on the run's clock, its shape, and each row's request, tokens and context."""
+class EngineStep:
+    """One step of a real model: instants on the run's clock, its shape, and each row's request, tokens and context."""
 
     start_s: float
     end_s: float
@@ -41,14 +47,14 @@ class ServedStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedRun:
+class EngineRun:
     """What the real engine did with a workload."""
 
     workload: Workload
     limits: SchedulerLimits
     num_blocks: int
     records: RequestTable
-    steps: tuple[ServedStep, ...]
+    steps: tuple[EngineStep, ...]
     taken_at_step: tuple[int, ...]  # before which decision each request was taken in
     tokens: tuple[tuple[int, ...], ...]  # of each request, prompt first
     preemptions: int
@@ -81,99 +87,128 @@ def poisson_workload(
     )
 
 
-def serve(
-    model: Any, workload: Workload, limits: SchedulerLimits, *, clock: RunClock | None = None, seed: int = 0
-) -> ServedRun:
-    """Serve `workload` with a `Transformer`, on `clock`: the wall's, or a CPU thread's own."""
-    from capacity_validate.transformer import Row
+class Executor(Protocol):
+    """A real model that runs steps: a `Transformer`, or one with graphs of its decode batches."""
 
-    rng = np.random.default_rng(seed)
-    pool = BlockPool(
-        model.num_blocks,
-        BLOCK_TOKENS,
-        prefix_caching=False,
-        max_model_len=limits.max_model_len,
-        in_flight_tokens=limits.max_num_batched_tokens,
-    )
-    policy = make_policy(POLICY, limits, pool)
-    count = len(workload)
-    tokens: list[list[int]] = [
-        rng.integers(0, model.model.vocab_size, int(n)).tolist() for n in workload.prompt_tokens
-    ]
-    first_scheduled: list[float | None] = [None] * count
-    first_token: list[float | None] = [None] * count
-    finish: list[float | None] = [None] * count
-    steps: list[ServedStep] = []
-    taken_at_step: list[int] = []
-    preemptions = 0
-    clock = clock or RunClock()
-    sent = finished = 0
-    while finished < count:
-        now_s = clock.now_s()
-        while sent < count and workload.arrival_s[sent] <= now_s:
-            policy.add(_request(workload, sent, pool))
-            taken_at_step.append(len(steps))
-            sent += 1
+    model: ModelSpec
+    num_blocks: int
+
+    def inputs(self, rows: Sequence[Row]) -> Inputs: ...
+
+    def next_tokens(self, step: Inputs) -> list[int]: ...
+
+
+def run_engine(
+    executor: Executor,
+    workload: Workload,
+    limits: SchedulerLimits,
+    *,
+    clock: RunClock | None = None,
+    seed: int = 0,
+) -> EngineRun:
+    """Serve `workload` with real steps, on `clock`: the wall's, or a CPU thread's own."""
+    loop = _Loop(executor, workload, limits, clock=clock or RunClock(), seed=seed)
+    while loop.finished < len(workload):
+        loop.take_arrivals()
+        loop.step()
+    return loop.result()
+
+
+class _Loop:
+    """The continuous-batching loop: decide, compute, account, one step at a time."""
+
+    def __init__(
+        self, executor: Executor, workload: Workload, limits: SchedulerLimits, *, clock: RunClock, seed: int
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        self.executor, self.workload, self.limits, self.clock = executor, workload, limits, clock
+        self.pool = BlockPool(
+            executor.num_blocks,
+            BLOCK_TOKENS,
+            prefix_caching=False,
+            max_model_len=limits.max_model_len,
+            in_flight_tokens=limits.max_num_batched_tokens,
+        )
+        self.policy = make_policy(POLICY, limits, self.pool)
+        self.tokens: list[list[int]] = [
+            rng.integers(0, executor.model.vocab_size, int(n)).tolist() for n in workload.prompt_tokens
+        ]
+        self.first_scheduled_s: dict[int, float] = {}
+        self.first_token_s: dict[int, float] = {}
+        self.finish_s: dict[int, float] = {}
+        self.steps: list[EngineStep] = []
+        self.taken_at_step: list[int] = []
+        self.preemptions = 0
+
+    @property
+    def finished(self) -> int:
+        return len(self.finish_s)
+
+    def take_arrivals(self) -> None:
+        """Hand the scheduler every request that has arrived by now."""
+        self.now_s = self.clock.now_s()
+        arrival_s = self.workload.arrival_s
+        while (sent := len(self.taken_at_step)) < len(arrival_s) and arrival_s[sent] <= self.now_s:
+            self.policy.add(_request(self.workload, sent, self.pool))
+            self.taken_at_step.append(len(self.steps))
+
+    def step(self) -> None:
+        """Run one step, or wait for the next arrival where nothing can run."""
         # decide
-        step = policy.schedule(int(now_s * PS_PER_S)) if policy.unfinished else None
+        step = self.policy.schedule(int(self.now_s * PS_PER_S)) if self.policy.unfinished else None
         if step is None or not step.rows:
-            if sent < count:
-                clock.wait_until(float(workload.arrival_s[sent]))
-            continue
-        preemptions += len(step.preempted)
+            if (sent := len(self.taken_at_step)) < len(self.workload):
+                self.clock.wait_until(float(self.workload.arrival_s[sent]))
+            return
+        self.preemptions += len(step.preempted)
         # compute
         ordered = sorted(step.rows, key=lambda row: row.tokens > 1)
         for row in ordered:
-            if first_scheduled[row.sequence.index] is None:
-                first_scheduled[row.sequence.index] = now_s
-        inputs = model.inputs(
-            [
-                Row(
-                    tokens=tokens[row.sequence.index][row.computed : row.computed + row.tokens],
-                    computed=row.computed,
-                    blocks=row.sequence.table.blocks[0],
-                    samples=1 if row.yields else 0,
-                )
-                for row in ordered
-            ]
-        )
-        shape = sum_rows(step.rows, model.model.window_tokens)
-        chosen = iter(model.next_tokens(inputs))
+            self.first_scheduled_s.setdefault(row.sequence.index, self.now_s)
+        inputs = self.executor.inputs([self._input(row) for row in ordered])
+        shape = sum_rows(step.rows, self.executor.model.window_tokens)
+        sampled = iter(self.executor.next_tokens(inputs))
         # account
-        end_s = clock.now_s()
+        end_s = self.clock.now_s()
         for row in ordered:
             if row.yields:
-                index = row.sequence.index
-                tokens[index].append(next(chosen))
-                if first_token[index] is None:
-                    first_token[index] = end_s
+                self.tokens[row.sequence.index].append(next(sampled))
+                self.first_token_s.setdefault(row.sequence.index, end_s)
         rows = tuple((row.sequence.index, row.tokens, row.computed) for row in step.rows)
-        for request in policy.update(step):
-            finish[request.index] = end_s
-            finished += 1
-        steps.append(ServedStep(start_s=now_s, end_s=clock.now_s(), shape=shape, rows=rows))
-    records = RequestTable.of(
-        RequestRecord(
-            index=i,
-            arrival_s=float(workload.arrival_s[i]),
-            first_scheduled_s=first_scheduled[i],
-            first_token_s=first_token[i],
-            finish_s=finish[i],
-            prompt_tokens=int(workload.prompt_tokens[i]),
-            output_tokens=int(workload.output_tokens[i]),
+        self.finish_s |= {request.index: end_s for request in self.policy.update(step)}
+        self.steps.append(EngineStep(start_s=self.now_s, end_s=self.clock.now_s(), shape=shape, rows=rows))
+
+    def _input(self, row: StepRow) -> Row:
+        known = self.tokens[row.sequence.index]
+        return Row(
+            tokens=known[row.computed : row.computed + row.tokens],
+            computed=row.computed,
+            blocks=row.sequence.table.blocks[0],
+            samples=1 if row.yields else 0,
         )
-        for i in range(count)
-    )
-    return ServedRun(
-        workload=workload,
-        limits=limits,
-        num_blocks=model.num_blocks,
-        records=records,
-        steps=tuple(steps),
-        taken_at_step=tuple(taken_at_step),
-        tokens=tuple(map(tuple, tokens)),
-        preemptions=preemptions,
-    )
+
+    def result(self) -> EngineRun:
+        return EngineRun(
+            workload=self.workload,
+            limits=self.limits,
+            num_blocks=self.executor.num_blocks,
+            records=RequestTable.of(self._record(i) for i in range(len(self.workload))),
+            steps=tuple(self.steps),
+            taken_at_step=tuple(self.taken_at_step),
+            tokens=tuple(map(tuple, self.tokens)),
+            preemptions=self.preemptions,
+        )
+
+    def _record(self, index: int) -> RequestRecord:
+        return RequestRecord(
+            index=index,
+            arrival_s=float(self.workload.arrival_s[index]),
+            first_scheduled_s=self.first_scheduled_s.get(index),
+            first_token_s=self.first_token_s.get(index),
+            finish_s=self.finish_s.get(index),
+            prompt_tokens=int(self.workload.prompt_tokens[index]),
+            output_tokens=int(self.workload.output_tokens[index]),
+        )
 
 
 def _request(workload: Workload, index: int, pool: BlockPool) -> Request:
@@ -193,7 +228,7 @@ def _request(workload: Workload, index: int, pool: BlockPool) -> Request:
 
 
 def simulate(
-    run: ServedRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None
+    run: EngineRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None
 ) -> SimulationResult:
     """What the simulator says of the same workload, limits and KV blocks."""
     return simulate_engine(
@@ -223,7 +258,7 @@ class ScheduleMatch:
         return self.equal_steps == self.steps
 
 
-def match_schedule(run: ServedRun, *, window_tokens: int | None = None) -> ScheduleMatch:
+def match_schedule(run: EngineRun, *, window_tokens: int | None = None) -> ScheduleMatch:
     """Replay the run in the simulator, step for step, on a clock that counts decisions.
 
     Every step takes one unit there, and a request arrives at the decision before which the real loop took it in: so
@@ -244,6 +279,6 @@ def match_schedule(run: ServedRun, *, window_tokens: int | None = None) -> Sched
     return ScheduleMatch(steps=len(run.steps), equal_steps=len(run.steps), reason=None)
 
 
-def step_errors(run: ServedRun, step_times: Any) -> list[tuple[float, float]]:
+def step_errors(run: EngineRun, step_times: Any) -> list[tuple[float, float]]:
     """(predicted, measured) seconds of every step of the real run."""
     return [(float(step_times.step_seconds(step.shape)), step.seconds) for step in run.steps]

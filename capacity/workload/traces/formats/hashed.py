@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.workload.columns import FloatArray, IntArray
 from capacity.workload.content import PromptContent, fresh_ids
-from capacity.workload.trace_csv import as_ints
-from capacity.workload.trace_lines import MAX_CLOCK_S, TraceLines, check_tokens, from_first, shown
+from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
+from capacity.workload.traces.json_lines import json_number, json_record, json_tokens
+from capacity.workload.traces.lines import TraceLines, from_first, shown
+from capacity.workload.traces.table import as_ints
 from capacity.workload.workload import Workload
 
 MOONCAKE_BLOCK_TOKENS = 512  # milliseconds, kvcache-ai/Mooncake, FAST25-release, 2025
@@ -23,72 +24,21 @@ BAILIAN_BLOCK_TOKENS = (
 _POSSIBLE_BLOCK_TOKENS = tuple(2**power for power in range(14))
 
 
-def read_hashed(
-    lines: TraceLines,
-    first: dict[str, Any],
-    *,
-    limit: int | None,
-    name: str,
-    block_tokens: int | None,
-    seconds_per_unit: float | None,
-    spread_ticks: bool,
-) -> Workload:
+def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
     """Requests with `timestamp`, `input_length`, `output_length` and perhaps `hash_ids`; raises MalformedFile.
 
     The block size is the one that fits every row's number of hashes. Timestamps are milliseconds with Mooncake's
     512-token blocks, seconds with 16-token ones; else milliseconds if all are whole numbers.
     """
+    assert isinstance(first, JsonLines)
+    block_tokens, seconds_per_unit = options.block_tokens, options.seconds_per_unit
     if block_tokens is not None and block_tokens < 1:
         raise InvalidInput(f"block_tokens must be at least 1, not {block_tokens}")
     if seconds_per_unit is not None and not 0 < seconds_per_unit < float("inf"):
         raise InvalidInput(f"seconds_per_unit must be finite and above 0, not {seconds_per_unit}")
     rows = _Rows(lines, _POSSIBLE_BLOCK_TOKENS if block_tokens is None else (block_tokens,))
-    rows.read(first, limit)
-    return rows.workload(name, seconds_per_unit, spread_ticks=spread_ticks)
-
-
-def json_record(lines: TraceLines, line: str) -> dict[str, Any]:
-    """One line as a JSON object; raises MalformedFile."""
-    try:
-        record = _DECODER.decode(line)
-    except RecursionError:
-        lines.refuse("is nested too deep")
-    except ValueError as error:
-        lines.refuse(f"is no JSON: {getattr(error, 'msg', error)}: {shown(line.strip())}")
-    if not isinstance(record, dict):
-        lines.refuse(f"is no JSON object: {shown(line.strip())}; a trace has one object a line")
-    return record
-
-
-def json_number(lines: TraceLines, field: str, value: object) -> float:
-    """A finite number of a JSON field, at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        lines.refuse(f"{field} {shown(value)} is not a number")
-    if not value < float("inf") or abs(value) > 1e300:
-        lines.refuse(f"{field} {shown(value)} is not finite")
-    if value < 0:
-        lines.refuse(f"{field} {shown(value)} is negative")
-    if value > 1000 * MAX_CLOCK_S:
-        lines.refuse(f"{field} {shown(value)} is too large")
-    return float(value)
-
-
-def json_tokens(lines: TraceLines, field: str, value: object) -> int:
-    """Tokens of a JSON field: a whole number from 0."""
-    if type(value) is not int:
-        number = json_number(lines, field, value)
-        if number != int(number):
-            lines.refuse(f"{field} {shown(value)} is not a whole number")
-        value = int(number)
-    check_tokens(lines, field, value, value)
-    return value
-
-
-def _no_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+    rows.read(first.record, options.limit)
+    return rows.workload(options.name, seconds_per_unit, spread_ticks=options.spread_ticks)
 
 
 class _DenseIds(dict[object, int]):
@@ -131,7 +81,7 @@ class _Rows:
     def _add(self, record: dict[str, Any]) -> None:
         lines = self.lines
         try:
-            timestamp, given, answered = record["timestamp"], record["input_length"], record["output_length"]
+            timestamp, prompt, output = record["timestamp"], record["input_length"], record["output_length"]
         except KeyError as error:
             lines.refuse(f"has no {error.args[0]!r}; it has {shown(', '.join(map(str, record)))}")
         if type(timestamp) is not int:
@@ -139,8 +89,8 @@ class _Rows:
                 self.whole_timestamps and float(json_number(lines, "timestamp", timestamp)).is_integer()
             )
         self.timestamps.append(json_number(lines, "timestamp", timestamp))
-        self.prompt_tokens.append(self._positive("input_length", given))
-        self.output_tokens.append(self._positive("output_length", answered))
+        self.prompt_tokens.append(self._positive("input_length", prompt))
+        self.output_tokens.append(self._positive("output_length", output))
         self._add_hashes(record.get("hash_ids") or [], self.prompt_tokens[-1])
         if "chat_id" in record:
             self._add_chat(record["chat_id"], record.get("parent_chat_id"))
@@ -253,3 +203,12 @@ def _despite_ticks(workload: Workload, *, spread: bool) -> Workload:
             f"{clock}: their bursts are the clock's; --trace-spread-ticks spreads them",
         ),
     )
+
+
+FORMAT = TraceFormat(
+    name="hashed",
+    title="Mooncake, Qwen",
+    recognises=lambda first: isinstance(first, JsonLines) and "timestamp" in first.record,
+    read=_read,
+    needed=("timestamp", "input_length", "output_length"),
+)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import re
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from typing import NoReturn
 
 import numpy as np
 
 from capacity.workload.columns import FloatArray, IntArray
-from capacity.workload.trace_lines import TraceLines, from_first, number, seconds, shown, token_count
+from capacity.workload.traces.format import FirstLine, Table, TraceFormat, TraceOptions
+from capacity.workload.traces.lines import TraceLines, from_first, number, seconds, shown, token_count
 from capacity.workload.workload import Workload
 
 
@@ -36,33 +39,6 @@ class CsvSchema:
         return self.arrival, self.prompt, self.output
 
 
-PLAIN = CsvSchema(
-    name="plain",
-    arrival="arrival_s",
-    prompt="prompt_tokens",
-    output="output_tokens",
-    session="session",
-    optional=("priority", "after_request", "think_s"),
-)
-AZURE = CsvSchema(
-    name="azure",
-    arrival="TIMESTAMP",
-    prompt="ContextTokens",
-    output="GeneratedTokens",
-    calendar=True,
-    from_first=True,
-)
-BURSTGPT = CsvSchema(
-    name="burstgpt",
-    arrival="Timestamp",
-    prompt="Request tokens",
-    output="Response tokens",
-    session="Session ID",
-    from_first=True,
-    skip_empty_answers=True,
-)
-CSV_SCHEMAS = (PLAIN, AZURE, BURSTGPT)
-
 _FIRST_YEAR, _LAST_YEAR = 1971, 2099  # of nanoseconds since 1970 whose differences hold in 64 bits
 
 _CALENDAR = re.compile(
@@ -70,23 +46,36 @@ _CALENDAR = re.compile(
 )
 
 
-def read_csv(lines: TraceLines, first_line: str, *, limit: int | None, name: str) -> Workload:
-    """Requests of any table in `CSV_SCHEMAS`, recognised by its header; raises MalformedFile."""
-    header, delimiter = _header(lines, first_line)
-    schema = _schema_of(lines, header)
-    table = _Columns(lines, schema, header)
-    reader = csv.reader(iter(lines), delimiter=delimiter, strict=True)
+def table_format(schema: CsvSchema, *, title: str) -> TraceFormat:
+    """The format of one family of tables, recognised by its three required columns."""
+    return TraceFormat(
+        name=schema.name,
+        title=title,
+        recognises=lambda first: isinstance(first, Table) and first.has(schema.required),
+        read=partial(_read, schema),
+        needed=schema.required,
+        tabular=True,
+    )
+
+
+def _read(schema: CsvSchema, lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
+    assert isinstance(first, Table)
+    names = [column.casefold() for column in first.columns]
+    for column in schema.required:
+        if names.count(column.casefold()) > 1:
+            lines.refuse(f"column {shown(column)} occurs {names.count(column.casefold())} times")
+    table = _Columns(lines, schema, first.columns)
     try:
-        table.read(reader, limit)
+        table.read(csv.reader(iter(lines), delimiter=first.delimiter, strict=True), options.limit)
     except csv.Error as error:
         lines.refuse(str(error))
     if not table.prompt_tokens:
         lines.refuse(f"the header is all there is: no requests in this {schema.name} table")
-    return table.workload(name)
+    return table.workload(options.name)
 
 
-def _header(lines: TraceLines, first_line: str) -> tuple[list[str], str]:
-    """Column names, and the delimiter that yields most of them."""
+def table_of(lines: TraceLines, first_line: str) -> Table:
+    """Column names, and the delimiter that yields most of them; raises MalformedFile."""
     split: dict[str, list[str]] = {}
     for delimiter in ",;\t":
         try:
@@ -94,28 +83,21 @@ def _header(lines: TraceLines, first_line: str) -> tuple[list[str], str]:
         except csv.Error as error:
             lines.refuse(f"the header {shown(first_line.strip())} is no CSV: {error}")
     delimiter = max(split, key=lambda d: len(split[d]))
-    return [column.strip() for column in split[delimiter]], delimiter
+    return Table(tuple(column.strip() for column in split[delimiter]), delimiter)
 
 
-def _schema_of(lines: TraceLines, header: list[str]) -> CsvSchema:
-    names = [column.casefold() for column in header]
-    schema = next((s for s in CSV_SCHEMAS if all(column.casefold() in names for column in s.required)), None)
-    if schema is None:
-        known = " or ".join(",".join(schema.required) for schema in CSV_SCHEMAS)
-        found = shown(",".join(header))
-        if all(re.fullmatch(r"[0-9.:+\- T]*", column) for column in header):
-            lines.refuse(f"there is no header: the first line is {found}; columns must be named {known}")
-        lines.refuse(f"columns {found} are those of no known trace; needed: {known}")
-    for column in schema.required:
-        if names.count(column.casefold()) > 1:
-            lines.refuse(f"column {shown(column)} occurs {names.count(column.casefold())} times")
-    return schema
+def refuse_table(lines: TraceLines, table: Table, needed: str) -> NoReturn:
+    """Raise MalformedFile about columns that no format has; `needed` are those that some have."""
+    columns = shown(",".join(table.columns))
+    if all(re.fullmatch(r"[0-9.:+\- T]*", column) for column in table.columns):
+        lines.refuse(f"there is no header: the first line is {columns}; columns must be named {needed}")
+    lines.refuse(f"columns {columns} are those of no known trace; needed: {needed}")
 
 
 class _Columns:
     """The columns of one table while it is read."""
 
-    def __init__(self, lines: TraceLines, schema: CsvSchema, header: list[str]) -> None:
+    def __init__(self, lines: TraceLines, schema: CsvSchema, header: Sequence[str]) -> None:
         self.lines = lines
         self.schema = schema
         self.width = len(header)

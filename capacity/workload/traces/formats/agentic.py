@@ -10,17 +10,16 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.workload.content import PromptContent, fresh_ids
-from capacity.workload.trace_csv import as_ints
-from capacity.workload.trace_hashes import json_number, json_record, json_tokens
-from capacity.workload.trace_lines import TraceLines, shown
+from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
+from capacity.workload.traces.json_lines import json_number, json_record, json_tokens
+from capacity.workload.traces.lines import TraceLines, shown
+from capacity.workload.traces.table import as_ints
 from capacity.workload.workload import Workload
 
 _COLUMNS = ("t", "in", "out", "prefix_parent", "prefix_blocks", "api_time", "think_time", "subagent")
 
 
-def read_agentic(
-    lines: TraceLines, first: dict[str, Any], *, limit: int | None, name: str, concurrent_sessions: int | None
-) -> Workload:
+def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
     """Sessions as a closed loop: a request is sent a think time after its thread's previous one completes.
 
     A subagent's first request follows the main thread's latest. Sessions that duplicate another are skipped, and
@@ -30,10 +29,12 @@ def read_agentic(
     prompt begins with are shared between sessions with equal `tool_tokens` (and `system_tokens`): an assumption.
     Raises MalformedFile.
     """
-    if concurrent_sessions is not None and concurrent_sessions < 1:
-        raise InvalidInput(f"concurrent_sessions must be at least 1, not {concurrent_sessions}")
-    rows = _Sessions(lines, concurrent_sessions)
-    rows.add(first)
+    assert isinstance(first, JsonLines)
+    limit, users = options.limit, options.concurrent_sessions
+    if users is not None and users < 1:
+        raise InvalidInput(f"concurrent_sessions must be at least 1, not {users}")
+    rows = _Sessions(lines, users)
+    rows.add(first.record)
     if limit is None or rows.count < limit:
         for line in lines:
             if line.isspace():
@@ -42,7 +43,7 @@ def read_agentic(
             lines.count_row(rows.count)
             if limit is not None and rows.count >= limit:
                 break
-    workload = rows.workload(name)
+    workload = rows.workload(options.name)
     return workload if limit is None else workload.head(limit)
 
 
@@ -104,13 +105,13 @@ class _Sessions:
         end_s = start_s
         last = previous
         threads: dict[str | None, tuple[int, float]] = {}  # latest request of each, and when it was answered
-        for index, (t, given, answered, parent, blocks, api_time, think, thread) in enumerate(requests):
+        for index, (t, prompt, output, parent, blocks, api_time, think, thread) in enumerate(requests):
             where = f"req {index} "
             if not isinstance(thread, str | None):
                 lines.refuse(f"{where}subagent {shown(thread)} is not a name")
             sent_s = json_number(lines, where + "t", t)
-            prompt_tokens = json_tokens(lines, where + "in", given)
-            output_tokens = json_tokens(lines, where + "out", answered)
+            prompt_tokens = json_tokens(lines, where + "in", prompt)
+            output_tokens = json_tokens(lines, where + "out", output)
             begun.add_prompt(where, prompt_tokens, parent, blocks, main=thread is None)
             if not prompt_tokens or not output_tokens:
                 self.unanswered += 1
@@ -234,3 +235,11 @@ def _beginning(segments: list[tuple[int, int]], tokens: int) -> list[tuple[int, 
         taken.append((text, min(length, tokens)))
         tokens -= length
     return taken
+
+
+FORMAT = TraceFormat(
+    name="agentic",
+    title="agentic",
+    recognises=lambda first: isinstance(first, JsonLines) and {"req", "cols"} <= first.record.keys(),
+    read=_read,
+)

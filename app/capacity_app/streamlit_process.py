@@ -6,7 +6,7 @@ import threading
 
 
 def main() -> None:
-    """`python -m capacity_app.serve run ...`: the arguments are streamlit's."""
+    """`python -m capacity_app.streamlit_process run ...`: the arguments are streamlit's."""
     from capacity_app.warm import warm
 
     warm()
