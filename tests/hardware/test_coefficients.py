@@ -16,7 +16,6 @@ from capacity.hardware.coefficients import (
     Lookup,
     StepCoefficients,
 )
-from capacity.step.setting import coefficient_sources
 
 FIT = Fit(basis="fitted", source="a test", date="2026-11-21")
 
@@ -63,20 +62,6 @@ def test_an_unknown_field_is_refused() -> None:
 def test_unphysical_constants_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         GemmCoefficients.model_validate({**gemm(1e-6).model_dump(), **change})
-
-
-def test_another_gpus_fit_is_refused_with_a_way_out() -> None:
-    h100 = load_profile("h100-sxm-80gb")
-    stolen = h100.model_copy(update={"step_time": load_profile("a100-sxm-80gb").step_time})
-    with pytest.raises(InvalidInput, match="transferred_from"):
-        coefficient_sources(stolen)
-
-
-def test_transferred_constants_come_after_own_ones() -> None:
-    own, other = coefficient_sources(load_profile("h200-sxm-141gb"))
-    assert own.gpu == "h200-sxm-141gb"
-    assert other.gpu == "h100-sxm-80gb"
-    assert len(coefficient_sources(load_profile("h100-sxm-80gb"))) == 1
 
 
 def test_lookup_prefers_own_engine_then_other_gpu_then_other_engine() -> None:

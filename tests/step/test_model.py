@@ -370,13 +370,6 @@ def test_graphs_pad_and_larger_batches_run_eagerly() -> None:
     assert {op.name: op.bound for op in eager.operators}["launch gaps"] == "launch"
 
 
-def test_vllm_graph_sizes() -> None:
-    sizes = graph_sizes(512)
-    assert sizes[:5] == (1, 2, 4, 8, 16)
-    assert sizes[-2:] == (496, 512)
-    assert len(sizes) == 3 + 32 + 16
-
-
 def test_eager_engines_have_no_graphs() -> None:
     setting = StepSetting(
         model=load_model("llama-3.1-8b"), profile=load_profile("h100"), engine=find_engine("vllm")

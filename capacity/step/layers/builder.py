@@ -102,9 +102,9 @@ class Builder:
         dtype = "8bit" if self.kv_cache.value_bits <= 8 else "16bit"
         constants = self.lookup.kernel(kernel, dtype)
         rate = self.peak("fp32" if self.model.dtype == "fp32" else "bf16")
-        return self.unmeasured_attention(name, work, count=count, flops_per_s=rate, constants=constants)
+        return self.attention_with(name, work, count=count, flops_per_s=rate, constants=constants)
 
-    def unmeasured_attention(
+    def attention_with(
         self,
         name: str,
         work: AttentionWork,
@@ -113,7 +113,7 @@ class Builder:
         flops_per_s: float,
         constants: AttentionCoefficients,
     ) -> Attention:
-        """The same with constants of its own, for what no table holds."""
+        """Attention of `count` layers with these constants: for what no table holds, the layer's own."""
         return Attention(
             name=name,
             count=count,

@@ -126,7 +126,7 @@ def _decode_work(
 def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Attention:
     """Scores every context token for every query in FP8, whole on every rank."""
     rates = build.flops_per_s
-    return build.unmeasured_attention(
+    return build.attention_with(
         "sparse indexer",
         _indexer_work(
             flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim, key_bytes=indexer.cache_bytes_per_token

@@ -45,7 +45,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
             ),
         ],
         attention=[
-            build.unmeasured_attention(
+            build.attention_with(
                 "linear attention",
                 work,
                 count=layers,
