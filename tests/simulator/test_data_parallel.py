@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from capacity.answers import questions as api
 from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.deployment import Pool, Service
+from capacity.deployment import Pool, Service, build
 from capacity.deployment.engines import find_engine
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.hardware import load_profile
@@ -301,7 +301,7 @@ def test_a_latent_is_held_once_under_data_parallelism() -> None:
     assert 8 * data.kv_capacity_tokens > 4 * tensor.kv_capacity_tokens
     assert f"{8 * data.kv_capacity_tokens:,} tokens" in data.warnings[-1]
     with pytest.raises(InvalidInput, match="data_parallel_size is 0: must be greater than or equal to 1"):
-        api.fit("deepseek-r1", gpu="h200", data_parallel_size=0)
+        build(Pool, {"gpu": "h200", "data_parallel_size": 0})
 
 
 def test_sglang_divides_its_chunk_over_ranks_and_reserves_more() -> None:
@@ -409,4 +409,4 @@ def test_what_ranks_cannot_do_is_refused_in_one_line() -> None:
     with pytest.raises(InvalidInput, match="not simulated in a prefill pool"):
         api.simulate("deepseek-r1", **ranks, request_rate=1.0, replicas=2, prefill_replicas=1)
     with pytest.raises(InvalidInput, match="data_parallel_size is 0"):
-        api.fit("deepseek-r1", gpu="h200", data_parallel_size=0)
+        build(Pool, {"gpu": "h200", "data_parallel_size": 0})
