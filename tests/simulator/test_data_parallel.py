@@ -409,4 +409,4 @@ def test_what_ranks_cannot_do_is_refused_in_one_line() -> None:
     with pytest.raises(InvalidInput, match="not simulated in a prefill pool"):
         api.simulate("deepseek-r1", **ranks, request_rate=1.0, replicas=2, prefill_replicas=1)
     with pytest.raises(InvalidInput, match="data_parallel_size is 0"):
-        build(Pool, {"gpu": "h200", "data_parallel_size": 0})
+        api.fit("deepseek-r1", gpu="h200", data_parallel_size=0)
