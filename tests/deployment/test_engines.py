@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,3 +133,25 @@ def test_more_memory_never_lowers_the_default_limits(memory_gib: float, label: s
     large = engine.default_limits(memory_gib * 2 * GIB, "hopper")
     assert large.max_num_seqs >= small.max_num_seqs
     assert large.max_num_batched_tokens >= small.max_num_batched_tokens
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_a_source_is_written_once(name: str) -> None:
+    file = read_engine_file(name)
+    uses = Counter(constant.source for release in file.releases for constant in release.constants.values())
+    assert [source for source, count in uses.items() if count > 1 and source not in file.sources] == []
+    assert [key for key in file.sources if uses[key] < 2] == []
+    sources = find_engine(name).origins.values()
+    assert not {origin.source for origin in sources} & set(file.sources), (
+        "keys are read as what they stand for"
+    )
+
+
+def test_a_release_changes_only_what_it_lists() -> None:
+    file = read_engine_file("vllm")
+    older, newer = find_engine("vllm@0.19"), find_engine("vllm@0.33")
+    listed = set(next(release for release in file.releases if release.version == "0.33").constants)
+    changed = {field for field in newer.origins if newer.origins[field] != older.origins[field]}
+    assert changed <= listed
+    assert find_engine("naive").origins.keys() == find_engine("static").origins.keys()
+    assert find_engine("naive").baseline
