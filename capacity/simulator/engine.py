@@ -106,8 +106,9 @@ class Engine:
                     yield env.timeout(wake_ps - env.now)
                     others_ps = env.peek()
                 self.now_ps = now_ps = wake_ps
-                if client.due_ps < now_ps:  # who came before a step ends stands before whom its end brings
-                    self._receive(client.take(now_ps - 1))
+                while client.due_ps < now_ps:  # who came before a step ends stands before whom its end brings
+                    # one instant at a time where one that is turned away makes room for another
+                    self._receive(client.take(client.due_ps if client.reacts else now_ps - 1))
             if self._ending is not None:
                 self._complete(self._settle(self._ending, now_ps), now_ps)
             elif jump is not None and jump.done is not None:

@@ -72,7 +72,7 @@ class Replica(Engine):
         self._settle_by_ps = -1  # completions until then move nobody else
         if self.jump is not None:
             self.jump.finished = self._finished
-        self._mail: deque[tuple[int, int, Action | None]] = deque()  # (instant, request, action)
+        self._mail: deque[tuple[int, Sequence | None, Action | None]] = deque()  # (instant, one of the two)
         self._new = 0  # requests in the mail
         self._loads: deque[Load] = deque()  # KV that waits for blocks here, in order
         self._wake_ps: int | None = None  # end of the step that runs and has to be settled
@@ -84,18 +84,21 @@ class Replica(Engine):
     @property
     def requests(self) -> list[int]:
         """Everyone inside or in the mail, in order of arrival."""
-        return [*self.sequences, *(request for _, request, action in self._mail if action is None)]
+        mailed = (sequence.index for _, sequence, _ in self._mail if sequence is not None)
+        return [*self.sequences, *mailed]
 
     # from outside
 
     def deliver(self, at_ps: int, request: int, action: Action | None = None) -> None:
-        """A request, or an action, reaches the engine at `at_ps`: it is taken up when the next step is decided."""
-        if action is None:
-            if self._queue_limit is not None and self.policy.num_waiting + self._new >= self._queue_limit:
-                self.owner.refused(self, request, at_ps)
-                return
-            self._new += 1
-        self._mail.append((at_ps, request, action))
+        """A request, or an action, reaches the engine at `at_ps`: it is taken up when the next step is decided.
+
+        What depends on the state at this very instant is settled now: whether a request is turned away, and, where
+        steps are taken one by one, its place in the queues (a data-parallel rank is chosen by them).
+        """
+        if action is not None:
+            self._mail.append((at_ps, None, action))
+        elif not self._accept(request, at_ps):
+            return
         if self._wake_ps is not None:
             return
         now_ps = self.now_ps
@@ -146,14 +149,15 @@ class Replica(Engine):
     def _decide(self, horizon_ps: int, action_ps: int) -> None:
         now_ps, mail, jump = self.now_ps, self._mail, self.jump
         while mail:
-            at_ps, request, action = mail[0]
+            at_ps, sequence, action = mail[0]
             if at_ps > now_ps:
                 break
             mail.popleft()
-            if action is None:
+            if sequence is not None:
                 self._new -= 1
-                self._admit(request, now_ps)
-            else:
+                self.policy.add(sequence)
+                self.sequences[sequence.index] = sequence
+            elif action is not None:
                 action(now_ps)
         if self._loads:
             action_ps = min(action_ps, self._start_loads(now_ps))
@@ -239,12 +243,19 @@ class Replica(Engine):
 
     # requests
 
-    def _admit(self, request: int, now_ps: int) -> None:
-        sequence = self.new_sequence(request, self.ledger.arrival_ps[request])
-        if sequence is None or not self.policy.add(sequence):
-            self.owner.refused(self, request, now_ps)
-        else:
+    def _accept(self, request: int, at_ps: int) -> bool:
+        """Take a request in, or into the mail; False: it is turned away."""
+        full = self._queue_limit is not None and self.policy.num_waiting + self._new >= self._queue_limit
+        sequence = None if full else self.new_sequence(request, self.ledger.arrival_ps[request])
+        if sequence is None or (self.jump is None and not self.policy.add(sequence)):
+            self.owner.refused(self, request, at_ps)
+            return False
+        if self.jump is None:
             self.sequences[request] = sequence
+        else:
+            self._new += 1
+            self._mail.append((at_ps, sequence, None))
+        return True
 
     def want(self, load: Load, now_ps: int) -> None:  # noqa: ARG002
         """A request whose KV comes from elsewhere: it is loaded as soon as there are blocks for it."""

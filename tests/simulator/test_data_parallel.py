@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from engine_runs import differences, random_run
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from capacity.answers import questions as api
@@ -91,6 +91,42 @@ def test_one_rank_in_lockstep_takes_the_steps_of_the_plain_engine(seed: int) -> 
     inside = simulate_cluster(workload, [one], mode="step")
     assert [name for name in differences(plain, inside) if name != "data_parallel_requests"] == []
     assert data_parallel_setup(setup, 1, "published-queues") is setup
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    ranks=st.integers(1, 3),
+    policy=st.sampled_from(("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi")),
+)
+@example(
+    seed=107, ranks=1, policy="vllm-v1"
+)  # a prompt is turned away within a cap: the next waits for its arrival
+@example(
+    seed=5, ranks=2, policy="vllm-v1"
+)  # a rank is chosen while a step runs, by the queues of that instant
+def test_a_queue_limit_that_is_never_reached_changes_nothing(seed: int, ranks: int, policy: str) -> None:
+    workload, options = random_run(seed)
+    if workload.content is None:
+        tokens = workload.prompt_tokens.copy()
+        tokens[seed % len(tokens)] = options["limits"].max_model_len
+        workload = replace(workload, prompt_tokens=tokens)
+    options |= {"policy": policy, "kv_windows": (None,), "window_tokens": None}
+    options.pop("sample_interval_s")
+    goodput_ms = options.pop("goodput_ms")
+    alone = simulate_engine(workload, **options, data_parallel_size=ranks, goodput_ms=goodput_ms)
+    setup = data_parallel_setup(EngineSetup(**options), ranks, "published-queues")
+    limited = simulate_cluster(workload, [setup], queue_limit=10**9, goodput_ms=goodput_ms)
+    assert not differences(alone, limited)
+
+
+def test_a_mixtures_ranks_answer_alike_with_and_without_a_limit_that_is_never_reached() -> None:
+    resolved = resolve("qwen3-30b-a3b", Pool(gpu="h100-sxm-80gb", data_parallel_size=4))
+    workload = requests(150, 60.0)
+    alone = run_service([resolved], Service(), workload)
+    limited = run_service([resolved], Service(max_queued_requests=10**9), workload)
+    assert alone.data_parallel_requests
+    assert not differences(alone, limited)
 
 
 @settings(max_examples=60)
