@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from itertools import takewhile
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import simpy
 
 from capacity.simulator.client import NEVER
-from capacity.simulator.engine import Engine
-from capacity.simulator.schedulers import Sequence
+from capacity.simulator.engine import Engine, StepObserver
+from capacity.simulator.kv_cache.pool import KvPool, LoadingPool
+from capacity.simulator.ledger import Ledger
+from capacity.simulator.schedulers import Policy, Sequence
 from capacity.simulator.transfer import Load
+from capacity.step import StepTimes
 
 # keys order what happens at one instant: 4·time + one of these
 SETTLE, ARRIVE, DECIDE = 0, 1, 2
@@ -55,13 +57,33 @@ class Replica(Engine):
     def __init__(
         self,
         env: simpy.Environment,
+        policy: Policy,
+        pool: KvPool,
+        step_times: StepTimes,
         *,
         number: int,
         owner: Owner,
         queue_limit: int | None = None,
-        **engine: Any,
+        ledger: Ledger,
+        new_sequence: Callable[[int, int], Sequence | None],
+        jumps: bool = False,
+        pipeline_stages: int = 1,
+        window_tokens: int | None = None,
+        observer: StepObserver | None = None,
     ) -> None:
-        super().__init__(env, client=_Door(), **engine)
+        super().__init__(
+            env,
+            policy,
+            pool,
+            step_times,
+            client=_Door(),
+            ledger=ledger,
+            new_sequence=new_sequence,
+            jumps=jumps,
+            pipeline_stages=pipeline_stages,
+            window_tokens=window_tokens,
+            observer=observer,
+        )
         self.number = number
         self.owner = owner
         self.key = NEVER_KEY
@@ -86,6 +108,10 @@ class Replica(Engine):
         """Everyone inside or in the mail, in order of arrival."""
         mailed = (sequence.index for _, sequence, _ in self._mail if sequence is not None)
         return [*self.sequences, *mailed]
+
+    @property
+    def num_waiting(self) -> int:
+        return self.policy.num_waiting + self._new
 
     # from outside
 
@@ -245,7 +271,7 @@ class Replica(Engine):
 
     def _accept(self, request: int, at_ps: int) -> bool:
         """Take a request in, or into the mail; False: it is turned away."""
-        full = self._queue_limit is not None and self.policy.num_waiting + self._new >= self._queue_limit
+        full = self._queue_limit is not None and self.num_waiting >= self._queue_limit
         sequence = None if full else self.new_sequence(request, self.ledger.arrival_ps[request])
         if sequence is None or (self.jump is None and not self.policy.add(sequence)):
             self.owner.refused(self, request, at_ps)
@@ -265,36 +291,27 @@ class Replica(Engine):
     def _start_loads(self, now_ps: int) -> int:
         """Begin the transfers that there are blocks for; returns when the first of them ends."""
         first_ps = NEVER
-        while self._loads and self._ends_in_time(self._loads[0]):
-            if not self.pool.load(self._loads[0].sequence.table, self._loads[0].tokens):
+        pool = cast(LoadingPool, self.pool)
+        while self._loads and self._ends_in_time(self._loads[0], pool):
+            if not pool.load(self._loads[0].sequence.table, self._loads[0].tokens):
                 break
             load = self._loads.popleft()
             end_ps = load.begin(now_ps)
             if end_ps <= now_ps:
-                self.take_loaded(load.sequence)
+                self.policy.add_loaded(load.sequence)
             else:  # whoever sends it delivers it
                 first_ps = min(first_ps, end_ps)
         return first_ps
 
-    def _ends_in_time(self, load: Load) -> bool:
+    def _ends_in_time(self, load: Load, pool: LoadingPool) -> bool:
         """Whether a policy that never gives up a request can promise this one its blocks to the end."""
-        policy, pool = self.policy, self.pool
-        if not getattr(policy, "reserves_to_end", False):
+        if not self.policy.reserves_to_end:
             return True
-        last_slot = policy.last_slot  # type: ignore[attr-defined]
+        last_slot = self.policy.last_slot
         holding = [r for r in self.sequences.values() if pool.held_blocks(r.table)]
         promised = sum(pool.blocks_needed(r.table, last_slot(r)) for r in holding)
-        asked: int = pool.blocks_needed(load.sequence.table, max(last_slot(load.sequence), load.tokens))
-        return bool(promised + asked <= pool.free_blocks)
-
-    def take_loaded(self, sequence: Sequence) -> None:
-        """A loaded request waits before all that hold no blocks: they could wait for its blocks for ever."""
-        waiting = self.policy.waiting  # type: ignore[attr-defined]
-        if isinstance(waiting, deque):
-            holding = takewhile(lambda r: self.pool.held_blocks(r.table) > 0, waiting)
-            waiting.insert(sum(1 for _ in holding), sequence)
-        else:
-            self.policy.add(sequence)
+        needed = pool.blocks_needed(load.sequence.table, max(last_slot(load.sequence), load.tokens))
+        return promised + needed <= pool.free_blocks
 
     def unload(self, load: Load) -> None:
         """The KV of a request no longer comes: give up its place in the queue for blocks, or its blocks."""
@@ -302,7 +319,7 @@ class Replica(Engine):
         if load in self._loads:
             self._loads.remove(load)
         else:
-            self.pool.release(load.sequence.table)
+            cast(LoadingPool, self.pool).release(load.sequence.table)
 
     def cancel(self, request: int, now_ps: int) -> None:
         """Abort a request that is inside; nothing, if it is not."""
@@ -311,4 +328,4 @@ class Replica(Engine):
             return
         if self.jump is not None and self.jump.active:
             self._spell_out(self.jump, now_ps)
-        self.policy.abort(sequence)  # type: ignore[attr-defined]
+        self.policy.abort(sequence)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from capacity.answers import questions as api
 from capacity.base.errors import InvalidInput
 from capacity.hardware import load_profile
-from capacity.simulator import simulate_engine
-from capacity.simulator.cluster import ClusterResult, EngineSetup, simulate_cluster
+from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.disaggregated import Disaggregated
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
 from capacity.simulator.kv_cache.content import Content
@@ -58,22 +57,19 @@ def requests(count: int = 120, rate: float = 10.0, prompt: int | None = None, **
     )
 
 
-def split(workload: Workload, link: KvLink = INSTANT, **more: object) -> ClusterResult:
-    return simulate_cluster(workload, [setup("prefill"), setup("decode")], link=link, **more)  # type: ignore[arg-type]
+def split(workload: Workload, link: KvLink = INSTANT, **more: object) -> SimulationResult:
+    return simulate(workload, [setup("prefill"), setup("decode")], link=link, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("policy", ["vllm-v1", "vllm-v1-async"])
 def test_the_prefill_pool_is_a_run_of_prompts_alone(policy: str) -> None:
     workload = requests()
-    found = simulate_cluster(
+    found = simulate(
         workload, [setup("prefill", policy=policy), setup("decode", policy=policy)], link=INSTANT
     )
-    alone = simulate_engine(
+    alone = simulate(
         replace(workload, output_tokens=np.ones(len(workload), dtype=np.int64)),
-        step_times=STEPS,
-        num_blocks=4000,
-        policy=policy,
-        limits=LIMITS,
+        EngineSetup(step_times=STEPS, num_blocks=4000, policy=policy, limits=LIMITS),
     )
     arrived_ps = found.records.arrival_ps + 0
     np.testing.assert_array_equal(found.records.first_scheduled_ps, alone.records.first_scheduled_ps)
@@ -90,13 +86,10 @@ def test_the_decode_pool_is_a_run_whose_prompts_are_cached(policy: str) -> None:
     prompt, count = 200, 80
     workload = requests(count, prompt=prompt)
     decode = setup("decode", policy=policy, block_size=1, num_blocks=60_000)
-    found = simulate_cluster(workload, [setup("prefill", policy=policy), decode], link=INSTANT)
-    prefilled = simulate_engine(
+    found = simulate(workload, [setup("prefill", policy=policy), decode], link=INSTANT)
+    prefilled = simulate(
         replace(workload, output_tokens=np.ones(count, dtype=np.int64)),
-        step_times=STEPS,
-        num_blocks=4000,
-        policy=policy,
-        limits=LIMITS,
+        EngineSetup(step_times=STEPS, num_blocks=4000, policy=policy, limits=LIMITS),
     ).records.finish_ps
     later = 100.0
     warm = Workload(
@@ -105,8 +98,8 @@ def test_the_decode_pool_is_a_run_whose_prompts_are_cached(policy: str) -> None:
         output_tokens=np.concatenate(([1], workload.output_tokens)),
         content=PromptContent.from_segments([[(0, prompt)]] * (count + 1)),
     )
-    alone = simulate_engine(
-        warm, step_times=STEPS, num_blocks=60_000, block_size=1, policy=policy, limits=LIMITS
+    alone = simulate(
+        warm, EngineSetup(step_times=STEPS, num_blocks=60_000, block_size=1, policy=policy, limits=LIMITS)
     ).records
     shift = round(later * 1e12)
     assert (alone.cached_tokens[1:] == prompt - 1).all()
@@ -216,7 +209,7 @@ def test_everything_is_conserved(
     link = KvLink(bytes_per_token=1e5, bytes_per_s=bytes_per_s, latency_s=0.001)
     setups = [setup("prefill", num_blocks=prefill_blocks, policy=policy)] * prefillers
     setups += [setup("decode", num_blocks=decode_blocks, policy=policy)] * decoders
-    found = simulate_cluster(workload, setups, link=link)
+    found = simulate(workload, setups, link=link)
     records = found.records
     assert found.status == "complete", found.reason
     assert records.completed.all()
@@ -228,7 +221,7 @@ def test_everything_is_conserved(
     assert (records.first_scheduled_ps < after_prefill).all()
     assert (records.first_token_ps <= records.finish_ps).all()
     assert sum(replica.requests for replica in found.replicas) == 2 * len(workload)
-    stepped = simulate_cluster(workload, setups, link=link, mode="step")
+    stepped = simulate(workload, setups, link=link, mode="step")
     for column in ("first_scheduled_ps", "first_token_ps", "finish_ps", "preemptions"):
         np.testing.assert_array_equal(getattr(records, column), getattr(stepped.records, column), column)
 
@@ -240,7 +233,7 @@ def deployed(
     *,
     scaling: dict[str, Autoscaling] | None = None,
     **options: Any,
-) -> tuple[Disaggregated, ClusterResult]:
+) -> tuple[Disaggregated, SimulationResult]:
     """A run, and the deployment that it leaves behind."""
     cluster = Disaggregated(workload, link=link, **options)
     for each in setups:
@@ -252,7 +245,7 @@ def deployed(
     return cluster, cluster.result()
 
 
-def assert_conserved(cluster: Disaggregated, found: ClusterResult, workload: Workload) -> None:
+def assert_conserved(cluster: Disaggregated, found: SimulationResult, workload: Workload) -> None:
     """Requests, tokens, transfers and blocks: each in one place, and at the end in none."""
     records, done = found.records, found.records.completed
     assert found.status == "complete", found.reason
@@ -345,8 +338,8 @@ def test_a_load_that_waits_is_tried_again_once_its_prefix_is_cached_here(
     setups = [setup("prefill", num_blocks=prefill_blocks, policy="vllm-v1-async")] * 2
     setups += [setup("decode", num_blocks=130, policy="vllm-v1-async")] * decoders
     link = KvLink(bytes_per_token=1e5, bytes_per_s=1e7, latency_s=0.001)
-    jumped = simulate_cluster(workload, setups, link=link)
-    stepped = simulate_cluster(workload, setups, link=link, mode="step")
+    jumped = simulate(workload, setups, link=link)
+    stepped = simulate(workload, setups, link=link, mode="step")
     assert jumped.preemptions
     np.testing.assert_array_equal(jumped.records.first_token_ps, stepped.records.first_token_ps)
     np.testing.assert_array_equal(jumped.records.finish_ps, stepped.records.finish_ps)
@@ -358,7 +351,7 @@ def test_sglang_runs_what_was_loaded() -> None:
         setup(role, num_blocks=130, policy="sglang") for role in ("prefill", "prefill", "decode", "decode")
     ]
     link = KvLink(bytes_per_token=1e5, bytes_per_s=1e7, latency_s=0.001)
-    found = simulate_cluster(requests(rate=5.0), setups, link=link)
+    found = simulate(requests(rate=5.0), setups, link=link)
     assert found.status == "complete", found.reason
     assert found.records.completed.all()
 
@@ -367,8 +360,8 @@ def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:
     """Back-pressure: KV that nobody takes stays where it was made, and new prompts wait for its place."""
     workload = requests(60, rate=50.0, prompt=160)
     setups = [setup("prefill", num_blocks=40), setup("decode", num_blocks=30)]
-    held = simulate_cluster(workload, setups, link=INSTANT)
-    free = simulate_cluster(workload, [setup("prefill", num_blocks=40), setup("decode")], link=INSTANT)
+    held = simulate(workload, setups, link=INSTANT)
+    free = simulate(workload, [setup("prefill", num_blocks=40), setup("decode")], link=INSTANT)
     waits = [run.records.first_scheduled_ps - run.records.arrival_ps for run in (held, free)]
     assert waits[0].mean() > 2 * waits[1].mean()
 
@@ -474,9 +467,9 @@ def test_what_is_never_triggered_changes_nothing() -> None:
     workload = requests()
     setups = [setup("prefill"), setup("decode")]
     link = KvLink(bytes_per_token=1e5, bytes_per_s=1e8)
-    plain = simulate_cluster(workload, setups, link=link)
+    plain = simulate(workload, setups, link=link)
     idle = Autoscaling(max_replicas=1, target_requests=1, startup_s=1)
-    armed = simulate_cluster(
+    armed = simulate(
         workload,
         setups,
         link=link,
@@ -491,15 +484,15 @@ def test_what_is_never_triggered_changes_nothing() -> None:
 
 def test_what_is_not_simulated_is_refused() -> None:
     with pytest.raises(InvalidInput, match="prefill and decode"):
-        simulate_cluster(requests(), [setup("prefill")], link=INSTANT)
+        simulate(requests(), [setup("prefill")], link=INSTANT)
     with pytest.raises(InvalidInput, match="link"):
-        simulate_cluster(requests(), [setup("prefill"), setup("decode")])
+        simulate(requests(), [setup("prefill"), setup("decode")])
     with pytest.raises(InvalidInput, match="vllm-v0 scheduler hands no KV over"):
-        simulate_cluster(requests(), [setup("prefill"), setup("decode", policy="vllm-v0")], link=INSTANT)
+        simulate(requests(), [setup("prefill"), setup("decode", policy="vllm-v0")], link=INSTANT)
     with pytest.raises(InvalidInput, match="groups of layers"):
-        simulate_cluster(requests(), [setup("prefill"), setup("decode", kv_windows=(None, 64))], link=INSTANT)
+        simulate(requests(), [setup("prefill"), setup("decode", kv_windows=(None, 64))], link=INSTANT)
     with pytest.raises(InvalidInput, match="no decode replicas to scale"):
-        simulate_cluster(requests(), [setup("both")], decode_scaling=GROWS)
+        simulate(requests(), [setup("both")], decode_scaling=GROWS)
     with pytest.raises(InvalidInput, match="rate"):
         KvLink(bytes_per_token=1.0, bytes_per_s=0.0)
 
