@@ -27,7 +27,7 @@ from capacity.simulator.result import SimulationResult
 from capacity.simulator.router import Router
 from capacity.simulator.schedulers import Sequence, schedulers_that
 from capacity.simulator.setup import EngineSetup, Role
-from capacity.simulator.transfer import KvLink, Load, Port, Transfer, Transfers, hold_computed
+from capacity.simulator.transfer import Load, Port, Transfer, Transfers, hold_computed
 from capacity.workload import Workload
 
 
@@ -48,10 +48,13 @@ class Handoff:
 class Disaggregated(Cluster):
     """A cluster of prefill and decode replicas. A transfer occupies the sender's port and the receiver's."""
 
-    def __init__(self, workload: Workload, dispatch: Dispatch, recording: Recording, *, link: KvLink) -> None:
+    def __init__(self, workload: Workload, dispatch: Dispatch, recording: Recording) -> None:
+        """Raises InvalidInput where no link leads from one to the other."""
+        if dispatch.link is None:
+            raise InvalidInput("disaggregated pools need a link for their KV")
         super().__init__(workload, dispatch, recording)
         self.decoders = self._make_router(dispatch.decode_router)
-        self.transfers = Transfers(link, self.at)
+        self.transfers = Transfers(dispatch.link, self.at)
         self.prefilled_ps = array("q", [MISSING]) * len(workload)
         self.loaded_ps = array("q", [MISSING]) * len(workload)
         self._ports: dict[int, Port] = {}

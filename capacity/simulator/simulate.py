@@ -106,9 +106,7 @@ def _deployment(
         cluster = Cluster(workload, dispatch, recording)
     else:
         check_roles(setups)
-        if dispatch.link is None:
-            raise InvalidInput("disaggregated pools need a link for their KV")
-        cluster = Disaggregated(workload, dispatch, recording, link=dispatch.link)
+        cluster = Disaggregated(workload, dispatch, recording)
     for setup in setups:
         cluster.add(setup)
     return cluster

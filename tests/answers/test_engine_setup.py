@@ -88,9 +88,9 @@ def test_one_token_pages_of_windowed_caches_are_simulated_coarser() -> None:
     """The capacity in tokens stays, to less than a page."""
     windowed = resolve("gemma-3-27b", Pool(gpu="h200", engine="sglang"))
     assert windowed.memory.kv_block_tokens == 1
-    settings = engine_setup(windowed)
+    setup = engine_setup(windowed)
     tokens = windowed.memory.kv_capacity_blocks - 1
-    assert settings["block_size"] == 16
-    assert tokens - 16 < settings["num_blocks"] * 16 <= tokens
+    assert setup.block_size == 16
+    assert tokens - 16 < setup.num_blocks * 16 <= tokens
     plain = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h200", engine="sglang")))
-    assert plain["block_size"] == 1
+    assert plain.block_size == 1

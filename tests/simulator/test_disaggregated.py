@@ -17,6 +17,7 @@ from capacity.answers import questions as api
 from capacity.base.errors import InvalidInput
 from capacity.hardware import load_profile
 from capacity.simulator import EngineSetup, SimulationResult, simulate
+from capacity.simulator.cluster import Dispatch, Recording
 from capacity.simulator.disaggregated import Disaggregated
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
 from capacity.simulator.kv_cache.content import Content
@@ -235,7 +236,8 @@ def deployed(
     **options: Any,
 ) -> tuple[Disaggregated, SimulationResult]:
     """A run, and the deployment that it leaves behind."""
-    cluster = Disaggregated(workload, link=link, **options)
+    dispatch = Dispatch(link=link, **{"router": "round-robin", **options})
+    cluster = Disaggregated(workload, dispatch, Recording())
     for each in setups:
         cluster.add(each)
     for role, plan in (scaling or {}).items():
@@ -268,10 +270,10 @@ def assert_conserved(cluster: Disaggregated, found: SimulationResult, workload: 
     for router in (cluster.router, cluster.decoders):
         assert not any(router.requests), "no router still counts a request"
         assert not any(router.prompt_tokens)
-    for life in cluster.lives:
-        if life.replica.alive:
-            assert life.replica.pool.free_blocks == life.setup.num_blocks, "KV blocks leaked"
-            assert not life.replica.sequences
+    for replica in cluster.replicas:
+        if replica.alive:
+            assert replica.pool.free_blocks == replica.pool.num_blocks, "KV blocks leaked"
+            assert not replica.sequences
     parts = time_parts(records, found.transfer_ps)
     total = sum(getattr(parts, part) for part in PARTS)
     np.testing.assert_array_equal(total, (records.finish_ps - records.arrival_ps)[done])
@@ -414,10 +416,10 @@ def test_a_disaggregated_run_scales_and_survives_losses() -> None:
     assert found.transfers["aborted"] > 0
     assert found.records.completed.all(), "the others and the successors answer everyone"
     cluster, _ = deployed(workload, [setup("prefill"), setup("decode")], INSTANT, scaling={"decode": GROWS})
-    roles = [life.setup.role for life in cluster.lives]
+    roles = [member.setup.role for member in cluster.members]
     assert roles.count("prefill") == 1
     assert roles.count("decode") > 1
-    assert min(life.from_ps for life in cluster.lives[2:]) > 0
+    assert min(member.from_ps for member in cluster.members[2:]) > 0
 
 
 @pytest.mark.parametrize("policy", ["tensorrt-llm", "tgi"])
@@ -447,7 +449,9 @@ def test_impatient_clients_free_both_sides() -> None:
 def test_who_waits_for_a_decode_replica_gives_up_as_well() -> None:
     """The only decode replica is lost after 1 s, for good: KV waits with the prefill replica till its client goes."""
     workload = requests(40, rate=20.0, prompt=100)
-    cluster = Disaggregated(workload, link=INSTANT, timeout_s=3.0)
+    cluster = Disaggregated(
+        workload, Dispatch(link=INSTANT, router="round-robin", timeout_s=3.0), Recording()
+    )
     for role in ("prefill", "decode"):
         cluster.add(setup(role))
 

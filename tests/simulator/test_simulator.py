@@ -392,11 +392,11 @@ def test_time_series_shows_the_queue() -> None:
 SAME_BYTES = """
 import json, sys
 sys.path.insert(0, {tests!r})
-from engine_runs import random_run
+from engine_runs import random_run, run_engine
 out = []
 for seed in range(12):
     workload, options = random_run(seed)
-    result = simulate_engine(workload, **options)
+    result = run_engine(workload, **options)
     out.append([result.to_dict(), result.records.finish_ps.tolist(), workload.fingerprint()])
 print(json.dumps(out))
 """

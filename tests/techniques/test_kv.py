@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.answers.engine_setup import serve
+from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput, OutsideValidity, UnknownName
-from capacity.deployment import Pool
+from capacity.deployment import Pool, Service
 from capacity.model import load_model, model_names
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.techniques.kv import (
@@ -220,7 +220,7 @@ def test_the_simulators_cpu_tier_takes_the_formulas_time() -> None:
 
     def last_ttft_s(**more: object) -> float:
         resolved = resolve("llama-3.1-8b", Pool(**fields, **more))  # type: ignore[arg-type]
-        found = serve(resolved, workload).records[2].ttft_s
+        found = run_service([resolved], Service(), workload).records[2].ttft_s
         assert found is not None
         return found
 
