@@ -5,7 +5,7 @@ from capacity.simulator.frontend import FrontendTimes
 from capacity.simulator.ledger import Ledger, Sample
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup
-from capacity.simulator.simulate import simulate
+from capacity.simulator.simulation import simulate
 
 __all__ = [
     "Engine",
