@@ -17,6 +17,7 @@ from pydantic import AllowInfNan, Field, ValidationError, ValidationInfo, field_
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_value
+from capacity.deployment.routers import ROUTERS
 from capacity.deployment.vllm_config import kv_role, speculation
 
 MAX_FILE_BYTES = 256 * 1024
@@ -304,7 +305,7 @@ class Service(Spec):
 
     router: str = _flag(
         "round-robin",
-        "Which replica a request goes to: round-robin, least-outstanding, least-kv, prefix-aware, session-sticky.",
+        f"Which replica a request goes to: {', '.join(ROUTERS)}.",
     )
     max_queued_requests: int | None = _flag(
         None, "An engine turns a request away where that many wait.", ge=1, le=1 << 40

@@ -12,6 +12,7 @@ from functools import partial
 import simpy
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.routers import Router, make_router
 from capacity.simulator.client import Arrivals, client_of
 from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.event_loop import EventLoop
@@ -22,7 +23,6 @@ from capacity.simulator.metrics import MISSING
 from capacity.simulator.replica import NEVER_KEY, Action, Replica
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import LoadSample, Member, SimulationResult, Status, add_up
-from capacity.simulator.router import Router, make_router
 from capacity.simulator.schedulers import Sequence
 from capacity.simulator.setup import EngineSetup, Mode, Role, make_pool, make_scheduler
 from capacity.simulator.step_work import StepWork

@@ -19,12 +19,12 @@ from typing import cast
 import numpy as np
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.routers import Router
 from capacity.simulator.cluster import Cluster, Dispatch, Recording
 from capacity.simulator.kv_cache.pool import PagedPool, Table
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.replica import Replica
 from capacity.simulator.result import SimulationResult
-from capacity.simulator.router import Router
 from capacity.simulator.schedulers import Sequence, schedulers_that
 from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import Load, Port, Transfer, Transfers, hold_computed

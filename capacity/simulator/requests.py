@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from capacity.deployment.routers import Prompt, Router
 from capacity.simulator.chains import Chains
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import KvPool
-from capacity.simulator.router import Prompt, Router
 from capacity.simulator.schedulers import Sequence
 from capacity.simulator.setup import EngineSetup
 from capacity.simulator.shapes import new_tuple

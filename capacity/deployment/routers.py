@@ -1,5 +1,7 @@
 """Which replica a request goes to. A router knows what a real one does: what it sent where, and what came back.
 
+A new one is a class here and an entry in `ROUTERS`: `--router` then takes its name, and every list of routers has it.
+
 It never knows how long an answer will be, nor an engine's state of this very moment; replicas are numbers, a
 replica that comes back after a failure is a new one.
 """
