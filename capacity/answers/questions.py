@@ -578,7 +578,7 @@ def simulate(
         slos=hold(levels, run.records, run.summary, steady=steady),
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         step_bounds=bound_times(run.step_work),
-        time_parts=time_parts(run.records, run.transfer_ps).to_dict(),
+        time_parts=time_parts(run.records, getattr(run, "transfer_ps", None)).to_dict(),
         mean_ttft_ms=_simulated(run.summary.ttft_ms, "ttft", resolved),
         mean_tpot_ms=_simulated(run.summary.tpot_ms, "tpot", resolved),
         warnings=(
