@@ -11,10 +11,11 @@ from capacity.deployment import Service
 from capacity.hardware import Link
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult, StepObserver, simulate
+from capacity.simulator.capacity_probe import capacity_for
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.transfer import KvLink
-from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, capacity_for, judge
+from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge
 from capacity.step.model import DIRECT_LINKS
 from capacity.workload import Workload
 

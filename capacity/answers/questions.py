@@ -40,7 +40,7 @@ from capacity.step.closed_form import PhaseTimes, batch_times, closed_loop_times
 
 if TYPE_CHECKING:
     from capacity.simulator import StepObserver
-    from capacity.simulator.metrics import Distribution
+    from capacity.simulator.distribution import Distribution
     from capacity.workload import Workload
 
 ESTIMATE_TRAFFIC = ("input_len", "output_len", "batch_size", "concurrency")

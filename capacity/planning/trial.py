@@ -22,7 +22,8 @@ from capacity.planning.easing import MARGIN, Easier, easier
 from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, SimulationResult, simulate
-from capacity.simulator.metrics import PERCENTILES, RequestTable
+from capacity.simulator.distribution import PERCENTILES
+from capacity.simulator.metrics import RequestTable
 from capacity.step import PS_PER_S
 from capacity.workload import Slo, Workload
 

@@ -253,6 +253,9 @@ class Cluster(EventLoop):
 
     def sample(self, now_ps: int) -> None:
         """Take down the load of the deployment and the state of its engines, added up."""
+        for number, replica in enumerate(self.replicas):
+            replica.catch_up(now_ps)
+            self.keys[number] = replica.key
         pairs = zip(self.members, self.replicas, strict=True)
         serving = [
             replica for member, replica in pairs if member.open or (replica.draining and replica.alive)
@@ -437,6 +440,8 @@ class Cluster(EventLoop):
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False
     ) -> SimulationResult:
         """What happened, added up."""
+        if not self.replicas:
+            self.members[0].requests = len(self.workload) - self.ledger.arrival_ps.count(MISSING)
         frontend = self.recording.frontend
         if frontend is not None and frontend.delays:
             to_client_clock(self.ledger, frontend)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from capacity.simulator.metrics import MISSING, GapCounter, RequestTable
+from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.metrics import MISSING, RequestTable
 from capacity.simulator.schedulers import Row, Sequence, Step
 from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S

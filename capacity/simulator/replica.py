@@ -131,12 +131,17 @@ class Replica(Engine):
         if at_ps <= now_ps:
             self.key = 4 * now_ps + DECIDE
         elif self.key < NEVER_KEY and self.key & 3 == SETTLE:
-            if self._settle_by_ps >= 0:
-                self._settle_by_ps = at_ps
-            self._decide(at_ps, at_ps)  # decode steps run: up to the first that ends by then
+            self.catch_up(at_ps)
         elif self.key != 4 * now_ps + DECIDE:
             self.now_ps = at_ps
             self.key = 4 * at_ps + DECIDE
+
+    def catch_up(self, at_ps: int) -> None:
+        """Take the decode steps that nothing has asked for yet, up to the one that is under way at `at_ps`."""
+        if self._wake_ps is None and self.now_ps < at_ps and self.key < NEVER_KEY and self.key & 3 == SETTLE:
+            if self._settle_by_ps >= 0:
+                self._settle_by_ps = at_ps
+            self._decide(at_ps, at_ps)
 
     def proceed(self, horizon_ps: int, action_ps: int) -> None:
         """Do what is due at `key`. Nobody will deliver a request before `horizon_ps`, or an action before

@@ -9,10 +9,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from capacity.simulator.distribution import Distribution
 from capacity.simulator.engine import Engine
+from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.kv_cache.offload import TierUse, added_up
 from capacity.simulator.ledger import Ledger, Sample
-from capacity.simulator.metrics import Distribution, GapCounter, LatencySummary, RequestTable, summarize
+from capacity.simulator.metrics import LatencySummary, RequestTable, summarize
 from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S

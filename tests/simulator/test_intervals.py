@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
+from capacity.simulator.capacity_probe import Capacity
 from capacity.simulator.gap_batches import MOST_BATCHES, GapBatches, bin_middles_ps, bin_of
+from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.intervals import (
     gap_interval_ms,
     mean_interval,
@@ -21,9 +23,8 @@ from capacity.simulator.intervals import (
     share_interval,
     t_quantile,
 )
-from capacity.simulator.metrics import GapCounter
 from capacity.simulator.schedulers import SchedulerLimits
-from capacity.simulator.verdict import Capacity, judge
+from capacity.simulator.verdict import judge
 from capacity.step import AffineStepTimes, FunctionStepTimes, StepShape
 from capacity.workload import FixedLengths, LognormalLengths, SteadyArrivals, synthetic
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from capacity.simulator import EngineSetup, SimulationResult, simulate
+from capacity.simulator.capacity_probe import Capacity, capacity_for, probe_capacity
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.schedulers import SchedulerLimits
-from capacity.simulator.verdict import Capacity, Verdict, capacity_for, judge, probe_capacity
+from capacity.simulator.verdict import Verdict, judge
 from capacity.step import AffineStepTimes
 from capacity.workload import (
     FixedLengths,

@@ -21,6 +21,7 @@ from capacity.simulator import Engine, EngineSetup, SimulationResult, simulate
 from capacity.simulator.samples import parallel_samples
 from capacity.simulator.schedulers import DrawnSpeculation, SchedulerLimits, Speculation, Step
 from capacity.simulator.timeline import Timeline
+from capacity.simulator.transfer import KvLink
 from capacity.step import PS_PER_S, AffineStepTimes, DecodePiece, FunctionStepTimes, StepShape
 from capacity.workload import Workload, random_requests
 
@@ -515,3 +516,77 @@ def test_arrivals_beyond_the_clock_are_refused_in_one_line() -> None:
     late = Workload(arrival_s=[0.0, 1e7], prompt_tokens=[10, 10], output_tokens=[2, 2])
     with pytest.raises(InvalidInput, match="arrives after 1e"):
         simulate(late, EngineSetup(step_times=AffineStepTimes(0.01, 0.001), num_blocks=10))
+
+
+# what a run shows and keeps, whatever stands before the engines
+
+ENGINE = EngineSetup(step_times=AffineStepTimes(0.01, 1e-4), num_blocks=40)
+LINK = KvLink(bytes_per_token=1e3, bytes_per_s=1e9)
+DEPLOYMENTS: dict[str, dict[str, Any]] = {
+    "an engine": {"setups": ENGINE},
+    "data-parallel ranks": {"setups": replace(ENGINE, data_parallel_size=2)},
+    "behind a queue limit": {"setups": ENGINE, "queue_limit": 10**6},
+    "replicas": {"setups": [ENGINE] * 3, "router": "least-outstanding"},
+    "disaggregated": {
+        "setups": [replace(ENGINE, role="prefill"), replace(ENGINE, role="decode")],
+        "link": LINK,
+    },
+}
+WORKLOADS = {
+    "open": random_requests(
+        num_requests=401, input_len=30, output_len=20, request_rate_per_s=9.0, burstiness=1.0, seed=3
+    ),
+}
+WORKLOADS["closed"] = WORKLOADS["open"].in_closed_loop(6)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_progress_samples_work_and_observers_reach_every_deployment(name: str, kind: str) -> None:
+    workload, reports, steps = WORKLOADS[kind], [], []
+
+    def observe(step: Step, engine: Engine) -> None:
+        steps.append((step.end, engine.kv_used_blocks))
+
+    shown: dict[str, Any] = {"keep_work": True, "sample_interval_s": 0.5}
+    run = simulate(
+        workload, **DEPLOYMENTS[name], **shown, progress=lambda done, total: reports.append((done, total))
+    )
+    assert reports == [(done, 401) for done in range(2, 402, 2)]
+    stepped = simulate(workload, **DEPLOYMENTS[name], **shown, observer=observe)
+    assert stepped.to_dict() == run.to_dict()
+    assert len(steps) == run.steps
+    assert len(run.step_work) == len(run.replicas)
+    assert sum(replica.requests for replica in run.replicas) >= 401
+    assert [sample.time_s for sample in run.series[:3]] == [0.0, 0.5, 1.0]
+    assert max(sample.running for sample in run.series) > 0
+    assert max(sample.kv_used_blocks for sample in run.series) > 0
+    if name != "disaggregated":  # there a leap may not have taken the blocks of the step after next
+        assert run.series == stepped.series
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_an_interrupt_keeps_what_every_deployment_has_done(name: str) -> None:
+    def interrupt(done: int, total: int) -> None:  # noqa: ARG001
+        if done == 200:
+            raise KeyboardInterrupt
+
+    run = simulate(WORKLOADS["open"], **DEPLOYMENTS[name], progress=interrupt, keep_interrupted=True)
+    assert run.status == "interrupted"
+    assert run.reason is not None
+    assert "s of simulated time" in run.reason
+    assert 199 <= run.summary.completed <= 201
+    with pytest.raises(KeyboardInterrupt):
+        simulate(WORKLOADS["open"], **DEPLOYMENTS[name], progress=interrupt)
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_stall_is_told_by_every_deployment(name: str) -> None:
+    """A prompt of 700 tokens never finds its 44 blocks among 40."""
+    large = Workload(
+        arrival_s=np.array([0.0, 1.0]), prompt_tokens=np.array([700, 10]), output_tokens=np.array([5, 5])
+    )
+    run = simulate(large, **DEPLOYMENTS[name])
+    assert run.status == "stalled"
+    assert run.reason is not None
+    assert "KV blocks than" in run.reason
