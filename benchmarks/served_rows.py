@@ -14,7 +14,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ import numpy as np
 from served_data import ServedRow, read_rows, shared_folder
 from served_errors import Prediction, print_bands, print_table
 
-from capacity.answers.engine_setup import engine_frontend, serve
+from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import FrontendTimes
+from capacity.simulator import FrontendTimes, simulate
 from capacity.step import PS_PER_S
 from capacity.step.closed_form import closed_loop_times
 from capacity.workload import random_requests
@@ -78,6 +78,7 @@ class Server:
     resolved: ResolvedPool
     frontend: FrontendTimes
     policy_options: dict[str, Any]
+    prompt_wait_steps: int
     concurrency: int
 
 
@@ -128,12 +129,11 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
         for key in ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction")
         if key in launch and row.backend == "trtllm"
     }
-    if row.data_parallel > 1 and "prompt_wait_steps" in launch:
-        options["prompt_wait_steps"] = launch["prompt_wait_steps"]
     return Server(
         resolved=resolved,
         frontend=frontend,
         policy_options=options,
+        prompt_wait_steps=launch.get("prompt_wait_steps", 0) if row.data_parallel > 1 else 0,
         concurrency=concurrency * row.data_parallel,
     )
 
@@ -175,11 +175,14 @@ def by_simulation(row: ServedRow) -> Prediction:
         ttft: list[float] = []
         tpot: list[float] = []
         for seed in range(max(1, round(LEAST_PROMPTS / num_prompts))):
-            result = serve(
-                server.resolved,
+            result = simulate(
                 _workload(row, num_prompts, server.concurrency, seed),
+                replace(
+                    engine_setup(server.resolved),
+                    policy_options=server.policy_options,
+                    prompt_wait_steps=server.prompt_wait_steps,
+                ),
                 frontend=server.frontend,
-                options=server.policy_options,
             )
             if result.status != "complete":
                 return Prediction(row=row, problem=result.reason)

@@ -21,9 +21,9 @@ from capacity.hardware.served_bands import served_band
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
+from capacity.simulator.distribution import Distribution
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.levels import hold
-from capacity.simulator.metrics import Distribution
 from capacity.simulator.replications import Replications, over_runs, replication_seeds
 from capacity.simulator.time_parts import time_parts
 from capacity.workload import Workload, parse_slos, write_timed_trace

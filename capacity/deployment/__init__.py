@@ -2,7 +2,7 @@
 
 In: flags, keywords, a TOML file, or a pasted vLLM command. Out: frozen, validated specs, declared once: their fields
 are the flags of the command line and the keywords of the Python API. `engines` has what inference engines do by
-default, as data. Nothing here computes. Start reading at `pool`.
+default, as data; `routers` are what `--router` names. Nothing else here computes. Start reading at `pool`.
 """
 
 from capacity.deployment.building import build, explain

@@ -6,6 +6,7 @@ from typing import Literal
 
 from capacity.base.spec import Spec
 from capacity.deployment.flags import FiniteOrInf, flag
+from capacity.deployment.routers import ROUTERS
 
 
 class Service(Spec):
@@ -13,7 +14,7 @@ class Service(Spec):
 
     router: str = flag(
         "round-robin",
-        "Which replica a request goes to: round-robin, least-outstanding, least-kv, prefix-aware, session-sticky.",
+        f"Which replica a request goes to: {', '.join(ROUTERS)}.",
     )
     max_queued_requests: int | None = flag(
         None, "An engine turns a request away where that many wait.", ge=1, le=1 << 40

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
-from capacity.answers.engine_setup import engine_frontend, engine_settings, make_workload, policy_name
+from capacity.answers.engine_setup import (
+    engine_frontend,
+    engine_setup,
+    make_workload,
+    policy_name,
+)
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
@@ -18,9 +23,11 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, Service, Traffic, build
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.engine import Engine
+from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers import Step
+from capacity.simulator.schedulers.policy import QueuedPolicy
 from capacity.techniques.batch_waste import (
     contiguous_kv_waste,
     continuous_gain_bound,
@@ -123,7 +130,7 @@ class Waste:
             self.reserved_token_ps += self._reserved * (step.end - self._last_ps)
             self.stored_token_ps += self._stored * (step.end - self._last_ps)
         self._last_ps = step.end
-        pool, running = engine.pool, engine.policy.running  # type: ignore[attr-defined]
+        pool, running = cast(PagedPool, engine.pool), cast(QueuedPolicy, engine.policy).running
         windows = getattr(pool, "windows", (None,))
         self._reserved = sum(pool.held_blocks(r.table) for r in running) * pool.block_size
         self._stored = sum(
@@ -179,10 +186,10 @@ def batching_comparison(
         _option(
             name,
             gpus,
-            simulate_engine(workload, observer=waste, frontend=engine_frontend(resolved), **settings),
+            simulate(workload, setup, observer=waste, frontend=engine_frontend(resolved), mode="step"),
             waste,
         )
-        for name, settings in _ways(resolved, workload, batching_window_s)
+        for name, setup in _ways(resolved, workload, batching_window_s)
         for waste in (Waste(),)
     ]
     notes = []
@@ -225,41 +232,45 @@ def _check_plain(resolved: ResolvedPool) -> None:
 
 def _ways(
     resolved: ResolvedPool, workload: Workload, batching_window_s: float
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each way on one engine, with its keywords of `simulate_engine`."""
-    base = _settings(resolved)
-    static = {**base, "policy": "static", "policy_options": {}, "kv_windows": (None,)}
+) -> Iterator[tuple[str, EngineSetup]]:
+    """Each way on one engine."""
+    base = _plain_setup(resolved)
+    static = _static(base)
     if (full := _filling_window_s(workload, resolved.max_num_seqs)) is not None:
-        yield "static, full batches", {**static, "policy_options": {"batching_window_s": full}}
+        yield "static, full batches", replace(static, policy_options={"batching_window_s": full})
     window = {"batching_window_s": batching_window_s}
-    yield f"dynamic, window of {batching_window_s:g} s", {**static, "policy_options": window}
-    limits = base["limits"]
+    yield f"dynamic, window of {batching_window_s:g} s", replace(static, policy_options=window)
+    limits = base.limits
     whole = replace(
         limits,
         enable_chunked_prefill=False,
         max_num_batched_tokens=max(limits.max_num_batched_tokens, limits.max_model_len),
     )
-    contiguous = {"kv_contiguous_tokens": limits.max_model_len, "kv_windows": (None,)}
-    yield "continuous, contiguous KV", {**base, **contiguous}
-    yield "continuous, whole prompts", {**base, "limits": whole}
+    contiguous = replace(base, kv_contiguous_tokens=limits.max_model_len, kv_windows=(None,))
+    yield "continuous, contiguous KV", contiguous
+    yield "continuous, whole prompts", replace(base, limits=whole)
     yield "continuous, chunked prompts", base
-    yield "continuous, prefix cache", {**base, "enable_prefix_caching": True}
+    yield "continuous, prefix cache", replace(base, enable_prefix_caching=True)
 
 
-def _settings(resolved: ResolvedPool) -> dict[str, Any]:
-    """Plain continuous batching on the pool, one step at a time, by vLLM V1's rules where the engine has others."""
+def _static(setup: EngineSetup) -> EngineSetup:
+    return replace(setup, policy="static", kv_windows=(None,))
+
+
+def _plain_setup(resolved: ResolvedPool) -> EngineSetup:
+    """Plain continuous batching on the pool, by vLLM V1's rules where the engine has others."""
     name = policy_name(resolved)
-    settings = engine_settings(
-        replace(resolved, pool=resolved.pool.model_copy(update={"speculator": None, "kv_layout": "paged"}))
+    plain = replace(
+        resolved, pool=resolved.pool.model_copy(update={"speculator": None, "kv_layout": "paged"})
     )
-    return {
-        **settings,
-        "policy": name if name.startswith("vllm-v1") else "vllm-v1",
-        "policy_options": {},
-        "limits": replace(settings["limits"], enable_chunked_prefill=True),
-        "enable_prefix_caching": False,
-        "mode": "step",
-    }
+    setup = engine_setup(plain)
+    return replace(
+        setup,
+        policy=name if name.startswith("vllm-v1") else "vllm-v1",
+        policy_options={},
+        limits=replace(setup.limits, enable_chunked_prefill=True),
+        enable_prefix_caching=False,
+    )
 
 
 def _filling_window_s(workload: Workload, batch_size: int) -> float | None:
@@ -326,11 +337,9 @@ def spread_gains(
             prompt_tokens=np.full(len(outputs), prompt),
             output_tokens=outputs,
         )
-        common = {**_settings(pool), "mode": "jump"}
-        static = simulate_engine(
-            requests, **{**common, "policy": "static", "kv_windows": (None,)}
-        ).summary.output_throughput
-        continuous = simulate_engine(requests, **common).summary.output_throughput
+        setup = _plain_setup(pool)
+        static = simulate(requests, _static(setup)).summary.output_throughput
+        continuous = simulate(requests, setup).summary.output_throughput
         rows.append(
             SpreadGain(
                 coefficient_of_variation=spread,

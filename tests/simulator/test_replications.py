@@ -17,7 +17,7 @@ from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic
 from capacity.planning.diff import diff
-from capacity.simulator import simulate_engine
+from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.metrics import LatencySummary
 from capacity.simulator.replications import METRICS, over_runs, pair_runs, replication_seeds
 from capacity.simulator.schedulers import SchedulerLimits
@@ -66,7 +66,7 @@ def run(seed: int, budget: int) -> LatencySummary:
     )
     limits = SchedulerLimits(max_num_batched_tokens=budget, max_num_seqs=64)
     steps = AffineStepTimes(0.01, 5e-5)
-    return simulate_engine(workload, step_times=steps, num_blocks=4000, limits=limits).summary
+    return simulate(workload, EngineSetup(step_times=steps, num_blocks=4000, limits=limits)).summary
 
 
 def test_common_random_numbers_reduce_the_variance() -> None:

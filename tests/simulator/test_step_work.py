@@ -9,8 +9,8 @@ import pytest
 
 import capacity
 from capacity.answers.attribution import BOUNDS, bound_times, largest_bound, shares
-from capacity.answers.engine_setup import serve
-from capacity.deployment import Pool
+from capacity.answers.deployment_run import run_service
+from capacity.deployment import Pool, Service
 from capacity.pool.resolve import resolve
 from capacity.simulator.engine import Engine
 from capacity.simulator.schedulers import Step
@@ -53,14 +53,14 @@ def test_bounds_are_close_to_those_of_every_step(gpu: str, rate: float) -> None:
     """Times add up to the busy time; parts are within 2 points of what asking at every step gives."""
     resolved = resolve(LLAMA, Pool(gpu=gpu))
     workload = requests(150, rate)
-    run = serve(resolved, workload, keep_work=True)
+    run = run_service([resolved], Service(), workload, keep_work=True)
     found = bound_times(run.step_work)
     assert sum(each.time_fraction for each in found) == pytest.approx(1)
     assert sum(each.steps_fraction for each in found) == pytest.approx(1)
     kinds = [kind for work in run.step_work for kind in work.kinds()]
     assert sum(kind.steps for kind in kinds) == pytest.approx(run.steps)
     every = EveryStep()
-    stepped = serve(resolved, workload, keep_work=True, observer=every)
+    stepped = run_service([resolved], Service(), workload, keep_work=True, observer=every)
     assert stepped.steps == run.steps
     total_s = sum(every.seconds.values())
     assert sum(each.time_s for each in found) == pytest.approx(total_s)

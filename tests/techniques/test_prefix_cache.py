@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
 from capacity.pool.resolve import resolve
-from capacity.simulator import simulate_engine
+from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.run_pool import RunPool
@@ -113,12 +113,14 @@ def test_a_whole_simulation_agrees(prompts: list[list[tuple[int, int]]], spare: 
     prompts = [[*p, (99, 1 + (-1 - sum(n for _, n in p)) % BLOCK + 1)] for p in prompts]
     workload = workload_of(prompts)
     capacity = int((workload.prompt_tokens // BLOCK).max()) + spare
-    run = simulate_engine(
+    run = simulate(
         workload,
-        step_times=AffineStepTimes(1e-3, 1e-6),
-        num_blocks=capacity + 1,
-        block_size=BLOCK,
-        policy="vllm-v1",
+        EngineSetup(
+            step_times=AffineStepTimes(1e-3, 1e-6),
+            num_blocks=capacity + 1,
+            block_size=BLOCK,
+            policy="vllm-v1",
+        ),
     )
     curve = reuse_curve(workload, BLOCK, as_engine=True)
     assert run.status == "complete"

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from capacity.answers.engine_setup import engine_frontend, make_workload, serve
+from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import FrontendTimes
+from capacity.simulator import FrontendTimes, simulate
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import METRICS, STATISTICS, MeasuredRun, read_results
@@ -181,7 +181,8 @@ def _simulated(
     resolved: ResolvedPool, workload: Workload, *, step_s: float = 0.0, frontend: FrontendTimes | None = None
 ) -> dict[str, Any]:
     times: StepTimes = resolved.step_model if not step_s else _WithOverhead(resolved.step_model, step_s)
-    result = serve(resolved, workload, step_times=times, frontend=frontend)
+    setup = replace(engine_setup(resolved), step_times=times)
+    result = simulate(workload, setup, frontend=frontend or engine_frontend(resolved))
     return {**result.to_dict(), "status": result.status, "rejected": result.rejected}
 
 

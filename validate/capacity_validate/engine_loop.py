@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator import EngineSetup, SimulationResult
+from capacity.simulator import simulate as simulate_requests
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.metrics import RequestRecord, RequestTable, summarize
@@ -231,15 +232,17 @@ def simulate(
     run: EngineRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None
 ) -> SimulationResult:
     """What the simulator says of the same workload, limits and KV blocks."""
-    return simulate_engine(
+    return simulate_requests(
         run.workload,
-        step_times=step_times,
-        num_blocks=run.num_blocks,
-        block_size=BLOCK_TOKENS,
-        policy=POLICY,
-        limits=run.limits,
-        enable_prefix_caching=False,
-        window_tokens=window_tokens,
+        EngineSetup(
+            step_times=step_times,
+            num_blocks=run.num_blocks,
+            block_size=BLOCK_TOKENS,
+            policy=POLICY,
+            limits=run.limits,
+            enable_prefix_caching=False,
+            window_tokens=window_tokens,
+        ),
         mode="jump" if observer is None else "step",
         observer=observer,
     )

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Quantity, Simulation
+from capacity.deployment.routers import ROUTERS
 from capacity.report.display import Units
 from capacity.report.figures import runs as figures
 from capacity.techniques.glossary import define
@@ -174,7 +175,7 @@ with columns[1]:
     router = state.choice(
         "Router",
         "sim_router",
-        ("round-robin", "least-outstanding", "least-kv", "prefix-aware", "session-sticky"),
+        tuple(ROUTERS),
         "round-robin",
         disabled=replicas == 1,
     )

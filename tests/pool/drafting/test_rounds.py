@@ -26,7 +26,7 @@ from capacity.pool.drafting import (
     textbook_speedup,
 )
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import simulate_engine
+from capacity.simulator import EngineSetup, simulate
 from capacity.step import AffineStepTimes, decode_shape
 from capacity.techniques.speculate import simulate_speculation
 from capacity.workload import Workload, random_requests
@@ -254,12 +254,14 @@ def test_the_simulators_rounds_are_the_formulas(drafts: int, batch: int, accepte
     workload = Workload(
         arrival_s=np.zeros(batch), prompt_tokens=np.full(batch, 8), output_tokens=np.full(batch, outputs)
     )
-    run = simulate_engine(
+    run = simulate(
         workload,
-        step_times=AffineStepTimes(1e-3, 1e-5),
-        num_blocks=100_000,
-        policy="vllm-v1",
-        speculation=_cycle(drafts, accepted),
+        EngineSetup(
+            step_times=AffineStepTimes(1e-3, 1e-5),
+            num_blocks=100_000,
+            policy="vllm-v1",
+            speculation=_cycle(drafts, accepted),
+        ),
     )
     round_s = 1e-3 + 1e-5 * batch * (1 + drafts)
     rounds = (outputs - 1) / means

@@ -18,7 +18,7 @@ from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, Speculator, expected_tokens, find_speculator
 from capacity.pool.drafting.tree import candidate_rate, depth_reach, first_rate_of_length, tree_rates
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import simulate_engine
+from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.schedulers.sequence import DrawnSpeculation, Sequence
 from capacity.step import FunctionStepTimes, StepShape
 from capacity.techniques.speculate import simulate_speculation
@@ -181,13 +181,15 @@ def test_every_node_is_a_row_a_slot_and_a_token_of_the_budget() -> None:
         from capacity.simulator.schedulers import SchedulerLimits
 
         seen.clear()
-        simulate_engine(
+        simulate(
             Workload(arrival_s=np.zeros(8), prompt_tokens=np.full(8, 8), output_tokens=np.full(8, 60)),
-            step_times=FunctionStepTimes(times),
-            num_blocks=1000,
-            policy="vllm-v1",
-            limits=SchedulerLimits(max_num_batched_tokens=budget),
-            speculation=DrawnSpeculation((0.0,) * 4, lookahead_slots=16, k=16),
+            EngineSetup(
+                step_times=FunctionStepTimes(times),
+                num_blocks=1000,
+                policy="vllm-v1",
+                limits=SchedulerLimits(max_num_batched_tokens=budget),
+                speculation=DrawnSpeculation((0.0,) * 4, lookahead_slots=16, k=16),
+            ),
         )
         return {shape.num_tokens for shape in seen if shape.decode_sequences and not shape.prefill_tokens}
 

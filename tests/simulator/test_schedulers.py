@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from engine_runs import run_engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator import simulate_engine
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, make_policy
@@ -294,7 +294,7 @@ def _simulate(
     workload: Workload, name: str, options: dict[str, Any], blocks: int, chunked: bool, **more: Any
 ) -> Any:
     limits = SchedulerLimits(max_num_seqs=6, max_num_batched_tokens=64, enable_chunked_prefill=chunked)
-    return simulate_engine(
+    return run_engine(
         workload,
         step_times=AffineStepTimes(5e-3, 1e-5),
         num_blocks=blocks,

@@ -1,5 +1,7 @@
 """Which replica a request goes to. A router knows what a real one does: what it sent where, and what came back.
 
+A new one is a class here and an entry in `ROUTERS`: `--router` then takes its name, and every list of routers has it.
+
 It never knows how long an answer will be, nor an engine's state of this very moment; replicas are numbers, a
 replica that comes back after a failure is a new one.
 """
@@ -7,7 +9,7 @@ replica that comes back after a failure is a new one.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from capacity.base.errors import InvalidInput, UnknownName
@@ -31,7 +33,9 @@ class Router:
     needs_sessions = False
     needs_prefixes = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, seed: int = 0) -> None:
+        """`seed` is for routers that draw."""
+        self.seed = seed
         self.ready: list[int] = []  # replicas that take requests, in order of number
         self.requests: list[int] = []  # outstanding, by replica
         self.prompt_tokens: list[int] = []  # of the outstanding requests, by replica
@@ -128,9 +132,14 @@ class PrefixAware(LeastOutstanding):
     needs_prefixes = True
 
     def __init__(
-        self, *, match_fraction: float = 0.3, balance_requests: int = 64, balance_ratio: float = 1.5
+        self,
+        *,
+        seed: int = 0,
+        match_fraction: float = 0.3,
+        balance_requests: int = 64,
+        balance_ratio: float = 1.5,
     ) -> None:
-        super().__init__()
+        super().__init__(seed=seed)
         self.match_fraction = match_fraction
         self.balance_requests = balance_requests
         self.balance_ratio = balance_ratio
@@ -211,8 +220,8 @@ class SessionSticky(LeastOutstanding):
 
     needs_sessions = True
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
         self._homes: dict[int, int] = {}
 
     def _choose(self, prompt: Prompt) -> int:
@@ -224,7 +233,7 @@ class SessionSticky(LeastOutstanding):
         return home
 
 
-ROUTERS: dict[str, Callable[[], Router]] = {
+ROUTERS: dict[str, type[Router]] = {
     "round-robin": RoundRobin,
     "least-outstanding": LeastOutstanding,
     "least-kv": LeastKv,
@@ -233,11 +242,11 @@ ROUTERS: dict[str, Callable[[], Router]] = {
 }
 
 
-def make_router(name: str, *, has_sessions: bool = True) -> Router:
+def make_router(name: str, *, has_sessions: bool = True, seed: int = 0) -> Router:
     """A router by name. Raises UnknownName, and InvalidInput where it needs sessions that the workload lacks."""
     if name not in ROUTERS:
         raise UnknownName("router", name, ROUTERS)
-    router = ROUTERS[name]()
+    router = ROUTERS[name](seed=seed)
     if router.needs_sessions and not has_sessions:
         raise InvalidInput(
             f"--router {name} needs sessions, and this workload has none; use least-outstanding"

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engine_runs import differences, random_run
-from hypothesis import given, settings
+from engine_runs import differences, random_run, run_engine
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import capacity
@@ -23,10 +23,10 @@ from capacity.model import load_model
 from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.pool.resolve import resolve
 from capacity.pool.weights import weights_bytes_of_stage
-from capacity.simulator import simulate_engine
-from capacity.simulator.cluster import EngineSetup, simulate_cluster
-from capacity.simulator.data_parallel_setup import data_parallel_setup
+from capacity.simulator import EngineSetup, cluster, simulate
+from capacity.simulator.kv_cache.joint_pool import JointPool
 from capacity.simulator.schedulers import SchedulerLimits
+from capacity.simulator.setup import make_pool
 from capacity.step import AffineStepTimes, SlowestRank, StepShape, decode_shape, prefill_shape
 from capacity.step.closed_form import EngineLimits, closed_loop_times
 from capacity.step.model import StepModel
@@ -85,12 +85,47 @@ def test_one_rank_in_lockstep_takes_the_steps_of_the_plain_engine(seed: int) -> 
     for unused in ("sample_interval_s", "goodput_ms"):
         options.pop(unused)
     setup = EngineSetup(**options)
-    two = data_parallel_setup(setup, 2, "published-queues")
-    one = replace(two, ranks=1, num_blocks=setup.num_blocks)
-    plain = simulate_cluster(workload, [setup], mode="step")
-    inside = simulate_cluster(workload, [one], mode="step")
+    plain = simulate(workload, setup, mode="step")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cluster, "make_pool", lambda setup, mode: JointPool([make_pool(setup, mode)]))
+        inside = simulate(workload, setup, mode="step")
     assert [name for name in differences(plain, inside) if name != "data_parallel_requests"] == []
-    assert data_parallel_setup(setup, 1, "published-queues") is setup
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    ranks=st.integers(1, 3),
+    policy=st.sampled_from(("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi")),
+)
+@example(
+    seed=107, ranks=1, policy="vllm-v1"
+)  # a prompt is turned away within a cap: the next waits for its arrival
+@example(
+    seed=5, ranks=2, policy="vllm-v1"
+)  # a rank is chosen while a step runs, by the queues of that instant
+def test_a_queue_limit_that_is_never_reached_changes_nothing(seed: int, ranks: int, policy: str) -> None:
+    workload, options = random_run(seed)
+    if workload.content is None:
+        tokens = workload.prompt_tokens.copy()
+        tokens[seed % len(tokens)] = options["limits"].max_model_len
+        workload = replace(workload, prompt_tokens=tokens)
+    options |= {"policy": policy, "kv_windows": (None,), "window_tokens": None}
+    options.pop("sample_interval_s")
+    goodput_ms = options.pop("goodput_ms")
+    alone = run_engine(workload, **options, data_parallel_size=ranks, goodput_ms=goodput_ms)
+    setup = EngineSetup(**options, data_parallel_size=ranks)
+    limited = simulate(workload, setup, queue_limit=10**9, goodput_ms=goodput_ms)
+    assert not differences(alone, limited)
+
+
+def test_a_mixtures_ranks_answer_alike_with_and_without_a_limit_that_is_never_reached() -> None:
+    resolved = resolve("qwen3-30b-a3b", Pool(gpu="h100-sxm-80gb", data_parallel_size=4))
+    workload = requests(150, 60.0)
+    alone = run_service([resolved], Service(), workload)
+    limited = run_service([resolved], Service(max_queued_requests=10**9), workload)
+    assert alone.data_parallel_requests
+    assert not differences(alone, limited)
 
 
 @settings(max_examples=60)
@@ -102,7 +137,7 @@ def test_requests_tokens_and_blocks_are_conserved_over_ranks(seed: int, ranks: i
     workload, options = random_run(seed)
     steps = CountedSteps()
     options |= {"step_times": steps, "policy": policy, "kv_windows": (None,), "window_tokens": None}
-    run = simulate_engine(workload, **options, data_parallel_size=ranks)
+    run = run_engine(workload, **options, data_parallel_size=ranks)
     assert run.status == "complete"  # and with it: no blocks leaked
     assert sum(run.data_parallel_requests) == len(workload) - run.rejected
     assert len(steps.asked) == run.steps
@@ -113,21 +148,23 @@ def test_requests_tokens_and_blocks_are_conserved_over_ranks(seed: int, ranks: i
     wanted = int((records.prompt_tokens + records.output_tokens - 1)[served].sum())
     if run.preemptions == 0:
         assert rows == wanted - int(records.cached_tokens[served].sum())
-    again = simulate_engine(workload, **options, data_parallel_size=ranks)
+    again = run_engine(workload, **options, data_parallel_size=ranks)
     assert not differences(run, again)
 
 
 def test_ranks_begin_every_step_together_and_wait_for_the_slowest() -> None:
     """A prompt of 100 tokens and one of 10: 1 ms + 100 x 10 us for both, then two steps of 1.01 ms."""
     steps = CountedSteps()
-    run = simulate_engine(
+    run = simulate(
         at_once([100, 10], [3, 2]),
-        step_times=steps,
-        num_blocks=50,
-        policy="vllm-v1",
-        limits=LIMITS,
-        data_parallel_size=2,
-        data_parallel_balance="round-robin",
+        EngineSetup(
+            step_times=steps,
+            num_blocks=50,
+            policy="vllm-v1",
+            limits=LIMITS,
+            data_parallel_size=2,
+            data_parallel_balance="round-robin",
+        ),
     )
     first_ms, end_ms = run.records.first_token_ps / 1e9, run.records.finish_ps / 1e9
     assert first_ms.tolist() == [2.0, 2.0]
@@ -144,18 +181,22 @@ def test_independent_ranks_of_equal_load_are_slower_together() -> None:
     """Waiting for the slowest costs: the mean E2E of replicas is below that of ranks in lock-step."""
     workload = requests(200, 60.0)
     setup = EngineSetup(step_times=STEPS, num_blocks=2000, limits=LIMITS)
-    apart = simulate_cluster(workload, [setup] * 4)
-    together = simulate_cluster(workload, [data_parallel_setup(setup, 4, "round-robin")])
+    apart = simulate(workload, [setup] * 4)
+    together = simulate(workload, replace(setup, data_parallel_size=4, data_parallel_balance="round-robin"))
     assert together.summary.completed == apart.summary.completed == 200
     assert together.summary.e2el_ms.mean > apart.summary.e2el_ms.mean  # type: ignore[union-attr]
 
 
 def test_replicas_of_ranks_conserve_requests() -> None:
     workload = requests(300, 80.0)
-    setup = data_parallel_setup(
-        EngineSetup(step_times=STEPS, num_blocks=400, limits=LIMITS), 3, "round-robin"
+    setup = EngineSetup(
+        step_times=STEPS,
+        num_blocks=400,
+        limits=LIMITS,
+        data_parallel_size=3,
+        data_parallel_balance="round-robin",
     )
-    run = simulate_cluster(workload, [setup] * 2, router="least-outstanding")
+    run = simulate(workload, [setup] * 2, router="least-outstanding")
     assert run.status == "complete"
     assert sum(replica.requests for replica in run.replicas) == sum(run.data_parallel_requests) == 300
     assert len(run.data_parallel_requests) == 6
@@ -166,14 +207,16 @@ def test_replicas_of_ranks_conserve_requests() -> None:
 
 
 def balanced(balance: str, arrivals: Sequence[float], outputs: Sequence[int]) -> tuple[int, ...]:
-    run = simulate_engine(
+    run = simulate(
         at_once([10] * len(arrivals), outputs, arrivals),
-        step_times=AffineStepTimes(0.01, 0.0),
-        num_blocks=500,
-        policy="vllm-v1",
-        limits=LIMITS,
-        data_parallel_size=2,
-        data_parallel_balance=balance,
+        EngineSetup(
+            step_times=AffineStepTimes(0.01, 0.0),
+            num_blocks=500,
+            policy="vllm-v1",
+            limits=LIMITS,
+            data_parallel_size=2,
+            data_parallel_balance=balance,
+        ),
     )
     return run.data_parallel_requests
 
@@ -196,15 +239,18 @@ def test_prompts_wait_for_those_of_other_ranks_but_not_for_ever() -> None:
 
     def third_began(wait: int) -> int:
         steps.asked.clear()
-        simulate_engine(
+        simulate(
             at_once([5, 5, 7], [20, 20, 2], [0.0, 0.0, 0.0045]),
-            step_times=steps,
-            num_blocks=100,
-            policy="tensorrt-llm",
-            policy_options={"asynchronous": False, "prompt_wait_steps": wait},
-            limits=LIMITS,
-            data_parallel_size=2,
-            data_parallel_balance="fewest-requests",
+            EngineSetup(
+                step_times=steps,
+                num_blocks=100,
+                policy="tensorrt-llm",
+                policy_options={"asynchronous": False},
+                prompt_wait_steps=wait,
+                limits=LIMITS,
+                data_parallel_size=2,
+                data_parallel_balance="fewest-requests",
+            ),
         )
         return next(i for i, shapes in enumerate(steps.asked) if shapes[0].prefill_tokens == 7)
 
@@ -216,12 +262,9 @@ def test_prompts_wait_for_those_of_other_ranks_but_not_for_ever() -> None:
 
 def test_prompts_wait_under_tensorrt_llm_alone() -> None:
     with pytest.raises(InvalidInput, match="leave it out"):
-        simulate_engine(
+        simulate(
             at_once([5], [5]),
-            step_times=STEPS,
-            num_blocks=9,
-            policy_options={"prompt_wait_steps": 3},
-            data_parallel_size=2,
+            EngineSetup(step_times=STEPS, num_blocks=9, prompt_wait_steps=3, data_parallel_size=2),
         )
 
 

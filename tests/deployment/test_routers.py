@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from capacity import simulate
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.simulator.router import (
+from capacity.deployment import Service
+from capacity.deployment.routers import (
     ROUTERS,
     LeastKv,
     PrefixAware,
@@ -22,6 +28,32 @@ def ready(router: Router, replicas: int) -> Router:
     for replica in range(replicas):
         router.joined(replica)
     return router
+
+
+class Drawn(Router):
+    """Any replica, by a throw of the dice."""
+
+    def _choose(self, prompt: Prompt) -> int:
+        return random.Random(f"{self.seed} {prompt.request}").choice(self.ready)
+
+
+def test_a_router_that_draws_gets_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ROUTERS, "drawn", Drawn)
+    load: dict[str, Any] = {"gpu": "h100", "input_len": 100, "output_len": 5, "num_prompts": 60}
+
+    def shares(seed: int) -> list[int]:
+        answer = simulate("llama-3.1-8b", **load, request_rate=20, replicas=4, router="drawn", seed=seed)
+        return [replica["requests"] for replica in answer.to_dict()["replicas"]]
+
+    assert shares(1) == shares(1) != shares(2)
+
+
+def test_every_router_stands_in_the_help_and_in_the_handbook() -> None:
+    """Help, dashboard and validation read `ROUTERS`; the handbook's table has each with its docstring's first line."""
+    page = (Path(__file__).parents[2] / "docs" / "deployments.md").read_text(encoding="utf-8")
+    rows = [f"| `{name}` | {(router.__doc__ or '').splitlines()[0]} |" for name, router in ROUTERS.items()]
+    assert "\n".join(rows) in page
+    assert ", ".join(ROUTERS) in (Service.model_fields["router"].description or "")
 
 
 def test_round_robin_skips_who_is_gone() -> None:
