@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from capacity.hardware.calibration import Constants, Measurement, Parameter
+from capacity.hardware.calibration import Constants, Parameter
 from capacity.hardware.coefficients import (
     AttentionCoefficients,
 )
 from capacity.step.operators import attention_seconds
 from reference_tables.form import (
+    Collected,
     Operator,
     fraction,
     latency,
@@ -21,7 +22,6 @@ from reference_tables.form import (
     profile_of,
     read,
     sharpness,
-    source_of,
 )
 
 MIN_KV_OVER_L2 = 1.5  # decode KV larger than this comes from HBM
@@ -74,11 +74,9 @@ def _preferred(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.D
 
 def decode_attention(measured: Path) -> Operator:
     """Decode attention. Where the repeated KV sits in L2, what reading it from HBM takes longer is added."""
-    tables: dict[tuple[str, str, str], list[Measurement[Any]]] = {}
-    sources: dict[tuple[str, str, str], str] = {}
+    collected = Collected()
     for key, table in _preferred(read(measured, "silicon_attention_generation")):
         profile = profile_of(key[0])
-        rows = []
         for r in table.itertuples():
             kv_bytes = (
                 2.0 * r.batch_size * r.seq_kv * r.num_kv_heads * r.head_dim * (1 if key[2] == "8bit" else 2)
@@ -100,12 +98,8 @@ def decode_attention(measured: Path) -> Operator:
             )
             group = (r.num_heads, r.num_kv_heads, r.batch_size)
             regime = "L2" if hot else "HBM"
-            rows.append(
-                Measurement(row=row, seconds=r.latency_us * 1e-6 + cold_s, group=group, regime=regime)
-            )
-            sources[key] = source_of("decode attention", r)
-        if rows:
-            tables[key] = rows
+            seconds = r.latency_us * 1e-6 + cold_s
+            collected.add(key, r, row, table="decode attention", group=group, seconds=seconds, regime=regime)
     return Operator(
         name="decode_attention",
         parameters=(
@@ -116,17 +110,16 @@ def decode_attention(measured: Path) -> Operator:
             sharpness(2.0, 0.15),
         ),
         predict=predict_attention,
-        tables=tables,
+        tables=collected.tables,
         pools=lambda key: "blackwell" if "b200" in key[0] else key[0],
         held_out_by="heads, batch",
-        sources=sources,
+        sources=collected.sources,
     )
 
 
 def prefill_attention(measured: Path) -> Operator:
     """Causal prefill attention of whole prompts of at least 512 tokens."""
-    tables: dict[tuple[str, str, str], list[Measurement[Any]]] = {}
-    sources: dict[tuple[str, str, str], str] = {}
+    collected = Collected()
     for key, table in _preferred(read(measured, "silicon_attention_context")):
         profile = profile_of(key[0])
         for r in table.itertuples():
@@ -145,8 +138,7 @@ def prefill_attention(measured: Path) -> Operator:
                 hbm_bytes_per_s=profile.hbm_bytes_per_s,
             )
             group = (r.num_heads, r.num_kv_heads)
-            tables.setdefault(key, []).append(Measurement(row=row, seconds=r.latency_us * 1e-6, group=group))
-            sources[key] = source_of("prefill attention", r)
+            collected.add(key, r, row, table="prefill attention", group=group)
     return Operator(
         name="prefill_attention",
         parameters=(
@@ -155,10 +147,10 @@ def prefill_attention(measured: Path) -> Operator:
             latency("fixed_s", 1.5e-5),
         ),
         predict=predict_attention,
-        tables=tables,
+        tables=collected.tables,
         pools=lambda key: key,
         held_out_by="heads",
-        sources=sources,
+        sources=collected.sources,
     )
 
 
@@ -170,8 +162,7 @@ def mla(measured: Path, *, decode: bool) -> Operator:
     """MLA of TensorRT-LLM and SGLang: expanded prefill, or absorbed decode."""
     name = "mla_decode" if decode else "mla_prefill"
     frame = read(measured, "silicon_mla_generation" if decode else "silicon_mla_context")
-    tables: dict[tuple[str, str, str], list[Measurement[Any]]] = {}
-    sources: dict[tuple[str, str, str], str] = {}
+    collected = Collected()
     for r in frame.itertuples():
         if decode and r.gpu == "a100":
             continue
@@ -188,8 +179,7 @@ def mla(measured: Path, *, decode: bool) -> Operator:
             hbm_bytes_per_s=profile.hbm_bytes_per_s,
         )
         group = (r.num_heads, r.batch_size)
-        tables.setdefault(key, []).append(Measurement(row=row, seconds=r.latency_us * 1e-6, group=group))
-        sources[key] = source_of(name.replace("_", " "), r)
+        collected.add(key, r, row, table=name.replace("_", " "), group=group)
     prefill = (
         fraction("compute_fraction", 0.5),
         fraction("bandwidth_fraction", 0.4),
@@ -200,10 +190,10 @@ def mla(measured: Path, *, decode: bool) -> Operator:
         name=name,
         parameters=(*prefill, *absorbed) if decode else prefill,
         predict=predict_attention,
-        tables=tables,
+        tables=collected.tables,
         pools=lambda key: key,
         held_out_by="heads, batch",
-        sources=sources,
+        sources=collected.sources,
     )
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
-from capacity.hardware.calibration import Constants, Measurement, Parameter
+from capacity.hardware.calibration import Constants, Parameter
 from capacity.hardware.coefficients import (
     AllReduceCoefficients,
     CollectiveCoefficients,
 )
 from capacity.step.collectives import all_reduce_seconds, nccl_seconds, ring_all_reduce_bytes
 from reference_tables.form import (
+    Collected,
     Operator,
     fraction,
     latency,
@@ -22,7 +23,6 @@ from reference_tables.form import (
     profile_of,
     read,
     sharpness,
-    source_of,
 )
 
 
@@ -52,8 +52,7 @@ def predict_all_reduce(constants: Constants, row: MessageRow) -> float:
 
 def all_reduce(measured: Path) -> Operator:
     """The engines' own all-reduce among 2 to 8 GPUs, under CUDA graphs."""
-    tables: dict[tuple[str, str, str], list[Measurement[Any]]] = {}
-    sources: dict[tuple[str, str, str], str] = {}
+    collected = Collected()
     for r in read(measured, "silicon_allreduce").itertuples():
         engine = ALL_REDUCE_ENGINES.get(r.kernel_source)
         if engine is None or r.num_gpus > 8 or not profile_of(r.gpu).scale_up.kind.startswith("nvlink"):
@@ -61,8 +60,7 @@ def all_reduce(measured: Path) -> Operator:
         key = (r.gpu, engine, "all_reduce")
         row = MessageRow("all_reduce", float(r.bytes), r.num_gpus, profile_of(r.gpu).scale_up.bytes_per_s)
         group = int(math.log2(r.bytes)) // 2
-        tables.setdefault(key, []).append(Measurement(row=row, seconds=r.latency_us * 1e-6, group=group))
-        sources[key] = source_of("all-reduce", r)
+        collected.add(key, r, row, table="all-reduce", group=group)
     return Operator(
         name="all_reduce",
         parameters=(
@@ -75,10 +73,10 @@ def all_reduce(measured: Path) -> Operator:
             Parameter(name="sharpness", start=1.0, low=0.4, high=3.0),
         ),
         predict=predict_all_reduce,
-        tables=tables,
+        tables=collected.tables,
         pools=lambda key: key,
         held_out_by="message size",
-        sources=sources,
+        sources=collected.sources,
     )
 
 
@@ -104,8 +102,7 @@ def predict_nccl(constants: Constants, row: MessageRow) -> float:
 
 def nccl(measured: Path) -> Operator:
     """NCCL among 2 to 8 GPUs of a node."""
-    tables: dict[tuple[str, str, str], list[Measurement[Any]]] = {}
-    sources: dict[tuple[str, str, str], str] = {}
+    collected = Collected()
     frames = pd.concat([read(measured, "silicon_allreduce"), read(measured, "silicon_nccl_other")])
     for r in frames[frames["engine"] == "nccl"].itertuples():
         if r.op not in NCCL_KINDS or r.num_gpus > 8:
@@ -116,8 +113,7 @@ def nccl(measured: Path) -> Operator:
         key = (r.gpu, "nccl", kind)
         row = MessageRow(kind, float(r.bytes), r.num_gpus, link.bytes_per_s)
         group = int(math.log2(r.bytes)) // 2
-        tables.setdefault(key, []).append(Measurement(row=row, seconds=r.latency_us * 1e-6, group=group))
-        sources[key] = source_of(f"nccl {kind}", r)
+        collected.add(key, r, row, table=f"nccl {kind}", group=group)
     return Operator(
         name="nccl",
         parameters=(
@@ -127,8 +123,8 @@ def nccl(measured: Path) -> Operator:
             sharpness(0.7, low=0.3),
         ),
         predict=predict_nccl,
-        tables=tables,
+        tables=collected.tables,
         pools=lambda key: key,
         held_out_by="message size",
-        sources=sources,
+        sources=collected.sources,
     )

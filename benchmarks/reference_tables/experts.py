@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capacity.hardware.calibration import Constants, Measurement
+from capacity.hardware.calibration import Constants
 from capacity.hardware.coefficients import (
     MoeCoefficients,
 )
 from capacity.step.operators import moe_seconds
 from reference_tables.form import (
     FORMATS,
+    Collected,
     Operator,
     QuantizedTable,
     fraction,
@@ -20,7 +21,6 @@ from reference_tables.form import (
     profile_of,
     read,
     sharpness,
-    source_of,
 )
 
 
@@ -54,8 +54,7 @@ def predict_experts(constants: Constants, row: ExpertRow) -> float:
 def experts(measured: Path) -> Operator:
     """Fused experts under balanced routing, at most eight GPUs."""
     frame = read(measured, "silicon_moe")
-    tables: dict[tuple[str, str, str], list[Measurement[Any]]] = {}
-    sources: dict[tuple[str, str, str], str] = {}
+    collected = Collected()
     for r in frame.itertuples():
         if r.distribution != "balanced" or r.moe_tp_size * r.moe_ep_size > 8:
             continue
@@ -68,14 +67,8 @@ def experts(measured: Path) -> Operator:
         table = FORMATS[r.quant]
         kernel = "w4a16" if r.quant == "int4_wo" else table.kernel
         key = (r.gpu, r.engine, kernel)
-        tables.setdefault(key, []).append(
-            Measurement(
-                row=_expert_row(r, table),
-                seconds=r.latency_us * 1e-6,
-                group=(r.hidden_size, r.inter_size / r.moe_tp_size, r.num_experts / r.moe_ep_size, r.topk),
-            )
-        )
-        sources[key] = source_of("moe", r)
+        shape = (r.hidden_size, r.inter_size / r.moe_tp_size, r.num_experts / r.moe_ep_size, r.topk)
+        collected.add(key, r, _expert_row(r, table), table="moe", group=shape)
     return Operator(
         name="moe",
         parameters=(
@@ -86,10 +79,10 @@ def experts(measured: Path) -> Operator:
             fraction("routed_fraction", 0.3, 0.5, low=0.01),
         ),
         predict=predict_experts,
-        tables=tables,
+        tables=collected.tables,
         pools=lambda key: ("hopper", *key[1:]) if key[0] in ("h100", "h200") else key[0],
         held_out_by="expert shape",
-        sources=sources,
+        sources=collected.sources,
     )
 
 

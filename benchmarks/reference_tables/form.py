@@ -78,6 +78,22 @@ def sharpness(start: float, spread: float | None = None, *, low: float = 1.0) ->
     return Parameter(name="sharpness", start=start, low=low, high=16.0, spread=spread)
 
 
+class Collected:
+    """Rows and sources of an operator family while its tables are read."""
+
+    def __init__(self) -> None:
+        self.tables: dict[tuple[str, str, str], list[Measurement[Any]]] = {}
+        self.sources: dict[tuple[str, str, str], str] = {}
+
+    def add(
+        self, key: tuple[str, str, str], record: Any, row: Any, *, table: str, group: Hashable, **more: Any
+    ) -> None:
+        """One measured `record` of the table called `table`, in the form's `row`; `more`: fields of Measurement."""
+        measured = {"seconds": record.latency_us * 1e-6, **more}
+        self.tables.setdefault(key, []).append(Measurement(row=row, group=group, **measured))
+        self.sources[key] = source_of(table, record)
+
+
 def source_of(table: str, row: Any) -> str:
     kernel = str(row.kernel_source).rsplit("/", 1)[-1][:40]
     return f"aiconfigurator-core 0.12.0, {table}: {row.engine} {row.engine_version} {kernel}"

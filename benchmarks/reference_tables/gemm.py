@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from capacity.hardware.calibration import Constants, Measurement, Parameter
+from capacity.hardware.calibration import Constants, Parameter
 from capacity.hardware.coefficients import (
     GemmCoefficients,
 )
 from capacity.step.operators import gemm_seconds
 from reference_tables.form import (
     FORMATS,
+    Collected,
     Operator,
     fraction,
     latency,
@@ -19,7 +20,6 @@ from reference_tables.form import (
     profile_of,
     read,
     sharpness,
-    source_of,
 )
 
 MIN_WEIGHT_BYTES = 8e6
@@ -62,8 +62,7 @@ def predict_gemm(constants: Constants, row: GemmRow) -> float:
 
 def gemm(measured: Path, *, quantized: bool) -> Operator:
     """GEMMs with 16-bit activations, or those that quantize them (one constant more)."""
-    tables: dict[tuple[str, str, str], list[Measurement[Any]]] = {}
-    sources: dict[tuple[str, str, str], str] = {}
+    collected = Collected()
     for gpu in ("a100", "h100", "h200", "b200", "l40s"):
         frame = read(measured, f"silicon_gemm_{gpu}")
         profile = profile_of(gpu)
@@ -84,16 +83,13 @@ def gemm(measured: Path, *, quantized: bool) -> Operator:
                 profile.dense_flops_per_s[table.dtype],
                 profile.hbm_bytes_per_s,
             )
-            tables.setdefault(key, []).append(
-                Measurement(row=row, seconds=r.latency_us * 1e-6, group=(r.n, r.k))
-            )
-            sources[key] = source_of("gemm", r)
+            collected.add(key, r, row, table="gemm", group=(r.n, r.k))
     return Operator(
         name="gemm",
         parameters=(*GEMM_PARAMETERS, QUANTIZE_PARAMETER) if quantized else GEMM_PARAMETERS,
         predict=predict_gemm,
-        tables=tables,
+        tables=collected.tables,
         pools=lambda key: key,
         held_out_by="N, K",
-        sources=sources,
+        sources=collected.sources,
     )

@@ -10,19 +10,20 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from inspect import Parameter, Signature
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import split
-from capacity.base.record import AnswerRecord
-from capacity.base.spec import Spec
 from capacity.cli.options import FormatOption, ModelArgument, check_format, show, write
 from capacity.cli.question_flags import keywords_of, option, parameter
 from capacity.cli.verbs import POOL, command_of, defer, verb
-from capacity.deployment import DeploymentFile, Pool, build
 from capacity.techniques.registry import TECHNIQUES, Technique
+
+if TYPE_CHECKING:
+    from capacity.base.record import AnswerRecord
+    from capacity.base.spec import Spec
+    from capacity.deployment import DeploymentFile
 
 
 def register(app: typer.Typer) -> None:
@@ -96,6 +97,7 @@ def charts(
     output: Annotated[str, typer.Option("--output", "-o", help="Folder for the SVG files.")] = "charts",
 ) -> None:
     """The handbook's charts for your model and GPU, as SVG files."""
+    from capacity.deployment import Pool
     from capacity.pool.resolve import resolve
     from capacity.report.figures.handbook import write_charts
 
@@ -127,6 +129,9 @@ def explain_term(term: str, request: DeploymentFile | None, format: str) -> None
 
 def _check(options: dict[str, object], *specs: type[Spec]) -> list[Any]:
     """Each spec of the options that were given. Raises InvalidInput in the command line's words."""
+    from capacity.base.keywords import split
+    from capacity.deployment import build
+
     parts = split(options, *specs)
     if "gpu" not in parts[0]:
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")

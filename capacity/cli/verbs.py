@@ -65,7 +65,7 @@ def verb(
     """Add a function as a verb with the flags of `specs`; it gets those that were set, with the `shared` options as its
     `question`, or else as `options`.
 
-    `traffic_fields`: only these of the traffic's; `without`: not these of them.
+    `traffic_fields`: only these of the traffic's; `without`: not these of any.
     """
 
     def register(function: Verb) -> None:
@@ -108,9 +108,7 @@ def _generated(
         traffic_fields = pkgutil.resolve_name(traffic_fields)
     for spec in kinds:
         for name, field in spec.model_fields.items():
-            if spec is Traffic and (
-                name in without or not (traffic_fields is None or name in traffic_fields)
-            ):
+            if name in without or (spec is Traffic and traffic_fields and name not in traffic_fields):
                 continue
             if spec is Pool and Service not in kinds and name in ("replicas", "role"):
                 continue

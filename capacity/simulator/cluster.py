@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 import heapq
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import simpy
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router, make_router
 from capacity.simulator.client import Arrivals, client_of
-from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.event_loop import EventLoop
 from capacity.simulator.fleet import Failures, failing
-from capacity.simulator.frontend import FrontendTimes, StreamingLedger, client_behind, to_client_clock
-from capacity.simulator.ledger import Ledger, Progress, Sample
+from capacity.simulator.frontend import client_behind, to_client_clock
+from capacity.simulator.ledger import Sample
+from capacity.simulator.members import Member, MemberMaker, Recording, new_ledger
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.replica import NEVER_KEY, Action, Replica
 from capacity.simulator.requests import Requests
-from capacity.simulator.result import LoadSample, Member, SimulationResult, Status, add_up
+from capacity.simulator.result import LoadSample, SimulationResult, Status, add_up
 from capacity.simulator.schedulers import Sequence
-from capacity.simulator.setup import EngineSetup, Mode, Role, make_pool, make_scheduler
-from capacity.simulator.step_work import StepWork
+from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import KvLink
 from capacity.step import PS_PER_S, picoseconds
 from capacity.workload import Workload
@@ -51,22 +48,6 @@ class Dispatch:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """What a run keeps and shows, and how it steps. `frontend` lies between clients and engines.
-
-    `keep_work` keeps what the steps were like (`SimulationResult.step_work`); an `observer` sees each of them, and they
-    are then taken one at a time. `progress(completed, total)` is called some two hundred times.
-    """
-
-    frontend: FrontendTimes | None = None
-    sample_interval_s: float | None = None
-    keep_work: bool = False
-    observer: StepObserver | None = None
-    progress: Callable[[int, int], None] | None = None
-    mode: Mode = "jump"
-
-
 class Cluster(EventLoop):
     """The replicas there are, and the router before them."""
 
@@ -76,7 +57,7 @@ class Cluster(EventLoop):
         self.recording = recording
         self.requests = Requests(workload)
         self.router = self._make_router(dispatch.router or "round-robin")
-        self.ledger = self._ledger()
+        self.ledger = new_ledger(workload, recording)
         frontend = recording.frontend
         client: Arrivals = client_of(workload)
         if frontend is not None and frontend.delays:
@@ -87,6 +68,7 @@ class Cluster(EventLoop):
             feedback=workload.is_closed_loop,
         )
         self.members: list[Member] = []
+        self._maker = MemberMaker(self.env, self.requests, self.ledger, recording)
         self.timed_out = self.restarted = self.lost = self.rejected = 0
         self.load: list[LoadSample] = []
         self.series: list[Sample] = []
@@ -99,18 +81,6 @@ class Cluster(EventLoop):
     def _make_router(self, name: str) -> Router:
         return make_router(name, has_sessions=self.workload.session is not None, seed=self.dispatch.seed)
 
-    def _ledger(self) -> Ledger:
-        frontend, progress = self.recording.frontend, self.recording.progress
-        streams = frontend is not None and frontend.streams
-        ledger = (
-            StreamingLedger(self.workload, frontend)
-            if frontend is not None and streams
-            else Ledger(self.workload)
-        )
-        if progress is not None:
-            ledger.progress = Progress(len(self.workload), progress)
-        return ledger
-
     def run(self) -> Generator[simpy.Event, None, None]:
         """Until nobody has anything to do; an engine without a router before it pulls its requests itself."""
         return self.drive() if self.replicas else self.members[0].engine.run()
@@ -122,61 +92,22 @@ class Cluster(EventLoop):
 
         Raises InvalidInput.
         """
-        number, alone = len(self.members), self.dispatch.router is None
-        ledger = self.ledger
-        if not alone:
-            ledger = copy.copy(self.ledger)  # columns are shared, sums are its own
-        ledger.work = StepWork(setup.step_times) if self.recording.keep_work else None
-        pool = make_pool(setup, self.recording.mode)
-        policy = make_scheduler(setup, pool)
-        if self._timeout_ps is not None and not policy.aborts:
+        number, limit = len(self.members), self.dispatch.queue_limit
+        if self.dispatch.router is None:
+            member = self._maker.pulling(setup, self.client)
+        else:
+            member = self._maker.driven(setup, now_ps, number=number, owner=self, queue_limit=limit)
+        if self._timeout_ps is not None and not member.engine.policy.aborts:
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy} scheduler: it cannot abort any"
             )
-        make = (
-            self._puller()
-            if alone
-            else partial(Replica, number=number, owner=self, queue_limit=self.dispatch.queue_limit)
-        )
-        engine = make(
-            self.env,
-            policy,
-            pool,
-            setup.step_times,
-            ledger=ledger,
-            new_sequence=self.requests.sequence_maker(setup, pool),
-            jumps=self._jumps(setup),
-            pipeline_stages=setup.limits.pipeline_stages,
-            window_tokens=setup.window_tokens,
-            observer=self.recording.observer,
-        )
-        engine.now_ps = now_ps
-        self.members.append(Member(engine, setup, ledger, now_ps))
-        if isinstance(engine, Replica):
-            self.replicas.append(engine)
+        self.members.append(member)
+        if isinstance(member.engine, Replica):
+            self.replicas.append(member.engine)
             self.keys.append(NEVER_KEY)
             if ready:
                 self.open(number, now_ps)
         return number
-
-    def _puller(self) -> Callable[..., Engine]:
-        """An engine that stands alone: it takes requests from the client, and its own samples."""
-        interval_s = self.recording.sample_interval_s
-        return partial(
-            Engine,
-            client=self.client,
-            sample_ps=None if interval_s is None else max(1, picoseconds(interval_s)),
-        )
-
-    def _jumps(self, setup: EngineSetup) -> bool:
-        """Whether regular decode steps may be leapt over: nobody has to see each of them."""
-        frontend = self.recording.frontend
-        return (
-            self.recording.mode == "jump"
-            and self.recording.observer is None
-            and not (frontend is not None and frontend.streams)
-            and (not setup.enable_prefix_caching or self.requests.answers_are_private)
-        )
 
     def open(self, number: int, now_ps: int) -> None:
         """The replica takes requests, those held first."""

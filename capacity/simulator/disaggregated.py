@@ -20,8 +20,9 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router
-from capacity.simulator.cluster import Cluster, Dispatch, Recording
+from capacity.simulator.cluster import Cluster, Dispatch
 from capacity.simulator.kv_cache.pool import PagedPool, Table
+from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.replica import Replica
 from capacity.simulator.result import SimulationResult

@@ -10,33 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.simulator.distribution import Distribution
-from capacity.simulator.engine import Engine
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.kv_cache.offload import TierUse, added_up
-from capacity.simulator.ledger import Ledger, Sample
+from capacity.simulator.ledger import Sample
+from capacity.simulator.members import Member, ReplicaSummary
 from capacity.simulator.metrics import LatencySummary, RequestTable, summarize
-from capacity.simulator.setup import EngineSetup, Role
+from capacity.simulator.setup import Role
 from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S
 
 Status = Literal["complete", "stalled", "interrupted"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaSummary:
-    """One replica's share. `from_s` to `until_s`: when it took requests (None: to the end)."""
-
-    number: int
-    label: str
-    role: Role
-    requests: int
-    busy_s: float
-    steps: int
-    preemptions: int
-    kv_utilization_peak: float
-    from_s: float
-    until_s: float | None
-    ended: str | None = None  # failed, or scaled down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,41 +117,6 @@ def _milliseconds(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
     if times is None:
         return None
     return {"mean": times.mean, **{f"p{percent}": value for percent, value in times.percentiles.items()}}
-
-
-@dataclass(slots=True)
-class Member:
-    """An engine of the deployment, and its account so far."""
-
-    engine: Engine
-    setup: EngineSetup
-    ledger: Ledger
-    from_ps: int
-    requests: int = 0
-    until_ps: int | None = None
-    ended: str | None = None
-    open: bool = False  # it takes requests
-
-    def summary(self, number: int) -> ReplicaSummary:
-        ledger = self.ledger
-        return ReplicaSummary(
-            number=number,
-            label=self.setup.label,
-            role=self.setup.role,
-            requests=self.requests,
-            busy_s=ledger.busy_ps / PS_PER_S,
-            steps=ledger.steps,
-            preemptions=ledger.total_preemptions,
-            kv_utilization_peak=ledger.kv_peak_blocks / self.engine.pool.num_blocks,
-            from_s=self.from_ps / PS_PER_S,
-            until_s=None if self.until_ps is None else self.until_ps / PS_PER_S,
-            ended=self.ended,
-        )
-
-    def alive_ps(self, end_ps: int) -> int:
-        """How long it was there, if the last request ended at `end_ps`."""
-        until_ps = end_ps if self.until_ps is None else min(self.until_ps, end_ps)
-        return max(0, until_ps - self.from_ps)
 
 
 def add_up(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.cluster import Cluster, Dispatch, Recording
+from capacity.simulator.cluster import Cluster, Dispatch
 from capacity.simulator.disaggregated import Disaggregated, check_roles
 from capacity.simulator.engine import StepObserver
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling, watching
 from capacity.simulator.frontend import FrontendTimes
+from capacity.simulator.members import Recording
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup, Mode, Role
 from capacity.simulator.transfer import KvLink

@@ -13,7 +13,7 @@ from capacity.cli.question import Question
 from capacity.cli.verbs import NEEDED, POOL, TRAFFIC, plain_verb, refuse_idle, verb
 from capacity.deployment import Cost, Pool, Service, Traffic
 
-HEAVY = {"numpy", "pandas", "scipy", "plotly", "simpy", "streamlit", "torch", "attrs"}
+HEAVY = {"numpy", "pandas", "scipy", "plotly", "simpy", "streamlit", "torch"}
 ESTIMATE = ("estimate", "llama-3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64", "--concurrency", "8")
 
 
@@ -37,6 +37,10 @@ def test_quick_answers_load_no_heavy_library(arguments: tuple[str, ...]) -> None
     modules = loaded(*arguments)
     assert not HEAVY & modules
     assert not [name for name in modules if name.startswith(("capacity.simulator.", "capacity.planning."))]
+
+
+def test_the_help_knows_no_specs() -> None:
+    assert not {"pydantic", "capacity.deployment", "capacity.techniques.quantize"} & loaded("--help")
 
 
 def test_one_verb_is_declared_when_one_is_called(capsys: pytest.CaptureFixture[str]) -> None:

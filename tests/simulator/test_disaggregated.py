@@ -17,10 +17,11 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.hardware import load_profile
 from capacity.simulator import EngineSetup, SimulationResult, simulate
-from capacity.simulator.cluster import Dispatch, Recording
+from capacity.simulator.cluster import Dispatch
 from capacity.simulator.disaggregated import Disaggregated
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
 from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.members import Recording
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.time_parts import PARTS, time_parts
 from capacity.simulator.transfer import KvLink, LoadBlockPool, LoadPool, Port, Transfers

@@ -26,7 +26,8 @@ from capacity.techniques.batch_waste import (
     paged_kv_waste,
     static_slot_waste,
 )
-from capacity.techniques.batching import Waste, batching_comparison, spread_gains
+from capacity.techniques.batching import batching_comparison, spread_gains
+from capacity.techniques.waste import Waste
 from capacity.workload import Workload, random_requests
 
 LENGTHS = st.lists(st.integers(1, 500), min_size=1, max_size=30).map(np.asarray)

@@ -48,7 +48,6 @@ def _aiperf(path: Path, document: Document) -> MeasuredRun:
         request_throughput=average("request_throughput"),
         output_throughput=average("output_token_throughput"),
         latencies_ms=latencies,
-        requests=None,
         request_rate=rate(load.get("request_rate", load.get("rate"))),
         burstiness=number(load.get("arrival_smoothness", load.get("smoothness"))) or 1.0,
         concurrency=count(load.get("concurrency")),
@@ -110,7 +109,6 @@ def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
     return MeasuredRun(
         tool="AIPerf",
         path=str(path),
-        model=None,
         completed=len(good),
         failed=len(documents) - len(good),
         duration_s=duration,
@@ -126,12 +124,7 @@ def _aiperf_requests(path: Path, documents: Sequence[Document]) -> MeasuredRun:
         )
         if known
         else None,
-        request_rate=None,
-        burstiness=1.0,
-        concurrency=None,
         num_requests=len(good),
-        mean_prompt_tokens=None,
-        mean_output_tokens=None,
         notices=("the file does not say whether the load was a closed loop: if it was, give --concurrency",),
     )
 

@@ -36,16 +36,13 @@ def _inference_perf(path: Path, document: Document) -> MeasuredRun:
     return MeasuredRun(
         tool="inference-perf",
         path=str(path),
-        model=None,
         completed=completed,
         failed=int((document.get("failures") or {}).get("count") or 0),
         duration_s=completed / requests_per_s if requests_per_s else None,
         request_throughput=requests_per_s,
         output_throughput=number(throughput.get("output_tokens_per_sec")),
         latencies_ms=latencies,
-        requests=None,
         request_rate=rate(load.get("requested_rate")),
-        burstiness=1.0,
         concurrency=count(load.get("concurrency")),
         num_requests=completed,
         mean_prompt_tokens=number(prompt.get("mean")),
@@ -81,7 +78,6 @@ def _inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
     return MeasuredRun(
         tool="inference-perf",
         path=str(path),
-        model=None,
         completed=len(rows),
         failed=len(entries) - len(rows),
         duration_s=duration,
@@ -93,12 +89,7 @@ def _inference_perf_requests(path: Path, entries: Sequence[Any]) -> MeasuredRun:
             output_tokens=[int(row[2]["output_tokens"]) for row in rows],
             start_s=[row[0] for row in rows],
         ),
-        request_rate=None,
-        burstiness=1.0,
-        concurrency=None,
         num_requests=len(rows),
-        mean_prompt_tokens=None,
-        mean_output_tokens=None,
     )
 
 

@@ -32,20 +32,20 @@ class MeasuredRun:
 
     tool: str
     path: str
-    model: str | None
+    model: str | None = None
     completed: int
     failed: int
-    duration_s: float | None
-    request_throughput: float | None
-    output_throughput: float | None
+    duration_s: float | None = None
+    request_throughput: float | None = None
+    output_throughput: float | None = None
     latencies_ms: Mapping[str, Mapping[str, float]]
-    requests: RequestColumns | None
-    request_rate: float | None  # inf: all at once; None: unknown
-    burstiness: float
-    concurrency: int | None
+    requests: RequestColumns | None = None
+    request_rate: float | None = None  # inf: all at once; None: unknown
+    burstiness: float = 1.0
+    concurrency: int | None = None
     num_requests: int
-    mean_prompt_tokens: float | None
-    mean_output_tokens: float | None
+    mean_prompt_tokens: float | None = None
+    mean_output_tokens: float | None = None
     accepted_length: float | None = None
     notices: tuple[str, ...] = ()
 

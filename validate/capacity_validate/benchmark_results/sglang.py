@@ -35,7 +35,6 @@ def _sglang(path: Path, document: Document) -> MeasuredRun:
     return MeasuredRun(
         tool="sglang.bench_serving",
         path=str(path),
-        model=None,
         completed=completed,
         failed=0,
         duration_s=number(document.get("duration")),
@@ -44,7 +43,6 @@ def _sglang(path: Path, document: Document) -> MeasuredRun:
         latencies_ms=flat_latencies(document, names),
         requests=requests,
         request_rate=rate(document.get("request_rate")),
-        burstiness=1.0,
         concurrency=count(document.get("max_concurrency")),
         num_requests=completed,
         mean_prompt_tokens=mean(document.get("total_input_tokens"), completed),
