@@ -16,11 +16,7 @@ LLAMA: dict[str, Any] = {
     "vocab_size": 1000,
     "max_position_embeddings": 2048,
 }
-
-
 MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-
-
 LATENT = {
     "kv_lora_rank": 32,
     "q_lora_rank": None,

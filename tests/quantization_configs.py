@@ -20,8 +20,6 @@ LLAMA: dict[str, Any] = {
     "vocab_size": 1000,
     "max_position_embeddings": 2048,
 }
-
-
 MIXTURE = LLAMA | {
     "model_type": "qwen2_moe",
     "num_experts": 4,

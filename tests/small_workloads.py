@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
 
+import numpy as np
+import pytest
+
+from capacity.base.errors import InvalidInput
 from capacity.workload import Workload
 
 MANY = 100_000
@@ -24,3 +28,11 @@ def small(**changes: object) -> Workload:
 
 def tokens_of(segments: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return [(text, position) for text, length in segments for position in range(length)]
+
+
+def check_refused(build: Callable[[], object], part: str) -> None:
+    """What is built is refused in one line that has `part`."""
+    with pytest.raises(InvalidInput) as caught:
+        build()
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -11,14 +11,8 @@ from capacity.base.errors import InvalidInput
 from capacity.workload import Workload, read_trace
 
 PLAIN = "arrival_s,prompt_tokens,output_tokens\n"
-
-
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-
-
 BURSTGPT = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-
-
 fuzzed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

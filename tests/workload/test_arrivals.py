@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_workloads import MANY, cv
+from small_workloads import MANY, check_refused, cv
 
-from capacity.base.errors import InvalidInput
 from capacity.workload import (
     ArrivalProcess,
-    EmpiricalLengths,
-    FixedLengths,
-    GammaLengths,
-    LognormalLengths,
     PeriodicArrivals,
     RampArrivals,
     RampUpArrivals,
     RandomOnOffArrivals,
-    SharedPrefixes,
     SteadyArrivals,
-    ThinkTime,
-    UniformLengths,
     diurnal,
     on_off,
-    random_requests,
     random_stream,
 )
 
@@ -144,30 +136,7 @@ def test_random_bursts_have_the_moments_of_an_interrupted_poisson_process() -> N
         (lambda: PeriodicArrivals((1.0, 2.0), (1.0,)), "a rate for each duration"),
         (lambda: diurnal(1.0, peak_to_mean=2.5), "from 1 (flat) to 2"),
         (lambda: RandomOnOffArrivals(1.0, math.inf, 1.0), "finite time"),
-        (lambda: FixedLengths(0), "is below 1"),
-        (lambda: UniformLengths(100, 1.0), "below 1, not 1.0"),
-        (lambda: UniformLengths(100, -0.1), "at least 0"),
-        (lambda: LognormalLengths(math.nan, 1.0), "mean length"),
-        (lambda: LognormalLengths(100.0, -1.0), "coefficient of variation"),
-        (lambda: LognormalLengths.from_percentiles(p50_tokens=9, p99_tokens=8), "must rise"),
-        (lambda: GammaLengths(100.0, 1.0, lowest_tokens=9, highest_tokens=8), "not from 9 to 8"),
-        (lambda: EmpiricalLengths(np.asarray([], dtype=int)), "at least one is needed"),
-        (lambda: SharedPrefixes(10, 0), "shared prefixes must be at least 1"),
-        (lambda: ThinkTime(-1.0), "think time"),
-        (lambda: random_stream(-1, "arrivals"), "seed must be"),
-        (lambda: random_stream(True, "arrivals"), "seed must be"),
-        (lambda: random_requests(num_requests=0, input_len=1, output_len=1), "number of requests"),
-        (lambda: random_requests(num_requests=1, input_len=0, output_len=1), "is below 1"),
-        (lambda: random_requests(num_requests=1, input_len=1, output_len=1, prefix_len=-1), "prefix length"),
-        (
-            lambda: random_requests(num_requests=1, input_len=1, output_len=1, concurrency=0),
-            "concurrency must be",
-        ),
-        (lambda: random_requests(num_requests=10**9, input_len=1, output_len=1), "at most 20,000,000"),
     ],
 )
-def test_impossible_parameters_are_refused_in_one_line(build: object, part: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        build()  # type: ignore[operator]
-    assert part in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_impossible_parameters_are_refused_in_one_line(build: Callable[[], object], part: str) -> None:
+    check_refused(build, part)

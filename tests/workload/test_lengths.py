@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from small_workloads import MANY, cv
+from small_workloads import MANY, check_refused, cv
 
 from capacity.base.errors import InvalidInput
 from capacity.workload import (
     EmpiricalLengths,
+    FixedLengths,
     GammaLengths,
     Lengths,
     LognormalLengths,
@@ -81,3 +83,20 @@ def test_rank_correlation_beyond_one_is_refused() -> None:
         rank_correlated(
             np.ones(2, int), np.ones(2, int), rank_correlation=1.1, rng=random_stream(0, "correlation")
         )
+
+
+@pytest.mark.parametrize(
+    ("build", "part"),
+    [
+        (lambda: FixedLengths(0), "is below 1"),
+        (lambda: UniformLengths(100, 1.0), "below 1, not 1.0"),
+        (lambda: UniformLengths(100, -0.1), "at least 0"),
+        (lambda: LognormalLengths(math.nan, 1.0), "mean length"),
+        (lambda: LognormalLengths(100.0, -1.0), "coefficient of variation"),
+        (lambda: LognormalLengths.from_percentiles(p50_tokens=9, p99_tokens=8), "must rise"),
+        (lambda: GammaLengths(100.0, 1.0, lowest_tokens=9, highest_tokens=8), "not from 9 to 8"),
+        (lambda: EmpiricalLengths(np.asarray([], dtype=int)), "at least one is needed"),
+    ],
+)
+def test_impossible_parameters_are_refused_in_one_line(build: Callable[[], object], part: str) -> None:
+    check_refused(build, part)

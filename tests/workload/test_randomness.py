@@ -5,8 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
-from capacity.workload import FixedLengths, GammaLengths, SharedPrefixes, SteadyArrivals, synthetic
+import pytest
+from small_workloads import check_refused
+
+from capacity.workload import (
+    FixedLengths,
+    GammaLengths,
+    SharedPrefixes,
+    SteadyArrivals,
+    random_stream,
+    synthetic,
+)
 
 
 def test_components_draw_from_streams_of_their_own() -> None:
@@ -59,3 +70,14 @@ def test_same_seed_same_bytes_whatever_the_hash_seed() -> None:
     ]
     assert printed[0] == printed[1]
     assert len(set(printed[0].split())) == 2
+
+
+@pytest.mark.parametrize(
+    ("build", "part"),
+    [
+        (lambda: random_stream(-1, "arrivals"), "seed must be"),
+        (lambda: random_stream(True, "arrivals"), "seed must be"),
+    ],
+)
+def test_impossible_parameters_are_refused_in_one_line(build: Callable[[], object], part: str) -> None:
+    check_refused(build, part)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from small_workloads import MANY, tokens_of
+from small_workloads import MANY, check_refused, tokens_of
 
 from capacity.workload import (
     GammaLengths,
@@ -84,3 +85,22 @@ def test_think_time_has_its_mean() -> None:
     drawn_s = ThinkTime(12.0, 0.5).draw_s(MANY, random_stream(0, "thinking"))
     assert drawn_s.mean() == pytest.approx(12.0, rel=5 * 0.5 / math.sqrt(MANY))
     assert ThinkTime(3.0, 0.0).draw_s(2, random_stream(0, "thinking")).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("build", "part"),
+    [
+        (lambda: SharedPrefixes(10, 0), "shared prefixes must be at least 1"),
+        (lambda: ThinkTime(-1.0), "think time"),
+        (lambda: random_requests(num_requests=0, input_len=1, output_len=1), "number of requests"),
+        (lambda: random_requests(num_requests=1, input_len=0, output_len=1), "is below 1"),
+        (lambda: random_requests(num_requests=1, input_len=1, output_len=1, prefix_len=-1), "prefix length"),
+        (
+            lambda: random_requests(num_requests=1, input_len=1, output_len=1, concurrency=0),
+            "concurrency must be",
+        ),
+        (lambda: random_requests(num_requests=10**9, input_len=1, output_len=1), "at most 20,000,000"),
+    ],
+)
+def test_impossible_parameters_are_refused_in_one_line(build: Callable[[], object], part: str) -> None:
+    check_refused(build, part)

@@ -1,0 +1,30 @@
+"""JSON options of `vllm serve`, in a pool's own words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from vllm_pools import EAGLE, LLAMA, PRODUCER, pool
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment import DeploymentFile, read_deployment, write_deployment
+
+
+@pytest.mark.parametrize("config", [EAGLE, json.dumps(EAGLE)])
+def test_speculative_config_is_a_speculator(config: object) -> None:
+    assert pool(speculative_config=config) == pool(speculator="eagle3-chain", num_speculative_tokens=3)
+    assert pool(speculative_config="{}") == pool()
+    with pytest.raises(InvalidInput, match="give one of them"):
+        pool(speculative_config=config, speculator="ngram")
+
+
+def test_a_kv_role_is_a_pool_of_a_disaggregated_deployment(tmp_path: Path) -> None:
+    consumer = json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_consumer"})
+    assert pool(kv_transfer_config=PRODUCER).role == "prefill"
+    assert pool(kv_transfer_config='{"kv_connector": "NixlConnector", "kv_role": "kv_both"}').role == "both"
+    file = tmp_path / "pools.toml"
+    pools = (pool(kv_transfer_config=PRODUCER), pool(kv_transfer_config=consumer))
+    write_deployment(DeploymentFile(model=LLAMA, pools=pools), file)
+    assert [each.role for each in read_deployment(file).pools] == ["prefill", "decode"]
