@@ -30,3 +30,16 @@ def test_what_cannot_be_is_refused_in_one_line(field: str, value: object, compla
         pool(**{field: value})
     assert complaint in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_gpus_of_an_engine_are_those_of_all_its_ranks() -> None:
+    assert (
+        pool(tensor_parallel_size=4, pipeline_parallel_size=3, data_parallel_size=2, replicas=7).num_gpus
+        == 24
+    )
+
+
+@pytest.mark.parametrize("config", ['{"method": ["ngram"]}', '{"method": {}}'])
+def test_a_method_that_is_no_text_is_refused_too(config: str) -> None:
+    with pytest.raises(InvalidInput, match="is not one of ngram"):
+        pool(speculative_config=config)

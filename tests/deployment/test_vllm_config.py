@@ -10,6 +10,7 @@ from vllm_pools import EAGLE, LLAMA, PRODUCER, pool
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import DeploymentFile, read_deployment, write_deployment
+from capacity.deployment.vllm_config import kv_role
 
 
 @pytest.mark.parametrize("config", [EAGLE, json.dumps(EAGLE)])
@@ -28,3 +29,12 @@ def test_a_kv_role_is_a_pool_of_a_disaggregated_deployment(tmp_path: Path) -> No
     pools = (pool(kv_transfer_config=PRODUCER), pool(kv_transfer_config=consumer))
     write_deployment(DeploymentFile(model=LLAMA, pools=pools), file)
     assert [each.role for each in read_deployment(file).pools] == ["prefill", "decode"]
+
+
+def test_offloaded_bytes_are_gib_of_host_memory() -> None:
+    extra = {"cpu_bytes_to_use": 3 * 2**30}
+    config = {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": extra}
+    assert kv_role(config) == {"kv_offloading_size": 3.0, "kv_offloading_backend": "native"}
+    for size in (-1, True, "3G", None):
+        with pytest.raises(ValueError, match="cpu_bytes_to_use is"):
+            kv_role(config | {"kv_connector_extra_config": {"cpu_bytes_to_use": size}})
