@@ -503,7 +503,7 @@ def simulate(
     `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
     them), which then are taken one at a time; `progress(done, total)` is called as requests complete.
     An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises
-    DoesNotFit, Stalled, or InvalidInput and its kinds.
+    DoesNotFit, or InvalidInput and its kinds.
     """
     from capacity.answers.deployment_run import (  # SimPy and numpy: not for `fit` and `estimate`
         run_service,
