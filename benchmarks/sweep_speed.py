@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from capacity.planning.sweep import sweep
+from capacity.planning.sweeping.run import sweep
 from capacity.planning.sweeping.spec import SweepSpec
 
 LIMIT_S = 60.0

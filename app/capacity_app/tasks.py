@@ -10,7 +10,7 @@ from capacity.base.errors import CapacityError
 from capacity.model import ModelSpec
 
 if TYPE_CHECKING:
-    from capacity.techniques.questions import Speculating, SpeculationRow
+    from capacity.techniques.speculate import Speculating, SpeculationRow
 
 ACCEPTANCES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 DRAFT_LENGTHS = (1, 2, 3, 4, 6, 8)
@@ -20,11 +20,11 @@ def timeline(
     model: str | ModelSpec, *, progress: Callable[[int, int], None] | None = None, **options: Any
 ) -> tuple[Simulation, list[dict[str, Any]]]:
     """A simulation with every step of its engine: those of its Chrome trace, in order."""
-    from capacity.answers import questions as api
+    import capacity
     from capacity.simulator.timeline import Timeline
 
     observer = Timeline()
-    answer = api.simulate(model, observer=observer, progress=progress, **options)
+    answer = capacity.simulate(model, observer=observer, progress=progress, **options)
     events = observer.chrome_trace(answer.run.records)["traceEvents"]
     return answer, [event for event in events if event["ph"] == "X" and event["pid"] == 1]
 
@@ -33,7 +33,7 @@ def acceptance_grid(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> dict[int, tuple[tuple[float, SpeculationRow], ...]]:
     """By draft length, the round of one batch at each acceptance."""
-    from capacity.techniques.questions import speculate
+    from capacity.techniques.speculate import speculate
 
     def row(k: int, acceptance: float) -> SpeculationRow:
         asked = {**options, "draft_tokens": k, "acceptance": f"{acceptance:g}"}
@@ -46,7 +46,7 @@ def ways_to_draft(
     model: str | ModelSpec, *, batch: int, options: Mapping[str, Any]
 ) -> tuple[dict[str, Speculating], tuple[str, ...]]:
     """Every way to draft at its own draft length and published acceptance; and those that cannot, with the reason."""
-    from capacity.techniques.questions import speculate, speculation_methods
+    from capacity.techniques.speculate import speculate, speculation_methods
 
     shared = {
         name: value

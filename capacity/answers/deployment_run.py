@@ -16,7 +16,7 @@ from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.transfer import KvLink
 from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge
-from capacity.step.model import DIRECT_LINKS
+from capacity.step.setting import DIRECT_LINKS
 from capacity.workload import Workload
 
 

@@ -61,11 +61,7 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         enable_chunked_prefill=resolved.chunked_prefill,
         long_prefill_token_threshold=pool.long_prefill_token_threshold,
         watermark=pool.watermark,
-        reserve_full_isl=(
-            resolved.engine.reserve_full_isl
-            if pool.scheduler_reserve_full_isl is None
-            else pool.scheduler_reserve_full_isl
-        ),
+        reserve_full_isl=resolved.reserve_full_isl,
         prefill_schedule_interval=pool.prefill_schedule_interval,
         pipeline_stages=pool.pipeline_parallel_size,
     )
@@ -193,7 +189,7 @@ def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
     Keeping books of single tokens over several windows takes a simulation five times as long, and a request then
     holds at most WINDOW_PAGE_TOKENS - 1 tokens a group less.
     """
-    blocks, tokens = plan.kv_capacity_blocks - 1, plan.kv_block_tokens
+    blocks, tokens = plan.usable_blocks, plan.kv_block_tokens
     if len(plan.layout.kv_windows) > 1 and tokens < WINDOW_PAGE_TOKENS:
         coarser = WINDOW_PAGE_TOKENS // tokens
         return max(blocks // coarser, 1), tokens * coarser

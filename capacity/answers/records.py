@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.answers.attribution import BoundTime, Response, Shares
+from capacity.base.record import AnswerRecord
 from capacity.hardware.pricing import CostEstimate
 from capacity.step import Bound
 
@@ -18,35 +18,6 @@ if TYPE_CHECKING:
 
 
 Basis = Literal["analytic", "calibrated"]
-
-
-@lru_cache(maxsize=256)
-def _field_names(kind: type) -> tuple[str, ...] | None:
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
-
-
-def plain(value: Any) -> Any:
-    """`dataclasses.asdict` of frozen records, whose leaves need no copy: four times as fast, which sweeps feel."""
-    kind: Any = type(value)
-    names = _field_names(kind)
-    if names is not None:
-        return {name: plain(getattr(value, name)) for name in names}
-    if isinstance(value, tuple):
-        return tuple(plain(item) for item in value)
-    if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
-    return value
-
-
-class _Result:
-    """Adds `to_dict()`; `SCHEMA` names the version of the record's shape."""
-
-    __slots__ = ()
-    SCHEMA: ClassVar[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        return {"schema": self.SCHEMA, **plain(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +50,7 @@ class MemorySummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit(_Result):
+class Fit(AnswerRecord):
     """Whether a model fits, and what is left for its KV cache.
 
     `kv_bytes_per_token` is the whole model's, over the layers whose cache grows with the context, without
@@ -210,7 +181,7 @@ class Estimate(Fit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attribution(_Result):
+class Attribution(AnswerRecord):
     """Where an estimate's time goes, and what would help. `decode` is None for a single output token."""
 
     SCHEMA: ClassVar[str] = "capacity/explain/v1"
@@ -284,8 +255,8 @@ class Simulation:
             "time_parts": self.time_parts,
             "step_bounds": [asdict(bound) for bound in self.step_bounds],
             "prediction_intervals": {
-                name: None if found is None else {"low": found.low, "high": found.high}
-                for name, found in (("mean_ttft_ms", self.mean_ttft_ms), ("mean_tpot_ms", self.mean_tpot_ms))
+                name: None if mean is None else {"low": mean.low, "high": mean.high}
+                for name, mean in (("mean_ttft_ms", self.mean_ttft_ms), ("mean_tpot_ms", self.mean_tpot_ms))
             },
             "warnings": list(self.warnings),
         }

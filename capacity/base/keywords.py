@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic.fields import FieldInfo
@@ -27,7 +27,7 @@ def flags_of(field: FieldInfo) -> list[str]:
     return [str(flag) for flag in flags] if isinstance(flags, list) else []
 
 
-def split(options: dict[str, Any], *specs: type[Spec]) -> tuple[dict[str, Any], ...]:
+def split(options: Mapping[str, Any], *specs: type[Spec]) -> tuple[dict[str, Any], ...]:
     """Each option to the spec that declares it.
 
     Raises InvalidInput for an option that none declares, with the nearest one that is.
@@ -42,7 +42,10 @@ def split(options: dict[str, Any], *specs: type[Spec]) -> tuple[dict[str, Any], 
 
 
 def documented(*specs: type[Spec]) -> Callable[[Function], Function]:
-    """Show the fields of the specs as the keywords that a `**options` function takes, in `help()` and in editors."""
+    """Show the fields of the specs as the keywords that a `**options` function takes, in `help()` and in editors.
+
+    The specs stand in the function's `specs`, for the command line.
+    """
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
@@ -58,6 +61,7 @@ def documented(*specs: type[Spec]) -> Callable[[Function], Function]:
             if name not in signature.parameters
         ]
         function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+        function.specs = specs  # type: ignore[attr-defined]
         return function
 
     return decorate

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import AnswerRecord
 from capacity.deployment import Billing
 from capacity.hardware.pricing import HOURS_PER_MONTH, RULE, SECONDS_PER_HOUR, Price, usd_per_hour
 from capacity.planning.hosted_prices import ApiPrice
@@ -96,7 +97,7 @@ class BatchJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
+class Bill(AnswerRecord):
     """What a deployment costs. `served` is None where no load was given, and `utilization` then too.
 
     `break_even` is against the API prices that were given, `apis` against those of the price list.
@@ -127,10 +128,6 @@ class Bill:
     job: BatchJob | None
     rule: str
     warnings: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        return {"schema": self.SCHEMA, **asdict(self)}
 
 
 def billed_gpus(price: Price, num_gpus: int) -> int:

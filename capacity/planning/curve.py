@@ -1,36 +1,141 @@
-"""`curve` as a function: a deployment under rising load."""
+"""How a deployment answers to its load: latency against rate, the knee, and the highest rate within the SLO.
+
+The same requests come faster or slower at each rate (common random numbers), so that a curve's shape is the
+deployment's and not the dice's.
+"""
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import ConfigDict
 
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
-from capacity.deployment import Cost, Pool, Traffic, build
-from capacity.pool.resolve import resolve
+from capacity.base.record import AnswerRecord
+from capacity.base.spec import Spec
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
+from capacity.hardware.pricing import Price, price_of
+from capacity.planning.bounds import Load, bound
+from capacity.planning.day import Day, day_of, replicas_by_hour
+from capacity.planning.draws import draws
+from capacity.planning.step_error import ScaledSteps, factors_at
+from capacity.planning.trial import Goal, Level, Trial, deployment_label, simulate_trial
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.workload import Workload, parse_slos
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
-    from capacity.planning.curves import Curve
-    from capacity.workload import Workload
+
+TOLERANCE = 0.02  # of the highest rate, by bisection
+MOST_DOUBLINGS = 12
+SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # of the highest rate, or of the bound without one
+Number = int | float
+Progress = Callable[[int, int], None]
 
 
-@documented(Pool, Traffic, Cost)
+class RisingLoad(Spec):
+    """What is asked of a deployment as its load rises; rates in requests per second."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
+
+    goodput_target: float = 0.99
+    confidence: float = 0.9
+    rates: tuple[Number, ...] | None = None
+    requests_per_user_hour: Number | None = None
+    peak_rate: Number | None = None
+    peak_to_mean: Number = 1.6
+    hourly_rates: tuple[Number, ...] | None = None
+    replications: int = 3
+
+    def check(self) -> None:
+        """Raise InvalidInput for a value out of its range."""
+        if not 0.5 <= self.confidence < 1:
+            raise InvalidInput(f"confidence must be from 0.5 to below 1, not {self.confidence}")
+        if self.rates is not None and not (self.rates and all(0 < rate < math.inf for rate in self.rates)):
+            raise InvalidInput("rates must be finite numbers above 0, at least one")
+        each = self.requests_per_user_hour
+        if each is not None and not each > 0:
+            raise InvalidInput(f"requests_per_user_hour must be above 0, not {each}")
+
+    @property
+    def day_rates_per_s(self) -> tuple[float, ...] | None:
+        """24 rates: as given, or around a peak; None where neither is."""
+        if self.hourly_rates is not None:
+            return self.hourly_rates
+        if self.peak_rate is None:
+            return None
+        return day_of(self.peak_rate / self.peak_to_mean, self.peak_to_mean)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """One rate: what is offered, what is served, and the levels, at step times as predicted."""
+
+    request_rate_per_s: float
+    requests_per_s: float
+    output_tokens_per_s: float
+    mean_e2e_s: float
+    tokens_per_s_per_user: float | None
+    mean_batch_size: float
+    kv_utilization_peak: float
+    levels: tuple[Level, ...]
+    met: bool
+
+    @property
+    def power(self) -> float:
+        """Throughput over latency: greatest at the knee (Kleinrock, Power and deterministic rules of thumb, 1979)."""
+        return self.requests_per_s / self.mean_e2e_s if self.mean_e2e_s else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HighestRate:
+    """The highest rate within the SLO: with step times as predicted, at the asked confidence, and at the ends of
+    the 90 % band of the step model's error. 0: not even a trickle is.
+
+    `sampling_low` to `sampling_high` is the 90 % interval of `predicted` over draws of the traffic (Student's t over
+    `replications` of them, each bisected by itself); None with a single draw.
+    """
+
+    predicted: float
+    at_confidence: float
+    confidence: float
+    low: float
+    high: float
+    replications: int
+    sampling_low: float | None
+    sampling_high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve(AnswerRecord):
+    """A deployment under rising load. `knee_per_s` is the rate of the greatest throughput over latency."""
+
+    SCHEMA: ClassVar[str] = "capacity/curve/v1"
+
+    deployment: str
+    workload: str
+    slos: tuple[str, ...]
+    points: tuple[CurvePoint, ...]
+    knee_per_s: float
+    highest: HighestRate | None
+    requests_per_user_hour: float | None
+    users: float | None
+    day: Day | None
+    warnings: tuple[str, ...]
+
+
+@documented(Pool, Traffic, Cost, RisingLoad)
 def curve(
-    model: str | Path | ModelSpec,
+    model: str | Path | ModelSpec | DeploymentFile,
     *,
     slo: Sequence[str] | str = (),
-    goodput_target: float = 0.99,
-    confidence: float = 0.9,
-    rates: Sequence[float] | None = None,
-    requests_per_user_hour: float | None = None,
-    peak_rate: float | None = None,
-    peak_to_mean: float = 1.6,
-    hourly_rates: Sequence[float] | None = None,
-    replications: int = 3,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     workload: Workload | None = None,
     profiles: str | Path | None = None,
     download: bool = False,
@@ -42,47 +147,171 @@ def curve(
     a `peak_rate` with `peak_to_mean`, ask for replicas by the hour. Generated traffic is drawn `replications` times,
     for the interval that sampling leaves. Raises DoesNotFit and InvalidInput.
     """
-    from capacity.hardware.pricing import price_of
-    from capacity.planning.curves import day_of, draw_curve
-    from capacity.planning.trial import Goal
-    from capacity.workload import parse_slos
-
-    pool_fields, traffic_fields, cost_fields = split(options, Pool, Traffic, Cost)
-    if not 0.5 <= confidence < 1:
-        raise InvalidInput(f"confidence must be from 0.5 to below 1, not {confidence}")
-    if rates is not None and not (rates and all(0 < rate < float("inf") for rate in rates)):
-        raise InvalidInput("rates must be finite numbers above 0, at least one")
-    if requests_per_user_hour is not None and not requests_per_user_hour > 0:
-        raise InvalidInput(f"requests_per_user_hour must be above 0, not {requests_per_user_hour}")
-    pool: Pool = build(Pool, pool_fields)
-    resolved = resolve(model, pool, profiles=profiles, download=download)
+    pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
+    load: RisingLoad = build(RisingLoad, load_fields)
+    load.check()
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices)
+    pool, traffic = deployment.pool, deployment.traffic
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
-    if workload is None and traffic_fields.get("trace") is None:
-        traffic_fields = {"request_rate": 1.0, **traffic_fields}
-    if replications < 1:
-        raise InvalidInput(f"replications must be at least 1, not {replications}")
-    draws = (workload,) if workload is not None else _draws(build(Traffic, traffic_fields), replications)
-    cost: Cost = build(Cost, cost_fields)
-    day = tuple(hourly_rates) if hourly_rates is not None else None
-    if day is None and peak_rate is not None:
-        day = day_of(peak_rate / peak_to_mean, peak_to_mean)
-    return draw_curve(
-        resolved,
-        draws,
-        Goal(slos=parse_slos(slo), goodput_target=goodput_target),
-        replicas=pool.replicas,
-        confidence=confidence,
-        rates=rates,
-        requests_per_user_hour=requests_per_user_hour,
-        day_rates_per_s=day,
-        progress=progress,
-        price=price_of(resolved.profile.name, cost),
+    if traffic.trace is None and "request_rate" not in traffic.model_fields_set:
+        traffic = traffic.model_copy(update={"request_rate": 1.0})
+    if load.replications < 1:
+        raise InvalidInput(f"replications must be at least 1, not {load.replications}")
+    workloads = draws(traffic, workload, load.replications)
+    goal = Goal(slos=parse_slos(slo), goodput_target=load.goodput_target)
+    price = price_of(resolved.profile.name, deployment.cost)
+    return draw_curve(resolved, workloads, goal, load, replicas=pool.replicas, price=price, progress=progress)
+
+
+def draw_curve(
+    resolved: ResolvedPool,
+    workloads: Sequence[Workload],
+    goal: Goal,
+    load: RisingLoad,
+    *,
+    replicas: int = 1,
+    price: Price | None = None,
+    progress: Progress | None = None,
+) -> Curve:
+    """The curve of `replicas` engines: at the load's rates, or around the highest rate within the SLO.
+
+    The first of `workloads` draws the curve; the others, draws of the same traffic, say how much hangs on the draw.
+    `progress(simulations, of about so many)`.
+    """
+    if any(workload.is_closed_loop for workload in workloads):
+        raise InvalidInput(
+            "a curve over rates needs arrivals of their own: leave out --concurrency and sessions"
+        )
+    day_rates_per_s = load.day_rates_per_s
+    runs = _Runs(resolved=resolved, workloads=workloads, goal=goal, replicas=replicas, progress=progress)
+    runs.expected = len(load.rates or SHARES) + (9 * (3 + len(workloads)) if goal.slos else 0)
+    guess = _bound_rate(resolved, workloads[:1], goal) * replicas
+    highest, notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
+    around = highest.predicted if highest is not None and highest.predicted > 0 else guess
+    rates = sorted(load.rates) if load.rates else [share * around for share in SHARES]
+    points = tuple(_point(rate, runs.trial(rate, None, give_up=False)) for rate in rates)
+    each = load.requests_per_user_hour
+    usable = None if highest is None else highest.at_confidence
+    day = None
+    if day_rates_per_s is not None:
+        gpus = resolved.pool.num_gpus
+        day = replicas_by_hour(day_rates_per_s, usable, replicas=replicas, gpus_per_replica=gpus, price=price)
+    return Curve(
+        deployment=deployment_label(resolved, replicas),
+        workload=workloads[0].name,
+        slos=tuple(str(slo) for slo in goal.slos),
+        points=points,
+        knee_per_s=max(points, key=lambda point: point.power).request_rate_per_s,
+        highest=highest,
+        requests_per_user_hour=each,
+        users=None if each is None or usable is None else usable * 3600 / each,
+        day=day,
+        warnings=(*notes, *resolved.notes, *workloads[0].notices),
     )
 
 
-def _draws(traffic: Traffic, count: int) -> tuple[Workload, ...]:
-    """The traffic with `count` seeds; once where it is a trace."""
-    from capacity.answers.engine_setup import make_workload
+@dataclass(kw_only=True)
+class _Runs:
+    """The deployment at any rate, counted; to bisect takes about nine runs."""
 
-    seeds = [traffic.seed] if traffic.trace is not None else range(traffic.seed, traffic.seed + count)
-    return tuple(make_workload(traffic.model_copy(update={"seed": seed})) for seed in seeds)
+    resolved: ResolvedPool
+    workloads: Sequence[Workload]
+    goal: Goal
+    replicas: int
+    progress: Progress | None
+    expected: int = 0
+    done: int = 0
+
+    def trial(self, rate: float, level: float | None, *, give_up: bool, draw: int = 0) -> Trial:
+        """At one rate, with step times at a level of their error."""
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, max(self.expected, self.done + 1))
+        factors = factors_at(self.resolved.step_model, level)
+        scaled = [self.workloads[draw].at_rate(rate)]
+        return simulate_trial(
+            self.resolved, self.replicas, scaled, self.goal, factors=factors, give_up=give_up
+        )
+
+    def highest(self, guess: float, confidence: float) -> tuple[HighestRate | None, tuple[str, ...]]:
+        """The highest rate within the SLO; None, with a note, where any rate is."""
+
+        def at(level: float | None, draw: int = 0) -> float:
+            return highest_rate(lambda rate: self.trial(rate, level, give_up=True, draw=draw).met, guess)
+
+        predicted = [at(None, draw) for draw in range(len(self.workloads))]
+        sampling = _interval(predicted)
+        highest = HighestRate(
+            predicted=predicted[0],
+            at_confidence=at(confidence),
+            confidence=confidence,
+            low=at(0.95),
+            high=at(0.05),
+            replications=len(self.workloads),
+            sampling_low=None if sampling is None else sampling[0],
+            sampling_high=None if sampling is None else sampling[1],
+        )
+        if not math.isinf(max(highest.predicted, highest.high)):
+            return highest, ()
+        note = (
+            f"these {len(self.workloads[0]):,} requests meet the SLO at any rate: too few to fill the engine; "
+            "give more (--num-prompts)"
+        )
+        return None, (note,)
+
+
+def _bound_rate(resolved: ResolvedPool, workloads: Sequence[Workload], goal: Goal) -> float:
+    """The rate at which one engine would be busy all the time at best."""
+    steps = ScaledSteps(resolved.step_model, factors_at(resolved.step_model, None))
+    work_s = bound(resolved, steps.step_seconds, Load.of(workloads), goal).work_s
+    return 1 / work_s if work_s > 0 else 1.0
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 90 % interval of one more draw, by Student's t: what another day of the same traffic would give."""
+    if len(values) < 2 or not all(math.isfinite(value) for value in values):
+        return None
+    from scipy.special import stdtrit
+
+    mean, spread = statistics.mean(values), statistics.stdev(values)
+    reach = float(stdtrit(len(values) - 1, 0.95)) * spread * math.sqrt(1 + 1 / len(values))
+    return max(mean - reach, 0.0), mean + reach
+
+
+def highest_rate(met: Callable[[float], bool], guess: float) -> float:
+    """The highest rate that meets the SLO, within `TOLERANCE`: bracketed by doubling and halving, then bisected.
+
+    0 where even the guess halved `MOST_DOUBLINGS` times does not; infinite where doubling it as often does.
+    """
+    low, high = 0.0, math.inf
+    rate = guess
+    for _ in range(MOST_DOUBLINGS):
+        if met(rate):
+            low = rate
+            rate *= 2
+        else:
+            high = rate
+            rate /= 2
+        if low > 0 and high < math.inf:
+            break
+    if low == 0.0 or high == math.inf:
+        return high if low else 0.0
+    while high - low > TOLERANCE * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if met(middle) else (low, middle)
+    return low
+
+
+def _point(rate: float, trial: Trial) -> CurvePoint:
+    return CurvePoint(
+        request_rate_per_s=rate,
+        requests_per_s=trial.requests_per_s,
+        output_tokens_per_s=trial.output_tokens_per_s,
+        mean_e2e_s=trial.mean_e2e_s,
+        tokens_per_s_per_user=trial.tokens_per_s_per_user,
+        mean_batch_size=trial.mean_batch_size,
+        kv_utilization_peak=trial.kv_utilization_peak,
+        levels=trial.levels,
+        met=trial.met,
+    )

@@ -15,7 +15,7 @@ from capacity.planning.arena import Arena
 from capacity.planning.bounds import PLAIN, Bound, Drafting, Load, StepSeconds, bound
 from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.records import Kind, Rejection
-from capacity.planning.space import ROUND_ROBIN, Candidate, Search, pairs, pools
+from capacity.planning.space import ROUND_ROBIN, Candidate, Search, pairs, pools, rounded_context
 from capacity.planning.step_error import ScaledSteps, factors_at
 from capacity.planning.trial import Role, most_replicas
 from capacity.pool.drafting import expected_tokens_by_position
@@ -23,8 +23,6 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup
 from capacity.simulator.schedulers import SCHEDULERS, DrawnSpeculation
 from capacity.step import PS_PER_S, StepShape
-
-ROUND_TOKENS = 1024  # a context length that is derived from the traffic is rounded up to this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -479,7 +477,7 @@ def _quality_reason(quality: QualityChange) -> str:
 def _with_context(arena: Arena, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
     """The pool as asked for; where the model's full context does not fit but the traffic's does, with the latter."""
     resolved = arena.resolved(pool)
-    shorter = math.ceil(load.longest_request_tokens / ROUND_TOKENS) * ROUND_TOKENS
+    shorter = rounded_context(load.longest_request_tokens)
     if pool.max_model_len is not None or resolved.memory.fits or shorter >= resolved.max_model_len:
         return pool, resolved
     trimmed = pool.model_copy(update={"max_model_len": shorter})

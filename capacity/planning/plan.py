@@ -44,6 +44,7 @@ def plan(
     from capacity.model import ModelSpec, load_model
     from capacity.planning.arena import Arena
     from capacity.planning.bounds import Load
+    from capacity.planning.draws import draws
     from capacity.planning.options import Market
     from capacity.planning.search import run_search
     from capacity.planning.trial import Goal
@@ -56,7 +57,7 @@ def plan(
     _check(search, cost)
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     goal = Goal(slos=parsed_slos(slo), goodput_target=search.goodput_target)
-    workloads = replications(traffic, workload, search.replications)
+    workloads = draws(traffic, workload, search.replications)
     _check_goal(goal.slos, workloads[0])
     arena = Arena(model=spec, workloads=workloads, goal=goal, profiles=profiles)
     load = Load.of(workloads)
@@ -76,16 +77,6 @@ def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
     if not slos:
         raise InvalidInput("no service level: give --slo, as in --slo ttft:p95:500ms --slo tpot:p99:50ms")
     return slos
-
-
-def replications(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Workload, ...]:
-    """The traffic with `count` seeds; once where it is a trace or a workload of one's own."""
-    from capacity.answers.engine_setup import make_workload
-
-    if workload is None and traffic.trace is None:
-        seeds = range(traffic.seed, traffic.seed + count)
-        return tuple(make_workload(traffic.model_copy(update={"seed": seed})) for seed in seeds)
-    return (make_workload(traffic) if workload is None else workload,)
 
 
 def _check(search: Search, cost: Cost) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
+
+from capacity.base.record import UNWRITTEN, AnswerRecord, Written
 from capacity.deployment import Pool
 from capacity.hardware.pricing import CostEstimate
 from capacity.planning.quality import QualityChange
@@ -36,71 +39,75 @@ KINDS: dict[str, str] = {
 }
 
 
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A candidate that is not an answer, with its reason; `replicas` None: at any number.
-
-    `pool` decodes only where there is a `prefill`, `prefill_replicas` of which were tried (None: any number).
-    """
+    """A candidate that is not an answer, with its reason; `replicas` None: at any number."""
 
     pool: Pool
     replicas: int | None
     kind: Kind
     reason: str
-    prefill: Pool | None = None
-    prefill_replicas: int | None = None
 
     @classmethod
     def of(cls, candidate: Candidate, kind: Kind, reason: str, *, replicas: int | None) -> Rejection:
         """That of a candidate."""
-        return cls(
+        if candidate.prefill is None:
+            return Rejection(pool=candidate.pool, replicas=replicas, kind=kind, reason=reason)
+        return PairRejection(
             pool=candidate.pool,
             replicas=replicas,
             kind=kind,
             reason=reason,
             prefill=candidate.prefill,
-            prefill_replicas=candidate.prefill_replicas if candidate.prefill and replicas else None,
+            prefill_replicas=candidate.prefill_replicas if replicas else None,
         )
 
     @property
     def engine(self) -> str:
         """The hardware that it is of, in a few words."""
-        parts = [self.pool.gpu, f"TP{self.pool.tensor_parallel_size}"]
-        if self.prefill is not None:
-            parts[1] = f"TP{self.prefill.tensor_parallel_size} before {parts[1]}"
+        parts = [self.pool.gpu, self._parallelism]
         parts += [text for text in (self.pool.quantization, self.pool.speculator) if text is not None]
         return " ".join(parts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        settings = self.pool.model_dump(exclude_defaults=True)
-        plain: dict[str, Any] = {
-            "pool": settings,
-            "replicas": self.replicas,
-            "kind": self.kind,
-            "reason": self.reason,
-        }
-        if self.prefill is not None:
-            plain["prefill"] = self.prefill.model_dump(exclude_defaults=True)
-            plain["prefill_replicas"] = self.prefill_replicas
-        return plain
+    @property
+    def _parallelism(self) -> str:
+        return f"TP{self.pool.tensor_parallel_size}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
+class PairRejection(Rejection):
+    """A pair that is not an answer: `pool` decodes, `prefill_replicas` of `prefill` were tried (None: any number)."""
+
+    prefill: Pool
+    prefill_replicas: int | None
+
+    @property
+    def _parallelism(self) -> str:
+        return f"TP{self.prefill.tensor_parallel_size} before TP{self.pool.tensor_parallel_size}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked(Written):
     """A deployment that meets the SLO.
 
     `trial` is with step times at the required confidence, `predicted` with step times as predicted (None where
     that was not run). `confidence` is the highest level of `step_error.LEVELS` at which the SLO still held.
     """
 
-    candidate: Candidate
-    num_gpus: int
-    billed_gpus: int
+    FIRST: ClassVar[tuple[str, ...]] = ("label", "pools", "pool", "replicas", "router")
+    LAST: ClassVar[tuple[str, ...]] = ("tokens_per_s_per_gpu",)
+
+    candidate: Candidate = field(metadata=UNWRITTEN)
+    num_gpus: Count
+    billed_gpus: Count
     objective: float
     trial: Trial
     predicted: Trial | None
-    confidence: float
+    confidence: Share
     cost: CostEstimate | None
     watts: float
     joules_per_output_token: float | None
@@ -114,22 +121,26 @@ class Ranked:
         """Output tokens, at the load that is served."""
         return self.trial.output_tokens_per_s / self.num_gpus
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        described = {name: getattr(self, name) for name in self.__slots__ if name != "candidate"}
-        plain = {
-            name: asdict(value) if hasattr(value, "__dataclass_fields__") else value
-            for name, value in described.items()
-        }
-        return {
-            "label": self.candidate.label,
-            "pools": [pool.model_dump(exclude_defaults=True) for pool in self.candidate.pools],
-            "pool": self.candidate.pool.model_dump(exclude_defaults=True),
-            "replicas": self.candidate.replicas,
-            "router": self.candidate.router,
-            **plain,
-            "tokens_per_s_per_gpu": self.tokens_per_s_per_gpu,
-        }
+    @property
+    def label(self) -> str:
+        """Of the candidate, as all that follow."""
+        return self.candidate.label
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        return self.candidate.pools
+
+    @property
+    def pool(self) -> Pool:
+        return self.candidate.pool
+
+    @property
+    def replicas(self) -> int:
+        return self.candidate.replicas
+
+    @property
+    def router(self) -> str:
+        return self.candidate.router
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +169,11 @@ class Miss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchCounts:
+class SearchCounts(Written):
     """How far the search went. `points` counts, over engines that fit, the replicas that the limits allow: what brute
     force would simulate. `excluded` and `bounded` are engines without a simulation, `simulated` is distinct points."""
+
+    LAST: ClassVar[tuple[str, ...]] = ("simulated_fraction",)
 
     engines: int
     points: int
@@ -176,7 +189,7 @@ class SearchCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(AnswerRecord):
     """The answer: `ranked` best first, empty where nothing meets the SLO (`misses` then says what is in the way).
 
     `proved`: every cheaper candidate was excluded, bounded away or simulated; otherwise the time limit ended the
@@ -184,6 +197,7 @@ class Plan:
     """
 
     SCHEMA: ClassVar[str] = "capacity/plan/v1"
+    LAST: ClassVar[tuple[str, ...]] = ("proof", "reasons")
 
     model: str
     workload: str
@@ -196,7 +210,7 @@ class Plan:
     confidence: float
     ranked: tuple[Ranked, ...]
     misses: tuple[Miss, ...]
-    rejected: tuple[Rejection, ...]
+    rejected: tuple[PairRejection | Rejection, ...]
     speed_front: tuple[Point, ...]
     cost_front: tuple[Point, ...]
     counts: SearchCounts
@@ -227,13 +241,3 @@ class Plan:
     def reasons(self) -> dict[str, int]:
         """How many candidates were turned down for which kind of reason."""
         return dict(Counter(rejection.kind for rejection in self.rejected))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        plain = ("misses", "speed_front", "cost_front")
-        described = {name: getattr(self, name) for name in self.__slots__}
-        described |= {name: [asdict(item) for item in described[name]] for name in plain}
-        described["ranked"] = [item.to_dict() for item in self.ranked]
-        described["rejected"] = [item.to_dict() for item in self.rejected]
-        described["counts"] = asdict(self.counts) | {"simulated_fraction": self.counts.simulated_fraction}
-        return {"schema": self.SCHEMA, **described, "proof": self.proof, "reasons": self.reasons}

@@ -19,6 +19,7 @@ Objective = Literal["cost", "gpus", "energy", "latency"]
 Serving = Literal["aggregated", "disaggregated"]
 NONE = ("none", "default", "checkpoint", "auto")
 ROUND_ROBIN = "round-robin"
+ROUND_TOKENS = 1024  # a context length that is derived from the traffic is rounded up to this
 
 
 def _listed(value: Any) -> Any:
@@ -182,6 +183,11 @@ def _settings(pool: Pool, router: str) -> list[str]:
     if router != ROUND_ROBIN:
         parts.append(router)
     return parts
+
+
+def rounded_context(tokens: int) -> int:
+    """The context length for requests of at most so many tokens."""
+    return -(-tokens // ROUND_TOKENS) * ROUND_TOKENS
 
 
 TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # of prefills

@@ -125,6 +125,12 @@ class Engines:
         return replace(engine_setup(self.resolved), step_times=self.scaled_steps, role=self.role)
 
 
+def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
+    """Model, GPUs and engine in a line."""
+    gpus = f"{replicas} x {resolved.pool.num_gpus} {resolved.profile.name}"
+    return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
+
+
 def scaled_steps(resolved: ResolvedPool, factors: Factors) -> ScaledSteps:
     """The step times of one of its engines, stretched."""
     return ScaledSteps(engine_setup(resolved).step_times, factors)

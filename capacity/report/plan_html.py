@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.report.planning import level_text, quality_text
 
 if TYPE_CHECKING:
-    from capacity.planning.curves import Curve
+    from capacity.planning.curve import Curve
     from capacity.planning.records import Plan, Point
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")  # Okabe and Ito, 2008

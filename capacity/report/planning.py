@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from capacity.planning.advice import Advice, AdviceList
     from capacity.planning.billing import Bill, BreakEven, LoadCost
-    from capacity.planning.curves import Curve
-    from capacity.planning.paired import Diff
+    from capacity.planning.curve import Curve
+    from capacity.planning.diff import Diff
     from capacity.planning.records import Plan, Point, Ranked
-    from capacity.planning.sensitivity import Tornado
+    from capacity.planning.tornado import Tornado
     from capacity.planning.trial import Level, Trial
 
 SHOWN_REJECTIONS = 6

@@ -1,34 +1,21 @@
 """The JSON schemas of what the verbs answer, and of the files that they read, made from the records themselves.
 
-What a record's `to_dict()` adds to its fields is written here; a test validates real answers of every verb.
+A record declares what is written of it beside its fields (`base.record`); a test validates real answers of every verb.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import Any, get_type_hints
 
 from capacity.base.errors import UnknownName
+from capacity.techniques.registry import QUESTIONS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-NUMBER: dict[str, Any] = {"type": "number"}
-NUMBER_OR_NULL: dict[str, Any] = {"type": ["number", "null"]}
-OBJECT: dict[str, Any] = {"type": "object"}
-
-TECHNIQUES = {
-    "quantize": "Quantizing",
-    "speculate": "Speculating",
-    "speculators": "Speculators",
-    "textbook": "Textbook",
-    "kv": "KvAnswer",
-    "cache-curve": "CacheCurve",
-    "engines": "Engines",
-    "scale": "Scaling",
-    "attention-io": "AttentionTrafficTable",
-    "batching": "Batching",
-}  # schema name: record
-
 Schema = dict[str, Any]
+
+NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 
 
 def schema_names() -> tuple[str, ...]:
@@ -43,32 +30,24 @@ def json_schema(name: str) -> Schema:
     return {"$schema": DIALECT, **_MAKERS[name]()}
 
 
-def _of(module: str, kind: str, **changed: Schema) -> Callable[[], Schema]:
-    """The schema of a record; `changed` are properties that `to_dict()` adds or writes in another way."""
-
-    def make() -> Schema:
-        import importlib
-
-        from pydantic import TypeAdapter
-
-        record = getattr(importlib.import_module(module), kind)
-        described: Schema = TypeAdapter(record).json_schema(mode="serialization", by_alias=True)
-        return _with(described, _named(record) | changed)
-
-    return make
+def _of(module: str, kind: str) -> Callable[[], Schema]:
+    """The schema of a record, with its version."""
+    return lambda: _described(getattr(import_module(module), kind))
 
 
-def _named(record: Any) -> Schema:
-    return {"schema": {"const": record.SCHEMA}} if hasattr(record, "SCHEMA") else {}
+def _answer_of(module: str, question: str) -> Callable[[], Schema]:
+    """The schema of the record that a function returns."""
+    return lambda: _described(get_type_hints(getattr(import_module(module), question))["return"])
 
 
-def _with(described: Schema, properties: Schema) -> Schema:
-    required = described.get("required", [])
-    return {
-        **described,
-        "properties": {**described["properties"], **properties},
-        "required": [*required, *(name for name in properties if name not in required)],
-    }
+def _described(record: type) -> Schema:
+    from pydantic import TypeAdapter
+
+    described: Schema = TypeAdapter(record).json_schema(mode="serialization", by_alias=True)
+    if not hasattr(record, "SCHEMA"):
+        return described
+    properties = described["properties"] | {"schema": {"const": record.SCHEMA}}
+    return described | {"properties": properties, "required": [*described.get("required", []), "schema"]}
 
 
 def _infinite_as_null(make: Callable[[], Schema]) -> Callable[[], Schema]:
@@ -90,62 +69,20 @@ def _simulation() -> Schema:
     return Simulation.json_schema()
 
 
-def _plan() -> Schema:
-    """A plan's candidates are written as their label, pools and replicas."""
-    from capacity.planning.records import Ranked
-
-    written = [name for name in Ranked.__slots__ if name != "candidate"]
-    ranked = {
-        "type": "object",
-        "properties": {
-            "label": {"type": "string"},
-            "pool": OBJECT,
-            "num_gpus": {"type": "integer", "minimum": 1},
-            "billed_gpus": {"type": "integer", "minimum": 1},
-            "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-            "trial": OBJECT,
-            "quality": OBJECT,
-            "cost": {"type": ["object", "null"]},
-            "tokens_per_s_per_gpu": NUMBER,
-        },
-        "required": ["label", "replicas", *written, "tokens_per_s_per_gpu"],
-    }
-    rejected = {
-        "type": "object",
-        "properties": {"kind": {"type": "string"}, "reason": {"type": "string"}},
-        "required": ["replicas", "kind", "reason"],
-    }
-    return _of(
-        "capacity.planning.records",
-        "Plan",
-        ranked={"type": "array", "items": ranked},
-        rejected={"type": "array", "items": rejected},
-        counts={"type": "object", "additionalProperties": NUMBER},
-        proof={"type": "string"},
-        reasons={"type": "object", "additionalProperties": {"type": "integer"}},
-    )()
-
-
-def _diff() -> Schema:
-    made = _of("capacity.planning.paired", "Diff")()
-    made["$defs"]["Difference"] = _with(made["$defs"]["Difference"], {"significant": {"type": "boolean"}})
-    return made
-
-
 _MAKERS: dict[str, Callable[[], Schema]] = {
     "fit": _of("capacity.answers.records", "Fit"),
     "estimate": _of("capacity.answers.records", "Estimate"),
     "explain": _of("capacity.answers.records", "Attribution"),
     "simulation": _simulation,
-    "plan": _infinite_as_null(_plan),
+    "plan": _infinite_as_null(_of("capacity.planning.records", "Plan")),
     "cost": _infinite_as_null(_of("capacity.planning.billing", "Bill")),
-    "curve": _infinite_as_null(_of("capacity.planning.curves", "Curve")),
-    "tornado": _infinite_as_null(_of("capacity.planning.sensitivity", "Tornado")),
+    "curve": _infinite_as_null(_of("capacity.planning.curve", "Curve")),
+    "tornado": _infinite_as_null(_of("capacity.planning.tornado", "Tornado")),
     "advise": _infinite_as_null(_of("capacity.planning.advice", "AdviceList")),
-    "diff": _infinite_as_null(_diff),
+    "diff": _infinite_as_null(_of("capacity.planning.diff", "Diff")),
     "sweep": _of("capacity.planning.sweeping.run", "Swept"),
     "definition": _of("capacity.techniques.glossary", "Definition"),
-    **{name: _of("capacity.techniques.questions", kind) for name, kind in TECHNIQUES.items()},
+    **{name: _answer_of(module, question) for name, (module, question) in QUESTIONS.items()},
     "deployment": _of("capacity.deployment", "DeploymentFile"),
     "sweep-file": _of("capacity.planning.sweeping.spec", "SweepSpec"),
 }

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
+from capacity.base.record import Written
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.intervals import CONFIDENCE, Interval, paired_difference, replicated, t_quantile
 from capacity.simulator.metrics import LatencySummary
@@ -63,12 +64,14 @@ def over_runs(seeds: Sequence[int], summaries: Iterable[LatencySummary]) -> Repl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairedMetric:
+class PairedMetric(Written):
     """One metric of two configurations over the same seeds: means, and second less first with its 95 % interval.
 
     `independent_half` is the half-width that runs with seeds of their own would have had, and `variance_ratio` how many
     times as many of those it would take; None where one run, or none that differ, say nothing.
     """
+
+    LAST: ClassVar[tuple[str, ...]] = ("significant",)
 
     metric: str
     first: float

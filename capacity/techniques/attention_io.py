@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Pool, build
 from capacity.hardware import HardwareProfile
-from capacity.model.spec import Attention
-from capacity.pool.resolve import ResolvedPool
+from capacity.model import ModelSpec
+from capacity.model.layers import Attention
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import prefill_shape
+from capacity.techniques.one_pool import Contexts, gpu_of, notes_of, one_rank
 
 # Bytes of shared memory that one block may use. NVIDIA CUDA programming guide, compute capability tables, 2025:
 # 163 KiB (8.0), 99 KiB (8.6, 8.9, 12.0), 227 KiB (9.0, 10.0); AMD CDNA3 white paper, 2023: 64 KiB LDS. Datasheet.
@@ -37,10 +44,6 @@ class AttentionTraffic:
     hbm_bytes: float
     extra_memory_bytes: float  # beside queries, keys, values and outputs
     flops: float
-
-    @property
-    def flops_per_byte(self) -> float:
-        return self.flops / self.hbm_bytes
 
 
 def naive_attention(
@@ -158,3 +161,33 @@ def _flops(tokens: int, head_dim: int, *, causal: bool) -> float:
 def _check(tokens: int, head_dim: int) -> None:
     if tokens < 1 or head_dim < 1:
         raise InvalidInput(f"{tokens} tokens and a head of {head_dim}: both must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionTrafficTable(AnswerRecord):
+    """Naive against tiled prefill attention at each context."""
+
+    SCHEMA: ClassVar[str] = "capacity/attention-io/v1"
+
+    model: str
+    gpu: GpuSummary
+    engine: str
+    on_chip_bytes: int
+    rows: tuple[AttentionIo, ...]
+    warnings: tuple[str, ...]
+
+
+@documented(Pool)
+def attention_traffic(
+    model: str | ModelSpec, *, contexts: Contexts = (1024, 4096, 16384, 65536), **options: Any
+) -> AttentionTrafficTable:
+    """HBM traffic and memory of naive and tiled attention, and the measured kernel. Raises InvalidInput."""
+    resolved = resolve(model, one_rank(build(Pool, split(options, Pool)[0]), "attention-io"))
+    return AttentionTrafficTable(
+        model=resolved.model.name,
+        gpu=gpu_of(resolved),
+        engine=resolved.engine.label,
+        on_chip_bytes=shared_memory_bytes(resolved.profile),
+        rows=tuple(attention_io(resolved, tokens) for tokens in contexts),
+        warnings=notes_of(resolved),
+    )

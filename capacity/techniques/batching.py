@@ -1,89 +1,44 @@
-"""Batching: what static batches waste by the spread of lengths, in closed form, and every way side by side.
-
-A static batch lasts as long as its longest member. With B members whose outputs are drawn alike, slots are busy for
-mean/E[longest of B] of the time, so that continuous batching is at most E[longest of B]/mean times faster while a
-step takes as long for few rows as for many: 1 for equal lengths, H(B) = 1 + 1/2 + ... + 1/B for exponential ones.
-"""
+"""Every way of batching the same arrivals side by side, simulated, and what each wastes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
-from capacity.answers.engine_setup import engine_frontend, engine_setup, policy_name
+from capacity.answers.engine_setup import (
+    engine_frontend,
+    engine_setup,
+    make_workload,
+    policy_name,
+)
+from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.deployment import Service
-from capacity.pool.resolve import ResolvedPool
+from capacity.base.flags import Flag
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Pool, Service, Traffic, build
+from capacity.model import ModelSpec
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup, SimulationResult, simulate
-from capacity.simulator.engine import Engine
-from capacity.simulator.kv_cache.pool import PagedPool
-from capacity.simulator.schedulers import Step
-from capacity.simulator.schedulers.policy import QueuedPolicy
+from capacity.techniques.batch_waste import (
+    contiguous_kv_waste,
+    continuous_gain_bound,
+    gamma_lengths,
+    padding_waste,
+    paged_kv_waste,
+    static_slot_waste,
+)
+from capacity.techniques.one_pool import gpu_of, notes_of
+from capacity.techniques.waste import Waste
 from capacity.workload import Workload
-from capacity.workload.columns import IntArray
 
 SPREADS = (0.0, 0.25, 0.5, 1.0, 2.0)  # coefficients of variation of output lengths
 SPREAD_BATCH = 64  # at most, for the simulated gains by spread: four batches of it
 QUANTILES = 4096
-
-
-def expected_longest(lengths: IntArray, batch_size: int) -> float:
-    """Mean of the longest of `batch_size` draws from `lengths`, exactly: sum of x times the rise of F(x)^B."""
-    if batch_size < 1 or not len(lengths):
-        raise InvalidInput(f"a batch of {batch_size} from {len(lengths)} lengths: both must be at least 1")
-    ordered = np.sort(np.asarray(lengths, dtype=np.float64))
-    below = np.arange(len(ordered) + 1) / len(ordered)
-    return float((ordered * np.diff(below**batch_size)).sum())
-
-
-def static_slot_waste(lengths: IntArray, batch_size: int) -> float:
-    """Share of a static batch's row-steps that belong to finished members: 1 - mean/E[longest]."""
-    return max(0.0, 1.0 - float(np.mean(lengths)) / expected_longest(lengths, batch_size))
-
-
-def continuous_gain_bound(lengths: IntArray, batch_size: int) -> float:
-    """The most that continuous batching can gain over static, by output lengths alone: E[longest]/mean.
-
-    Reached where a step's time does not depend on the rows in it (weights bound). Leaves out padding of prompts,
-    waiting for a batch to form, and that compute-bound steps get cheaper as members end.
-    """
-    return expected_longest(lengths, batch_size) / float(np.mean(lengths))
-
-
-def exponential_gain_bound(batch_size: int) -> float:
-    """The same for exponential lengths: the harmonic number H(B). 2.7 at 8, 4.1 at 32: the "2 to 5 times" claim."""
-    if batch_size < 1:
-        raise InvalidInput(f"a batch of {batch_size}: must be at least 1")
-    return float(sum(1 / k for k in range(1, batch_size + 1)))
-
-
-def padding_waste(prompts: IntArray, batch_size: int) -> float:
-    """Share of a padded prefill that is padding: 1 - mean/E[longest of B]."""
-    return static_slot_waste(prompts, batch_size)
-
-
-def contiguous_kv_waste(tokens: IntArray, max_model_len: int) -> float:
-    """Share of KV reserved and never filled when every request reserves `max_model_len`: 1 - mean final length / limit.
-
-    Of the end of each request; over its life it is more, because it fills as it grows.
-    """
-    if max_model_len < 1 or int(np.max(tokens)) > max_model_len:
-        raise InvalidInput(
-            f"max_model_len {max_model_len}: must hold the longest request, {int(np.max(tokens))} tokens"
-        )
-    return 1.0 - float(np.mean(tokens)) / max_model_len
-
-
-def paged_kv_waste(tokens: IntArray, block_tokens: int) -> float:
-    """Share of KV in blocks and not filled: the last block's rest, under half a block a request on average."""
-    if block_tokens < 1:
-        raise InvalidInput(f"blocks of {block_tokens} tokens: must be at least 1")
-    held = -(-np.asarray(tokens) // block_tokens) * block_tokens
-    return 1.0 - float(np.sum(tokens)) / float(np.sum(held))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,61 +98,6 @@ class BatchingComparison:
     notes: tuple[str, ...]
 
 
-class Waste:
-    """An observer: rows and KV slots that were paid for, and those of them that served a request.
-
-    KV is weighted by the time from step to step, from the first step after which anything is held.
-    """
-
-    def __init__(self) -> None:
-        self.decode_rows = self.decode_rows_used = 0
-        self.prefill_tokens = self.prefill_tokens_used = 0
-        self.reserved_token_ps = self.stored_token_ps = 0
-        self._last_ps: int | None = None
-        self._reserved = self._stored = 0
-
-    def __call__(self, step: Step, engine: Engine) -> None:
-        for r, tokens, computed, _, yields, *_ in step.rows:
-            if computed >= r.prompt_tokens and tokens == 1:
-                self.decode_rows += 1
-                self.decode_rows_used += yields
-            else:
-                known = r.known - yields  # when the step was decided
-                self.prefill_tokens += tokens
-                self.prefill_tokens_used += min(tokens, max(known - computed, 0))
-        self._weigh_kv(step, engine)
-
-    def _weigh_kv(self, step: Step, engine: Engine) -> None:
-        if self._last_ps is not None:
-            self.reserved_token_ps += self._reserved * (step.end - self._last_ps)
-            self.stored_token_ps += self._stored * (step.end - self._last_ps)
-        self._last_ps = step.end
-        pool, running = cast(PagedPool, engine.pool), cast(QueuedPolicy, engine.policy).running
-        windows = getattr(pool, "windows", (None,))
-        self._reserved = sum(pool.held_blocks(r.table) for r in running) * pool.block_size
-        self._stored = sum(
-            min(r.computed - r.in_flight_tokens, window or r.max_known)
-            for r in running
-            if r.known < r.max_known
-            for window in windows
-        )
-
-    @property
-    def slots(self) -> float | None:
-        """Share of decode rows that served nobody; None: there were none."""
-        return 1 - self.decode_rows_used / self.decode_rows if self.decode_rows else None
-
-    @property
-    def padding(self) -> float | None:
-        """Share of prefill tokens that were padding."""
-        return 1 - self.prefill_tokens_used / self.prefill_tokens if self.prefill_tokens else None
-
-    @property
-    def kv(self) -> float | None:
-        """Share of held KV slots that stored nothing of use."""
-        return 1 - self.stored_token_ps / self.reserved_token_ps if self.reserved_token_ps else None
-
-
 def batching_comparison(
     resolved: ResolvedPool,
     workload: Workload,
@@ -212,6 +112,33 @@ def batching_comparison(
     thousands of requests. Disaggregated prefill needs two engines, and stands beside two that do both; `spread` adds
     gains by the spread of lengths. Raises InvalidInput.
     """
+    resolved = _limited(resolved, workload, batch_size)
+    options = [
+        _option(
+            name,
+            resolved.pool.num_gpus,
+            simulate(workload, setup, observer=waste, frontend=engine_frontend(resolved), mode="step"),
+            waste,
+        )
+        for name, setup in _ways(resolved, workload, batching_window_s)
+        for waste in (Waste(),)
+    ]
+    pairs, notes = _pairs(resolved, workload)
+    members = min(resolved.max_num_seqs, len(workload))
+    first = options[0].output_tokens_per_s_per_gpu
+    return BatchingComparison(
+        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in (*options, *pairs)),
+        batch_size=members,
+        slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
+        padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
+        gain_bound=continuous_gain_bound(workload.output_tokens, members),
+        spread=spread_gains(resolved, workload) if spread else (),
+        notes=notes,
+    )
+
+
+def _limited(resolved: ResolvedPool, workload: Workload, batch_size: int | None) -> ResolvedPool:
+    """The pool with batches of this size at most. Raises DoesNotFit or InvalidInput for what cannot be compared."""
     _check_plain(resolved)
     resolved.memory.require_fit()
     if batch_size is not None:
@@ -223,51 +150,35 @@ def batching_comparison(
         raise InvalidInput(
             f"the longest request has {longest} tokens, max_model_len is {resolved.max_model_len}: raise the limit"
         )
-    gpus = resolved.pool.num_gpus
-    found = [
-        _option(
-            name,
-            gpus,
-            simulate(workload, setup, observer=waste, frontend=engine_frontend(resolved), mode="step"),
-            waste,
-        )
-        for name, setup in _ways(resolved, workload, batching_window_s)
-        for waste in (Waste(),)
-    ]
-    notes = []
-    for name, service in (("continuous, 2 engines", None), ("disaggregated, 1 prefill + 1 decode", 1)):
-        pair = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 2}))
+    return resolved
+
+
+def _pairs(resolved: ResolvedPool, workload: Workload) -> tuple[list[BatchingOption], tuple[str, ...]]:
+    """Two engines, alike or one for prefill and one for decode; and why not, where they cannot be."""
+    pair = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 2}))
+    options, notes = [], []
+    for name, prefill in (("continuous, 2 engines", None), ("disaggregated, 1 prefill + 1 decode", 1)):
         try:
-            result = run_service([pair], Service(prefill_replicas=service), workload)
+            run = run_service([pair], Service(prefill_replicas=prefill), workload)
         except CapacityError as error:
             notes.append(f"{name}: {error}")
-            continue
-        found.append(_option(name, 2 * gpus, result, None))
-    members = min(resolved.max_num_seqs, len(workload))
-    first = found[0].output_tokens_per_s_per_gpu
-    return BatchingComparison(
-        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in found),
-        batch_size=members,
-        slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
-        padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
-        gain_bound=continuous_gain_bound(workload.output_tokens, members),
-        spread=spread_gains(resolved, workload) if spread else (),
-        notes=tuple(notes),
-    )
+        else:
+            options.append(_option(name, 2 * resolved.pool.num_gpus, run, None))
+    return options, tuple(notes)
 
 
 def _check_plain(resolved: ResolvedPool) -> None:
     """Raises InvalidInput for what the ways of batching would leave out without a word."""
     pool = resolved.pool
-    given = {
+    left_out = {
         "--speculator": pool.speculator is not None,
         "--kv-offloading-size": pool.kv_offloading_size is not None,
         "--preemption-mode swap": pool.preemption_mode == "swap",
         "--data-parallel-size": pool.data_parallel_size > 1,
     }
-    if left_out := [flag for flag, asked in given.items() if asked]:
+    if flags := [flag for flag, is_set in left_out.items() if is_set]:
         raise InvalidInput(
-            f"ways of batching are compared on one plain engine: leave out {', '.join(left_out)} (`capacity simulate` "
+            f"ways of batching are compared on one plain engine: leave out {', '.join(flags)} (`capacity simulate` "
             "takes them)"
         )
 
@@ -356,22 +267,6 @@ def _seconds(milliseconds: float | None) -> float | None:
 # the folklore's "2 to 5 times", by the spread of lengths
 
 
-def gamma_lengths(mean: float, coefficient_of_variation: float, count: int) -> IntArray:
-    """`count` output lengths at equally spaced quantiles of a gamma distribution, at least 1 each; 0: all equal."""
-    if not (mean >= 1 and coefficient_of_variation >= 0):
-        raise InvalidInput(
-            f"lengths of {mean:g} tokens on average with a coefficient of variation of {coefficient_of_variation:g}: "
-            "at least 1 and 0"
-        )
-    if coefficient_of_variation == 0:
-        return np.full(count, round(mean))
-    from scipy.stats import gamma
-
-    shape = coefficient_of_variation**-2
-    quantiles = gamma.ppf((np.arange(count) + 0.5) / count, shape, scale=mean / shape)
-    return np.maximum(1, np.rint(quantiles)).astype(np.int64)
-
-
 def spread_gains(
     resolved: ResolvedPool, workload: Workload, spreads: tuple[float, ...] = SPREADS
 ) -> tuple[SpreadGain, ...]:
@@ -408,3 +303,77 @@ def spread_gains(
             )
         )
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching(AnswerRecord):
+    """The same arrivals under every way of batching, beside what the lengths alone say.
+
+    `contiguous_kv_waste_fraction` and `paged_kv_waste_fraction` are of requests at their final length.
+    """
+
+    SCHEMA: ClassVar[str] = "capacity/batching/v1"
+
+    model: str
+    gpu: GpuSummary
+    engine: str
+    workload: str
+    requests: int
+    max_model_len: int
+    batch_size: int
+    slot_waste_fraction: float
+    padding_waste_fraction: float
+    contiguous_kv_waste_fraction: float
+    paged_kv_waste_fraction: float
+    gain_bound: float
+    rows: tuple[BatchingOption, ...]
+    spread: tuple[SpreadGain, ...]
+    warnings: tuple[str, ...]
+
+
+@documented(Pool, Traffic)
+def compare_batching(
+    model: str | ModelSpec,
+    *,
+    workload: Workload | None = None,
+    max_batch: Annotated[
+        int | None, Flag("Most requests in a batch; default: max_num_seqs.", "--batch-size")
+    ] = None,
+    batching_window_s: Annotated[
+        float, Flag("Seconds that a static batch waits for members.", "--batching-window")
+    ] = 0.1,
+    spread: Annotated[bool, Flag("Also the gain by the spread of output lengths.")] = True,
+    **options: Any,
+) -> Batching:
+    """Static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and what each wastes.
+
+    `max_batch` limits all of them (None: the engine's). Waste is measured step by step: for thousands of requests.
+    Raises DoesNotFit or InvalidInput.
+    """
+    if not 0 <= batching_window_s < float("inf"):
+        raise InvalidInput(f"--batching-window {batching_window_s}: must be at least 0 s")
+    pool, traffic = split(options, Pool, Traffic)
+    resolved = resolve(model, build(Pool, pool))
+    resolved.memory.require_fit()
+    requests = workload if workload is not None else make_workload(build(Traffic, traffic))
+    compared = batching_comparison(
+        resolved, requests, batch_size=max_batch, batching_window_s=batching_window_s, spread=spread
+    )
+    final = requests.prompt_tokens + requests.output_tokens
+    return Batching(
+        model=resolved.model.name,
+        gpu=gpu_of(resolved),
+        engine=resolved.engine.label,
+        workload=requests.name,
+        requests=len(requests),
+        max_model_len=resolved.max_model_len,
+        batch_size=compared.batch_size,
+        slot_waste_fraction=compared.slot_waste_fraction,
+        padding_waste_fraction=compared.padding_waste_fraction,
+        contiguous_kv_waste_fraction=contiguous_kv_waste(final, resolved.max_model_len),
+        paged_kv_waste_fraction=paged_kv_waste(final, resolved.memory.kv_block_tokens),
+        gain_bound=compared.gain_bound,
+        rows=compared.options,
+        spread=compared.spread,
+        warnings=(*notes_of(resolved), *requests.notices, *compared.notes),
+    )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
+from capacity.base.flags import Flag
+from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import load_profile
@@ -215,3 +218,24 @@ def _time_claim(name: str, published_ms: float, ours_ms: float, least_ms: float 
         possible=least_ms is None or published_ms >= least_ms,
         note=note,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines(AnswerRecord):
+    """Engines side by side; `claims`: published speed figures held against physics, where asked for."""
+
+    SCHEMA: ClassVar[str] = "capacity/engines/v1"
+
+    gpu: str
+    rows: tuple[EngineRow, ...]
+    claims: tuple[Claim, ...]
+
+
+def engine_table(
+    gpu: Annotated[str, Flag("Defaults depend on its memory.", "--gpu")] = "h100",
+    *,
+    claims: Annotated[bool, Flag("Also published speed claims, held against physics.")] = False,
+) -> Engines:
+    """What each engine does by default on `gpu`, and which formats it loads. Raises UnknownName."""
+    published = (*ladder_claims(), *breakdown_claims()) if claims else ()
+    return Engines(gpu=gpu, rows=engine_rows(gpu), claims=published)

@@ -40,8 +40,8 @@ class ReuseCurve:
         """Which look-ups hit."""
         if capacity_blocks is not None and capacity_blocks < 0:
             raise InvalidInput(f"the cache's capacity is {capacity_blocks} blocks: must be at least 0")
-        found = self.depth >= 0
-        return found if capacity_blocks is None else found & (self.depth < capacity_blocks)
+        seen = self.depth >= 0
+        return seen if capacity_blocks is None else seen & (self.depth < capacity_blocks)
 
     def block_hit_fraction(self, capacity_blocks: int | None = None) -> float:
         """Hits over look-ups, in blocks."""
@@ -50,13 +50,6 @@ class ReuseCurve:
     def token_hit_fraction(self, capacity_blocks: int | None = None) -> float:
         """Prompt tokens that need no prefill, over all prompt tokens."""
         return float(self.tokens[self.hits(capacity_blocks)].sum() / self.prompt_tokens.sum())
-
-    def token_hit_fraction_within(self, ttl_s: float) -> float:
-        """The same for an unlimited cache that forgets what was not used for `ttl_s` (a provider's cache)."""
-        if not ttl_s >= 0:
-            raise InvalidInput(f"a time to live of {ttl_s} s: must be at least 0")
-        kept = (self.depth >= 0) & (self.gap_s <= ttl_s)
-        return float(self.tokens[kept].sum() / self.prompt_tokens.sum())
 
     def hit_tokens(self, capacity_blocks: int | None = None) -> IntArray:
         """Cached tokens of each request."""
@@ -198,9 +191,9 @@ def prefill_savings(
     pairs = np.stack([curve.prompt_tokens, hit], axis=1)
     distinct, counts = np.unique(pairs, axis=0, return_counts=True)
     plain = cached = 0.0
-    for (tokens, found), count in zip(distinct.tolist(), counts.tolist(), strict=True):
+    for (tokens, cached_tokens), count in zip(distinct.tolist(), counts.tolist(), strict=True):
         whole = prefill_shape(1, tokens, window_tokens=window)
-        rest = prefill_shape(1, tokens - found, cached_tokens=found, window_tokens=window)
+        rest = prefill_shape(1, tokens - cached_tokens, cached_tokens=cached_tokens, window_tokens=window)
         plain += count * resolved.step_model.step_seconds(whole)
         cached += count * resolved.step_model.step_seconds(rest)
     requests = len(curve.prompt_tokens)
@@ -241,8 +234,8 @@ def routed_reuse(
 ) -> RoutedReuse:
     """Requests spread over `replicas`, each with a cache of `capacity_blocks`.
 
-    `round-robin` in turn; `least-tokens` to whom was given the fewest prompt tokens so far; `prefix` to whom was
-    given the longest prefix of this prompt, if that is more than `PREFIX_SHARE` of it, else as `least-tokens`.
+    `round-robin` in turn; `least-tokens` to the one with the fewest prompt tokens so far; `prefix` to the one
+    with the longest prefix of this prompt, if that is more than `PREFIX_SHARE` of it, else as `least-tokens`.
     Raises InvalidInput or UnknownName.
     """
     if replicas < 1:
@@ -274,18 +267,18 @@ def _routes(workload: Workload, block_tokens: int, replicas: int, routing: str) 
         return np.arange(requests) % replicas
     content = workload.content
     runs = content.block_runs(block_tokens, partial=True) if content is not None else None
-    given = [0] * replicas
+    routed_tokens = [0] * replicas
     held: list[set[int]] = [set() for _ in range(replicas)]
     routes = np.empty(requests, dtype=np.int64)
     for request, tokens in enumerate(workload.prompt_tokens.tolist()):
-        route = given.index(min(given))
+        route = routed_tokens.index(min(routed_tokens))
         if routing == "prefix" and runs is not None:
             ids = runs.ids_of(request)
             matched = [_matched(ids, blocks) for blocks in held]
             if max(matched) > PREFIX_SHARE * len(ids):
                 route = matched.index(max(matched))
             held[route].update(ids)
-        given[route] += tokens
+        routed_tokens[route] += tokens
         routes[request] = route
     return routes
 

@@ -2,121 +2,32 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, ValidationError
-
-from capacity.base.errors import CapacityError, InvalidInput, MalformedFile, UnknownName
-from capacity.base.spec import Spec
+from capacity.answers.records import GpuSummary
+from capacity.base.errors import CapacityError, InvalidInput
+from capacity.base.flags import Flag
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, Pool, build
 from capacity.hardware.pricing import Price, cost_estimate
+from capacity.model import ModelSpec
 from capacity.model.quantization import (
-    QuantizationScheme,
-    WeightFormat,
-    find_format,
     find_kv_cache_format,
-    scheme_for,
-    uniform_scheme,
     weight_bytes,
 )
-from capacity.pool.resolve import ResolvedPool
+from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.closed_form import batch_times, closed_loop_times
+from capacity.techniques.one_pool import InputLen, OutputLen, gpu_hour_price, gpu_of, notes_of, one_rank
+from capacity.techniques.quantization_methods import QuantizationMethod, find_method, quantization_methods
 
-TABLE = Path(__file__).with_name("quantization_methods.toml")
 SMALL_BATCH = 1
 LARGE_BATCH = 64
 LARGEST_BATCH = 1 << 14
 ROOF_ROWS = 8192
-
-TIMED = (
-    "ttft_s",
-    "tpot_small_s",
-    "tpot_large_s",
-    "output_tokens_per_s",
-    "usd_per_million_output_tokens",
-    "usd_per_million_tokens",
-)
-
-Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
-
-
-class Quality(Spec):
-    """A published figure; without numbers it is its source's own summary, whose `losses` are shares of the scores."""
-
-    metric: str
-    model: str
-    baseline: float | None = None
-    quantized: float | None = None
-    losses: tuple[float, ...] = ()
-    source: str
-    date: str
-
-    @property
-    def loss_fractions(self) -> tuple[float, ...]:
-        """Shares of task scores that are lost. Empty for a perplexity, which has no such share."""
-        if self.baseline is None or self.quantized is None or "perplexity" in self.metric:
-            return self.losses
-        return (max(0.0, 1 - self.quantized / self.baseline),)
-
-    @property
-    def text(self) -> str:
-        """The figure in one line."""
-        if self.baseline is None or self.quantized is None:
-            return self.source.partition(": ")[2] or self.source
-        return f"{self.metric} {self.baseline:g} to {self.quantized:g} ({self.model})"
-
-
-class QuantizationMethod(Spec):
-    """One way to quantize, as data."""
-
-    name: str
-    title: str
-    kind: Kind
-    quantization: str | None = None
-    kv_cache_dtype: str | None = None
-    format: dict[str, Any] | None = None
-    calibration: str
-    note: str = ""
-    quality: tuple[Quality, ...] = Field(default=())
-
-    def apply(self, resolved: ResolvedPool) -> ResolvedPool:
-        """The same pool, quantized this way. Raises InvalidInput where the model cannot be."""
-        if self.kind == "kv-cache":
-            return replace(resolved, kv_cache_dtype=self.kv_cache_dtype or "auto")
-        return replace(resolved, scheme=self.scheme(resolved))
-
-    def scheme(self, resolved: ResolvedPool) -> QuantizationScheme:
-        """Which parameters are stored how: the layers' matrices; embedding, LM head, router and norms at 16 bit."""
-        if self.format is None:
-            return scheme_for(resolved.model, self.quantization)
-        stored = WeightFormat(
-            name=self.name, source="capacity/techniques/quantization_methods.toml", **self.format
-        )
-        return uniform_scheme(self.name, stored, base=find_format(resolved.model.dtype))
-
-
-@lru_cache(maxsize=1)
-def quantization_methods() -> dict[str, QuantizationMethod]:
-    """The catalogue. Raises MalformedFile."""
-    try:
-        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return {name: QuantizationMethod(name=name, **fields) for name, fields in tables.items()}
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
-
-
-def find_method(name: str) -> QuantizationMethod:
-    """The method of this name. Raises UnknownName."""
-    methods = quantization_methods()
-    key = name.strip().lower()
-    if key not in methods:
-        raise UnknownName("quantization method", name, methods)
-    return methods[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,9 +60,7 @@ class QuantizedOption:
     quality: tuple[str, ...]
     note: str
     engine_loads: bool  # the pool's engine has this format; otherwise the row is what it would do
-    pays_below_batch: (
-        int | None
-    )  # decode steps are no faster than 16-bit ones from this batch on; None: always are
+    pays_below_batch: int | None  # decode steps are no faster than 16-bit ones from here on; None: always are
     reason: str | None
 
 
@@ -174,57 +83,72 @@ def quantization_options(
             f"a request of {input_len + output_len} tokens exceeds max_model_len {resolved.max_model_len}"
         )
     _ = resolved.memory  # raises for parallelism that cannot be, whatever the format
-    chosen = (
-        [find_method(name) for name in methods] if methods is not None else quantization_methods().values()
-    )
-    return tuple(_option(resolved, method, input_len, output_len, large_batch, price) for method in chosen)
+    load = _Load(input_len=input_len, output_len=output_len, large_batch=large_batch, price=price)
+    chosen = quantization_methods().values() if methods is None else map(find_method, methods)
+    return tuple(_option(resolved, method, load) for method in chosen)
 
 
-def _option(
-    resolved: ResolvedPool,
-    method: QuantizationMethod,
-    input_len: int,
-    output_len: int,
-    large_batch: int,
-    price: Price | None,
-) -> QuantizedOption:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """Requests of equal lengths, the batch of the second TPOT, and what a GPU-hour costs."""
+
+    input_len: int
+    output_len: int
+    large_batch: int
+    price: Price | None
+
+
+def _option(resolved: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
     pool = method.apply(resolved)
+    option = _untimed(pool, method, load)
+    try:
+        option = replace(option, max_batch=_held(pool, load))
+        return _with_break_even(resolved, _timed(pool, option, load), load)
+    except CapacityError as error:
+        return replace(option, reason=str(error))
+
+
+def _held(pool: ResolvedPool, load: _Load) -> int:
+    """Requests that fit the KV cache. Raises DoesNotFit, or InvalidInput where none does."""
+    pool.memory.require_fit()
+    tokens = load.input_len + load.output_len
+    held = pool.concurrent_requests(tokens)
+    if held < 1:
+        raise InvalidInput(f"no request of {tokens} tokens fits the KV cache")
+    return held
+
+
+def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
+    """What the format says by itself: size, kernel, quality."""
     stored = pool.scheme.format_of("experts" if pool.model.is_moe else "dense_ffn")
     execution = stored.execution(pool.profile.dense_flops_per_s)
-    fields: dict[str, Any] = {
-        "method": method.name,
-        "title": method.title,
-        "kind": method.kind,
-        "bits_per_weight": None if method.kind == "kv-cache" else stored.bits_per_weight,
-        "weights_bytes": weight_bytes(pool.model, pool.scheme),
-        "compute": execution.compute_dtype,
-        "native": execution.note is None,
-        "kernel": execution.kernel,
-        "kernel_roof_fraction": _roof_fraction(pool, execution.compute_dtype),
-        "min_compute_capability": stored.min_compute_capability,
-        "calibration": method.calibration,
-        "quality": tuple(quality.text for quality in method.quality),
-        "note": method.note,
-        "engine_loads": pool.engine.loads(pool.scheme.families)
-        and pool.engine.caches_in(
-            find_kv_cache_format(pool.kv_cache_dtype, model_dtype=pool.model.dtype).name
-        ),
-        "pays_below_batch": None,
-        "max_batch": 0,
-        "large_batch": large_batch,
-    }
-    nothing = dict.fromkeys(TIMED)
-    try:
-        pool.memory.require_fit()
-        fields["max_batch"] = pool.concurrent_requests(input_len + output_len)
-        if fields["max_batch"] < 1:
-            raise InvalidInput(f"no request of {input_len + output_len} tokens fits the KV cache")
-        times = _times(pool, input_len, output_len, fields["max_batch"], large_batch, price)
-        if method.kind in ("weight-only", "weights and activations"):
-            fields["pays_below_batch"] = break_even_batch(resolved, method.name, input_len)
-    except CapacityError as error:
-        return QuantizedOption(**fields | nothing, reason=str(error))
-    return QuantizedOption(**fields | times, reason=None)
+    kv_format = find_kv_cache_format(pool.kv_cache_dtype, model_dtype=pool.model.dtype)
+    return QuantizedOption(
+        method=method.name,
+        title=method.title,
+        kind=method.kind,
+        bits_per_weight=None if method.kind == "kv-cache" else stored.bits_per_weight,
+        weights_bytes=weight_bytes(pool.model, pool.scheme),
+        compute=execution.compute_dtype,
+        native=execution.note is None,
+        kernel=execution.kernel,
+        kernel_roof_fraction=_roof_fraction(pool, execution.compute_dtype),
+        min_compute_capability=stored.min_compute_capability,
+        max_batch=0,
+        ttft_s=None,
+        tpot_small_s=None,
+        tpot_large_s=None,
+        large_batch=load.large_batch,
+        output_tokens_per_s=None,
+        usd_per_million_output_tokens=None,
+        usd_per_million_tokens=None,
+        calibration=method.calibration,
+        quality=tuple(quality.text for quality in method.quality),
+        note=method.note,
+        engine_loads=pool.engine.loads(pool.scheme.families) and pool.engine.caches_in(kv_format.name),
+        pays_below_batch=None,
+        reason=None,
+    )
 
 
 def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
@@ -237,36 +161,39 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
     return largest.flops / largest.seconds / roofs.get(compute_dtype, roofs["bf16"])
 
 
-def _times(
-    pool: ResolvedPool, input_len: int, output_len: int, max_batch: int, large_batch: int, price: Price | None
-) -> dict[str, Any]:
+def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
+    """With the times of one request, of the large batch, and of a closed loop of all that fit, and its cost."""
     steps, limits = pool.step_model, pool.limits
-    alone = batch_times(steps, limits, SMALL_BATCH, input_len=input_len, output_len=output_len)
-    together = None
-    if large_batch <= min(max_batch, limits.max_num_seqs):
-        together = batch_times(steps, limits, large_batch, input_len=input_len, output_len=output_len)
-    loop = closed_loop_times(
-        steps, limits, min(max_batch, limits.max_num_seqs), input_len=input_len, output_len=output_len
-    )
-    usd: tuple[float | None, float | None] = (None, None)
-    if price is not None:
+    lengths = {"input_len": load.input_len, "output_len": load.output_len}
+    most = min(option.max_batch, limits.max_num_seqs)
+    alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
+    together = batch_times(steps, limits, load.large_batch, **lengths) if load.large_batch <= most else None
+    loop = closed_loop_times(steps, limits, most, **lengths)
+    cost = None
+    if load.price is not None:
         cost = cost_estimate(
-            price,
+            load.price,
             num_gpus=pool.pool.num_gpus,
             requests_per_s=loop.requests_per_s,
-            input_tokens=input_len,
-            output_tokens=output_len,
+            input_tokens=load.input_len,
+            output_tokens=load.output_len,
             prefill_share=loop.prefill_share,
         )
-        usd = (cost.usd_per_million_output_tokens, cost.usd_per_million_tokens)
-    return {
-        "ttft_s": alone.ttft_s,
-        "tpot_small_s": alone.tpot_s,
-        "tpot_large_s": None if together is None else together.tpot_s,
-        "output_tokens_per_s": loop.requests_per_s * output_len,
-        "usd_per_million_output_tokens": usd[0],
-        "usd_per_million_tokens": usd[1],
-    }
+    return replace(
+        option,
+        ttft_s=alone.ttft_s,
+        tpot_small_s=alone.tpot_s,
+        tpot_large_s=None if together is None else together.tpot_s,
+        output_tokens_per_s=loop.requests_per_s * load.output_len,
+        usd_per_million_output_tokens=None if cost is None else cost.usd_per_million_output_tokens,
+        usd_per_million_tokens=None if cost is None else cost.usd_per_million_tokens,
+    )
+
+
+def _with_break_even(resolved: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
+    if option.kind not in ("weight-only", "weights and activations"):
+        return option
+    return replace(option, pays_below_batch=break_even_batch(resolved, option.method, load.input_len))
 
 
 def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:
@@ -293,3 +220,55 @@ def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -
         middle = (low + high) // 2
         low, high = (middle, high) if pays(middle) else (low, middle)
     return high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantizing(AnswerRecord):
+    """Every quantization method on one pool. `price`: what it counts with, in words; None: no price, no cost."""
+
+    SCHEMA: ClassVar[str] = "capacity/quantize/v1"
+
+    model: str
+    gpu: GpuSummary
+    engine: str
+    input_len: int
+    output_len: int
+    large_batch: int
+    price: str | None
+    rows: tuple[QuantizedOption, ...]
+    warnings: tuple[str, ...]
+
+
+@documented(Pool, Cost)
+def quantize(
+    model: str | ModelSpec,
+    *,
+    input_len: InputLen = 1024,
+    output_len: OutputLen = 256,
+    large_batch: Annotated[int, Flag("Batch of the second TPOT.")] = 64,
+    methods: Annotated[Sequence[str] | None, Flag("Only this method; may be repeated.", "--method")] = None,
+    **options: Any,
+) -> Quantizing:
+    """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""
+    pool, cost = split(options, Pool, Cost)
+    resolved = resolve(model, one_rank(build(Pool, pool), "quantize"))
+    price = gpu_hour_price(resolved, build(Cost, cost))
+    rows = quantization_options(
+        resolved,
+        input_len=input_len,
+        output_len=output_len,
+        large_batch=large_batch,
+        price=price,
+        methods=methods,
+    )
+    return Quantizing(
+        model=resolved.model.name,
+        gpu=gpu_of(resolved),
+        engine=resolved.engine.label,
+        input_len=input_len,
+        output_len=output_len,
+        large_batch=large_batch,
+        price=None if price is None else price.described,
+        rows=rows,
+        warnings=notes_of(resolved),
+    )

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from capacity.base.errors import CapacityError, InvalidInput
-from capacity.deployment import Pool
+from capacity.answers.records import GpuSummary
+from capacity.base.errors import CapacityError, InvalidInput, UnknownName
+from capacity.base.flags import Flag
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, Pool, build
 from capacity.hardware.pricing import Price, cost_estimate
 from capacity.model import ModelSpec
-from capacity.model.spec import MoEFeedForward
-from capacity.pool.memory import tensor_parallel_sizes
+from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.step.closed_form import closed_loop_times
-from capacity.step.operators import busiest_share, distinct_experts
+from capacity.step.closed_form import PhaseTimes, closed_loop_times
+from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
+from capacity.techniques.one_pool import InputLen, OutputLen, gpu_hour_price, gpu_of, notes_of
+from capacity.techniques.parallelism import (
+    all_reduce_bytes_per_token,
+    expert_imbalance,
+    experts_touched,
+    pipeline_bubble_fraction,
+    pipeline_idle_fraction,
+    routed_experts,
+)
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert", "data"]
@@ -26,54 +39,6 @@ SIZED = {
     "pipeline": "pipeline_parallel_size",
     "data": "data_parallel_size",
 }
-
-
-def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
-    """Idle share of a pipeline that is filled and drained once: (p - 1)/(m + p - 1).
-
-    In continuous serving micro-batches follow each other without a drain, so this is an upper bound: what is left
-    is their unevenness. Source: Huang et al., GPipe, arXiv 1811.06965.
-    """
-    if stages < 1 or micro_batches < 1:
-        raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
-    return (stages - 1) / (micro_batches + stages - 1)
-
-
-def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
-    """Idle share of a pipeline round which `micro_batches` circle for ever: 1 - m/p while there are too few of them.
-
-    Decode is this: each micro-batch needs its own token before its next step, so fewer than p leave stages empty.
-    """
-    if stages < 1 or micro_batches < 1:
-        raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
-    return max(0.0, 1.0 - micro_batches / stages)
-
-
-def all_reduce_bytes_per_token(
-    hidden_size: int, layers: int, ranks: int, *, value_bytes: float = 2.0
-) -> float:
-    """Bytes that each rank sends for one token under tensor parallelism: two all-reduces a layer, 2(n-1)/n each."""
-    if ranks < 1:
-        raise InvalidInput(f"{ranks} ranks: must be at least 1")
-    return 2 * layers * 2 * (ranks - 1) / ranks * hidden_size * value_bytes
-
-
-def expert_imbalance(num_experts: int, experts_per_token: int, tokens: int, ranks: int) -> float:
-    """Load of the busiest expert-parallel rank over the mean, when tokens choose experts at random.
-
-    Real routing is skewed beyond chance, which this leaves out.
-    """
-    if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
-        raise InvalidInput(
-            f"{tokens} tokens on {ranks} ranks, {experts_per_token} of {num_experts} experts: out of range"
-        )
-    pairs = float(tokens * experts_per_token)
-    return busiest_share(pairs, ranks) / (pairs / ranks)
-
-
-def experts_touched(num_experts: int, experts_per_token: int, tokens: int) -> float:
-    """Expected number of different experts whose weights a step of `tokens` tokens reads."""
-    return distinct_experts(num_experts, experts_per_token, tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,40 +103,91 @@ def scaling_curve(
         raise InvalidInput(
             f"{base.model.name} has no experts to distribute; use --axis tensor or pipeline, or replicas"
         )
-    if input_len + output_len > base.max_model_len:
-        raise InvalidInput(
-            f"a request of {input_len + output_len} tokens exceeds max_model_len {base.max_model_len}"
-        )
-    if axis in ("pipeline", "data"):
-        most = min(most_gpus, base.model.num_layers) if axis == "pipeline" else most_gpus
-        sizes = tuple(size for size in DOUBLINGS if size <= most)
-    else:
-        sizes = tensor_parallel_sizes(base.model, most_gpus)
-    layouts = [_layout(base, axis, size, input_len, output_len, concurrency, price) for size in sizes]
-    return _with_efficiency(layouts)
+    load = _Load(input_len=input_len, output_len=output_len, concurrency=concurrency, price=price)
+    if load.tokens > base.max_model_len:
+        raise InvalidInput(f"a request of {load.tokens} tokens exceeds max_model_len {base.max_model_len}")
+    return _with_efficiency([_layout(base, axis, size, load) for size in _sizes(base.model, axis, most_gpus)])
 
 
-def _layout(
-    base: ResolvedPool,
-    axis: Axis,
-    size: int,
-    input_len: int,
-    output_len: int,
-    concurrency: int,
-    price: Price | None,
-) -> Layout:
+def _sizes(model: ModelSpec, axis: Axis, most_gpus: int) -> tuple[int, ...]:
+    """Sizes to try along an axis."""
+    if axis in ("tensor", "expert"):
+        return tensor_parallel_sizes(model, most_gpus)
+    most = min(most_gpus, model.num_layers) if axis == "pipeline" else most_gpus
+    return tuple(size for size in DOUBLINGS if size <= most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """A closed loop of equal requests, and what a GPU-hour costs."""
+
+    input_len: int
+    output_len: int
+    concurrency: int
+    price: Price | None
+
+    @property
+    def tokens(self) -> int:
+        return self.input_len + self.output_len
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loop:
+    """The closed loop on a layout: `held` requests fit each rank, `served` run, in `streams` micro-batches."""
+
+    held: int
+    served: int
+    streams: int
+    times: PhaseTimes
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.streams * self.times.requests_per_s
+
+
+def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
+    """One row: the pool divided over `size` along the axis."""
     changed: dict[str, int] = {SIZED[axis]: size}
     if axis in ("expert", "data"):
         changed["enable_expert_parallel"] = True
     resolved = replace(base, pool=base.pool.model_copy(update=changed))
-    gpus = resolved.pool.num_gpus
-    nothing = Layout(
-        tensor_parallel_size=resolved.pool.tensor_parallel_size,
-        pipeline_parallel_size=resolved.pool.pipeline_parallel_size,
-        data_parallel_size=resolved.pool.data_parallel_size,
-        expert_parallel=resolved.pool.enable_expert_parallel,
-        num_gpus=gpus,
-        concurrency=concurrency,
+    try:
+        loop = _closed_loop(resolved, load)
+    except CapacityError as error:
+        return _unserved(resolved, load, str(error))
+    return _served(resolved, load, loop)
+
+
+def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
+    """Raises DoesNotFit, or InvalidInput where no request fits the KV cache."""
+    resolved.memory.require_fit()
+    ranks = resolved.lockstep_ranks
+    held = resolved.concurrent_requests(load.tokens)
+    served = min(load.concurrency, ranks * held, ranks * resolved.max_num_seqs)
+    if served < 1:
+        raise InvalidInput(f"no request of {load.tokens} tokens fits the KV cache")
+    streams = min(resolved.pool.pipeline_parallel_size, served)
+    times = closed_loop_times(
+        resolved.step_model,
+        resolved.limits,
+        math.ceil(served / streams),
+        input_len=load.input_len,
+        output_len=load.output_len,
+        ranks=min(ranks, served),
+    )
+    return _Loop(held=held, served=served, streams=streams, times=times)
+
+
+def _unserved(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
+    """The layout without its times."""
+    pool = resolved.pool
+    return Layout(
+        tensor_parallel_size=pool.tensor_parallel_size,
+        pipeline_parallel_size=pool.pipeline_parallel_size,
+        data_parallel_size=pool.data_parallel_size,
+        expert_parallel=pool.enable_expert_parallel,
+        num_gpus=pool.num_gpus,
+        concurrency=load.concurrency,
         max_batch=0,
         ttft_s=None,
         tpot_s=None,
@@ -185,63 +201,46 @@ def _layout(
         expert_imbalance=None,
         experts_read=None,
         all_reduce_bytes_per_token=None,
-        reason=None,
+        reason=reason,
     )
-    stages, ranks = resolved.pool.pipeline_parallel_size, resolved.lockstep_ranks
-    try:
-        resolved.memory.require_fit()
-        held = resolved.concurrent_requests(input_len + output_len)
-        served = min(concurrency, ranks * held, ranks * resolved.max_num_seqs)
-        if served < 1:
-            raise InvalidInput(f"no request of {input_len + output_len} tokens fits the KV cache")
-        streams = min(stages, served)
-        times = closed_loop_times(
-            resolved.step_model,
-            resolved.limits,
-            math.ceil(served / streams),
-            input_len=input_len,
-            output_len=output_len,
-            ranks=min(ranks, served),
-        )
-    except CapacityError as error:
-        return replace(nothing, reason=str(error))
-    read, imbalance = _experts(resolved, served)
-    decode = resolved.step_model.step_cost(times.decode_shape)
-    communication = sum(op.seconds for op in decode.operators if op.bound == "communication")
-    usd = None
-    if price is not None:
-        usd = cost_estimate(
-            price,
-            num_gpus=gpus,
-            requests_per_s=streams * times.requests_per_s,
-            input_tokens=input_len,
-            output_tokens=output_len,
-            prefill_share=times.prefill_share,
-        ).usd_per_million_tokens
+
+
+def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
+    pool, model = resolved.pool, resolved.model
+    read, imbalance = _experts(resolved, loop.served)
+    decode = resolved.step_model.step_cost(loop.times.decode_shape)
+    communication_s = sum(op.seconds for op in decode.operators if op.bound == "communication")
+    chunks = math.ceil(load.input_len / resolved.max_num_batched_tokens)
+    stages = pool.pipeline_parallel_size
     return replace(
-        nothing,
-        max_batch=ranks * held,
-        bubble_fraction=pipeline_bubble_fraction(
-            stages, math.ceil(input_len / resolved.max_num_batched_tokens)
-        ),
-        idle_fraction=pipeline_idle_fraction(stages, served),
+        _unserved(resolved, load, None),
+        max_batch=resolved.lockstep_ranks * loop.held,
+        bubble_fraction=pipeline_bubble_fraction(stages, chunks),
+        idle_fraction=pipeline_idle_fraction(stages, loop.served),
         expert_imbalance=imbalance,
         experts_read=read,
         all_reduce_bytes_per_token=all_reduce_bytes_per_token(
-            resolved.model.hidden_size, resolved.model.num_layers, resolved.pool.tensor_parallel_size
+            model.hidden_size, model.num_layers, pool.tensor_parallel_size
         ),
-        ttft_s=times.ttft_s,
-        tpot_s=times.tpot_s,
-        output_tokens_per_s_per_gpu=streams * times.requests_per_s * output_len / gpus,
-        communication_share=communication / decode.seconds,
-        usd_per_million_tokens=usd,
+        ttft_s=loop.times.ttft_s,
+        tpot_s=loop.times.tpot_s,
+        output_tokens_per_s_per_gpu=loop.requests_per_s * load.output_len / pool.num_gpus,
+        communication_share=communication_s / decode.seconds,
+        usd_per_million_tokens=_usd_per_million_tokens(resolved, load, loop),
     )
 
 
-def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
-    """The experts of a mixture's layers; None for a dense model."""
-    parts = (group.feed_forward for group in model.layer_groups)
-    return next((part for part in parts if isinstance(part, MoEFeedForward)), None)
+def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) -> float | None:
+    if load.price is None:
+        return None
+    return cost_estimate(
+        load.price,
+        num_gpus=resolved.pool.num_gpus,
+        requests_per_s=loop.requests_per_s,
+        input_tokens=load.input_len,
+        output_tokens=load.output_len,
+        prefill_share=loop.times.prefill_share,
+    ).usd_per_million_tokens
 
 
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
@@ -275,3 +274,85 @@ def cheapest(layouts: tuple[Layout, ...], *, tpot_s: float) -> Layout | None:
     """The layout with the most tokens per GPU-second among those that meet a TPOT; None: none does."""
     meeting = [x for x in layouts if x.tpot_s is not None and x.tpot_s <= tpot_s]
     return max(meeting, key=lambda x: x.output_tokens_per_s_per_gpu or 0.0, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling(AnswerRecord):
+    """Layouts along one axis, the cheapest that meets a TPOT, and one prompt's prefill over context-parallel ranks."""
+
+    SCHEMA: ClassVar[str] = "capacity/scale/v1"
+
+    model: str
+    gpu: GpuSummary
+    engine: str
+    axis: str
+    input_len: int
+    output_len: int
+    concurrency: int
+    tpot_limit_s: float | None
+    cheapest_num_gpus: int | None
+    rows: tuple[Layout, ...]
+    context_parallel: tuple[ContextParallelPrefill, ...]
+    warnings: tuple[str, ...]
+
+
+@documented(Pool, Cost)
+def scale(
+    model: str | ModelSpec,
+    *,
+    input_len: InputLen = 1024,
+    output_len: OutputLen = 256,
+    concurrency: Annotated[int, Flag("Requests in flight.")] = 32,
+    axis: Annotated[str, Flag("tensor, pipeline, expert or data.")] = "tensor",
+    most_gpus: Annotated[int, Flag("Largest group tried.")] = 8,
+    tpot_s: Annotated[
+        float | None, Flag("Also the cheapest that meets this TPOT, in ms.", "--tpot", milliseconds=True)
+    ] = None,
+    **options: Any,
+) -> Scaling:
+    """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""
+    pool_fields, cost = split(options, Pool, Cost)
+    pool: Pool = build(Pool, pool_fields)
+    if pool.data_parallel_size > 1:
+        raise InvalidInput(
+            f"--data-parallel-size {pool.data_parallel_size}: leave it out; --axis data tries 1, 2, 4, ... ranks"
+        )
+    chosen = next((known for known in AXES if known == axis), None)
+    if chosen is None:
+        raise UnknownName("axis of parallelism", axis, AXES)
+    resolved = resolve(model, pool)
+    curve = scaling_curve(
+        model,
+        pool,
+        input_len=input_len,
+        output_len=output_len,
+        concurrency=concurrency,
+        axis=chosen,
+        most_gpus=most_gpus,
+        price=gpu_hour_price(resolved, build(Cost, cost)),
+    )
+    best = None if tpot_s is None else cheapest(curve, tpot_s=tpot_s)
+    ranks = [count for count in (1, 2, 4, 8) if count <= most_gpus]
+    return Scaling(
+        model=resolved.model.name,
+        gpu=gpu_of(resolved),
+        engine=resolved.engine.label,
+        axis=axis,
+        input_len=input_len,
+        output_len=output_len,
+        concurrency=concurrency,
+        tpot_limit_s=tpot_s,
+        cheapest_num_gpus=None if best is None else best.num_gpus,
+        rows=curve,
+        context_parallel=_context_parallel(resolved, input_len, ranks),
+        warnings=notes_of(resolved),
+    )
+
+
+def _context_parallel(
+    resolved: ResolvedPool, tokens: int, ranks: Sequence[int]
+) -> tuple[ContextParallelPrefill, ...]:
+    """Prefill over ranks; none where the prompt has fewer tokens than ranks, or pipeline stages divide it already."""
+    if tokens < max(ranks) or resolved.pool.pipeline_parallel_size > 1:
+        return ()
+    return context_parallel_prefill(resolved, tokens, ranks)

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar
 
 from capacity.answers.engine_setup import engine_setup, with_drafts
+from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
-from capacity.pool.drafting import Speculation
+from capacity.base.flags import Flag
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Pool, build
+from capacity.model import ModelSpec
+from capacity.pool.drafting import (
+    DraftMemory,
+    Speculation,
+    TextbookEntry,
+    expected_tokens,
+    find_speculator,
+    speculators,
+    textbook_speedup,
+    textbook_table,
+)
+from capacity.pool.resolve import resolve
 from capacity.simulator import SimulationResult, simulate
 from capacity.simulator.schedulers import DrawnSpeculation, schedulers_that
-from capacity.workload import Workload
+from capacity.techniques.one_pool import gpu_of, notes_of, one_rank
+from capacity.workload import Workload, random_requests
+
+BATCHES = (1, 4, 16, 64, 256)
+LONGEST_DRAFT = 8
+SIMULATED_OUTPUT = 256  # tokens of each request in a simulation beside the formula
+MOST_SIMULATED = 256  # requests of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +75,230 @@ def simulate_speculation(
         plain=simulate(workload, plain),
         speculated=simulate(workload, drafted),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationRow:
+    """One batch: a round as asked, the best one, and the textbook's. Times in seconds.
+
+    `textbook_speedup` takes the mean acceptance by depth and the drafts' true cost, and verification as free.
+    `simulated_speedup` is of output tokens per second in a closed loop of that batch, through the scheduler; None
+    where it was not asked for.
+    """
+
+    batch_size: int
+    draft_tokens: int
+    verified_tokens: int
+    tokens_per_round: float
+    draft_s: float
+    verify_s: float
+    plain_step_s: float
+    tpot_s: float
+    speedup: float
+    verify_cost: float
+    output_tokens_per_s: float
+    textbook_tokens: float
+    textbook_speedup: float
+    best_draft_tokens: int
+    best_verified_tokens: int
+    best_speedup: float
+    simulated_speedup: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptanceSource:
+    """Where an acceptance comes from."""
+
+    text: str
+    date: str
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstTokens:
+    """Prefill of one prompt without and with the draft's own, seconds, queueing left out."""
+
+    plain: float
+    with_draft: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculating(AnswerRecord):
+    """Rounds by batch. `acceptance`: of each depth, given the one before; `break_even_batch` None: it always pays."""
+
+    SCHEMA: ClassVar[str] = "capacity/speculate/v1"
+
+    model: str
+    gpu: GpuSummary
+    engine: str
+    method: str
+    draft: str | None
+    draft_tokens: int
+    verified_tokens: int
+    acceptance: tuple[float, ...]
+    acceptance_source: AcceptanceSource
+    context_tokens: int
+    break_even_batch: int | None
+    memory: DraftMemory
+    ttft_s: FirstTokens
+    rows: tuple[SpeculationRow, ...]
+    warnings: tuple[str, ...]
+
+
+@documented(Pool)
+def speculate(
+    model: Annotated[str | ModelSpec, Flag("The target model.")],
+    *,
+    method: Annotated[
+        str | None,
+        Flag("draft-model, self-draft, ngram, medusa, eagle, eagle2, eagle3, mtp; default: eagle3."),
+    ] = None,
+    draft: Annotated[str | None, Flag("The draft model, for draft-model.")] = None,
+    draft_tokens: Annotated[
+        int | None, Flag("Drafts of a round; default: the method's.", "--draft-tokens -k")
+    ] = None,
+    tree: Annotated[bool, Flag("Verify the method's tree, or a chain.")] = True,
+    context_tokens: Annotated[
+        int, Flag("Tokens of context of each request.", "--context-tokens --context")
+    ] = 1024,
+    batches: Annotated[Sequence[int], Flag("As 1,4,16.", "--batches --batch-sizes")] = BATCHES,
+    simulate: Annotated[bool, Flag("Also a closed loop of each batch through the scheduler.")] = False,
+    **options: Any,
+) -> Speculating:
+    """Rounds by batch at the asked and the best draft length, the break-even batch, memory and TTFT.
+
+    `method` None: the pool's `speculator`, else eagle3. `draft` is the model of `draft-model`. `simulate` serves a
+    closed loop of each batch twice beside the formula. Raises DoesNotFit or InvalidInput.
+    """
+    pool = one_rank(build(Pool, split(options, Pool)[0]), "speculate")
+    depth = pool.num_speculative_tokens if draft_tokens is None else draft_tokens
+    if depth is not None and not 1 <= depth <= 64:
+        raise InvalidInput(f"--draft-tokens {depth}: must be from 1 to 64")
+    speculator = find_speculator(method or pool.speculator or "eagle3")
+    if not tree:
+        speculator = speculator.as_chain()
+    if pool.acceptance is not None:
+        speculator = speculator.accepting(pool.acceptance)
+    resolved = resolve(model, pool)
+    resolved.memory.require_fit()
+    drafting = None
+    if draft is not None:
+        small = {"tensor_parallel_size": 1, "max_model_len": None, "quantization": None}
+        drafting = resolve(draft, pool.model_copy(update=small))
+    speculation = Speculation(resolved, speculator, draft=drafting)
+    k = speculator.draft_tokens if depth is None else depth
+    plain_ttft_s, drafted_ttft_s = speculation.ttft_s(context_tokens)
+    return Speculating(
+        model=resolved.model.name,
+        gpu=gpu_of(resolved),
+        engine=resolved.engine.label,
+        method=speculator.name,
+        draft=draft,
+        draft_tokens=k,
+        verified_tokens=speculator.verified_tokens(k),
+        acceptance=speculator.rates(k),
+        acceptance_source=AcceptanceSource(
+            text=speculator.source, date=speculator.date, basis=speculator.basis
+        ),
+        context_tokens=context_tokens,
+        break_even_batch=speculation.break_even_batch(context_tokens, k),
+        memory=speculation.memory(),
+        ttft_s=FirstTokens(plain=plain_ttft_s, with_draft=drafted_ttft_s),
+        rows=tuple(_speculation_row(speculation, batch, context_tokens, k, simulate) for batch in batches),
+        warnings=notes_of(resolved),
+    )
+
+
+def _speculation_row(
+    speculation: Speculation, batch: int, context: int, k: int, simulate: bool
+) -> SpeculationRow:
+    drafted = speculation.round(batch, context, k)
+    best = speculation.best(batch, context, longest=max(k, LONGEST_DRAFT))
+    rates = speculation.speculator.rates(k)
+    uniform = sum(rates) / len(rates) if rates else 0.0
+    cost = drafted.draft_s / max(k, 1) / drafted.plain_step_s
+    return SpeculationRow(
+        **asdict(drafted),
+        tpot_s=drafted.tpot_s,
+        speedup=drafted.speedup,
+        verify_cost=drafted.verify_cost,
+        output_tokens_per_s=drafted.output_tokens_per_s,
+        textbook_tokens=expected_tokens(uniform, k),
+        textbook_speedup=textbook_speedup(uniform, k, cost),
+        best_draft_tokens=best.draft_tokens,
+        best_verified_tokens=best.verified_tokens,
+        best_speedup=best.speedup,
+        simulated_speedup=_simulated(speculation, batch, context, k) if simulate else None,
+    )
+
+
+def _simulated(speculation: Speculation, batch: int, context: int, k: int) -> float:
+    """A closed loop of `batch` requests that reach `context` on average, through the scheduler."""
+    prompt = max(1, context - SIMULATED_OUTPUT // 2)
+    workload = random_requests(
+        num_requests=max(batch, min(4 * batch, MOST_SIMULATED)),
+        input_len=prompt,
+        output_len=SIMULATED_OUTPUT,
+        request_rate_per_s=float("inf"),
+        concurrency=batch,
+        seed=0,
+    )
+    return simulate_speculation(speculation, workload, draft_tokens=k).throughput_gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculatorRow:
+    """A way to draft that comes with the package, and the acceptance that was published for it."""
+
+    method: str
+    kind: str
+    draft_tokens: int
+    tree_tokens: int | None
+    tokens_per_round: float
+    acceptance_model: str
+    source: str
+    date: str
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculators(AnswerRecord):
+    """All ways to draft."""
+
+    SCHEMA: ClassVar[str] = "capacity/speculators/v1"
+
+    rows: tuple[SpeculatorRow, ...]
+
+
+def speculation_methods() -> Speculators:
+    """The presets, each with its published acceptance and source."""
+    return Speculators(
+        rows=tuple(
+            SpeculatorRow(
+                method=name,
+                kind=way.kind,
+                draft_tokens=way.draft_tokens,
+                tree_tokens=way.tree_tokens,
+                tokens_per_round=way.tokens_per_round(way.draft_tokens),
+                acceptance_model=way.acceptance_model,
+                source=way.source,
+                date=way.date,
+                basis=way.basis,
+            )
+            for name, way in speculators().items()
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Textbook(AnswerRecord):
+    """A published table beside the formulas."""
+
+    SCHEMA: ClassVar[str] = "capacity/textbook/v1"
+
+    rows: tuple[TextbookEntry, ...]
+
+
+def textbook() -> Textbook:
+    """The published textbook table beside the formulas."""
+    return Textbook(rows=textbook_table())

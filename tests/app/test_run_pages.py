@@ -18,7 +18,7 @@ from copied_commands import printed
 
 import capacity
 from capacity.report.figures.runs import latency_chart
-from capacity.techniques.questions import speculate
+from capacity.techniques.speculate import speculate
 
 Open = Callable[..., Any]
 MEASUREMENTS = sorted((Path(__file__).parents[2] / "validate" / "measurements").glob("*.jsonl"))

@@ -7,17 +7,22 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import jsonschema
 import pytest
 from library import SHARED
 
-from capacity.base.errors import InvalidInput
+import capacity
+from capacity.base.record import AnswerRecord
 from capacity.cli.main import main
-from capacity.cli.techniques import token_list
 from capacity.report.schemas import json_schema
+from capacity.report.techniques import render_answer
+from capacity.techniques.registry import QUESTIONS as QUESTIONS_BY_SCHEMA
+from capacity.techniques.registry import TECHNIQUES
 
 H100 = ("--gpu", "h100")
 ARRIVALS = ("--isl", "200", "--osl", "50", "--random-range-ratio", "0.8", "--num-prompts", "60")
@@ -242,17 +247,32 @@ def test_a_trace_without_content_says_what_is_missing(
     assert "hash_ids" in text
 
 
-def test_token_lists() -> None:
-    assert token_list("1,4k, 1M", "--contexts") == [1, 4096, 1 << 20]
-    for wrong in ("", "0", "4G", "1.5K", "1,,2", "²"):
-        with pytest.raises(InvalidInput, match="--contexts"):
-            token_list(wrong, "--contexts")
-
-
 def test_the_verbs_stay_out_of_start_up() -> None:
-    """`capacity --help` loads no technique, no numpy, no SimPy."""
+    """`capacity --help` loads no technique (only their list), no numpy, no SimPy."""
     code = (
         "import sys, capacity.cli.main; "
-        "sys.exit(any(m.startswith('capacity.techniques') or m in ('numpy', 'simpy') for m in sys.modules))"
+        "loaded = {m for m in sys.modules if m.startswith('capacity.techniques.') or m in ('numpy', 'simpy')}; "
+        "sys.exit(loaded != {'capacity.techniques.registry'})"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_technique_is_public_and_names_the_schema_of_its_answers() -> None:
+    assert all(hasattr(capacity, technique.question) for technique in TECHNIQUES)
+    for schema, (module, question) in QUESTIONS_BY_SCHEMA.items():
+        record = get_type_hints(getattr(import_module(module), question))["return"]
+        assert f"capacity/{schema}/v1" == record.SCHEMA
+
+
+@pytest.mark.parametrize("question", [capacity.attention_traffic, capacity.quantize, capacity.scale])
+def test_an_answer_without_a_table_of_its_own_is_drawn_by_the_names_of_its_fields(
+    question: Callable[..., AnswerRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = question("llama-3.1-8b", gpu="h100")
+    monkeypatch.setattr("capacity.report.techniques.TABLES", {})
+    text = render_answer(answer, "table")
+    assert "llama-3.1-8b on 1 x h100-sxm-80gb" in text
+    for row in answer.rows:  # type: ignore[attr-defined]
+        for name, scale in (("kernel_seconds", 1e3), ("ttft_s", 1e3)):
+            if (value := getattr(row, name, None)) is not None:
+                assert f"{value * scale:,.2f}" in text.replace("\n", "")

@@ -15,7 +15,7 @@ from capacity.deployment import Billing
 from capacity.hardware.pricing import Price, gpu_hours
 from capacity.model import model_names
 from capacity.planning.billing import Rates, batch_job, billed_gpus, load_cost, make_bill, spot_cost
-from capacity.planning.bills import cost
+from capacity.planning.cost import cost
 from capacity.planning.hosted_prices import api_price_list, read_api_prices
 
 CENT = 0.005

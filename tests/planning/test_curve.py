@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.planning.curve import curve
-from capacity.planning.curves import TOLERANCE, day_of, highest_rate
+from capacity.planning.curve import TOLERANCE, curve, highest_rate
+from capacity.planning.day import day_of
 
 SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}
 

@@ -19,8 +19,9 @@ from capacity.model import load_model
 from capacity.model.quantization import scheme_for
 from capacity.planning.arena import Arena, Task
 from capacity.planning.bounds import Load, bound
+from capacity.planning.draws import draws
 from capacity.planning.options import Market, Surveyor
-from capacity.planning.plan import parsed_slos, plan, replications
+from capacity.planning.plan import parsed_slos, plan
 from capacity.planning.quality import quality_change, quality_table
 from capacity.planning.records import Plan
 from capacity.planning.space import Candidate, Search, pairs, pools
@@ -42,7 +43,7 @@ def brute_force(
     and all that reach that objective. Asserts that the survey leaves each deployment that meets the SLO open."""
     search = Search(**space, replications=traffic["replications"])
     fields = {name: value for name, value in traffic.items() if name != "replications"}
-    workloads = replications(Traffic(**fields), None, search.replications)
+    workloads = draws(Traffic(**fields), None, search.replications)
     arena = Arena(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
     market = Market.of(search, Cost(price=PRICES), [])
     surveyor = Surveyor(arena=arena, search=search, load=Load.of(workloads), market=market)
@@ -522,7 +523,7 @@ def test_routers_are_an_axis_and_prefix_aware_comes_with_shared_text() -> None:
         ({}, {"round-robin"}),
         ({"random_prefix_len": 2000}, {"round-robin", "prefix-aware"}),
     ):
-        workloads = replications(traffic.model_copy(update=changes), None, 1)
+        workloads = draws(traffic.model_copy(update=changes), None, 1)
         arena = Arena(
             model=load_model("llama-3.1-8b"), workloads=workloads, goal=Goal(slos=parsed_slos("ttft:p95:9s"))
         )

@@ -25,8 +25,7 @@ from sweep_workers import DEADLY, arm
 
 from capacity import estimate
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity.planning.sweep import sweep
-from capacity.planning.sweeping.run import Crew, answer_point, answer_points, dask_executors, run_sweep
+from capacity.planning.sweeping.run import Crew, answer_point, answer_points, dask_executors, run_sweep, sweep
 from capacity.planning.sweeping.spec import SweepSpec, points, read_sweep
 from capacity.planning.sweeping.store import open_store
 
@@ -112,7 +111,7 @@ def _dump(path: Path) -> list[Any]:
 
 KILLED = """
 import sys
-from capacity.planning.sweep import sweep
+from capacity.planning.sweeping.run import sweep
 from capacity.planning.sweeping import spec
 spec.package_version = lambda: "one"  # somebody may be editing the package while this runs
 if __name__ == "__main__":

@@ -15,17 +15,10 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.pool.resolve import resolve
-from capacity.report.launching import (
-    addresses,
-    bench_command,
-    kubernetes_disaggregated,
-    kubernetes_manifest,
-    launch_command,
-    proxy_command,
-    router_command,
-)
+from capacity.report.fronts import proxy_command, router_command
+from capacity.report.kubernetes import addresses
+from capacity.report.launching import launch_command
 from capacity.step import decode_shape, prefill_shape
-from capacity.workload import parse_slos
 
 POOL = Pool(
     gpu="h100",
@@ -156,40 +149,6 @@ def test_a_proxy_knows_every_server(engine: str) -> None:
         proxy_command("ollama", prefill, decode)
 
 
-def test_the_manifest_of_a_disaggregated_deployment_has_both_sides_and_their_proxy() -> None:
-    yaml = pytest.importorskip("yaml")
-    for engine in ("vllm", "sglang", "tensorrt-llm"):
-        pools = [pool.model_copy(update={"engine": engine}) for pool in PAIR]
-        proxy = proxy_command(engine, *(addresses("M 1", pool) for pool in pools))
-        launches = [launch_command(engine, "org/model", pool) for pool in pools]
-        documents = [
-            document
-            for document in yaml.safe_load_all(kubernetes_disaggregated("M 1", launches, pools, proxy))
-            if document
-        ]
-        servers = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == "StatefulSet"}
-        assert {name: spec["replicas"] for name, spec in servers.items()} == {
-            "m-1-prefill": 2,
-            "m-1-decode": 3,
-        }
-        for name, gpus in (("m-1-prefill", 2), ("m-1-decode", 4)):
-            (container,) = servers[name]["template"]["spec"]["containers"]
-            assert container["resources"]["limits"]["nvidia.com/gpu"] == gpus
-            assert {"startupProbe", "readinessProbe", "livenessProbe"} <= set(container)
-            assert servers[name]["serviceName"] == name
-        services = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == "Service"}
-        (front,) = [d for d in documents if d["kind"] == "Deployment"]
-        assert services["m-1"]["selector"] == front["spec"]["template"]["metadata"]["labels"]
-        mounted = {d["metadata"]["name"] for d in documents if d["kind"] == "ConfigMap"}
-        for document in documents:
-            for volume in (
-                document["spec"].get("template", {}).get("spec", {}).get("volumes", ())
-                if "spec" in document
-                else ()
-            ):
-                assert "configMap" not in volume or volume["configMap"]["name"] in mounted
-
-
 def test_a_pasted_command_with_all_that_people_write() -> None:
     read = read_vllm_command(
         """CUDA_VISIBLE_DEVICES=0,1 vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 2 \\
@@ -199,13 +158,13 @@ def test_a_pasted_command_with_all_that_people_write() -> None:
     assert read.model == "meta-llama/Llama-3.1-70B-Instruct"
     assert read.fields == {
         "tensor_parallel_size": "2",
-        "max_model_len": 32000,
+        "max_model_len": "32k",
         "gpu_memory_utilization": "0.85",
         "enable_prefix_caching": True,
         "quantization": "fp8",
         "speculative_config": '{"method": "eagle", "num_speculative_tokens": 3}',
     }
-    assert read.pool("h100").speculator == "eagle"
+    assert (read.pool("h100").speculator, read.pool("h100").max_model_len) == ("eagle", 32_000)
     assert [word.split()[0] for word in read.ignored] == ["--trust-remote-code", "--served-model-name"]
     assert read.pool("h100").tensor_parallel_size == 2
     module = read_vllm_command(
@@ -232,46 +191,6 @@ def test_what_is_no_vllm_command(text: str, problem: str) -> None:
 def test_anything_pasted_gives_a_command_or_one_line(text: str) -> None:
     with contextlib.suppress(InvalidInput):
         assert read_vllm_command("vllm serve m " + text).model == "m"
-
-
-def test_the_manifest_asks_for_gpus_replicas_and_probes() -> None:
-    yaml = pytest.importorskip("yaml")
-    launch = launch_command("vllm", 'we"ird: {name}', POOL)
-    deployment, service = yaml.safe_load_all(kubernetes_manifest("Llama 3.1/70B", launch, POOL, 3))
-    assert deployment["spec"]["replicas"] == 3
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["command"] == list(launch.words)
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == 4
-    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= set(container)
-    assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
-    assert service["metadata"]["name"] == "llama-3-1-70b"
-
-
-def test_the_benchmark_line_sends_the_same_traffic() -> None:
-    slos = parse_slos("ttft:p95:1s tpot:50")
-    words = bench_command(
-        "org/model", slos=slos, requests=500, request_rate_per_s=4.0, input_tokens=1155.4, output_tokens=211.2,
-        metadata=[("gpu", "h100"), ("tp", 4)],
-    ).words  # fmt: skip
-    text = " ".join(words)
-    for part in (
-        "--random-input-len 1155",
-        "--random-output-len 211",
-        "--request-rate 4",
-        "--goodput ttft:1000 tpot:50",
-    ):
-        assert part in text
-    assert "--metadata gpu=h100 tp=4" in text
-    traced = bench_command(
-        "m",
-        slos=slos,
-        requests=5,
-        request_rate_per_s=1,
-        input_tokens=1,
-        output_tokens=1,
-        replay="--dataset-name timed_trace --dataset-path a.jsonl",
-    )
-    assert "timed_trace" in traced.words
 
 
 def test_the_router_line_takes_the_planned_policy() -> None:

@@ -96,3 +96,20 @@ def test_a_sweep(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", schema_names())
 def test_every_schema_is_one(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema(name))
+
+
+def test_what_a_record_writes_beside_its_fields_is_in_its_schema() -> None:
+    """Properties that `to_dict` adds, however deep, are declared once and stand in both."""
+    written, kinds = _plan().to_dict(), json_schema("plan")["$defs"]
+    for part, kind in ((written["counts"], "SearchCounts"), (written["ranked"][0], "Ranked")):
+        assert set(part) == set(kinds[kind]["properties"]) == set(kinds[kind]["required"])
+    assert {"simulated_fraction"} < set(written["counts"])
+    assert {"label", "pools", "tokens_per_s_per_gpu"} < set(written["ranked"][0])
+    pair = {**SIDE, "pools": [{"gpu": "h100"}]}, {**SIDE, "pools": [{"gpu": "h200"}]}
+    compared, kinds = capacity.diff(*pair, replications=2).to_dict(), json_schema("diff")["$defs"]
+    for part, kind in (
+        (compared["differences"][0], "Difference"),
+        (compared["replicated"][0], "PairedMetric"),
+    ):
+        assert isinstance(part["significant"], bool)
+        assert set(part) == set(kinds[kind]["properties"])

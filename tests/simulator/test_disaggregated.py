@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.answers import questions as api
+import capacity
 from capacity.base.errors import InvalidInput
 from capacity.hardware import load_profile
 from capacity.simulator import EngineSetup, SimulationResult, simulate
@@ -510,23 +510,23 @@ def test_each_link_has_the_time_of_its_profile() -> None:
     """A lone request's KV: bytes over the link's rate plus its latency, of the profile."""
     profile = load_profile("h100")
     one = {**SPLIT, "num_prompts": 1}
-    bytes_of_kv = 500 * api.fit("llama-3.1-8b", gpu="h100").kv_bytes_per_token
+    bytes_of_kv = 500 * capacity.fit("llama-3.1-8b", gpu="h100").kv_bytes_per_token
     for name, link in (
         ("nvlink", profile.scale_up),
         ("infiniband", profile.inter_node),
         ("pcie", profile.pcie),
     ):
-        found = api.simulate("llama-3.1-8b", **one, kv_transfer_link=name).to_dict()
+        found = capacity.simulate("llama-3.1-8b", **one, kv_transfer_link=name).to_dict()
         wanted_ms = (bytes_of_kv / link.bytes_per_s + link.latency_s) * 1e3
         assert found["transfer_ms"]["mean"] == pytest.approx(wanted_ms, rel=1e-6), name
     with pytest.raises(InvalidInput, match="l4-24gb has none"):
-        api.simulate(
+        capacity.simulate(
             "llama-3.1-8b", **{**SPLIT, "gpu": "l4", "max_model_len": 4096}, kv_transfer_link="nvlink"
         )
 
 
 def test_a_service_of_two_pools_takes_every_option() -> None:
-    answer = api.simulate(
+    answer = capacity.simulate(
         "llama-3.1-8b",
         **SPLIT,
         router="prefix-aware",
@@ -547,13 +547,13 @@ def test_a_service_of_two_pools_takes_every_option() -> None:
     assert ended == LOAD["num_prompts"]
     assert answer["transfers"]["begun"] == answer["transfers"]["arrived"] + answer["transfers"]["aborted"]
     with pytest.raises(InvalidInput, match="--decode-autoscale-target-requests"):
-        api.simulate("llama-3.1-8b", **SPLIT, decode_autoscale_max_replicas=4, replica_startup_s=1)
+        capacity.simulate("llama-3.1-8b", **SPLIT, decode_autoscale_max_replicas=4, replica_startup_s=1)
     with pytest.raises(InvalidInput, match="kv_transfer_link is 'ethernet'"):
-        api.simulate("llama-3.1-8b", **SPLIT, kv_transfer_link="ethernet")
+        capacity.simulate("llama-3.1-8b", **SPLIT, kv_transfer_link="ethernet")
 
 
 def test_windowed_models_are_prefilled_here_and_decoded_there() -> None:
     load = {**SPLIT, "num_prompts": 60, "max_model_len": 8192, "tensor_parallel_size": 2}
-    answer = api.simulate("gpt-oss-20b", **load).to_dict()
+    answer = capacity.simulate("gpt-oss-20b", **load).to_dict()
     assert answer["completed"] == 60
     assert answer["transfers"] == {"begun": 60, "arrived": 60, "aborted": 0}

@@ -12,7 +12,7 @@ from engine_runs import differences, random_run, run_engine
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from capacity.answers import questions as api
+import capacity
 from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool, Service
@@ -21,7 +21,6 @@ from capacity.deployment.vllm_command import read_vllm_command
 from capacity.hardware import load_profile
 from capacity.model import load_model
 from capacity.planning.step_error import Factors, ScaledSteps
-from capacity.pool.memory import memory_plan
 from capacity.pool.resolve import resolve
 from capacity.pool.weights import weights_bytes_of_stage
 from capacity.simulator import EngineSetup, members, simulate
@@ -31,6 +30,7 @@ from capacity.simulator.setup import make_pool
 from capacity.step import AffineStepTimes, SlowestRank, StepShape, decode_shape, prefill_shape
 from capacity.step.closed_form import EngineLimits, closed_loop_times
 from capacity.step.model import StepModel
+from capacity.step.setting import StepSetting
 from capacity.workload import LognormalLengths, SteadyArrivals, Workload, synthetic
 
 STEPS = AffineStepTimes(0.008, 4e-5, per_context_token_s=2e-8)
@@ -272,12 +272,13 @@ def test_prompts_wait_under_tensorrt_llm_alone() -> None:
 
 
 def steps_of(model: str = "deepseek-v3", **parallel: object) -> StepModel:
-    return StepModel(load_model(model), load_profile("h200"), engine=find_engine("vllm"), **parallel)  # type: ignore[arg-type]
+    setting = StepSetting(model=load_model(model), profile=load_profile("h200"), engine=find_engine("vllm"))
+    return StepModel(replace(setting, **parallel))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("expert_parallel", [True, False])
 def test_equal_ranks_take_the_time_of_one_of_them(expert_parallel: bool) -> None:
-    steps = steps_of(data_parallel_size=8, expert_parallel=expert_parallel)
+    steps = steps_of(data_parallel_size=8, enable_expert_parallel=expert_parallel)
     for shape in (decode_shape(32, 2000), prefill_shape(1, 3000), decode_shape(700, 500)):
         assert steps.joint_seconds([shape] * 8) == pytest.approx(steps.step_seconds(shape), rel=1e-12)
         assert steps.step_cost(shape).seconds == pytest.approx(steps.step_seconds(shape), rel=1e-12)
@@ -285,7 +286,7 @@ def test_equal_ranks_take_the_time_of_one_of_them(expert_parallel: bool) -> None
 
 
 def test_the_slowest_rank_and_the_union_of_tokens_set_the_time() -> None:
-    steps = steps_of(data_parallel_size=4, expert_parallel=True)
+    steps = steps_of(data_parallel_size=4, enable_expert_parallel=True)
     few, many, prompt = decode_shape(8, 1000), decode_shape(64, 1000), prefill_shape(1, 4000)
     assert steps.joint_seconds([few, few, few, many]) > steps.joint_seconds([few] * 4)
     assert steps.joint_seconds([many] * 4) >= steps.joint_seconds([few, few, few, many])
@@ -334,8 +335,8 @@ def test_ranks_repeat_attention_and_divide_experts() -> None:
 
 def test_a_latent_is_held_once_under_data_parallelism() -> None:
     """TP repeats DeepSeek's latent on each GPU; DP has a cache of its own on each, of equal blocks."""
-    tensor = api.fit("deepseek-r1", gpu="h200", tensor_parallel_size=8)
-    data = api.fit("deepseek-r1", gpu="h200", data_parallel_size=8, enable_expert_parallel=True)
+    tensor = capacity.fit("deepseek-r1", gpu="h200", tensor_parallel_size=8)
+    data = capacity.fit("deepseek-r1", gpu="h200", data_parallel_size=8, enable_expert_parallel=True)
     assert tensor.gpu.count == data.gpu.count == 8
     plans = [
         resolve("deepseek-r1", Pool(gpu="h200", **sizes)).memory  # type: ignore[arg-type]
@@ -344,10 +345,8 @@ def test_a_latent_is_held_once_under_data_parallelism() -> None:
     assert plans[0].kv_block_bytes == plans[1].kv_block_bytes
     assert 8 * data.kv_capacity_tokens > 4 * tensor.kv_capacity_tokens
     assert f"{8 * data.kv_capacity_tokens:,} tokens" in data.warnings[-1]
-    with pytest.raises(InvalidInput, match="all must be at least 1"):
-        memory_plan(
-            load_model("deepseek-r1"), load_profile("h200"), find_engine("vllm"), data_parallel_size=0
-        )
+    with pytest.raises(InvalidInput, match="data_parallel_size is 0: must be greater than or equal to 1"):
+        capacity.fit("deepseek-r1", gpu="h200", data_parallel_size=0)
 
 
 def test_sglang_divides_its_chunk_over_ranks_and_reserves_more() -> None:
@@ -371,7 +370,7 @@ def test_sglang_divides_its_chunk_over_ranks_and_reserves_more() -> None:
 
 def test_a_dense_models_ranks_are_replicas() -> None:
     """Same memory, same run, twice and thrice over; only the GPUs are counted as one engine's."""
-    one, three = (api.fit("llama-3.1-8b", gpu="h100", data_parallel_size=n) for n in (1, 3))
+    one, three = (capacity.fit("llama-3.1-8b", gpu="h100", data_parallel_size=n) for n in (1, 3))
     assert one.memory == three.memory
     assert (one.gpu.count, three.gpu.count) == (1, 3)
     workload = requests(150, 60.0)
@@ -382,7 +381,7 @@ def test_a_dense_models_ranks_are_replicas() -> None:
     )
     assert not differences(ranks, replicas)
     estimates = [
-        api.estimate(
+        capacity.estimate(
             "llama-3.1-8b", gpu="h100", data_parallel_size=n, input_len=500, output_len=100, concurrency=8 * n
         )
         for n in (1, 3)
@@ -431,8 +430,10 @@ def test_estimate_and_simulation_of_ranks_agree() -> None:
         "max_model_len": 4096,
     }
     lengths = {"input_len": 500, "output_len": 150, "concurrency": 64}
-    formula = api.estimate("deepseek-r1", **deployment, **lengths)
-    run = api.simulate("deepseek-r1", **deployment, **lengths, num_prompts=400, random_range_ratio=0.5).run
+    formula = capacity.estimate("deepseek-r1", **deployment, **lengths)
+    run = capacity.simulate(
+        "deepseek-r1", **deployment, **lengths, num_prompts=400, random_range_ratio=0.5
+    ).run
     assert sum(run.data_parallel_requests) == 400
     assert max(run.data_parallel_requests) - min(run.data_parallel_requests) <= 30
     assert run.summary.request_throughput == pytest.approx(formula.requests_per_s.value, rel=0.25)
@@ -451,8 +452,8 @@ def test_a_pasted_command_says_the_ranks() -> None:
 def test_what_ranks_cannot_do_is_refused_in_one_line() -> None:
     ranks = {"gpu": "h200", "data_parallel_size": 8, "input_len": 100, "output_len": 10, "num_prompts": 10}
     with pytest.raises(InvalidInput, match="leave out --speculator or -dp"):
-        api.simulate("deepseek-r1", **ranks, concurrency=4, speculator="mtp")
+        capacity.simulate("deepseek-r1", **ranks, concurrency=4, speculator="mtp")
     with pytest.raises(InvalidInput, match="not simulated in a prefill pool"):
-        api.simulate("deepseek-r1", **ranks, request_rate=1.0, replicas=2, prefill_replicas=1)
+        capacity.simulate("deepseek-r1", **ranks, request_rate=1.0, replicas=2, prefill_replicas=1)
     with pytest.raises(InvalidInput, match="data_parallel_size is 0"):
-        api.fit("deepseek-r1", gpu="h200", data_parallel_size=0)
+        capacity.fit("deepseek-r1", gpu="h200", data_parallel_size=0)

@@ -14,7 +14,7 @@ from engine_runs import differences, random_run, run_engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.answers import questions as api
+import capacity
 from capacity.answers.engine_setup import engine_setup
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
@@ -464,7 +464,7 @@ def test_a_pasted_command_says_where_kv_goes() -> None:
 
 
 def test_a_simulation_says_what_each_tier_did() -> None:
-    answer = api.simulate(
+    answer = capacity.simulate(
         "llama-3.1-8b",
         gpu="l4",
         num_gpu_blocks_override=1500,
@@ -498,7 +498,7 @@ def test_a_simulation_says_what_each_tier_did() -> None:
 def test_what_cannot_be_is_refused_in_one_line(fields: dict[str, Any], message: str) -> None:
     model = fields.pop("model", "llama-3.1-8b")
     with pytest.raises(InvalidInput, match=message) as refused:
-        api.simulate(
+        capacity.simulate(
             model, gpu="h100", input_len=100, output_len=10, request_rate=1.0, num_prompts=5, **fields
         )
     assert "\n" not in str(refused.value)

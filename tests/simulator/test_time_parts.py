@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from capacity.answers import questions as api
+import capacity
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.fleet import Failures
 from capacity.simulator.schedulers import SchedulerLimits
@@ -68,7 +68,7 @@ def test_transfers_are_told_apart() -> None:
 def test_an_overloaded_run_waits_in_the_queue() -> None:
     load = {"gpu": "h100", "input_len": 500, "output_len": 50, "num_prompts": 400}
     calm, full = (
-        api.simulate("llama-3.1-8b", **load, request_rate=rate).to_dict()["time_parts"]
+        capacity.simulate("llama-3.1-8b", **load, request_rate=rate).to_dict()["time_parts"]
         for rate in (5, math.inf)
     )
     assert full["mean_ms"]["queue"] > 5 * calm["mean_ms"]["queue"]

@@ -16,9 +16,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes
-from capacity.techniques.batching import (
-    Waste,
-    batching_comparison,
+from capacity.techniques.batch_waste import (
     contiguous_kv_waste,
     continuous_gain_bound,
     expected_longest,
@@ -26,9 +24,10 @@ from capacity.techniques.batching import (
     gamma_lengths,
     padding_waste,
     paged_kv_waste,
-    spread_gains,
     static_slot_waste,
 )
+from capacity.techniques.batching import batching_comparison, spread_gains
+from capacity.techniques.waste import Waste
 from capacity.workload import Workload, random_requests
 
 LENGTHS = st.lists(st.integers(1, 500), min_size=1, max_size=30).map(np.asarray)

@@ -17,13 +17,8 @@ from capacity.model.quantization import weight_bytes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape
 from capacity.step.closed_form import closed_loop_times
-from capacity.techniques.quantize import (
-    QuantizedOption,
-    break_even_batch,
-    find_method,
-    quantization_methods,
-    quantization_options,
-)
+from capacity.techniques.quantization_methods import find_method, quantization_methods
+from capacity.techniques.quantize import QuantizedOption, break_even_batch, quantization_options
 from capacity.workload import random_requests
 
 

@@ -16,16 +16,14 @@ from capacity.hardware.pricing import find_price
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes
-from capacity.techniques.scaling import (
-    Axis,
+from capacity.techniques.parallelism import (
     all_reduce_bytes_per_token,
-    cheapest,
     expert_imbalance,
     experts_touched,
     pipeline_bubble_fraction,
     pipeline_idle_fraction,
-    scaling_curve,
 )
+from capacity.techniques.scaling import Axis, cheapest, scaling_curve
 from capacity.workload import Workload
 
 

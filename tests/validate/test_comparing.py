@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from capacity_validate import compare
-from capacity_validate.comparing import RunComparison
+from capacity_validate.comparison import RunComparison
 
 from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput

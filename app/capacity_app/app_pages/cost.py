@@ -150,7 +150,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
 def sensitivity(options: dict[str, Any]) -> None:
     """The tornado."""
     st.subheader("What it hangs on")
-    task = Task(function="capacity.planning.compare:tornado", arguments={"model": inputs.model, **options})
+    task = Task(function="capacity.planning.tornado:tornado", arguments={"model": inputs.model, **options})
     found = parts.background("tornado", task, doing="Varying inputs", button="Draw the tornado").value
     parts.copies("tornado", inputs.model_name, options, found)
     if found is not None:
@@ -174,7 +174,7 @@ else:
         **inputs.cost,
     }
     task = Task(
-        function="capacity.planning.bills:cost", arguments={"model": inputs.model, **options, **billed}
+        function="capacity.planning.cost:cost", arguments={"model": inputs.model, **options, **billed}
     )
     bill = parts.background("bill", task, doing="Simulating the load").value
     parts.copies("cost", inputs.model_name, {**options, **billed}, bill)

@@ -6,8 +6,8 @@ import streamlit as st
 
 from capacity.model import model_names
 from capacity.report.figures import speculation as figures
-from capacity.techniques import questions as api_techniques
 from capacity.techniques.glossary import define
+from capacity.techniques.speculate import speculate, speculation_methods
 from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
@@ -18,7 +18,7 @@ PUBLISHED, OWN = "published", "my own"
 
 inputs = current_inputs()
 units = inputs.units
-methods = {row.method: row for row in api_techniques.speculation_methods().rows}
+methods = {row.method: row for row in speculation_methods().rows}
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     method = state.choice("Way to draft", "spec_method", tuple(methods), "eagle3", width=180)
@@ -51,7 +51,7 @@ options = {
     **({} if tree else {"tree": False}),
     **({} if draft is None else {"draft": draft}),
 }
-answer = api_techniques.speculate(inputs.model, batches=BATCHES, **options)
+answer = speculate(inputs.model, batches=BATCHES, **options)
 row = next(row for row in answer.rows if row.batch_size == batch)
 stops = answer.break_even_batch
 parts.kpis(

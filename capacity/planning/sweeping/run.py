@@ -7,16 +7,19 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.keywords import split
+from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import Price, price_of
-from capacity.planning.sweeping.spec import Point, SweepSpec, points
-from capacity.planning.sweeping.store import Answer, Store
+from capacity.planning.sweeping.export import export
+from capacity.planning.sweeping.spec import Point, SweepSpec, points, read_sweep
+from capacity.planning.sweeping.store import Answer, Store, open_store
 from capacity.pool.resolve import ResolvedPool, resolve
 
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short
@@ -39,7 +42,7 @@ Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
+class Swept(AnswerRecord):
     """How a sweep ended: `skipped` were done before."""
 
     SCHEMA: ClassVar[str] = "capacity/swept/v1"
@@ -50,9 +53,30 @@ class Swept:
     skipped: int
     first_failure: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, `schema` first."""
-        return {"schema": self.SCHEMA, **asdict(self)}
+
+def sweep(
+    spec: str | Path | SweepSpec,
+    store: str | Path,
+    *,
+    workers: int = 1,
+    scheduler: str | None = None,
+    retry_failed: bool = False,
+    export_to: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Swept:
+    """Answer every point of `spec` (a TOML file) that the SQLite file `store` does not hold, and keep it there.
+
+    `workers` local processes, or the Dask cluster at `scheduler` (tcp://host:port). A script that asks for more
+    than one worker guards its own code by `if __name__ == "__main__"`. Raises MalformedFile and InvalidInput; a
+    point that fails is recorded with its reason.
+    """
+    read = spec if isinstance(spec, SweepSpec) else read_sweep(spec)
+    executors = dask_executors(scheduler) if scheduler is not None else processes(workers)
+    with open_store(store) as opened:
+        swept = run_sweep(read, opened, executors=executors, retry_failed=retry_failed, progress=progress)
+        if export_to is not None:
+            export(opened.rows(points(read)), export_to)
+    return swept
 
 
 def run_sweep(
@@ -179,19 +203,23 @@ def answer_point(point: Point) -> Answer:
 
 def _ask(point: Point) -> dict[str, Any]:
     """The answer of one point; what points share, a deployment and its price, is looked up once."""
-    from capacity.answers import questions as api
+    from capacity.answers.estimate import estimate_of
+    from capacity.answers.fit import fit_of
+    from capacity.answers.phases import traffic_of
 
     options = {name: value for name, value in point.options.items() if name != "model"}
     name = str(point.options["model"])
     if point.question == "simulate":
-        return api.simulate(_model(name), goodput=point.goodput, **options).to_dict()
+        from capacity.answers.simulate import simulate  # loads the simulator
+
+        return simulate(_model(name), goodput=point.goodput, **options).to_dict()
     if point.question == "fit":
         (pool,) = split(options, Pool)
-        return api.fit_of(_resolved(name, _frozen(pool))).to_dict()
+        return fit_of(_resolved(name, _frozen(pool))).to_dict()
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     resolved = _resolved(name, _frozen(pool))
     price = _price(resolved.profile.name, _frozen(cost))
-    return api.estimate_of(resolved, api.traffic_of(traffic), price).to_dict()
+    return estimate_of(resolved, traffic_of(traffic), price).to_dict()
 
 
 Frozen = tuple[tuple[str, Any, type], ...]

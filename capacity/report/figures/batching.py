@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from capacity.report.figures.chart import Chart, colour, listed
 
 if TYPE_CHECKING:
-    from capacity.techniques.questions import Batching
+    from capacity.techniques.batching import Batching
 
 PANELS = (
     ("output tokens/s a GPU", "output_tokens_per_s_per_gpu", 1.0),

@@ -10,8 +10,8 @@ from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, lay
 
 if TYPE_CHECKING:
     from capacity.planning.billing import Bill
-    from capacity.planning.curves import Curve
-    from capacity.planning.sensitivity import Swing, Tornado
+    from capacity.planning.curve import Curve
+    from capacity.planning.tornado import Swing, Tornado
 
 PRICES = (
     ("input", "usd_per_million_input_tokens"),

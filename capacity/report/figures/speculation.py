@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
 
 if TYPE_CHECKING:
-    from capacity.techniques.questions import Speculating, SpeculationRow
+    from capacity.techniques.speculate import Speculating, SpeculationRow
 
 LINES = (
     ("as asked", "speedup"),

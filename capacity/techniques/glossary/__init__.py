@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from capacity.base.errors import UnknownName
-from capacity.techniques.glossary.term import Definition, Situation, Term
-from capacity.techniques.glossary.terms import TERMS
+from capacity.techniques.glossary.term import Definition, Situation, Term, registered
 
 __all__ = ["TERMS", "Definition", "Situation", "Term", "define", "find_term", "is_term"]
+
+# in the order of the page
+for _theme in ("basics", "engine", "caching", "techniques"):
+    import_module(f"{__name__}.{_theme}")
+TERMS: tuple[Term, ...] = tuple(registered)
 
 
 def find_term(name: str) -> Term:

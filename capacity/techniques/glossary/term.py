@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from capacity.base.record import AnswerRecord
 
 if TYPE_CHECKING:
     from capacity.answers.records import Estimate
     from capacity.pool.resolve import ResolvedPool
+
+GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +22,14 @@ class Situation:
     pool: ResolvedPool
     estimate: Estimate
 
+    @property
+    def requests_in_flight(self) -> int:
+        """Requests at a time."""
+        return self.estimate.batch_size or self.estimate.concurrency or 1
+
+
+Sentence = Callable[[Situation], str]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
@@ -25,12 +37,12 @@ class Term:
 
     name: str
     definition: str
-    numbers: Callable[[Situation], str]
+    numbers: Sentence
     aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class Definition(AnswerRecord):
     """The answer: `yours` is None where no pool was given."""
 
     SCHEMA: ClassVar[str] = "capacity/definition/v1"
@@ -39,11 +51,20 @@ class Definition:
     definition: str
     yours: str | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values, `schema` first."""
-        return {
-            "schema": self.SCHEMA,
-            "term": self.term,
-            "definition": self.definition,
-            "yours": self.yours,
-        }
+
+registered: list[Term] = []  # in the order of the modules and of the lines in them
+
+
+def term(name: str, definition: str, *, also: str = "") -> Callable[[Sentence], Sentence]:
+    """Make a sentence the numbers of a term; `also`: the term's other names, by commas."""
+
+    def register(sentence: Sentence) -> Sentence:
+        aliases = tuple(also.split(", ")) if also else ()
+        registered.append(Term(name=name, definition=definition, numbers=sentence, aliases=aliases))
+        return sentence
+
+    return register
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.1f} ms"

@@ -1,0 +1,76 @@
+"""What a question is asked of: keywords, or a deployment file, as validated specs, each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment.building import build
+from capacity.deployment.cost import Cost
+from capacity.deployment.file import DeploymentFile
+from capacity.deployment.pool import Pool
+from capacity.deployment.service import Service
+from capacity.deployment.traffic import Traffic
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
+
+Fields = Mapping[str, Any]
+NOTHING: Fields = {}
+
+CLOSED_FORM_TRAFFIC = ("input_len", "output_len", "batch_size", "concurrency")  # all that formulas answer to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A model on pools of GPUs, its traffic, how requests reach it, and its price."""
+
+    model: str | Path | ModelSpec
+    pools: tuple[Pool, ...]
+    traffic: Traffic
+    service: Service
+    cost: Cost
+
+    @property
+    def pool(self) -> Pool:
+        """The pool of a question about one engine. Raises InvalidInput where there are several."""
+        if len(self.pools) > 1:
+            raise InvalidInput(
+                f"the deployment has {len(self.pools)} pools, and this is a question about one: `capacity simulate` "
+                "answers for all, or keep one pool in the file"
+            )
+        return self.pools[0]
+
+
+def deployment_of(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    pool: Fields = NOTHING,
+    traffic: Fields = NOTHING,
+    service: Fields = NOTHING,
+    cost: Fields = NOTHING,
+) -> Deployment:
+    """A deployment from the fields of its specs; or a deployment file's, which then says everything.
+
+    Raises InvalidInput for a field that cannot be, and for one beside a file.
+    """
+    if isinstance(model, DeploymentFile):
+        if beside := next((name for fields in (pool, traffic, service, cost) for name in fields), None):
+            raise InvalidInput(f"{beside!r} stands beside a deployment that says it itself: change it there")
+        return Deployment(
+            model=model.model,
+            pools=model.pools,
+            traffic=model.traffic,
+            service=model.service,
+            cost=model.cost,
+        )
+    return Deployment(
+        model=model,
+        pools=(build(Pool, pool),),
+        traffic=build(Traffic, traffic),
+        service=build(Service, service),
+        cost=build(Cost, cost),
+    )

@@ -1,0 +1,255 @@
+"""The field's optimisation checklist, as changes to one deployment: what may help it, and what it has, taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from capacity.base.errors import CapacityError
+from capacity.hardware.pricing import Price, find_price, price_table
+from capacity.model import ModelSpec
+from capacity.model.layers import Attention
+from capacity.planning.outcome import Latencies
+from capacity.planning.space import rounded_context
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.workload import Workload
+
+GROUPED_KV_HEADS = 8  # of a what-if: what grouped-query models of today mostly have
+HOST_GIB = 64.0  # of a what-if: host memory for KV that leaves the GPU
+OTHER_GPUS = 3  # cheaper ones that are tried
+LOSSLESS = "same: drafts are verified"
+Fields = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A deployment that differs: fields of its pool and of what stands before it, another model, another price.
+
+    `refused` says why it cannot be tried at all; `quality` stands in for what the formats say.
+    """
+
+    text: str
+    pool: Fields = field(default_factory=dict)
+    service: Fields = field(default_factory=dict)
+    model: ModelSpec | None = None
+    price: Price | None = None
+    note: str = ""
+    quality: str | None = None
+    refused: str | None = None
+
+    @property
+    def flags(self) -> str:
+        """As the command line writes it."""
+        return " ".join(_flag(name, value) for name, value in {**self.pool, **self.service}.items())
+
+
+def _flag(name: str, value: object) -> str:
+    dashed = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{dashed}" if value else f"--no-{dashed}"
+    return f"(no --{dashed})" if value is None else f"--{dashed} {value}"
+
+
+def changes(
+    resolved: ResolvedPool, workload: Workload, seen: Latencies, price: Price | None
+) -> Iterator[Change]:
+    """All that might help a deployment which served `workload` as it was `seen`; refused ones with their reason."""
+    yield from _formats(resolved)
+    yield from _attention(resolved.model, _context(resolved, workload))
+    yield from _engine(resolved)
+    yield from _drafts(resolved)
+    yield from _memory(resolved, workload)
+    yield from _batches(resolved, _most_in_flight(workload, seen))
+    yield from _sizes(resolved, price)
+
+
+def _formats(resolved: ResolvedPool) -> Iterator[Change]:
+    if not resolved.scheme.quantized:
+        for name in ("fp8", "int4"):
+            yield Change(text=f"quantize the weights to {name}", pool={"quantization": name})
+    if not resolved.kv_cache_dtype.startswith("fp8"):
+        yield Change(text="keep the KV cache in fp8", pool={"kv_cache_dtype": "fp8"})
+
+
+def _context(resolved: ResolvedPool, workload: Workload) -> int:
+    """The context length that this traffic needs, rounded up."""
+    longest = int((workload.prompt_tokens + workload.output_tokens).max())
+    return min(rounded_context(longest), resolved.max_model_len)
+
+
+def _attention(model: ModelSpec, context: int) -> Iterator[Change]:
+    """The model with grouped KV heads; where it has them, with a KV head for every query head."""
+    mixers = [group.mixer for group in model.layer_groups if isinstance(group.mixer, Attention)]
+    if not mixers:
+        text = "a model with grouped KV heads (GQA)"
+        yield Change(text=text, refused=f"{model.name} caches by {model.attention_kind}, not by KV heads")
+        return
+    plain = all(mixer.kind == "mha" for mixer in mixers)
+
+    def heads(mixer: Attention) -> int:
+        return min(GROUPED_KV_HEADS, mixer.num_heads) if plain else mixer.num_heads
+
+    groups = tuple(
+        replace(group, mixer=replace(group.mixer, num_kv_heads=heads(group.mixer)))
+        if isinstance(group.mixer, Attention)
+        else group
+        for group in model.layer_groups
+    )
+    kept = mixers[0].num_kv_heads
+    text = (
+        f"a model of the same shape with {heads(mixers[0])} KV heads (GQA)"
+        if plain
+        else f"give up grouped KV heads, {kept} of {mixers[0].num_heads} (what GQA is worth)"
+    )
+    yield Change(
+        text=text,
+        model=replace(model, layer_groups=groups),
+        pool={"max_model_len": context},
+        note="another checkpoint",
+        quality="unknown: another model",
+    )
+
+
+def _engine(resolved: ResolvedPool) -> Iterator[Change]:
+    pool = resolved.pool
+    if pool.enforce_eager:
+        yield Change(text="use CUDA graphs", pool={"enforce_eager": False})
+    else:
+        yield Change(text="give up CUDA graphs (what they are worth)", pool={"enforce_eager": True})
+    caching = resolved.prefix_caching
+    yield Change(
+        text="give up the prefix cache (what it is worth)" if caching else "use the prefix cache",
+        pool={"enable_prefix_caching": not caching},
+    )
+    chunked = resolved.chunked_prefill
+    yield Change(
+        text="give up chunked prefill (what it is worth)" if chunked else "use chunked prefill",
+        pool={"enable_chunked_prefill": not chunked},
+    )
+    if pool.tensor_parallel_size > 1:
+        half = pool.tensor_parallel_size // 2
+        yield Change(text="half the tensor parallelism", pool={"tensor_parallel_size": half})
+    yield Change(
+        text="twice the tensor parallelism", pool={"tensor_parallel_size": pool.tensor_parallel_size * 2}
+    )
+
+
+def _drafts(resolved: ResolvedPool) -> Iterator[Change]:
+    if resolved.pool.speculator is not None:
+        none = {"speculator": None, "num_speculative_tokens": None, "acceptance": None}
+        yield Change(text="give up speculative decoding (what it is worth)", pool=none, quality=LOSSLESS)
+        return
+    ways = {"eagle3": "EAGLE-3", "ngram": "n-gram lookup"}
+    if resolved.model.mtp is not None:
+        ways["mtp"] = "the model's own MTP layer"
+    for name, text in ways.items():
+        yield Change(
+            text=f"speculative decoding by {text}",
+            pool={"speculator": name},
+            note="at the published acceptance",
+            quality=LOSSLESS,
+        )
+
+
+def _memory(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
+    needed = _context(resolved, workload)
+    text = "max_model_len as this traffic needs it"
+    if needed < resolved.max_model_len:
+        yield Change(text=text, pool={"max_model_len": needed})
+    else:
+        yield Change(text=text, refused=f"it is: {resolved.max_model_len:,} tokens")
+    if resolved.pool.preemption_mode == "recompute":
+        yield Change(text="swap preempted requests to the host", pool={"preemption_mode": "swap"})
+    if resolved.pool.kv_offloading_size is None:
+        yield Change(
+            text=f"keep evicted KV in {HOST_GIB:g} GiB of host memory", pool={"kv_offloading_size": HOST_GIB}
+        )
+
+
+def _batches(resolved: ResolvedPool, peak: int) -> Iterator[Change]:
+    """Batch sizes and queues around what was in flight at most, of one replica about `peak`."""
+    limit = resolved.max_num_seqs
+    less = min(limit, peak) // 2
+    if less >= 1:
+        yield Change(text=f"a batch of at most {less}", pool={"max_num_seqs": less})
+        yield Change(
+            text=f"queue requests before the engine beyond {less}",
+            service={"max_outstanding_requests": less},
+        )
+    else:
+        for text in ("a smaller batch", "queue requests before the engine"):
+            yield Change(text=text, refused="no two requests were ever in flight together")
+    if peak >= limit:
+        budget = {"max_num_batched_tokens": 2 * limit} if 2 * limit > resolved.max_num_batched_tokens else {}
+        yield Change(text=f"a batch of up to {2 * limit}", pool={"max_num_seqs": 2 * limit, **budget})
+    else:
+        yield Change(text="a larger batch", refused=f"the limit of {limit} was never reached: {peak} at most")
+    for budget_tokens in (512, 2048, 8192):
+        if budget_tokens != resolved.max_num_batched_tokens and budget_tokens >= limit:
+            yield Change(
+                text=f"a token budget of {budget_tokens:,}", pool={"max_num_batched_tokens": budget_tokens}
+            )
+
+
+def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
+    """Fewer replicas, cheaper GPUs, and capacity that may be taken away."""
+    replicas = resolved.pool.replicas
+    if replicas > 1:
+        yield Change(text=f"right-size to {replicas - 1} replicas", pool={"replicas": replicas - 1})
+    if price is None or price.tier == "given":
+        why = "no price was given" if price is None else "the price given is of this GPU alone"
+        for text in ("right-size to a cheaper GPU", "rent spot capacity"):
+            yield Change(text=text, refused=f"{why}: --price-tier on-demand knows others")
+        return
+    yield from _cheaper(resolved, price)
+    if price.tier == "spot":
+        return
+    try:
+        spot = find_price(resolved.profile.name, tier="spot")
+    except CapacityError as error:
+        yield Change(text="rent spot capacity", refused=str(error))
+        return
+    yield Change(
+        text="rent spot capacity", price=spot, note=f"interruptions aside; {spot.described if spot else ''}"
+    )
+
+
+def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
+    """The dearest of the GPUs that are cheaper in the same tier and hold the model."""
+    names = {quote.gpu for quote in price_table() if quote.tier == price.tier} - {price.gpu}
+    quotes = [quote for name in names if (quote := find_price(name, tier=price.tier)) is not None]
+    tried = 0
+    for quote in sorted(quotes, key=lambda quote: (-quote.usd_per_gpu_hour, quote.gpu)):
+        if quote.usd_per_gpu_hour >= price.usd_per_gpu_hour or tried >= OTHER_GPUS:
+            continue
+        try:
+            other = resolve(resolved.model, resolved.pool.model_copy(update={"gpu": quote.gpu}))
+        except CapacityError:
+            continue
+        if other.memory.fits:
+            tried += 1
+            yield Change(
+                text=f"right-size to {quote.gpu}",
+                pool={"gpu": quote.gpu},
+                price=quote,
+                note=f"${quote.usd_per_gpu_hour:,.2f} an hour",
+            )
+    if not tried:
+        yield Change(
+            text="right-size to a cheaper GPU",
+            refused=f"no cheaper one in the {price.tier} tier holds this deployment",
+        )
+
+
+def _most_in_flight(workload: Workload, seen: Latencies) -> int:
+    """Requests in the system at once, at most, of one replica among equals."""
+    done = np.isfinite(seen.e2e_s)
+    arrived = workload.arrival_s[done]
+    if workload.is_closed_loop or not len(arrived):
+        return workload.concurrency or 1
+    moments = np.concatenate((arrived, arrived + seen.e2e_s[done]))
+    steps = np.concatenate((np.ones(len(arrived)), -np.ones(len(arrived))))
+    order = np.lexsort((steps, moments))
+    return int(np.cumsum(steps[order]).max())

@@ -1,0 +1,85 @@
+"""A day of load: how many replicas each hour needs, and what scaling by the hour saves over the peak's number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capacity.base.errors import InvalidInput
+from capacity.hardware.pricing import HOURS_PER_MONTH, Price, usd_per_hour
+from capacity.planning.billing import billed_gpus
+
+HOURS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hour:
+    """One hour of a day: its rate and the replicas that it needs."""
+
+    hour: int
+    request_rate_per_s: float
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """A day's replicas by the hour, against as many as the peak needs around the clock."""
+
+    hours: tuple[Hour, ...]
+    peak_replicas: int
+    autoscaled_replica_hours: int
+    fixed_replica_hours: int
+    autoscaled_usd_per_month: float | None
+    fixed_usd_per_month: float | None
+
+
+def day_of(mean_rate_per_s: float, peak_to_mean: float) -> tuple[float, ...]:
+    """Hourly rates of a sinusoidal day with its peak at noon."""
+    if not 1 <= peak_to_mean <= 2:
+        raise InvalidInput(
+            f"the peak over the mean must be from 1 (flat) to 2 (silent at night), not {peak_to_mean}"
+        )
+    swing = peak_to_mean - 1
+    return tuple(
+        mean_rate_per_s * (1 - swing * math.cos(2 * math.pi * hour / HOURS)) for hour in range(HOURS)
+    )
+
+
+def replicas_by_hour(
+    rates_per_s: Sequence[float],
+    usable_per_s: float | None,
+    *,
+    replicas: int,
+    gpus_per_replica: int,
+    price: Price | None,
+) -> Day:
+    """Replicas by the hour, where `replicas` of them carry `usable_per_s` within the SLO. Raises InvalidInput."""
+    if usable_per_s is None or usable_per_s <= 0:
+        raise InvalidInput(
+            "replicas by the hour need a service level that the deployment meets, and requests enough to fill it: "
+            "give --slo, more --num-prompts"
+        )
+    if len(rates_per_s) != HOURS or not all(math.isfinite(rate) and rate >= 0 for rate in rates_per_s):
+        raise InvalidInput(f"a day has {HOURS} hourly rates of at least 0, not {len(rates_per_s)}")
+    each = usable_per_s / replicas
+    hours = tuple(
+        Hour(hour=hour, request_rate_per_s=rate, replicas=max(1, math.ceil(rate / each - 1e-9)))
+        for hour, rate in enumerate(rates_per_s)
+    )
+    peak = max(hour.replicas for hour in hours)
+
+    def monthly(counts: Sequence[int]) -> float | None:
+        if price is None:
+            return None
+        gpus = sum(billed_gpus(price, count * gpus_per_replica) for count in counts)
+        return usd_per_hour(price, gpus) * HOURS_PER_MONTH / HOURS
+
+    return Day(
+        hours=hours,
+        peak_replicas=peak,
+        autoscaled_replica_hours=sum(hour.replicas for hour in hours),
+        fixed_replica_hours=peak * HOURS,
+        autoscaled_usd_per_month=monthly([hour.replicas for hour in hours]),
+        fixed_usd_per_month=monthly([peak] * HOURS),
+    )

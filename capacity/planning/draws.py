@@ -1,0 +1,17 @@
+"""The same traffic drawn several times, with seeds of its own: what chance alone makes of it."""
+
+from __future__ import annotations
+
+from capacity.answers.engine_setup import make_workload
+from capacity.deployment import Traffic
+from capacity.workload import Workload
+
+
+def draws(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Workload, ...]:
+    """The traffic with `count` seeds; once where it is a trace or a workload of one's own."""
+    if workload is not None:
+        return (workload,)
+    if traffic.trace is not None:
+        return (make_workload(traffic),)
+    seeds = range(traffic.seed, traffic.seed + count)
+    return tuple(make_workload(traffic.model_copy(update={"seed": seed})) for seed in seeds)

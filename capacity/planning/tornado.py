@@ -1,0 +1,196 @@
+"""What an answer hangs on: cost and p95 when each input is wrong by ±20 %, everything else as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from capacity.answers.engine_setup import make_workload
+from capacity.base.keywords import documented, split
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
+from capacity.hardware.pricing import Price, price_of
+from capacity.model import ModelSpec
+from capacity.planning.hits import ideal_hits, with_hits
+from capacity.planning.outcome import Outcome, change, outcome
+from capacity.planning.step_error import Factors
+from capacity.planning.trial import deployment_label
+from capacity.pool.drafting import find_speculator
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.workload import Workload
+
+SWING = 0.20
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swing:
+    """One input at -`SWING` and +`SWING`: the outcomes, and the relative changes that they are."""
+
+    input: str
+    low: Outcome
+    high: Outcome
+    e2e_p95_change: tuple[float | None, float | None]
+    ttft_p95_change: tuple[float | None, float | None]
+    cost_change: tuple[float | None, float | None]
+    full_cost_change: tuple[float | None, float | None]
+
+    @property
+    def span(self) -> float:
+        """How far the p95 of E2E and the costs move, together: what tornado bars are sorted by."""
+        moves = (*self.e2e_p95_change, *self.cost_change, *self.full_cost_change)
+        return sum(abs(move) for move in moves if move is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tornado(AnswerRecord):
+    """The inputs by how much hangs on them; changes are relative to `base`; `cost_change` is of
+    $ per request as served, whatever it takes; `full_cost_change` at full load, which lengths and hits decide."""
+
+    SCHEMA: ClassVar[str] = "capacity/tornado/v1"
+
+    deployment: str
+    workload: str
+    swing: float
+    base: Outcome
+    swings: tuple[Swing, ...]
+    not_varied: tuple[str, ...]
+
+
+@documented(Pool, Traffic, Cost)
+def tornado(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    workload: Workload | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Tornado:
+    """Cost and p95 when each input is wrong by ±20 %: lengths, rate, hits, acceptance, price, step times.
+
+    `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
+    """
+    pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices)
+    pool = deployment.pool
+    resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
+    requests = workload if workload is not None else make_workload(deployment.traffic)
+    price = price_of(resolved.profile.name, deployment.cost)
+    return tornado_of(resolved, requests, replicas=pool.replicas, price=price, progress=progress)
+
+
+def tornado_of(
+    resolved: ResolvedPool,
+    workload: Workload,
+    *,
+    replicas: int = 1,
+    price: Price | None = None,
+    progress: Progress | None = None,
+) -> Tornado:
+    """Vary lengths, rate, hits, acceptance, price and step times; `progress(done, total)`. Raises DoesNotFit."""
+
+    def tried(
+        requests: Workload = workload, *, pool: ResolvedPool = resolved, factor: float = 1.0
+    ) -> Outcome:
+        factors = Factors(prefill=factor, decode=factor)
+        return outcome(pool, requests, replicas=replicas, price=price, factors=factors)
+
+    base = tried()
+    inputs: dict[str, Callable[[float], Outcome]] = {
+        "prompt lengths": lambda f: tried(with_prompts(workload, f)),
+        "output lengths": lambda f: tried(with_outputs(workload, f)),
+        "step times (calibration error)": lambda f: tried(factor=f),
+    }
+    left_out = []
+    if workload.content is None:
+        left_out.append("prefix-cache hit rate (no two prompts share anything)")
+    elif not resolved.prefix_caching:
+        left_out.append("prefix-cache hit rate (the prefix cache is off)")
+    elif not ideal_hits(workload).any():
+        left_out.append("prefix-cache hit rate (no prompt begins as an earlier one did)")
+    else:
+        inputs["prefix-cache hit rate"] = lambda f: tried(with_hits(workload, f))
+    if resolved.pool.speculator is None:
+        left_out.append("acceptance of drafts (no speculation here)")
+    else:
+        inputs["acceptance of drafts"] = lambda f: tried(pool=with_acceptance(resolved, f))
+    if workload.is_closed_loop or not workload.span_s > 0:
+        left_out.append("request rate (requests do not arrive at one)")
+    else:
+        inputs["request rate"] = lambda f: tried(workload.at_rate_factor(f))
+    if price is None:
+        left_out.append("price of a GPU-hour (none was given)")
+    else:
+        inputs["price of a GPU-hour"] = lambda f: replace_cost(base, f)
+    swings = []
+    for number, (name, vary) in enumerate(inputs.items()):
+        swings.append(_swing(name, base, vary(1 - SWING), vary(1 + SWING)))
+        if progress is not None:
+            progress(number + 1, len(inputs))
+    return Tornado(
+        deployment=deployment_label(resolved, replicas),
+        workload=workload.name,
+        swing=SWING,
+        base=base,
+        swings=tuple(sorted(swings, key=lambda swing: -swing.span)),
+        not_varied=tuple(left_out),
+    )
+
+
+def replace_cost(base: Outcome, factor: float) -> Outcome:
+    """The same latencies at another price."""
+    names = ("usd_per_hour", "usd_per_request_served", "usd_per_request_full")
+    found: dict[str, Any] = {name: getattr(base, name) for name in names}
+    return replace(base, **{name: usd and usd * factor for name, usd in found.items()})
+
+
+def with_outputs(workload: Workload, factor: float) -> Workload:
+    """Answers `factor` times as long."""
+    outputs = np.maximum(np.rint(workload.output_tokens * factor), 1).astype(np.int64)
+    return replace(workload, output_tokens=outputs)
+
+
+def with_prompts(workload: Workload, factor: float) -> Workload:
+    """Prompts `factor` times as long; what they share stays shared, and is as much longer."""
+    content = workload.content
+    if content is None:
+        prompts = np.maximum(np.rint(workload.prompt_tokens * factor), 1).astype(np.int64)
+        return replace(workload, prompt_tokens=prompts)
+    tokens = np.maximum(np.rint(content.segment_tokens * factor), 1).astype(np.int64)
+    longer = replace(content, segment_tokens=tokens)
+    return replace(workload, content=longer, prompt_tokens=longer.prompt_tokens)
+
+
+def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
+    """Each draft accepted `factor` times as often, at most always."""
+    pool = resolved.pool
+    speculator = find_speculator(pool.speculator or "")
+    if pool.acceptance is not None:
+        speculator = speculator.accepting(pool.acceptance)
+    given = pool.num_speculative_tokens
+    drafts = speculator.draft_tokens if given is None else given
+    rates = [min(rate * factor, 1.0) for rate in speculator.first_rates(drafts)]
+    acceptance = ",".join(f"{rate:.6f}" for rate in (*rates, rates[-1]))
+    return replace(resolved, pool=pool.model_copy(update={"acceptance": acceptance}))
+
+
+def _swing(name: str, base: Outcome, low: Outcome, high: Outcome) -> Swing:
+    def changes(field: str) -> tuple[float | None, float | None]:
+        before = getattr(base, field)
+        return change(before, getattr(low, field)), change(before, getattr(high, field))
+
+    return Swing(
+        input=name,
+        low=low,
+        high=high,
+        e2e_p95_change=changes("e2e_p95_s"),
+        ttft_p95_change=changes("ttft_p95_s"),
+        cost_change=changes("usd_per_request_served"),
+        full_cost_change=changes("usd_per_request_full"),
+    )

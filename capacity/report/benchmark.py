@@ -1,0 +1,65 @@
+"""The benchmark that checks a plan: `vllm bench serve` with the plan's arrivals, or with those of a trace."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capacity.report.launching import PORT, Launch, flag_words
+from capacity.workload.slo import Slo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomArrivals:
+    """Generated requests: so many, at a rate (infinite: all at once), of lengths around means in tokens."""
+
+    requests: int
+    request_rate_per_s: float
+    input_tokens: float
+    output_tokens: float
+    burstiness: float = 1.0
+    range_ratio: float = 0.0
+    prefix_tokens: int = 0
+
+    @property
+    def words(self) -> list[str]:
+        """As `vllm bench serve` takes them."""
+        rate = "inf" if math.isinf(self.request_rate_per_s) else f"{self.request_rate_per_s:g}"
+        return flag_words(
+            [
+                ("--dataset-name", "random"),
+                ("--random-input-len", round(self.input_tokens)),
+                ("--random-output-len", max(round(self.output_tokens), 1)),
+                ("--random-range-ratio", self.range_ratio or None),
+                ("--random-prefix-len", self.prefix_tokens or None),
+                ("--request-rate", rate),
+                ("--burstiness", None if self.burstiness == 1 else f"{self.burstiness:g}"),
+                ("--num-prompts", self.requests),
+                ("--ignore-eos", True),
+            ]
+        )
+
+
+def bench_command(
+    model_id: str,
+    arrivals: RandomArrivals | str,
+    *,
+    slos: Sequence[Slo],
+    port: int = PORT,
+    result: str | None = None,
+    metadata: Sequence[tuple[str, object]] = (),
+) -> Launch:
+    """`vllm bench serve` with these arrivals: generated ones, or the arguments of a timed trace (`write_timed_trace`
+    gives them). `result`: the file that it writes."""
+    traced = isinstance(arrivals, str)
+    limits = [f"{slo.metric}:{slo.limit_s * 1e3:g}" for slo in slos if slo.metric != "itl"]
+    words = ["vllm", "bench", "serve", "--model", model_id, "--base-url", f"http://localhost:{port}"]
+    words += shlex.split(arrivals) if isinstance(arrivals, str) else arrivals.words
+    words += ["--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,90,95,99"]
+    words += ["--goodput", *limits] if limits else []
+    words += ["--save-result", "--save-detailed", *flag_words([("--result-filename", result)])]
+    words += ["--metadata", *(f"{key}={value}" for key, value in metadata)] if metadata else []
+    notes = ("set PYTHONHASHSEED for prompts that are the same each time",) if traced else ()
+    return Launch(words=tuple(words), notes=notes)

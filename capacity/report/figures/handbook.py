@@ -1,0 +1,167 @@
+"""The handbook's charts, for any model and GPU: each a function of a resolved pool that returns SVG text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool
+from capacity.pool.drafting import Speculation, find_speculator
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.report.figures.svg_chart import Line, line_chart
+from capacity.step import decode_shape
+from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
+from capacity.techniques.batch_waste import continuous_gain_bound, exponential_gain_bound
+from capacity.techniques.kv_bytes import request_kv_bytes
+from capacity.techniques.prefix_cache import reuse_curve
+from capacity.techniques.quantization_methods import find_method
+from capacity.techniques.scaling import scaling_curve
+from capacity.workload import FixedLengths, SteadyArrivals, ThinkTime, conversations
+
+BATCHES = tuple(2**power for power in range(11))
+CONTEXT = 1024
+GIB = 2**30
+
+
+def quantization_chart(pool: ResolvedPool) -> str:
+    """TPOT over batch at 16 bit, FP8 and 4-bit weight-only: where the lines cross, weight-only stops paying."""
+    lines = []
+    for name in ("bf16", "fp8-tensor", "awq-int4"):
+        steps = find_method(name).apply(pool).step_model
+        times = ((batch, steps.step_seconds(decode_shape(batch, CONTEXT)) * 1e3) for batch in BATCHES)
+        lines.append(Line(name=name, points=tuple(times)))
+    title = f"{pool.model.name} on {pool.profile.name}: a decode step"
+    return line_chart(title, lines, x_label="batch", y_label="ms", log_y=True)
+
+
+def speculation_chart(pool: ResolvedPool) -> str:
+    """Speed-up over batch for chains of 1 to 7 drafts and a tree of 25, by one layer, at an acceptance of 0.7."""
+    speculation = Speculation(pool, find_speculator("eagle").accepting("0.7"))
+    drafts = {f"chain of {k}": (k, k) for k in (1, 3, 5, 7)} | {"tree of 25, 5 deep": (5, 25)}
+    lines = [
+        Line(
+            name=name,
+            points=tuple((b, speculation.round(b, CONTEXT, depth, nodes).speedup) for b in BATCHES),
+        )
+        for name, (depth, nodes) in drafts.items()
+    ]
+    title = f"{pool.model.name} on {pool.profile.name}: drafts accepted at 0.7"
+    return line_chart(title, lines, x_label="batch", y_label="speed-up")
+
+
+def kv_chart(pool: ResolvedPool) -> str:
+    """KV of one request over context, in each format of the cache."""
+    contexts = [2**power for power in range(10, 21)]
+    lines = [
+        Line(
+            name=dtype,
+            points=tuple((n, request_kv_bytes(pool.model, n, dtype) / GIB) for n in contexts),
+        )
+        for dtype in ("bf16", "fp8", "int4")
+    ]
+    return line_chart(
+        f"{pool.model.name}: KV of one request", lines, x_label="tokens", y_label="GiB", log_y=True
+    )
+
+
+def attention_chart(pool: ResolvedPool) -> str:
+    """HBM traffic of one head over tokens, naive and tiled."""
+    on_chip = shared_memory_bytes(pool.profile)
+    tokens = [2**power for power in range(9, 18)]
+    naive = tuple((n, naive_attention(n, 128).hbm_bytes / 1e9) for n in tokens)
+    tiled = tuple((n, tiled_attention(n, 128, on_chip_bytes=on_chip).hbm_bytes / 1e9) for n in tokens)
+    lines = [Line(name="naive", points=naive), Line(name="tiled", points=tiled)]
+    return line_chart(
+        "One head of 128, 16 bit", lines, x_label="tokens", y_label="GB of HBM traffic", log_y=True
+    )
+
+
+def cache_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
+    """Hit rate over cache size, for generated conversations."""
+    workload = conversations(
+        num_sessions=200,
+        arrivals=SteadyArrivals(1.0),
+        turns=FixedLengths(6),
+        user_tokens=FixedLengths(200),
+        output=FixedLengths(200),
+        think_time=ThinkTime(mean_s=30.0),
+        system_prompt_tokens=500,
+        seed=0,
+    )
+    curve = reuse_curve(workload, 16, as_engine=True)
+    sizes = [2**power for power in range(11, 21)]
+    points = tuple((size, 100 * curve.token_hit_fraction(size // 16)) for size in sizes)
+    return line_chart(
+        "Conversations of six turns",
+        [Line(name="LRU", points=points)],
+        x_label="cache, tokens",
+        y_label="% hit",
+    )
+
+
+def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
+    """The most that continuous batching gains over static, by the spread of output lengths."""
+    uniform = np.arange(1, 400)
+    batches = [2**power for power in range(9)]
+    lines = [
+        Line(name="exponential", points=tuple((b, exponential_gain_bound(b)) for b in batches)),
+        Line(name="uniform", points=tuple((b, continuous_gain_bound(uniform, b)) for b in batches)),
+        Line(name="equal", points=tuple((b, 1.0) for b in batches)),
+    ]
+    return line_chart("Continuous over static batching", lines, x_label="batch", y_label="times, at most")
+
+
+def scaling_chart(pool: ResolvedPool) -> str:
+    """Speed-up of TPOT and efficiency over tensor parallelism."""
+    curve = scaling_curve(pool.model, pool.pool, input_len=1024, output_len=256, concurrency=32)
+    fitting = [layout for layout in curve if layout.speedup is not None]
+    if not fitting:
+        raise InvalidInput(f"{pool.model.name} fits no group of up to 8 {pool.profile.name}")
+    speedups = tuple((float(x.num_gpus), x.speedup or 0.0) for x in fitting)
+    efficiencies = tuple((float(x.num_gpus), x.efficiency or 0.0) for x in fitting)
+    lines = [
+        Line(name="speed-up of TPOT", points=speedups),
+        Line(name="efficiency", points=efficiencies),
+    ]
+    title = f"{pool.model.name} on {pool.profile.name}, 32 in flight"
+    return line_chart(title, lines, x_label="GPUs", y_label="times the smallest group")
+
+
+def engines_chart(pool: ResolvedPool) -> str:
+    """A decode step over batch under each engine's host times, launches and graphs."""
+    lines = []
+    for name in ("vllm", "sglang", "tensorrt-llm", "tgi", "llama.cpp", "hf-transformers"):
+        engine = resolve(pool.model, Pool(gpu=pool.pool.gpu, engine=name)).step_model
+        times = ((batch, engine.step_seconds(decode_shape(batch, CONTEXT)) * 1e3) for batch in BATCHES)
+        lines.append(Line(name=name, points=tuple(times)))
+    title = f"{pool.model.name} on {pool.profile.name}: a decode step"
+    return line_chart(title, lines, x_label="batch", y_label="ms", log_y=True)
+
+
+CHARTS: dict[str, Callable[[ResolvedPool], str]] = {
+    "quantization": quantization_chart,
+    "speculative-decoding": speculation_chart,
+    "kv-cache": kv_chart,
+    "flash-attention": attention_chart,
+    "prefix-caching": cache_chart,
+    "batching": batching_chart,
+    "parallelism": scaling_chart,
+    "engines": engines_chart,
+}
+
+
+def write_charts(pool: ResolvedPool, folder: str | Path) -> tuple[Path, ...]:
+    """Every chart as an SVG file in `folder`, made if missing. Raises InvalidInput where it cannot be written."""
+    written = []
+    for name, chart in CHARTS.items():
+        path = Path(folder) / f"{name}.svg"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(chart(pool), encoding="utf-8")
+        except OSError as error:
+            raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+        written.append(path)
+    return tuple(written)

@@ -1,0 +1,63 @@
+"""What stands before the servers of a deployment: the router of equal replicas, the proxy between prefill and decode.
+
+Flags are those of SGLang's model gateway, vLLM's example proxy and `trtllm-serve disaggregated`, 2026-11.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from capacity.report.launching import PROXY_PORT, Launch, engine_name, flag_words
+
+POLICIES = {"round-robin": "round_robin", "prefix-aware": "cache_aware"}  # of SGLang's model gateway
+
+
+def router_command(engine: str, router: str, replicas: Sequence[str]) -> Launch:
+    """What stands before equal replicas at `replicas` (host:port): SGLang's gateway, whatever the engine."""
+    urls = [f"http://{address}" for address in replicas]
+    words = ("python", "-m", "sglang_router.launch_router", "--worker-urls", *urls)
+    policy = POLICIES.get(router)
+    notes: tuple[str, ...] = (
+        () if policy else (f"this gateway has no policy {router}: take the nearest that yours has",)
+    )
+    if engine.partition("@")[0] != "sglang":
+        notes += ("any OpenAI-compatible server can stand behind it",)
+    return Launch(words=(*words, *flag_words([("--policy", policy), ("--port", PROXY_PORT)])), notes=notes)
+
+
+def proxy_command(engine: str, prefill: Sequence[str], decode: Sequence[str]) -> Launch:
+    """What carries each request through a prefill and a decode server, at addresses host:port. Raises UnknownName."""
+    makers: dict[str, Callable[[Sequence[str], Sequence[str]], Launch]] = {
+        "vllm": _vllm_proxy,
+        "sglang": _sglang_proxy,
+        "tensorrt-llm": _tensorrt_llm_proxy,
+    }
+    return makers[engine_name(engine)](prefill, decode)
+
+
+def _vllm_proxy(prefill: Sequence[str], decode: Sequence[str]) -> Launch:
+    words = ["python", "toy_proxy_server.py", "--port", str(PROXY_PORT)]
+    for flag, addresses in (("prefiller", prefill), ("decoder", decode)):
+        split = [address.rsplit(":", 1) for address in addresses]
+        words += [f"--{flag}-hosts", *(host for host, _ in split)]
+        words += [f"--{flag}-ports", *(port for _, port in split)]
+    note = "toy_proxy_server.py is in vLLM's repository: tests/v1/kv_connector/nixl_integration"
+    return Launch(words=tuple(words), notes=(note,))
+
+
+def _sglang_proxy(prefill: Sequence[str], decode: Sequence[str]) -> Launch:
+    words = ["python", "-m", "sglang_router.launch_router", "--pd-disaggregation"]
+    for flag, addresses in (("--prefill", prefill), ("--decode", decode)):
+        words += [word for address in addresses for word in (flag, f"http://{address}")]
+    return Launch(words=(*words, "--host", "0.0.0.0", "--port", str(PROXY_PORT)))
+
+
+def _tensorrt_llm_proxy(prefill: Sequence[str], decode: Sequence[str]) -> Launch:
+    lines = ["hostname: 0.0.0.0", f"port: {PROXY_PORT}", "backend: pytorch"]
+    for part, addresses in (("context_servers", prefill), ("generation_servers", decode)):
+        lines += [f"{part}:", f"  num_instances: {len(addresses)}", "  urls:"]
+        lines += [f"    - {json.dumps(address)}" for address in addresses]
+    config = "disagg_config.yaml"
+    words = ("trtllm-serve", "disaggregated", "-c", config)
+    return Launch(words=words, files=((config, "\n".join(lines) + "\n"),))

@@ -1,0 +1,49 @@
+"""The techniques' answers as tables for people; JSON and CSV are the records themselves.
+
+A technique's own table stands in the module of the technique's name; one without is drawn by the names of its fields.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from capacity.base.record import AnswerRecord
+from capacity.base.rows import flattened, to_csv
+from capacity.report.figures.batching import batching_chart
+from capacity.report.figures.chart import Chart
+from capacity.report.tables import _text
+from capacity.report.techniques.attention_io import attention_io_parts
+from capacity.report.techniques.batching import batching_parts
+from capacity.report.techniques.cache_curve import cache_curve_parts
+from capacity.report.techniques.cells import Part, record_parts
+from capacity.report.techniques.engine_table import engines_parts
+from capacity.report.techniques.kv import kv_parts
+from capacity.report.techniques.quantize import quantize_parts
+from capacity.report.techniques.scaling import scale_parts
+from capacity.report.techniques.speculate import speculate_parts, speculators_parts, textbook_parts
+
+TABLES: dict[str, Callable[[Any], list[Part]]] = {
+    "quantize": quantize_parts,
+    "speculate": speculate_parts,
+    "textbook": textbook_parts,
+    "speculators": speculators_parts,
+    "kv": kv_parts,
+    "cache-curve": cache_curve_parts,
+    "engines": engines_parts,
+    "scale": scale_parts,
+    "attention-io": attention_io_parts,
+    "batching": batching_parts,
+}  # by the name of the answer's schema
+CHARTS: dict[str, Callable[[Any], Chart]] = {"batching": batching_chart}  # by verb
+
+
+def render_answer(answer: AnswerRecord, format: str) -> str:
+    """A technique's answer in `format`: table, json or csv (its rows, or the record where it has none)."""
+    if format == "table":
+        return _text(TABLES.get(answer.SCHEMA.split("/")[1], record_parts)(answer))
+    record = answer.to_dict()
+    if format == "json":
+        return json.dumps(record, indent=2, allow_nan=False)
+    return to_csv([flattened(row) for row in record.get("rows", [record])])

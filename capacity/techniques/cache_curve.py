@@ -1,0 +1,171 @@
+"""Does prefix caching pay? Hit rates of a trace by cache size and routing, what they save, and providers' bills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from capacity.base.errors import InvalidInput
+from capacity.base.flags import Flag
+from capacity.base.record import AnswerRecord
+from capacity.deployment import Pool, build
+from capacity.hardware.pricing import find_price
+from capacity.pool.resolve import resolve
+from capacity.techniques.one_pool import TensorParallel
+from capacity.techniques.prefix_cache import (
+    ROUTINGS,
+    PrefillSavings,
+    RoutedReuse,
+    prefill_savings,
+    reuse_curve,
+    routed_reuse,
+)
+from capacity.techniques.prompt_prices import (
+    PromptCacheBill,
+    find_plan,
+    prompt_cache_bill,
+    prompt_cache_plans,
+)
+from capacity.workload import Workload, read_trace
+
+CAPACITIES = tuple(2**power for power in range(16, 27, 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheCurveRow:
+    """Hit rates at one size of cache; `capacity_tokens` None: without a limit."""
+
+    capacity_tokens: int | None
+    block_hit_fraction: float
+    token_hit_fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheCurve(AnswerRecord):
+    """Hit rates by capacity and by routing, what a pool saves, and the bill under each provider's plan."""
+
+    SCHEMA: ClassVar[str] = "capacity/cache-curve/v1"
+
+    workload: str
+    requests: int
+    prompt_tokens: int
+    block_tokens: int
+    knee_tokens: int
+    rows: tuple[CacheCurveRow, ...]
+    routing: tuple[RoutedReuse, ...]
+    savings: PrefillSavings | None
+    plans: tuple[PromptCacheBill, ...]
+    warnings: tuple[str, ...]
+
+
+def cache_curve(
+    trace: str,
+    *,
+    block_tokens: int | None = None,
+    capacities_tokens: Sequence[int] = CAPACITIES,
+    as_engine: bool = False,
+    replicas: int = 1,
+    limit: int | None = None,
+    served_by: tuple[str, Pool] | None = None,
+    price: str | None = None,
+    plans: Sequence[str] | None = None,
+) -> CacheCurve:
+    """Hit rates of a trace at every cache size, over replicas, and what they save on a model and pool (`served_by`).
+
+    `price` is $ per GPU-hour of that pool; `plans` are providers' (None: all). Raises InvalidInput or UnknownName.
+    """
+    workload = read_trace(trace, limit=limit)
+    size = block_tokens or _block_tokens(workload)
+    curve = reuse_curve(workload, size, as_engine=as_engine)
+    sizes: list[int | None] = [*capacities_tokens, None]
+    return CacheCurve(
+        workload=workload.name,
+        requests=len(workload),
+        prompt_tokens=int(workload.prompt_tokens.sum()),
+        block_tokens=size,
+        knee_tokens=curve.knee_blocks * size,
+        rows=tuple(
+            CacheCurveRow(
+                capacity_tokens=capacity,
+                block_hit_fraction=curve.block_hit_fraction(None if capacity is None else capacity // size),
+                token_hit_fraction=curve.token_hit_fraction(None if capacity is None else capacity // size),
+            )
+            for capacity in sizes
+        ),
+        routing=tuple(
+            routed_reuse(
+                workload,
+                size,
+                replicas=replicas,
+                routing=routing,
+                capacity_blocks=capacities_tokens[-1] // size,
+                as_engine=as_engine,
+            )
+            for routing in (ROUTINGS if replicas > 1 else ())
+        ),
+        savings=None
+        if served_by is None
+        else prefill_savings(
+            resolve(*served_by), curve, usd_per_gpu_hour=_usd_per_gpu_hour(served_by[1].gpu, price)
+        ),
+        plans=tuple(
+            prompt_cache_bill(curve, find_plan(name))
+            for name in (prompt_cache_plans() if plans is None else plans)
+        ),
+        warnings=workload.notices,
+    )
+
+
+def cache_curve_by_flags(
+    trace: Annotated[str, Flag("A trace with block hashes (Mooncake, Qwen-Bailian); -: stdin.")],
+    *,
+    capacities_tokens: Annotated[
+        Sequence[int], Flag("Cache sizes, as 64K,1M,16M.", "--capacity-tokens")
+    ] = CAPACITIES,
+    block_tokens: Annotated[int | None, Flag("Tokens of a block; default: the trace's.", least=1)] = None,
+    as_engine: Annotated[bool, Flag("As vLLM caches: full blocks only, answers included.")] = False,
+    replicas: Annotated[int, Flag("Also hit rates by routing over so many.", least=1)] = 1,
+    model: Annotated[str | None, Flag("Also what this model saves, with --gpu.")] = None,
+    gpu: Annotated[str | None, Flag("The GPU that serves --model.")] = None,
+    tensor_parallel_size: TensorParallel = 1,
+    price: Annotated[str | None, Flag("$ per GPU-hour of that GPU.")] = None,
+    plans: Annotated[
+        Sequence[str] | None, Flag("Only this provider's plan; may be repeated.", "--plan")
+    ] = None,
+    limit: Annotated[int | None, Flag("Only the first so many.", "--num-prompts", least=1)] = None,
+) -> CacheCurve:
+    """`cache_curve` with what the pool is made of as keywords of their own. Raises InvalidInput or UnknownName."""
+    if (model is None) != (gpu is None):
+        raise InvalidInput("--model and --gpu belong together: give both or neither")
+    if price is not None and model is None:
+        raise InvalidInput("--price is of a GPU: add --model and --gpu")
+    served_by = None
+    if model is not None:
+        fields = {"gpu": gpu, "tensor_parallel_size": tensor_parallel_size}
+        served_by = (model, build(Pool, fields, flags=True))
+    return cache_curve(
+        trace,
+        block_tokens=block_tokens,
+        capacities_tokens=capacities_tokens,
+        as_engine=as_engine,
+        replicas=replicas,
+        limit=limit,
+        served_by=served_by,
+        price=price,
+        plans=plans,
+    )
+
+
+def _usd_per_gpu_hour(gpu: str, price: str | None) -> float | None:
+    gpu_hour = None if price is None else find_price(gpu, override=price)
+    return None if gpu_hour is None else gpu_hour.usd_per_gpu_hour
+
+
+def _block_tokens(workload: Workload) -> int:
+    """The block size that the trace was hashed with, where its segments are equal; else vLLM's 16."""
+    content = workload.content
+    if content is None:
+        return 16
+    largest = int(content.segment_tokens.max())
+    return largest if (largest & (largest - 1)) == 0 and largest <= 4096 else 16

@@ -1,0 +1,256 @@
+"""Latency, throughput, KV, parallelism and cost: the words that every answer uses."""
+
+from __future__ import annotations
+
+from capacity.techniques.glossary.term import GIB, Situation, milliseconds, term
+
+EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS = 0.7, 3
+
+
+@term(
+    "TTFT",
+    "Time from the request's arrival to its first output token: queueing, prefill and one sampling.",
+    also="time to first token",
+)
+def ttft(s: Situation) -> str:
+    e = s.estimate
+    ttft = milliseconds(e.ttft_s.value)
+    return f"{ttft} for {e.input_len:,} prompt tokens, without queueing; {e.bound.prefill} bound"
+
+
+@term(
+    "TPOT",
+    "(E2E - TTFT)/(output tokens - 1): the mean time between a request's tokens after the first.",
+    also="time per output token",
+)
+def tpot(s: Situation) -> str:
+    e = s.estimate
+    if e.tpot_s is None:
+        return "undefined for a single output token"
+    return f"{milliseconds(e.tpot_s.value)}, or {1 / e.tpot_s.value:,.1f} tokens/s to each user; {e.bound.decode} bound"
+
+
+term(
+    "ITL",
+    "Each single time between two tokens of a request as they arrive; TPOT is a request's mean of it.",
+    also="inter token latency",
+)(tpot)
+
+
+@term(
+    "E2E latency",
+    "Time from the request's arrival to its last token: TTFT + (output tokens - 1) x TPOT.",
+    also="e2e, e2el, end to end latency",
+)
+def e2e(s: Situation) -> str:
+    e = s.estimate
+    steps = e.output_len - 1
+    tpot = 0.0 if e.tpot_s is None else e.tpot_s.value
+    return f"{milliseconds(e.ttft_s.value)} + {steps:,} x {milliseconds(tpot)} = {e.e2e_s.value:,.2f} s"
+
+
+@term(
+    "throughput",
+    "Output tokens of all requests over the time that they took; what a GPU-hour buys.",
+    also="output throughput, tokens per second",
+)
+def throughput(s: Situation) -> str:
+    e = s.estimate
+    return (
+        f"{e.output_tokens_per_s.value:,.0f} output tokens/s in all, {e.output_tokens_per_s_per_gpu.value:,.0f} a GPU, "
+        f"{e.output_tokens_per_s_per_user.value:,.1f} a user"
+    )
+
+
+term(
+    "goodput", "Requests per second that meet every limit of the SLO; throughput that nobody complains about."
+)(throughput)
+
+
+@term(
+    "ridge",
+    "Dense FLOP/s over HBM bytes/s: below it a kernel waits for memory, above it for compute.",
+    also="ridge point, roofline, arithmetic intensity",
+)
+def ridge(s: Situation) -> str:
+    i = s.estimate.arithmetic_intensity
+    decode = "-" if i.decode_flops_per_byte is None else f"{i.decode_flops_per_byte:,.0f}"
+    return (
+        f"{i.ridge_flops_per_byte:,.0f} FLOP/byte on {s.pool.profile.name}; your prefill has "
+        f"{i.prefill_flops_per_byte:,.0f} and your decode {decode}"
+    )
+
+
+term(
+    "prefill",
+    "Computing the prompt's KV, many tokens a step: mostly bound by FLOPs; ends with the first token.",
+)(ttft)
+term(
+    "decode",
+    "One token a request and step: all weights and every request's KV are read for it; bound by HBM.",
+)(tpot)
+
+
+@term(
+    "KV cache",
+    "Keys and values of all tokens so far, kept so that a step computes only the new one.",
+    also="kv",
+)
+def kv_cache(s: Situation) -> str:
+    e = s.estimate
+    request = e.kv_bytes_per_token * (e.input_len + e.output_len)
+    return (
+        f"{e.kv_bytes_per_token / 1024:,.0f} KiB a token, {request / GIB:,.2f} GiB for a request of "
+        f"{e.input_len + e.output_len:,} tokens; the pool holds {e.kv_capacity_tokens:,} tokens"
+    )
+
+
+@term(
+    "paged attention",
+    "KV in blocks of so many tokens, taken as a request grows: at most one block is part empty.",
+    also="pagedattention, paging, kv block, block table",
+)
+def paged(s: Situation) -> str:
+    e = s.estimate
+    tokens = e.input_len + e.output_len
+    blocks = -(-tokens // e.kv_block_tokens)
+    waste = 1 - tokens / (blocks * e.kv_block_tokens)
+    return (
+        f"blocks of {e.kv_block_tokens} tokens, {e.kv_capacity_blocks:,} of them; a request of {tokens:,} tokens ends "
+        f"with {blocks:,} and wastes {waste:.1%}; reserving {e.max_model_len:,} tokens for it would waste "
+        f"{1 - tokens / e.max_model_len:.0%}"
+    )
+
+
+@term("concurrency", "Requests that run at a time: as many as there are seats and KV for.", also="batch size")
+def concurrency(s: Situation) -> str:
+    e = s.estimate
+    held = s.pool.concurrent_requests(e.input_len + e.output_len)
+    return (
+        f"{held:,} requests of {e.input_len + e.output_len:,} tokens fit the KV cache, the scheduler takes "
+        f"{s.pool.max_num_seqs:,}; at {e.max_model_len:,} tokens each it would be {e.max_concurrency:,.1f}"
+    )
+
+
+@term(
+    "chunked prefill",
+    "A long prompt computed over several steps beside others' decodes, which so need not wait for it.",
+)
+def chunked(s: Situation) -> str:
+    e, pool = s.estimate, s.pool
+    chunks = -(-e.input_len // pool.max_num_batched_tokens)
+    state = "on" if pool.chunked_prefill else "off"
+    return (
+        f"{state}: a budget of {pool.max_num_batched_tokens:,} tokens a step makes {chunks:,} of your prompt"
+    )
+
+
+@term(
+    "acceptance",
+    "The share of drafts that the target would have chosen too; a round yields those and one more.",
+    also="acceptance rate, accepted length",
+)
+def acceptance(s: Situation) -> str:
+    from capacity.pool.drafting import Speculation, expected_tokens, find_speculator
+
+    chain = find_speculator("eagle").as_chain().accepting(str(EXAMPLE_ACCEPTANCE))
+    tokens = expected_tokens(EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS)
+    drafted = Speculation(s.pool, chain).round(s.requests_in_flight, s.estimate.input_len, EXAMPLE_DRAFTS)
+    return (
+        f"at {EXAMPLE_ACCEPTANCE} each, {EXAMPLE_DRAFTS} drafts make {tokens:.2f} tokens a round; "
+        f"drafted by one layer, {drafted.speedup:.2f} times faster at your {s.requests_in_flight} requests"
+    )
+
+
+@term(
+    "MBU",
+    "HBM bytes moved a second over the datasheet's bandwidth.",
+    also="bandwidth utilisation, memory bandwidth utilization",
+)
+def bandwidth_share(s: Situation) -> str:
+    operators = s.estimate.breakdown.decode
+    seconds = sum(op.seconds for op in operators)
+    if not seconds:
+        return "no decode step: a single output token"
+    moved = sum(op.bytes for op in operators) / seconds
+    return (
+        f"a decode step moves {moved / 1e12:,.2f} TB/s, {moved / s.pool.profile.hbm_bytes_per_s:.0%} of "
+        f"the datasheet's {s.pool.profile.hbm_bytes_per_s / 1e12:,.2f}"
+    )
+
+
+@term(
+    "MFU",
+    "FLOP/s made over the dense rate of the datasheet (the sparse one is twice that, and a trap).",
+    also="flops utilisation, model flops utilization",
+)
+def flops_share(s: Situation) -> str:
+    operators = s.estimate.breakdown.prefill
+    rate = sum(op.flops for op in operators) / sum(op.seconds for op in operators)
+    peak = s.pool.ridge_flops_per_byte * s.pool.profile.hbm_bytes_per_s
+    return (
+        f"a prefill step makes {rate / 1e12:,.0f} TFLOP/s, {rate / peak:.0%} of the dense {peak / 1e12:,.0f}"
+    )
+
+
+@term("tensor parallelism", "Every matrix divided over GPUs, with two all-reduces a layer.", also="tp")
+def tensor(s: Situation) -> str:
+    size = s.pool.pool.tensor_parallel_size
+    operators = s.estimate.breakdown.decode or s.estimate.breakdown.prefill
+    share = sum(op.seconds for op in operators if op.bound == "communication") / sum(
+        op.seconds for op in operators
+    )
+    return f"{size} GPUs; communication is {share:.0%} of a step"
+
+
+@term(
+    "GQA",
+    "Query heads that share KV heads: MHA shares none, MQA all; MLA keeps one latent instead.",
+    also="mha, mqa, mla, attention kind",
+)
+def attention_kind(s: Situation) -> str:
+    model = s.pool.model
+    return (
+        f"{model.name} has {model.attention_kind}: {model.num_attention_heads} query heads on {model.num_kv_heads} KV "
+        f"heads, {s.estimate.kv_bytes_per_token / 1024:,.0f} KiB of KV a token"
+    )
+
+
+@term(
+    "MoE",
+    "Feed-forwards of many experts of which each token uses a few: memory of all, FLOPs of those.",
+    also="mixture of experts, active parameters",
+)
+def experts(s: Situation) -> str:
+    model = s.pool.model
+    if not model.is_moe:
+        return f"{model.name} is dense: every token passes all {model.total_params / 1e9:,.1f} B parameters"
+    return f"{model.active_params / 1e9:,.1f} B of {model.total_params / 1e9:,.1f} B parameters a token in {model.name}"
+
+
+@term(
+    "quantization",
+    "Fewer bits a weight: fewer bytes to read; faster products only in formats that the GPU multiplies.",
+    also="weight only",
+)
+def weights(s: Situation) -> str:
+    e = s.estimate
+    return (
+        f"{e.weight_format}: {e.memory.weights_bytes / GIB:,.1f} GiB of weights a GPU, "
+        f"{e.memory.weights_bytes / e.memory.usable_bytes:.0%} of what the engine may use"
+    )
+
+
+@term(
+    "cost per token",
+    "GPU-hours times their price over tokens; input and output share it by the GPU time of each phase.",
+    also="usd per million tokens, price",
+)
+def cost(s: Situation) -> str:
+    cost = s.estimate.cost
+    if cost is None:
+        return "no price given: add --price-tier or --price"
+    return (
+        f"${cost.usd_per_hour:,.2f} an hour make ${cost.usd_per_million_output_tokens:,.3f} for 1M output tokens and "
+        f"${cost.usd_per_million_input_tokens:,.3f} for 1M input tokens"
+    )

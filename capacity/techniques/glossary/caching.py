@@ -1,0 +1,152 @@
+"""Caches and attention: reuse, eviction, offloading, windows, long contexts."""
+
+from __future__ import annotations
+
+from capacity.techniques.glossary.term import GIB, Situation, milliseconds, term
+
+EXAMPLE_WINDOW, EXAMPLE_SINKS = 4096, 4
+
+
+@term(
+    "prefix caching",
+    "KV of a prompt's beginning kept for the next prompt that begins alike: nothing to compute for it.",
+    also="prompt caching, radix attention, automatic prefix caching, cache hit",
+)
+def prefix_caching(s: Situation) -> str:
+    from capacity.step import prefill_shape
+
+    e, window = s.estimate, s.pool.model.window_tokens
+    whole = s.pool.step_model.step_seconds(prefill_shape(1, e.input_len, window_tokens=window))
+    rest = prefill_shape(1, 1, cached_tokens=e.input_len - 1, window_tokens=window)
+    return (
+        f"{'on' if s.pool.prefix_caching else 'off'}; a prompt of {e.input_len:,} tokens that is all cached takes "
+        f"{milliseconds(s.pool.step_model.step_seconds(rest))} in place of {milliseconds(whole)}"
+    )
+
+
+@term(
+    "LRU",
+    (
+        "Eviction of what was used least recently; a block survives as long as fewer others were used than the "
+        "cache holds."
+    ),
+    also="eviction, reuse distance, stack distance, hit rate curve",
+)
+def eviction(s: Situation) -> str:
+    e = s.estimate
+    return (
+        f"{e.kv_capacity_tokens:,} tokens stay: a prefix is gone once {e.kv_capacity_tokens / e.input_len:,.0f} other "
+        f"prompts of {e.input_len:,} tokens came since"
+    )
+
+
+@term(
+    "KV offloading",
+    "KV kept in CPU memory or on disk, and fetched over the link in place of computing it again.",
+    also="offload, cpu offload, lmcache",
+)
+def offloading(s: Situation) -> str:
+    from capacity.techniques.long_context import offload
+
+    fetched = offload(s.pool, s.estimate.input_len)
+    return (
+        f"{fetched.bytes / 1e6:,.0f} MB of your prompt come back over PCIe in {milliseconds(fetched.load_s)}; "
+        f"computing them again takes {milliseconds(fetched.recompute_s)}"
+    )
+
+
+@term(
+    "disaggregation",
+    "Prefill on some engines, decode on others, KV sent between them: neither delays the other.",
+    also="disaggregated, disaggregated serving, pd disaggregation, prefill decode disaggregation",
+)
+def disaggregation(s: Situation) -> str:
+    e, link = s.estimate, s.pool.profile.inter_node
+    size = e.kv_bytes_per_token * e.input_len
+    seconds = link.latency_s + size / (link.bytes_per_s * s.pool.pool.num_gpus)
+    return (
+        f"{size / 1e6:,.0f} MB of KV travel for each prompt: {milliseconds(seconds)} over {link.kind}, beside a "
+        f"TTFT of {milliseconds(e.ttft_s.value)}"
+    )
+
+
+@term(
+    "KV quantization",
+    "The KV cache in fewer bits: more requests and longer contexts, and less to read for each.",
+    also="kv cache dtype, fp8 kv cache",
+)
+def kv_format(s: Situation) -> str:
+    from capacity.techniques.kv_bytes import request_kv_bytes
+
+    e, model = s.estimate, s.pool.model
+    tokens = e.input_len + e.output_len
+    sizes = ((name, request_kv_bytes(model, tokens, name) / GIB) for name in ("bf16", "fp8", "int8", "int4"))
+    shown = ", ".join(f"{name} {size:,.2f}" for name, size in sizes)
+    return f"a request of {tokens:,} tokens in GiB: {shown}; yours is {e.kv_cache_dtype}"
+
+
+@term(
+    "sliding window",
+    "Attention to the last so many tokens only; StreamingLLM keeps the first few (sinks) too, chunks start afresh.",
+    also="window attention, attention sinks, streamingllm, chunked attention",
+)
+def windows(s: Situation) -> str:
+    from capacity.techniques.kv_bytes import limited_attention
+
+    model, tokens = s.pool.model, s.estimate.input_len + s.estimate.output_len
+    own = f"{model.name} has one of {model.window_tokens:,} tokens" if model.window_tokens else "none here"
+    full, _, streaming, _ = limited_attention(
+        model, tokens, window_tokens=EXAMPLE_WINDOW, sink_tokens=EXAMPLE_SINKS
+    )
+    return (
+        f"{own}; {EXAMPLE_SINKS} sinks and {EXAMPLE_WINDOW:,} tokens would hold {streaming.kv_bytes / GIB:,.2f} of "
+        f"your {full.kv_bytes / GIB:,.2f} GiB"
+    )
+
+
+@term(
+    "crossover",
+    "The length at which attention costs as much as all the weights' matrices.",
+    also="attention crossover, attention cost",
+)
+def crossover(s: Situation) -> str:
+    from capacity.base.errors import OutsideValidity
+    from capacity.techniques.long_context import decode_crossover_tokens, prefill_crossover_tokens
+
+    try:
+        prefill = f"{prefill_crossover_tokens(s.pool.model):,.0f} tokens in prefill"
+    except OutsideValidity:
+        prefill = "0 layers grow in prefill"
+    decode = decode_crossover_tokens(s.pool, s.requests_in_flight)
+    shown = "no context" if decode is None else f"{decode:,} tokens"
+    return f"{prefill}; {shown} in decode at your {s.requests_in_flight:,} requests"
+
+
+@term(
+    "FlashAttention",
+    "Attention in tiles that stay on chip: the square of scores is never written to HBM.",
+    also="flash attention, tiled attention",
+)
+def flash_attention(s: Situation) -> str:
+    from capacity.base.errors import InvalidInput
+    from capacity.techniques.attention_io import attention_io
+
+    try:
+        io = attention_io(s.pool, s.estimate.input_len)
+    except InvalidInput as error:
+        return f"not worked out here ({error}); your prompt has {s.estimate.input_len:,} tokens"
+    return (
+        f"your prompt's scores would be {io.naive_extra_bytes / GIB:,.2f} GiB a layer and move "
+        f"{io.naive_bytes / 1e9:,.1f} GB; tiled {io.tiled_bytes / 1e9:,.1f} GB"
+    )
+
+
+@term(
+    "linear attention",
+    "A state of fixed size in place of a cache that grows: Mamba, DeltaNet and their like.",
+    also="mamba, state space model, recurrent state",
+)
+def linear_attention(s: Situation) -> str:
+    model = s.pool.model
+    state = model.state_bytes_per_sequence()
+    return f"{model.name} keeps {state / 2**20:,.1f} MiB of state a request, whatever its length"

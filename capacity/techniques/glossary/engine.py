@@ -1,0 +1,209 @@
+"""Load, the engine's limits, and the hardware under it."""
+
+from __future__ import annotations
+
+import math
+
+from capacity.techniques.glossary.term import GIB, Situation, milliseconds, term
+
+
+@term(
+    "SLO",
+    "A limit on a latency that was promised, of a percentile of the requests: TTFT p99 below 500 ms, say.",
+    also="service level objective, sla",
+)
+def slo(s: Situation) -> str:
+    """What a limit must at least allow."""
+    e = s.estimate
+    tpot = "" if e.tpot_s is None else f" and a TPOT of {milliseconds(e.tpot_s.value)}"
+    return (
+        f"no limit below a TTFT of {milliseconds(e.ttft_s.value)}{tpot} can be kept, even without queueing; "
+        "`--slo ttft:p99:500ms` asks whether yours is"
+    )
+
+
+@term(
+    "percentile",
+    "The value that so many of a hundred requests do not exceed; p99 leaves one in a hundred beyond it.",
+    also="p99, p95, p50, tail latency, median",
+)
+def percentile(s: Situation) -> str:
+    """How many requests a p99 leaves out."""
+    rate = s.estimate.requests_per_s.value
+    return f"at {rate:,.1f} requests/s, {rate * 36:,.0f} an hour are slower than the p99"
+
+
+@term(
+    "Little's law",
+    "Requests in the system = arrivals per second x seconds that each stays: true of any stable system.",
+    also="littles law",
+)
+def little(s: Situation) -> str:
+    """Concurrency = rate x time in the system."""
+    e = s.estimate
+    rate = e.requests_per_s.value
+    return f"{rate:,.2f} requests/s x {e.e2e_s.value:,.2f} s = {rate * e.e2e_s.value:,.1f} requests in flight"
+
+
+@term(
+    "queueing",
+    "Waiting for a seat or for KV; without end where more arrive than the engine can serve.",
+    also="queue, saturation, overload, stability",
+)
+def queueing(s: Situation) -> str:
+    """The rate beyond which a queue has no end."""
+    rate = s.estimate.requests_per_s.value
+    return (
+        f"{rate:,.2f} requests/s is what this load gets; where more arrive for long, the queue grows by the difference "
+        f"(5 % more: {rate * 0.05 * 60:,.0f} requests a minute)"
+    )
+
+
+@term(
+    "burstiness",
+    "Shape of the gaps between arrivals: 1 is Poisson, less is burstier, infinite is a metronome.",
+    also="arrival rate, poisson, request rate",
+)
+def burstiness(s: Situation) -> str:
+    """The busiest second of a hundred, of Poisson arrivals at this rate."""
+    rate = s.estimate.requests_per_s.value
+    count, cumulated, term = 0, math.exp(-rate), math.exp(-rate)
+    while cumulated < 0.99 and count < 100_000 and term > 0:
+        count += 1
+        term *= rate / count
+        cumulated += term
+    if cumulated < 0.99:  # exp(-rate) has underflowed: the normal limit
+        count = math.ceil(rate + 2.326 * math.sqrt(rate))
+    return f"Poisson at your {rate:,.1f} requests/s: one second in a hundred brings {count:,} or more"
+
+
+@term("max_num_seqs", "Most requests in one step: the scheduler's seats.", also="seats, max running requests")
+def max_num_seqs(s: Situation) -> str:
+    e, pool = s.estimate, s.pool
+    held = pool.concurrent_requests(e.input_len + e.output_len)
+    binds = "the seats" if pool.max_num_seqs < held else "KV"
+    return f"{pool.max_num_seqs:,} seats, KV for {held:,} of your requests: {binds} will be short first"
+
+
+@term(
+    "max_num_batched_tokens",
+    "Most tokens that a step computes, prompts' chunks and decodes together.",
+    also="token budget, chunked prefill size",
+)
+def token_budget(s: Situation) -> str:
+    budget = s.pool.max_num_batched_tokens
+    shares = budget / s.estimate.input_len
+    return f"{budget:,} tokens a step: {shares:,.1f} of your prompts, less one token for each request that decodes"
+
+
+@term(
+    "gpu_memory_utilization",
+    "Share of a GPU's memory that the engine may use; what weights and activations leave of it is KV cache.",
+    also="mem fraction static, memory budget, activations",
+)
+def memory_share(s: Situation) -> str:
+    m = s.estimate.memory
+    return (
+        f"{m.usable_bytes / GIB:,.1f} of {m.total_bytes / GIB:,.1f} GiB: weights {m.weights_bytes / GIB:,.1f}, "
+        f"activations {m.activations_bytes / GIB:,.1f}, overhead {m.overhead_bytes / GIB:,.1f}, "
+        f"KV cache {m.kv_cache_bytes / GIB:,.1f}"
+    )
+
+
+@term(
+    "preemption",
+    "A running request gives its KV up because others need it, and is computed again later, or swapped out.",
+    also="recompute, swap, kv pressure",
+)
+def preemption(s: Situation) -> str:
+    e, pool = s.estimate, s.pool
+    ended = pool.concurrent_requests(e.input_len + e.output_len)
+    begun = pool.concurrent_requests(max(e.input_len, 1))
+    return (
+        f"KV holds {begun:,} of your requests as they begin and {ended:,} as they end: admitting more than the second "
+        f"number is what preempts ({pool.max_num_seqs:,} seats)"
+    )
+
+
+@term(
+    "context window",
+    "Most tokens of a request, prompt and output: the model's limit, or the engine's max_model_len.",
+    also="max_model_len, context length, long context",
+)
+def context_window(s: Situation) -> str:
+    e = s.estimate
+    return (
+        f"{e.max_model_len:,} tokens; the KV cache holds one request of up to {e.max_context_tokens:,}, and yours have "
+        f"{e.input_len + e.output_len:,}"
+    )
+
+
+@term(
+    "CUDA graph",
+    "A recorded sequence of kernels, replayed at once: no launch gaps, but only for recorded batch sizes.",
+    also="cuda graphs, eager, enforce eager",
+)
+def graphs(s: Situation) -> str:
+    e, engine = s.estimate, s.pool.engine
+    sizes = engine.graph_batch_sizes(s.pool.max_num_seqs, s.pool.profile.architecture)
+    batch = e.batch_size or e.concurrency or 1
+    if s.pool.pool.enforce_eager or not sizes:
+        return f"none with {engine.label} here: every step of your {batch} requests launches its kernels one by one"
+    padded = next((size for size in sizes if size >= batch), None)
+    if padded is None:
+        return f"up to a batch of {sizes[-1]:,}; your {batch:,} requests run eagerly"
+    return f"{len(sizes)} sizes up to {sizes[-1]:,}; your {batch:,} requests are padded to {padded:,}"
+
+
+@term(
+    "host time",
+    "What the CPU does for each step: scheduling, preparing inputs, sampling, detokenizing; it may overlap the GPU.",
+    also="launch overhead, scheduling overhead, host overhead",
+)
+def host(s: Situation) -> str:
+    operators = s.estimate.breakdown.decode or s.estimate.breakdown.prefill
+    total = sum(op.seconds for op in operators)
+    waiting = sum(op.seconds for op in operators if op.bound in ("host", "launch"))
+    return f"{milliseconds(waiting)} of a step of {milliseconds(total)}, {waiting / total:.0%}"
+
+
+@term(
+    "HBM",
+    "The GPU's own memory; its bandwidth bounds decode, which reads all weights for each step.",
+    also="memory bandwidth, hbm bandwidth, vram",
+)
+def hbm(s: Situation) -> str:
+    profile, weights_bytes = s.pool.profile, s.estimate.memory.weights_bytes
+    once = milliseconds(weights_bytes / profile.hbm_bytes_per_s)
+    beaten = "a step that touches every expert" if s.pool.model.is_moe else "any step"
+    return (
+        f"{profile.hbm_bytes_per_s / 1e12:,.2f} TB/s on {profile.name}: {once} to read its "
+        f"{weights_bytes / GIB:,.1f} GiB of weights once, the least that {beaten} takes"
+    )
+
+
+@term(
+    "NVLink",
+    "The link among GPUs of a node; PCIe leads to the CPU, the network to other nodes.",
+    also="interconnect, pcie, infiniband, link",
+)
+def links(s: Situation) -> str:
+    profile = s.pool.profile
+    return (
+        f"{profile.scale_up.kind} {profile.scale_up.bytes_per_s / 1e9:,.0f} GB/s each way among "
+        f"{profile.scale_up.domain_gpus}, PCIe {profile.pcie.bytes_per_s / 1e9:,.0f}, "
+        f"{profile.inter_node.kind} {profile.inter_node.bytes_per_s / 1e9:,.0f} between nodes"
+    )
+
+
+@term(
+    "energy",
+    "Power of GPU, host and cooling over the tokens made with it.",
+    also="joules per token, power, watts",
+)
+def energy(s: Situation) -> str:
+    used = s.estimate.energy
+    return (
+        f"{used.watts_per_gpu:,.0f} W a GPU, all-in, make {used.joules_per_output_token:,.2f} J an output token, "
+        f"{used.joules_per_output_token / 3.6:,.2f} kWh for 1M"
+    )

@@ -1,0 +1,114 @@
+"""Bytes of KV by attention kind, and by what windows, sinks and chunks forget: closed forms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from capacity.base.errors import InvalidInput
+from capacity.model import ModelSpec
+from capacity.model.layers import KvCacheGroup
+from capacity.model.quantization import find_kv_cache_format
+from capacity.step import windowed_pairs
+
+LATENT_VALUES = 512 + 64  # of DeepSeek-V2 and V3: kv_lora_rank and rotary key; arXiv 2405.04434
+LONGEST_CONTEXT = 1 << 40
+
+
+def request_kv_bytes(model: ModelSpec, tokens: int, kv_cache_dtype: str = "auto") -> float:
+    """KV of one request of `tokens` tokens, one copy: windowed layers stop growing, linear ones never grow."""
+    if not 1 <= tokens <= LONGEST_CONTEXT:
+        raise InvalidInput(f"a context of {tokens} tokens: must be from 1 to {LONGEST_CONTEXT}")
+    return sum(_group_bytes(group, tokens) for group in model.kv_cache_groups(kv_cache_dtype))
+
+
+def _group_bytes(group: KvCacheGroup, tokens: int) -> float:
+    if group.kind == "linear":
+        return group.state_bytes_per_sequence
+    held = tokens if group.window_tokens is None else min(tokens, group.window_tokens)
+    return group.bytes_per_token * held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedAttention:
+    """What one request costs if every layer forgets so: KV bytes, and prefill's query x key pairs over causal ones.
+
+    `seen_tokens`: how many tokens the last one can attend to.
+    """
+
+    name: str
+    kv_bytes: float
+    pair_fraction: float
+    seen_tokens: int
+
+
+def limited_attention(
+    model: ModelSpec,
+    tokens: int,
+    *,
+    window_tokens: int,
+    sink_tokens: int = 4,
+    kv_cache_dtype: str = "auto",
+) -> tuple[LimitedAttention, ...]:
+    """Full, sliding-window, sink-and-window (StreamingLLM) and chunked attention, at `tokens` of one request.
+
+    A window keeps the last `window_tokens`; StreamingLLM besides them the first `sink_tokens` (4), without which
+    quality collapses once they leave (Xiao et al., arXiv 2309.17453); chunks of `window_tokens` attend inside
+    themselves only (Llama 4), and are held whole at most. What lies between is forgotten, not compressed. Layers
+    with a window of their own keep the smaller one. Raises InvalidInput.
+    """
+    if sink_tokens < 0 or window_tokens < 1 or tokens < 1:
+        raise InvalidInput(
+            f"{sink_tokens} sinks and a window of {window_tokens} at {tokens} tokens: at least 0, 1 and 1"
+        )
+    streaming = sink_tokens + window_tokens
+    whole, rest = divmod(tokens, window_tokens)
+    causal = windowed_pairs(tokens, 0, None)
+    chunked = whole * windowed_pairs(window_tokens, 0, None) + windowed_pairs(rest, 0, None)
+    ways = (
+        ("full", tokens, causal, tokens),
+        ("window", window_tokens, windowed_pairs(tokens, 0, window_tokens), window_tokens),
+        ("sinks and window", streaming, windowed_pairs(tokens, 0, streaming), streaming),
+        ("chunks", window_tokens, chunked, rest or window_tokens),
+    )
+    return tuple(
+        LimitedAttention(
+            name=name,
+            kv_bytes=request_kv_bytes(model, min(tokens, held), kv_cache_dtype),
+            pair_fraction=pairs / causal,
+            seen_tokens=min(tokens, seen),
+        )
+        for name, held, pairs, seen in ways
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindComparison:
+    """KV bytes per token if every softmax layer of the model were of another kind; linear layers stay."""
+
+    model: str
+    actual: str
+    actual_bytes_per_token: float
+    mha_bytes_per_token: float  # one KV head for each query head
+    mqa_bytes_per_token: float  # one for all
+    mla_bytes_per_token: float  # DeepSeek's latent of 512 + 64 values, whatever the heads
+
+
+def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> KindComparison:
+    """MHA, the model's own kind, MQA and MLA side by side, windows left out of account."""
+    kv = find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype)
+    mha = mqa = mla = own = 0.0
+    for group in model.softmax_groups:
+        layers, mixer = group.num_layers, group.mixer
+        head = kv.vector_bytes(mixer.value_head_dim)
+        own += layers * mixer.kv_bytes_per_token(kv)
+        mha += layers * 2 * mixer.num_heads * head
+        mqa += layers * 2 * head
+        mla += layers * kv.vector_bytes(LATENT_VALUES)
+    return KindComparison(
+        model=model.name,
+        actual=model.attention_kind,
+        actual_bytes_per_token=own,
+        mha_bytes_per_token=mha,
+        mqa_bytes_per_token=mqa,
+        mla_bytes_per_token=mla,
+    )

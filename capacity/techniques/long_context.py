@@ -1,0 +1,224 @@
+"""Long contexts: where attention overtakes the weights, what offloading is worth, prefill over several GPUs.
+
+Closed forms with units; the step model's times beside them where a fitted kernel exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from capacity.base.errors import CapacityError, InvalidInput, OutsideValidity
+from capacity.model import ModelSpec
+from capacity.pool.resolve import ResolvedPool
+from capacity.step import decode_shape, prefill_shape
+from capacity.techniques.kv_bytes import LONGEST_CONTEXT, request_kv_bytes
+
+CONTEXTS = (4096, 32768, 131072, 1048576)
+MOST_RANKS = 8
+
+
+# where attention overtakes the weights
+
+
+def prefill_crossover_tokens(model: ModelSpec) -> float:
+    """Prompt length at which causal attention needs as many FLOPs as all matrices: active matrix parameters / (L·q·d).
+
+    Per token: 2 FLOPs a parameter, and 4·q·d a layer for each of N/2 tokens attended. Layers with a window or a
+    state are left out of the growing part. Raises OutsideValidity where no layer grows.
+    """
+    width = sum(
+        group.num_layers * group.mixer.flops_per_pair / 4
+        for group in model.softmax_groups
+        if group.mixer.window_tokens is None
+    )
+    if width == 0:
+        raise OutsideValidity(
+            f"no layer of {model.name} attends to its whole context: attention never overtakes"
+        )
+    embeddings = sum(p.params for p in model.parameter_parts() if p.kind in ("embedding", "lm_head"))
+    return (model.active_params - embeddings) / width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextPoint:
+    """One decode step at a context: which part of it is attention."""
+
+    context_tokens: int
+    step_s: float
+    attention_s: float
+    attention_share: float
+    kv_read_bytes: float
+
+
+def decode_growth(
+    resolved: ResolvedPool, batch_size: int, contexts: Sequence[int] = CONTEXTS
+) -> tuple[ContextPoint, ...]:
+    """Decode steps of `batch_size` requests at each context, through the step model; memory is not checked here."""
+    return tuple(_decode_point(resolved, batch_size, context) for context in contexts)
+
+
+def _decode_point(resolved: ResolvedPool, batch_size: int, context: int) -> ContextPoint:
+    if batch_size < 1 or not 1 <= context <= LONGEST_CONTEXT:
+        raise InvalidInput(f"a batch of {batch_size} at {context} tokens: both must be at least 1")
+    shape = decode_shape(batch_size, context, window_tokens=resolved.model.window_tokens)
+    cost = resolved.step_model.step_cost(shape)
+    attention_s = sum(op.seconds for op in cost.operators if op.name.startswith("attention decode"))
+    return ContextPoint(
+        context_tokens=context,
+        step_s=cost.seconds,
+        attention_s=attention_s,
+        attention_share=attention_s / cost.seconds,
+        kv_read_bytes=batch_size * request_kv_bytes(resolved.model, context, resolved.kv_cache_dtype),
+    )
+
+
+def decode_crossover_tokens(resolved: ResolvedPool, batch_size: int) -> int | None:
+    """The smallest context at which attention takes half of a decode step; None: not below 2**24 tokens."""
+    low, high = 0, 1
+    while _decode_point(resolved, batch_size, high).attention_share < 0.5:
+        if high >= 1 << 24:
+            return None
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _decode_point(resolved, batch_size, middle).attention_share < 0.5:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+# offloading, and prefill over several GPUs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """A cached prefix fetched from CPU memory, beside computing it again: seconds, nothing else running."""
+
+    tokens: int
+    bytes: float
+    load_s: float
+    recompute_s: float
+
+    @property
+    def worth_it(self) -> bool:
+        return self.load_s < self.recompute_s
+
+
+def offload(resolved: ResolvedPool, tokens: int) -> Offload:
+    """KV of `tokens` tokens over PCIe, each GPU of the group fetching its part, against prefill of them.
+
+    Leaves out overlap of layers (load while computing) and contention for the link.
+    """
+    kv_bytes = request_kv_bytes(resolved.model, tokens, resolved.kv_cache_dtype)
+    ranks = min(resolved.pool.tensor_parallel_size, max(1, resolved.model.num_kv_heads))
+    link = resolved.profile.pcie
+    shape = prefill_shape(1, tokens, window_tokens=resolved.model.window_tokens)
+    return Offload(
+        tokens=tokens,
+        bytes=kv_bytes,
+        load_s=link.latency_s + kv_bytes / ranks / link.bytes_per_s,
+        recompute_s=resolved.step_model.step_seconds(shape),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextParallelPrefill:
+    """One prompt prefilled by `ranks` groups of GPUs, each with a part of the sequence (ring attention)."""
+
+    ranks: int
+    seconds: float
+    exposed_communication_s: float
+    efficiency: float  # speed-up over ranks
+
+
+def context_parallel_prefill(
+    resolved: ResolvedPool, tokens: int, rank_counts: Sequence[int] = (1, 2, 4, 8)
+) -> tuple[ContextParallelPrefill, ...]:
+    """Prefill time over ranks: matrices and attention divided evenly (zigzag parts), KV passed round the ring.
+
+    Each rank sends its part of K and V on n - 1 times a layer, hidden behind its own attention as far as that
+    lasts. Matrix steps keep their per-kernel latency. Source: Liu et al., Ring Attention, arXiv 2310.01889.
+    Raises InvalidInput for fewer tokens than ranks.
+    """
+    window = resolved.model.window_tokens
+    whole = resolved.step_model.step_cost(prefill_shape(1, tokens, window_tokens=window))
+    attention_s = sum(op.seconds for op in whole.operators if op.name.startswith("attention prefill"))
+    kv_bytes = request_kv_bytes(resolved.model, tokens, resolved.kv_cache_dtype)
+    prefills = []
+    for ranks in rank_counts:
+        if not 1 <= ranks <= tokens:
+            raise InvalidInput(
+                f"{ranks} context-parallel ranks for {tokens} tokens: must be from 1 to {tokens}"
+            )
+        part = prefill_shape(1, -(-tokens // ranks), window_tokens=window)
+        cost = resolved.step_model.step_cost(part)
+        rest_s = sum(op.seconds for op in cost.operators if not op.name.startswith("attention prefill"))
+        link = resolved.profile.link_for(ranks * resolved.pool.tensor_parallel_size)
+        sent = kv_bytes / ranks * (ranks - 1) / resolved.pool.tensor_parallel_size
+        hops = resolved.model.num_layers * (ranks - 1)
+        exposed = max(0.0, sent / link.bytes_per_s + hops * link.latency_s - attention_s / ranks)
+        seconds = whole.seconds if ranks == 1 else rest_s + attention_s / ranks + exposed
+        prefills.append(
+            ContextParallelPrefill(
+                ranks=ranks,
+                seconds=seconds,
+                exposed_communication_s=exposed if ranks > 1 else 0.0,
+                efficiency=whole.seconds / seconds / ranks,
+            )
+        )
+    return tuple(prefills)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongContext:
+    """A model on one GPU (or group): what it holds, where attention overtakes, what fetching a prefix is worth.
+
+    None where the model does not fit, or its times are not modelled there; `reason` then says why.
+    """
+
+    model: str
+    gpu: str
+    held_tokens: int
+    decode_crossover_tokens: int | None  # at `batch_size`: attention is half of a step; None: never
+    batch_size: int
+    growth: tuple[
+        ContextPoint, ...
+    ]  # a decode step of `batch_size` at each context, memory left out of account
+    offload: Offload | None  # of a prefix of the first context
+    prefill: tuple[ContextParallelPrefill, ...]  # of the longest context held, over ranks
+    prefill_tokens: int
+    reason: str | None
+
+
+def long_context(
+    resolved: ResolvedPool, *, batch_size: int, prefix_tokens: int, contexts: Sequence[int] = CONTEXTS
+) -> LongContext:
+    """Everything of a long context on one pool: held tokens, crossover, a fetched prefix, prefill over ranks."""
+    plan = resolved.memory
+    held = plan.max_context_tokens if plan.kv_cache_bytes > 0 else 0
+    nothing = LongContext(
+        model=resolved.model.name,
+        gpu=resolved.profile.name,
+        held_tokens=held,
+        decode_crossover_tokens=None,
+        batch_size=batch_size,
+        growth=(),
+        offload=None,
+        prefill=(),
+        prefill_tokens=held,
+        reason=plan.reason,
+    )
+    if not held:
+        return nothing
+    try:
+        return replace(
+            nothing,
+            decode_crossover_tokens=decode_crossover_tokens(resolved, batch_size),
+            growth=decode_growth(resolved, batch_size, contexts),
+            offload=offload(resolved, prefix_tokens),
+            prefill=context_parallel_prefill(resolved, held) if held >= MOST_RANKS else (),
+        )
+    except CapacityError as error:
+        return replace(nothing, reason=str(error))

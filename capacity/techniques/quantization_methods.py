@@ -1,0 +1,100 @@
+"""The catalogue of ways to quantize: data with published quality, each figure with its source and date."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from capacity.base.errors import MalformedFile, UnknownName
+from capacity.base.spec import Spec
+from capacity.model.quantization import (
+    QuantizationScheme,
+    WeightFormat,
+    find_format,
+    scheme_for,
+    uniform_scheme,
+)
+from capacity.pool.resolve import ResolvedPool
+
+TABLE = Path(__file__).with_name("quantization_methods.toml")
+
+Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
+
+
+class Quality(Spec):
+    """A published figure; without numbers it is its source's own summary, whose `losses` are shares of the scores."""
+
+    metric: str
+    model: str
+    baseline: float | None = None
+    quantized: float | None = None
+    losses: tuple[float, ...] = ()
+    source: str
+    date: str
+
+    @property
+    def loss_fractions(self) -> tuple[float, ...]:
+        """Shares of task scores that are lost. Empty for a perplexity, which has no such share."""
+        if self.baseline is None or self.quantized is None or "perplexity" in self.metric:
+            return self.losses
+        return (max(0.0, 1 - self.quantized / self.baseline),)
+
+    @property
+    def text(self) -> str:
+        """The figure in one line."""
+        if self.baseline is None or self.quantized is None:
+            return self.source.partition(": ")[2] or self.source
+        return f"{self.metric} {self.baseline:g} to {self.quantized:g} ({self.model})"
+
+
+class QuantizationMethod(Spec):
+    """One way to quantize, as data."""
+
+    name: str
+    title: str
+    kind: Kind
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    format: dict[str, Any] | None = None
+    calibration: str
+    note: str = ""
+    quality: tuple[Quality, ...] = Field(default=())
+
+    def apply(self, resolved: ResolvedPool) -> ResolvedPool:
+        """The same pool, quantized this way. Raises InvalidInput where the model cannot be."""
+        if self.kind == "kv-cache":
+            return replace(resolved, kv_cache_dtype=self.kv_cache_dtype or "auto")
+        return replace(resolved, scheme=self.scheme(resolved))
+
+    def scheme(self, resolved: ResolvedPool) -> QuantizationScheme:
+        """Which parameters are stored how: the layers' matrices; embedding, LM head, router and norms at 16 bit."""
+        if self.format is None:
+            return scheme_for(resolved.model, self.quantization)
+        stored = WeightFormat(
+            name=self.name, source="capacity/techniques/quantization_methods.toml", **self.format
+        )
+        return uniform_scheme(self.name, stored, base=find_format(resolved.model.dtype))
+
+
+@lru_cache(maxsize=1)
+def quantization_methods() -> dict[str, QuantizationMethod]:
+    """The catalogue. Raises MalformedFile."""
+    try:
+        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+        return {name: QuantizationMethod(name=name, **fields) for name, fields in tables.items()}
+    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+
+
+def find_method(name: str) -> QuantizationMethod:
+    """The method of this name. Raises UnknownName."""
+    methods = quantization_methods()
+    key = name.strip().lower()
+    if key not in methods:
+        raise UnknownName("quantization method", name, methods)
+    return methods[key]
