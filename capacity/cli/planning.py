@@ -72,7 +72,7 @@ def plan(
 ) -> None:
     """What to rent? The cheapest deployments that meet a service level on real traffic, with proof and price."""
     from capacity.planning import plan as api_planning
-    from capacity.report import planning as report_planning
+    from capacity.report import tables as report
 
     check_format(format)
     with _bar() as progress:
@@ -85,7 +85,7 @@ def plan(
             progress=progress,
             **options,
         )
-    show(report_planning.render(answer, format))
+    show(report.render(answer, format))
     if output is not None:
         from capacity.report.plan_files import write_plan_files
 
@@ -145,11 +145,11 @@ def cost(
 ) -> None:
     """What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline."""
     import capacity
-    from capacity.report import planning as report_planning
+    from capacity.report import tables as report
 
     check_format(format)
     name, fields = _asked(model, options, from_vllm, deployment)
-    show(report_planning.render(capacity.cost(name, profiles=profiles, download=download, **fields), format))
+    show(report.render(capacity.cost(name, profiles=profiles, download=download, **fields), format))
 
 
 def curve(
@@ -182,7 +182,7 @@ def curve(
 ) -> None:
     """How much can it take? Latency against load, the knee, the highest rate in the SLO, users, replicas by hour."""
     from capacity.planning import curve as api_curve
-    from capacity.report import planning as report_planning
+    from capacity.report import tables as report
 
     check_format(format)
     name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
@@ -202,7 +202,7 @@ def curve(
             progress=progress,
             **fields,
         )
-    show(report_planning.render(answer, format))
+    show(report.render(answer, format))
     if output is not None:
         from capacity.report.plan_html import curve_html
 
@@ -222,13 +222,13 @@ def tornado(
 ) -> None:
     """What does the answer hang on? Cost and p95 when each input is wrong by 20 %."""
     import capacity
-    from capacity.report import planning as report_planning
+    from capacity.report import tables as report
 
     check_format(format)
     name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
     with progress_bar("inputs") as progress:
         answer = capacity.tornado(name, profiles=profiles, download=download, progress=progress, **fields)
-    show(report_planning.render(answer, format))
+    show(report.render(answer, format))
 
 
 def advise(
@@ -244,13 +244,13 @@ def advise(
 ) -> None:
     """What would help here? The optimisation checklist, each line simulated for this deployment."""
     import capacity
-    from capacity.report import planning as report_planning
+    from capacity.report import tables as report
 
     check_format(format)
     name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
     with progress_bar("changes") as progress:
         answer = capacity.advise(name, profiles=profiles, download=download, progress=progress, **fields)
-    show(report_planning.render(answer, format))
+    show(report.render(answer, format))
 
 
 def diff(
@@ -266,13 +266,13 @@ def diff(
 ) -> None:
     """What is the difference? Two deployments on the same arrivals, request by request, with confidence."""
     import capacity
-    from capacity.report import planning as report_planning
+    from capacity.report import tables as report
 
     check_format(format)
     answer = capacity.diff(
         first, second, replications=replications, seed=seed, profiles=profiles, download=download
     )
-    show(report_planning.render(answer, format))
+    show(report.render(answer, format))
 
 
 def sweep(

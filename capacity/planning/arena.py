@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Arena:
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
     _steps: dict[tuple[Pool, float | None], ScaledSteps] = field(default_factory=dict, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Worker processes look names up themselves: step models do not travel."""
         return {**self.__dict__, "_resolved": {}, "_steps": {}}
 

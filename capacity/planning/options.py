@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -429,7 +429,7 @@ def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
     return lambda shape: steps.joint_ps((shape, *idle)) / PS_PER_S
 
 
-def _drafting(settings: dict[str, Any]) -> Drafting:
+def _drafting(settings: Mapping[str, Any]) -> Drafting:
     """Rows and tokens of a round, as the simulator draws them."""
     speculation = settings.get("speculation")
     if speculation is None:

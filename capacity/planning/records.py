@@ -156,6 +156,11 @@ class Point:
     levels: tuple[Level, ...]
     met: bool
 
+    @property
+    def worst_ratio(self) -> float:
+        """The worst level's value over its limit."""
+        return max((level.ratio for level in self.levels), default=0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:

@@ -527,7 +527,7 @@ def _cost_front(points: Sequence[Point]) -> tuple[Point, ...]:
 
     def values(point: Point) -> tuple[float, float]:
         price = point.usd_per_hour if point.usd_per_hour is not None else float(point.num_gpus)
-        return price, max((level.ratio for level in point.levels), default=0.0)
+        return price, point.worst_ratio
 
     return _front(points, values)
 
