@@ -14,9 +14,10 @@ import numpy as np
 
 from capacity.deployment import Pool
 from capacity.model import ModelSpec
+from capacity.planning.judging import Goal, Trial
 from capacity.planning.space import Candidate
 from capacity.planning.step_error import ScaledSteps, factors_at
-from capacity.planning.trial import Engines, Goal, Role, Trial, scaled_steps, try_engines
+from capacity.planning.trial import Engines, Role, scaled_steps, try_engines
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 

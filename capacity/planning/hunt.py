@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from capacity.deployment import Pool
+from capacity.planning.judging import Trial
 from capacity.planning.options import Option, costlier
 from capacity.planning.records import Rejection
 from capacity.planning.space import Candidate
-from capacity.planning.trial import Trial
 
 GROWTH = 1.5  # of the replicas, from one guess that does not do to the next
 TOGETHER = 2  # options of a family that are tried at a time

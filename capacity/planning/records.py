@@ -11,9 +11,9 @@ from pydantic import Field
 from capacity.base.record import UNWRITTEN, AnswerRecord, Written
 from capacity.deployment import Pool
 from capacity.hardware.pricing import CostEstimate
+from capacity.planning.judging import Level, Trial
 from capacity.planning.quality import QualityChange
 from capacity.planning.space import Candidate, Objective
-from capacity.planning.trial import Level, Trial
 
 Kind = Literal[
     "impossible",

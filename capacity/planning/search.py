@@ -17,11 +17,11 @@ from capacity.model import ModelSpec
 from capacity.planning.arena import Arena, Task, run_all
 from capacity.planning.bounds import Load
 from capacity.planning.hunt import Ask, Batch, Ceiling, Family, Hunt, hunt
+from capacity.planning.judging import Level, Trial
 from capacity.planning.options import NOTHING, Market, Option, Survey, Surveyor, families
 from capacity.planning.records import Miss, Plan, Point, Ranked, SearchCounts
 from capacity.planning.space import TUNING, Candidate, Search, speculators
 from capacity.planning.step_error import LEVELS
-from capacity.planning.trial import Level, Trial
 from capacity.pool.drafting import find_speculator
 
 TOP = 8  # answers that are ranked

@@ -9,8 +9,8 @@ from capacity.report.display import shown
 from capacity.report.layout import Part, facts, grid, listed, notes
 
 if TYPE_CHECKING:
+    from capacity.planning.judging import Level, Trial
     from capacity.planning.records import Plan, Point, Ranked
-    from capacity.planning.trial import Level, Trial
 
 
 def plan_tables(plan: Plan) -> list[Part]:
