@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from capacity.deployment import Pool
 from capacity.planning.judging import Trial
-from capacity.planning.options import Option, costlier
+from capacity.planning.option import Option, costlier
 from capacity.planning.records import Rejection
 from capacity.planning.space import Candidate
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from capacity.planning.hunt import Ask
 from capacity.planning.judging import Trial
-from capacity.planning.options import Option
+from capacity.planning.option import Option
 from capacity.planning.records import Point
 from capacity.planning.space import Candidate
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from capacity.deployment import Pool
 from capacity.planning.family import Family, engine_of
 from capacity.planning.judging import Trial
-from capacity.planning.options import Option
+from capacity.planning.option import Option
 from capacity.planning.space import Candidate
 
 GROWTH = 1.5  # of the replicas, from one guess that does not do to the next

@@ -46,7 +46,7 @@ def plan(
     from capacity.planning.bounds import Load
     from capacity.planning.draws import draws
     from capacity.planning.judging import Goal
-    from capacity.planning.options import Market
+    from capacity.planning.market import Market
     from capacity.planning.search import run_search
 
     started_s = time.monotonic()

@@ -12,7 +12,7 @@ from capacity.planning.arena import Arena, Task, run_all
 from capacity.planning.bounds import Load
 from capacity.planning.family import Family, Tried
 from capacity.planning.judging import Level, Trial
-from capacity.planning.options import Survey
+from capacity.planning.option import Survey
 from capacity.planning.records import Miss, Ranked
 from capacity.planning.space import Candidate, Search
 from capacity.planning.step_error import LEVELS

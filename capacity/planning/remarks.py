@@ -8,7 +8,7 @@ from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.model import ModelSpec
 from capacity.planning.arena import Arena
 from capacity.planning.bounds import Load
-from capacity.planning.options import Survey
+from capacity.planning.option import Survey
 from capacity.planning.records import Ranked
 from capacity.planning.space import TUNING, Search, speculators
 from capacity.pool.drafting import find_speculator

@@ -17,7 +17,9 @@ from capacity.planning.family import Ceiling, Family
 from capacity.planning.fronts import cost_front, points_of, speed_front
 from capacity.planning.hunt import Ask, Batch, Hunt, hunt
 from capacity.planning.judging import Trial
-from capacity.planning.options import NOTHING, Market, Survey, Surveyor, families
+from capacity.planning.market import Market
+from capacity.planning.option import NOTHING, Survey, families
+from capacity.planning.options import Surveyor
 from capacity.planning.ranking import Ranking
 from capacity.planning.records import Plan, SearchCounts
 from capacity.planning.remarks import not_searched, require_options, warnings_of

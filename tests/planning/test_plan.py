@@ -21,7 +21,8 @@ from capacity.planning.arena import Arena, Task
 from capacity.planning.bounds import Load, bound
 from capacity.planning.draws import draws
 from capacity.planning.judging import Goal
-from capacity.planning.options import Market, Surveyor
+from capacity.planning.market import Market
+from capacity.planning.options import Surveyor
 from capacity.planning.plan import parsed_slos, plan
 from capacity.planning.quality import quality_change, quality_table
 from capacity.planning.records import Plan
