@@ -5,6 +5,14 @@
 Writes the section at the end of each profile, below a marker line; running it twice changes nothing. `--check` only
 says what would change. DIR is the folder of measured tables (`reference/measured` of the library named by
 CAPACITY_SHARED, or of ../shared beside the checkout).
+
+A GPU without tables of its own takes the nearest architecture's: its profile says whose, `transferred_from` under
+`[step_time]`, and keeps saying so when the section is written. Some with tables name one too, for what theirs lack:
+H200 (decode attention), B200 (experts), GB200 (GEMM).
+
+Some tables leave a constant nearly free (a latency that another term hides); where the solver stops in that valley
+depends on its build. So constants that a profile has already stay as they are while they fit their rows as well as
+the new ones, to the rounding in which constants are stored (`fits_as_well`). All else is compared to the letter.
 """
 
 from __future__ import annotations
@@ -15,15 +23,17 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Hashable, Sequence
+import tomllib
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from reference_tables import LOCAL_ROUTING, PROFILES, Operator, operators
 from step_evidence import Evidence, all_evidence
 
 from capacity.hardware import PROFILES_VARIABLE
-from capacity.hardware.calibration import FitResult, fit_pool, group_quantile
+from capacity.hardware.calibration import ErrorSummary, FitResult, Objective, fit_pool, group_quantile
 from capacity.hardware.coefficients import StepCoefficients
 
 MARKER = "# [step_time]: written by benchmarks/fit_profiles.py; edits below this line are lost"
@@ -32,26 +42,7 @@ SOURCE = (
     "kernel tables of aiconfigurator-core 0.12.0 (NVIDIA, Apache-2.0), a sample of 500 rows or fewer each"
 )
 DIGITS = 4
-
-# What a GPU without tables of its own takes: the nearest architecture's.
-TRANSFERS = {
-    "a100-sxm-40gb": "a100-sxm-80gb",
-    "a100-pcie-40gb": "a100-sxm-80gb",
-    "a100-pcie-80gb": "a100-sxm-80gb",
-    "a10g-24gb": "a100-sxm-80gb",
-    "h100-pcie-80gb": "h100-sxm-80gb",
-    "h100-nvl-94gb": "h100-sxm-80gb",
-    "h200-sxm-141gb": "h100-sxm-80gb",  # only decode attention: its table is not at hand
-    "h200-nvl-141gb": "h200-sxm-141gb",
-    "b200-sxm-180gb": "gb200-nvl72",  # only experts
-    "b300-sxm-288gb": "b200-sxm-180gb",
-    "gb200-nvl72": "b200-sxm-180gb",  # only GEMM
-    "l4-24gb": "l40s-48gb",
-    "rtx-4090-24gb": "l40s-48gb",
-    "rtx-5090-32gb": "l40s-48gb",
-    "rtx-pro-6000-96gb": "l40s-48gb",
-    "mi300x-192gb": "h100-sxm-80gb",
-}
+BUNDLED = Path(__file__).parent.parent / "hardware_profiles"
 
 # TensorRT-LLM's `fp8` table quantizes activations dynamically; the FP8 checkpoints that it serves carry static
 # scales, whose quantization is fused into the kernel before. Its product alone has this fixed latency (fits to the
@@ -81,14 +72,81 @@ def fit_operator(operator: Operator) -> dict[tuple[str, str, str], FitResult]:
     return found
 
 
+# constants that a profile has already
+
+
+def stored_constants(profiles: Path, operator: Operator, key: tuple[str, str, str]) -> dict[str, Any]:
+    """The profile's coefficient set of one table, under the name that `substitute` gives it; empty where none is."""
+    gpu, engine, kernel = key
+    document = tomllib.loads((profiles / f"{PROFILES[gpu]}.toml").read_text(encoding="utf-8"))
+    step_time = document.get("step_time", {})
+    if operator.name == "nccl":
+        return dict(step_time.get("nccl", {}).get(kernel, {}))
+    family = step_time.get("families", {}).get(engine, {}).get(operator.name, {})
+    return dict(family if operator.name == "all_reduce" else family.get(table_name(gpu, operator, key), {}))
+
+
+def table_name(gpu: str, operator: Operator, key: tuple[str, str, str]) -> str:
+    """Where `substitute` leaves the fit of a table whose kernel another one stands for."""
+    _, engine, kernel = key
+    if engine == "trtllm" and (operator.name, kernel) == ("gemm", "fp8") and gpu in STATIC_FP8_FIXED_S:
+        return "fp8_dynamic"
+    replaced = engine == "trtllm" and (gpu, operator.name, kernel) in SAME_KERNEL
+    return f"{kernel}_table" if replaced else kernel
+
+
+def fits_as_well(
+    operator: Operator, key: tuple[str, str, str], fit: FitResult, stored: Mapping[str, Any]
+) -> bool:
+    """Whether stored constants and their stated errors are those of the fit, as far as the rows can tell.
+
+    Storing a constant in four digits moves it by 5e-4 of itself at most. A row's time is a sum of terms, so that
+    what it moves by in all constants adds up to as much, and once more for the sharpness of a joint and a gain.
+    About the optimum the objective then rises by half the sum of these squares: constants that cost more than that
+    are not the fit's, rounded.
+    """
+    names = [parameter.name for parameter in operator.parameters]
+    if any(name not in stored for name in names):
+        return False
+    rows = operator.tables[key]
+    objective = Objective(
+        predict=operator.predict, measurements=rows, parameters=operator.parameters, centre=fit.centre
+    )
+    constants = {name: float(stored[name]) for name in names}
+    if any(not p.low <= constants[p.name] <= p.high for p in operator.parameters):
+        return False
+    moved = 2.0 * 0.5 * 10.0 ** (1 - DIGITS)
+    if objective.value(constants) - objective.value(fit.constants) > 0.5 * len(rows) * moved**2:
+        return False
+    return all(
+        within_standard_error(stored["fit"][name], fit.held_out, fraction)
+        for name, fraction in (("median_error", 0.5), ("p90_error", 0.9))
+    )
+
+
+def within_standard_error(error: float, summary: ErrorSummary, fraction: float) -> bool:
+    """Whether a stored error lies within one standard error of a quantile: between the order statistics beside it."""
+    errors = np.abs(np.expm1(-np.array(summary.log_ratios)))
+    width = math.sqrt(fraction * (1.0 - fraction) / summary.rows)
+    low, high = np.quantile(errors, [max(0.0, fraction - width), min(1.0, fraction + width)])
+    half_a_digit = 0.0005
+    return bool(low - half_a_digit <= error <= high + half_a_digit)
+
+
 def rounded(value: float) -> float:
     """Four significant digits: beyond what the measurements reproduce."""
     return 0.0 if value == 0 else round(value, DIGITS - 1 - math.floor(math.log10(abs(value))))
 
 
-def entry(operator: Operator, key: tuple[str, str, str], fit: FitResult) -> dict[str, Any]:
-    """One coefficient set as the profile stores it."""
+def entry(
+    operator: Operator, key: tuple[str, str, str], fit: FitResult, stored: Mapping[str, Any]
+) -> dict[str, Any]:
+    """One coefficient set as the profile stores it; `stored` constants stay where they fit as well."""
     constants: dict[str, Any] = {name: rounded(value) for name, value in fit.constants.items()}
+    errors = {"median_error": round(fit.held_out.median, 3), "p90_error": round(fit.held_out.p90, 3)}
+    if fits_as_well(operator, key, fit, stored):
+        constants = {name: stored[name] for name in constants}
+        errors = {name: stored["fit"][name] for name in errors}
     if operator.name.startswith(("decode_attention", "prefill_attention", "mla")):
         constants = {"compute_fraction": 1.0, "sharpness": 1.0, **constants}
     if operator.name == "moe" and key[1] in LOCAL_ROUTING:
@@ -99,8 +157,7 @@ def entry(operator: Operator, key: tuple[str, str, str], fit: FitResult) -> dict
         "date": DATE,
         "rows": len(operator.tables[key]),
         "held_out_by": operator.held_out_by,
-        "median_error": round(fit.held_out.median, 3),
-        "p90_error": round(fit.held_out.p90, 3),
+        **errors,
     }
     return {**constants, "fit": provenance}
 
@@ -153,14 +210,14 @@ def residuals(evidence: Sequence[Evidence], *, transferred: bool) -> dict[str, A
     return found
 
 
-def fit_all(measured: Path) -> Fits:
-    """`[step_time]` documents by profile name."""
+def fit_all(measured: Path, profiles: Path) -> Fits:
+    """`[step_time]` documents by profile name; constants that `profiles` has stay where they fit as well."""
     documents: Fits = {}
     for operator in operators(measured):
         for key, fit in sorted(fit_operator(operator).items()):
             gpu, engine, kernel = key
             document = documents.setdefault(PROFILES[gpu], {})
-            value = entry(operator, key, fit)
+            value = entry(operator, key, fit, stored_constants(profiles, operator, key))
             if operator.name == "nccl":
                 document.setdefault("nccl", {})[kernel] = value
                 continue
@@ -208,8 +265,8 @@ def sections(document: dict[str, Any], path: str) -> list[str]:
 
 
 def with_section(text: str, document: dict[str, Any]) -> str:
-    """The profile's text with its fitted section replaced."""
-    facts = text.split(MARKER)[0].rstrip()
+    """The profile's text with its fitted section replaced, or what stands for it in a new profile."""
+    facts = text.split(MARKER)[0].split("\n[step_time]")[0].rstrip()
     return "\n\n".join([facts, MARKER, *sections(document, "step_time")]) + "\n"
 
 
@@ -217,19 +274,20 @@ def documents_for(
     fits: Fits, profiles: Path, evidence: Sequence[Evidence] = ()
 ) -> dict[Path, dict[str, Any]]:
     """What belongs at the end of each profile: its own fits, or whose it takes; and its residuals."""
-    found = {}
+    documents = {}
     for path in sorted(profiles.glob("*.toml")):
         document: dict[str, Any] = {"gpu": path.stem}
-        if path.stem in TRANSFERS:
-            document["transferred_from"] = TRANSFERS[path.stem]
+        stored = tomllib.loads(path.read_text(encoding="utf-8")).get("step_time", {})
+        if "transferred_from" in stored:
+            document["transferred_from"] = stored["transferred_from"]
         if path.stem in fits:
             document["source"] = SOURCE
         document.update(fits.get(path.stem, {}))
         if evidence:
             document["residuals"] = residuals(evidence, transferred=path.stem not in fits)
         StepCoefficients.model_validate(document)
-        found[path] = document
-    return found
+        documents[path] = document
+    return documents
 
 
 def default_measured() -> Path:
@@ -254,13 +312,15 @@ def main() -> int:
     """Fit, then write or compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--measured", type=Path, default=default_measured())
-    parser.add_argument("--profiles", type=Path, default=Path(__file__).parent.parent / "hardware_profiles")
+    parser.add_argument("--profiles", type=Path, default=BUNDLED)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if anything would change")
     arguments = parser.parse_args()
     if not arguments.measured.is_dir():
         print(f"no measured tables in {arguments.measured}; set CAPACITY_SHARED", file=sys.stderr)
         return 2
-    texts = fitted_texts(fit_all(arguments.measured), arguments.measured, arguments.profiles)
+    texts = fitted_texts(
+        fit_all(arguments.measured, arguments.profiles), arguments.measured, arguments.profiles
+    )
     changed = []
     for name, text in sorted(texts.items()):
         path = arguments.profiles / name

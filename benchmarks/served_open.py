@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from served_rows import shared_folder
+from served_data import shared_folder
 
-from capacity.answers.engine_setup import serve
+from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.pool.resolve import resolve
-from capacity.simulator import FrontendTimes
+from capacity.simulator import FrontendTimes, simulate
 from capacity.workload import Workload, random_requests
 
 IOG_MODELS = {
@@ -69,7 +69,7 @@ def apex_runs(folder: Path) -> Iterator[OpenRun]:
         workload = _apex_workload(traces[name], int(tensor_parallel), name)
         pool = Pool(gpu="h100-sxm-80gb", engine="vllm@0.6", tensor_parallel_size=int(tensor_parallel))
         resolved = resolve("llama-3.1-70b", pool.model_copy(update={"max_model_len": 8192}))
-        result = serve(resolved, workload, frontend=FrontendTimes())
+        result = simulate(workload, engine_setup(resolved), frontend=FrontendTimes())
         records = result.records
         decode_s = (records.finish_ps - records.first_token_ps).sum() / 1e12
         yield OpenRun(
@@ -120,7 +120,8 @@ def iog_runs(folder: Path) -> Iterator[OpenRun]:
         )
         try:
             resolved = resolve(IOG_MODELS.get(model, model), pool)
-            summary = serve(resolved, workload).summary.to_dict()
+            run = simulate(workload, engine_setup(resolved), frontend=engine_frontend(resolved))
+            summary = run.summary.to_dict()
         except CapacityError as error:
             print(f"iog {model}: {error}", file=sys.stderr)
             continue

@@ -1,6 +1,6 @@
 """Replay published served measurements in closed loop, and say how far off TTFT and TPOT are, by group.
 
-    python benchmarks/served_rows.py [--every 5] [--metric formula|simulate] [--only trtllm] [--jobs 1]
+    python benchmarks/served_rows.py [--every 5] [--method formula|simulate] [--only trtllm]
 
 The rows are read from the folder of reference data (CAPACITY_SHARED, or ../shared beside the checkout), never from
 the project. `served_launches.toml` says how the servers were started.
@@ -10,143 +10,33 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from served_data import ServedRow, read_rows, shared_folder
+from served_errors import Prediction, print_bands, print_table
 
-from capacity.answers.engine_setup import engine_frontend, serve
+from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import FrontendTimes
+from capacity.simulator import FrontendTimes, simulate
 from capacity.step import PS_PER_S
 from capacity.step.closed_form import closed_loop_times
 from capacity.workload import random_requests
 
-ROOT = Path(__file__).resolve().parents[1]
-GPUS = {"h100_sxm": "h100-sxm-80gb", "h200_sxm": "h200-sxm-141gb", "b200_sxm": "b200-sxm-180gb"}
 ENGINES = {"trtllm": "tensorrt-llm", "vllm": "vllm", "sglang": "sglang"}
-MODELS = {
-    "nvidia/Qwen3-32B-NVFP4": "qwen3-32b",
-    "Qwen/Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
-    "MiniMaxAI/MiniMax-M2.5": "minimax-m2",  # same architecture
-    "zhipuai/GLM-5": "glm-5.2",  # same architecture
-}
-FORMATS = {"fp4": "nvfp4", "fp8": "fp8", "int4": None, "bf16": "bf16", "": "bf16"}
-BLOCK_FP8 = ("deepseek", "qwen3", "minimax", "glm-5")  # checkpoints whose FP8 is 128 x 128
 PROMPTS_PER_CONCURRENCY = 10  # InferenceX's scripts; gap-analysis: inferred
 LONG_RUN_TOKENS = 100_000  # concurrency x output: beyond, so many rounds stand for ten
 LONG_RUN_ROUNDS = 4
 LEAST_PROMPTS = 320  # small runs are repeated with other seeds up to this many
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedRow:
-    """One measurement, in the project's names and SI units. `concurrency` is one replica's, over its ranks."""
-
-    campaign: str
-    source: str
-    gpu: str
-    backend: str
-    version: str
-    model: str
-    quantization: str | None
-    dense: bool
-    input_len: int
-    output_len: int
-    length_scale: float
-    concurrency: int
-    tensor_parallel: int
-    data_parallel: int
-    expert_parallel: bool
-    ttft_s: float
-    tpot_s: float
-
-    @property
-    def group(self) -> tuple[str, ...]:
-        return (self.campaign, self.gpu, self.backend, self.model, self.quantization or "checkpoint")
-
-
-def shared_folder() -> Path | None:
-    """The folder of reference data, if it is at hand."""
-    named = os.environ.get("CAPACITY_SHARED")
-    folder = Path(named) if named else ROOT.parent / "shared"
-    return folder if (folder / "reference" / "measured").is_dir() else None
-
-
-def read_rows(folder: Path, *, dense: bool = True, moe: bool = True) -> list[ServedRow]:
-    """Usable rows of the served tables: those with a concurrency, of models and GPUs that are known here."""
-    import pandas as pd
-
-    rows: list[ServedRow] = []
-    for name, wanted in (("silicon_e2e_dense", dense), ("silicon_e2e_moe", moe)):
-        if wanted:
-            table = pd.read_csv(folder / "reference" / "measured" / f"{name}.csv.gz", low_memory=False)
-            rows += [row for record in table.to_dict("records") if (row := _row(record, name))]
-    return rows
-
-
-def _row(record: Mapping[str, Any], source: str) -> ServedRow | None:
-    def number(name: str, default: float) -> float:
-        value = record[name]
-        return default if value is None or math.isnan(value) else float(value)
-
-    def text(name: str) -> str:
-        value = record[name]
-        return value if isinstance(value, str) else ""
-
-    concurrency = number("concurrency", 0)
-    if concurrency < 1 or record["system"] not in GPUS:
-        return None
-    path = record["model_path"]
-    model = _model(MODELS.get(path, path))
-    dense = source.endswith("dense")
-    tensor, data = int(number("tp_size", 1)), int(number("attention_dp_size", 1))
-    if record["backend"] == "vllm" and data > 1 and tensor >= data:
-        tensor //= data  # vLLM's label counts the GPUs of all ranks
-    per_replica = number("batch_size", concurrency) * data  # the label counts the requests of all replicas
-    return ServedRow(
-        campaign=record["campaign"],
-        source=source,
-        gpu=GPUS[record["system"]],
-        backend=record["backend"],
-        version=text("backend_version"),
-        model=model,
-        quantization=_quantization(model, text("precision")),
-        dense=dense,
-        input_len=int(record["isl"]),
-        output_len=int(record["osl"]),
-        length_scale=number("length_scale", 1.0),
-        concurrency=round(min(concurrency, per_replica)),
-        tensor_parallel=tensor,
-        data_parallel=data,
-        expert_parallel=number("moe_ep_size", 1) > 1,
-        ttft_s=number("silicon_ttft_ms", math.nan) / 1e3,
-        tpot_s=number("silicon_tpot_ms", math.nan) / 1e3,
-    )
-
-
-@lru_cache(maxsize=64)
-def _model(path: str) -> str:
-    from capacity.model import load_model
-
-    return load_model(path).name
-
-
-def _quantization(model: str, precision: str) -> str | None:
-    if model.startswith("gpt-oss"):
-        return None
-    if precision == "fp8" and model.startswith(BLOCK_FP8):
-        return "fp8-block"
-    return FORMATS[precision]
 
 
 # launches
@@ -188,6 +78,7 @@ class Server:
     resolved: ResolvedPool
     frontend: FrontendTimes
     policy_options: dict[str, Any]
+    prompt_wait_steps: int
     concurrency: int
 
 
@@ -238,12 +129,11 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
         for key in ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction")
         if key in launch and row.backend == "trtllm"
     }
-    if row.data_parallel > 1 and "prompt_wait_steps" in launch:
-        options["prompt_wait_steps"] = launch["prompt_wait_steps"]
     return Server(
         resolved=resolved,
         frontend=frontend,
         policy_options=options,
+        prompt_wait_steps=launch.get("prompt_wait_steps", 0) if row.data_parallel > 1 else 0,
         concurrency=concurrency * row.data_parallel,
     )
 
@@ -255,22 +145,6 @@ def _engine_label(row: ServedRow) -> str:
 
 
 # predictions
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """What is predicted for a row; None: it cannot be (`problem` says why)."""
-
-    row: ServedRow
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    problem: str | None = None
-
-    def error(self, metric: str) -> float:
-        """Predicted over measured, minus one."""
-        predicted = getattr(self, metric)
-        measured = getattr(self.row, metric)
-        return math.nan if predicted is None else predicted / measured - 1
 
 
 def by_formula(row: ServedRow) -> Prediction:
@@ -301,11 +175,14 @@ def by_simulation(row: ServedRow) -> Prediction:
         ttft: list[float] = []
         tpot: list[float] = []
         for seed in range(max(1, round(LEAST_PROMPTS / num_prompts))):
-            result = serve(
-                server.resolved,
+            result = simulate(
                 _workload(row, num_prompts, server.concurrency, seed),
+                replace(
+                    engine_setup(server.resolved),
+                    policy_options=server.policy_options,
+                    prompt_wait_steps=server.prompt_wait_steps,
+                ),
                 frontend=server.frontend,
-                options=server.policy_options,
             )
             if result.status != "complete":
                 return Prediction(row=row, problem=result.reason)
@@ -339,136 +216,6 @@ def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> 
         concurrency=concurrency,
         seed=seed,
     )
-
-
-# accuracy by group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupAccuracy:
-    """Errors of one group in one metric: medians and 90th percentiles of absolute ones, and the median itself."""
-
-    group: tuple[str, ...]
-    metric: str
-    rows: int
-    median: float
-    p90: float
-    bias: float
-
-
-def accuracy(predictions: Iterable[Prediction], metric: str, key: Any) -> Iterator[GroupAccuracy]:
-    """Errors by `key(row)`."""
-    groups: dict[tuple[str, ...], list[float]] = {}
-    for prediction in predictions:
-        error = prediction.error(metric)
-        if not math.isnan(error):
-            groups.setdefault(key(prediction.row), []).append(error)
-    for group, errors in sorted(groups.items()):
-        absolute = np.abs(errors)
-        yield GroupAccuracy(
-            group=group,
-            metric=metric,
-            rows=len(errors),
-            median=float(np.median(absolute)),
-            p90=float(np.percentile(absolute, 90)),
-            bias=float(np.median(errors)),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
-    """A 90 % band of measured / predicted - 1, and how often bands made without a group held for that group."""
-
-    metric: str
-    groups: int
-    rows: int
-    low: float
-    high: float
-    coverage: float
-    half_width: float  # median over left-out groups
-
-
-def held_out_band(predictions: Iterable[Prediction], metric: str) -> Band:
-    """The band over all groups, each of the same weight, judged by leaving one group out at a time."""
-    groups: dict[tuple[str, ...], list[float]] = {}
-    for prediction in predictions:
-        error = prediction.error(metric)
-        if not math.isnan(error):
-            groups.setdefault(prediction.row.group, []).append(1 / (1 + error) - 1)
-    covered, widths = [], []
-    for left_out, residuals in groups.items():
-        low, high = _quantiles([found for group, found in groups.items() if group != left_out])
-        covered += [low <= residual <= high for residual in residuals]
-        widths.append((high - low) / 2)
-    low, high = _quantiles(list(groups.values()))
-    return Band(
-        metric=metric,
-        groups=len(groups),
-        rows=len(covered),
-        low=low,
-        high=high,
-        coverage=float(np.mean(covered)),
-        half_width=float(np.median(widths)),
-    )
-
-
-def _quantiles(groups: list[list[float]]) -> tuple[float, float]:
-    """5 % and 95 % quantiles, a group's residuals sharing a weight of one."""
-    values = np.concatenate([np.asarray(group) for group in groups])
-    weights = np.concatenate([np.full(len(group), 1 / len(group)) for group in groups])
-    order = np.argsort(values)
-    cumulated = np.cumsum(weights[order]) / weights.sum()
-    low, high = np.interp([0.05, 0.95], cumulated, values[order])
-    return min(float(low), 0.0), max(float(high), 0.0)
-
-
-def scored(row: ServedRow) -> bool:
-    """Rows that the project's targets count: not those whose labels contradict themselves or hide speculation."""
-    mixed_with_drafts = row.model == "deepseek-r1" and row.backend == "trtllm"
-    return row.dense or (row.concurrency < 512 and not mixed_with_drafts)
-
-
-def print_bands(predictions: list[Prediction]) -> None:
-    """Bands by kind of model and metric."""
-    for dense in (True, False):
-        kept = [p for p in predictions if p.row.dense == dense and scored(p.row) and not p.problem]
-        if len({p.row.group for p in kept}) > 1:
-            for metric in ("ttft_s", "tpot_s"):
-                band = held_out_band(kept, metric)
-                print(
-                    f"{'dense' if dense else 'moe':6} {metric:7} {band.low * 100:+5.0f} to {band.high * 100:+5.0f} %; "
-                    f"{band.groups} groups, {band.rows} rows; left out: {band.coverage * 100:.0f} % covered, "
-                    f"half-width {band.half_width * 100:.0f} %"
-                )
-
-
-def print_table(predictions: list[Prediction]) -> None:
-    """Errors by group and in all, for both metrics."""
-    print(f"{'group':70} {'n':>4} {'TPOT med/p90 (bias) %':>24} {'TTFT med/p90 (bias) %':>24}")
-    for key in (
-        lambda row: row.group,
-        _class_of,
-        lambda row: (row.source, "" if scored(row) else "(not scored)"),
-    ):
-        tables = [{a.group: a for a in accuracy(predictions, m, key)} for m in ("tpot_s", "ttft_s")]
-        for group in sorted(set(tables[0]) | set(tables[1])):
-            cells = [_cell(table.get(group)) for table in tables]
-            rows = max(table[group].rows for table in tables if group in table)
-            print(f"{' '.join(group):70} {rows:4d} {cells[0]:>24} {cells[1]:>24}")
-        print()
-    problems = [p for p in predictions if p.problem]
-    if problems:
-        print(f"{len(problems)} rows without a prediction, such as: {problems[0].problem}")
-
-
-def _class_of(row: ServedRow) -> tuple[str, ...]:
-    return (row.source, row.campaign, row.backend)
-
-
-def _cell(found: GroupAccuracy | None) -> str:
-    if found is None:
-        return "-"
-    return f"{found.median * 100:5.1f} /{found.p90 * 100:6.1f} ({found.bias * 100:+.0f})"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import simpy
 
-from capacity.simulator import SimulationResult, simulate_engine
-from capacity.simulator.cluster import EngineSetup, simulate_cluster
+from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.step import AffineStepTimes
 from capacity.workload import (
     Clients,
@@ -63,8 +62,10 @@ def workload(requests: int, rate: float, seed: int = 0) -> Workload:
 
 def timed(requests: Workload, policy: str) -> tuple[float, SimulationResult]:
     begin = time.process_time()
-    result = simulate_engine(
-        requests, step_times=STEP_TIMES, num_blocks=NUM_BLOCKS, policy=policy, goodput_ms={"ttft": 500.0}
+    result = simulate(
+        requests,
+        EngineSetup(step_times=STEP_TIMES, num_blocks=NUM_BLOCKS, policy=policy),
+        goodput_ms={"ttft": 500.0},
     )
     return time.process_time() - begin, result
 
@@ -101,11 +102,11 @@ def speeds(requests: int, repeats: int) -> None:
 def stepped_once(requests: int) -> None:
     drawn = workload(requests, LOADS["near saturation"])
     begin = time.process_time()
-    stepped = simulate_engine(
-        drawn, step_times=STEP_TIMES, num_blocks=NUM_BLOCKS, policy="vllm-v1", mode="step"
+    stepped = simulate(
+        drawn, EngineSetup(step_times=STEP_TIMES, num_blocks=NUM_BLOCKS, policy="vllm-v1"), mode="step"
     )
     seconds = time.process_time() - begin
-    jumped = simulate_engine(drawn, step_times=STEP_TIMES, num_blocks=NUM_BLOCKS, policy="vllm-v1")
+    jumped = simulate(drawn, EngineSetup(step_times=STEP_TIMES, num_blocks=NUM_BLOCKS, policy="vllm-v1"))
     equal = stepped.to_dict() == jumped.to_dict()
     print(f"one step at a time, block by block: {requests / seconds:,.0f} requests/s; equal results: {equal}")
 
@@ -127,7 +128,7 @@ def timed_cluster(
 ) -> tuple[float, SimulationResult]:
     setup = EngineSetup(step_times=STEP_TIMES, num_blocks=NUM_BLOCKS)
     begin = time.process_time()
-    result = simulate_cluster(requests, [setup] * replicas, router=router, goodput_ms={"ttft": 500.0})
+    result = simulate(requests, [setup] * replicas, router=router, goodput_ms={"ttft": 500.0})
     return time.process_time() - begin, result
 
 

@@ -27,7 +27,8 @@ from capacity.hardware import load_profile
 from capacity.model import load_model
 from capacity.model.quantization import scheme_for
 from capacity.step import StepShape, decode_shape, prefill_shape
-from capacity.step.model import HostTime, StepModel, graph_sizes
+from capacity.step.model import StepModel
+from capacity.step.setting import HostTime, StepSetting, graph_sizes
 
 PUBLISHED = Path(__file__).parent.parent / "tests" / "data" / "published_steps.csv"
 NO_HOST = HostTime(graph_sizes=graph_sizes(512))
@@ -89,17 +90,18 @@ def step_model(
 ) -> StepModel:
     """A step model by names; without host time unless asked."""
     spec = load_model(model)
-    return StepModel(
-        spec,
-        load_profile(gpu),
+    setting = StepSetting(
+        model=spec,
+        profile=load_profile(gpu),
         engine=find_engine(engine),
         scheme=scheme_for(spec, quantization) if quantization else None,
         kv_cache_dtype=kv_cache_dtype,
         tensor_parallel_size=tensor_parallel_size,
         data_parallel_size=data_parallel_size,
-        expert_parallel=expert_parallel,
+        enable_expert_parallel=expert_parallel,
         host=None if with_host else NO_HOST,
     )
+    return StepModel(setting)
 
 
 def published(path: Path = PUBLISHED) -> Iterator[Evidence]:

@@ -10,72 +10,60 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.techniques import registry as _techniques
 
-if TYPE_CHECKING:
-    from capacity.answers.questions import estimate, explain, fit, gpus, models, simulate
-    from capacity.answers.records import Attribution, Estimate, Fit, Simulation
-    from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput
-    from capacity.hardware.pricing import CostEstimate
-    from capacity.planning.advice import advise
-    from capacity.planning.billing import Bill
-    from capacity.planning.cost import cost
-    from capacity.planning.curve import Curve, curve
-    from capacity.planning.diff import Diff, diff
-    from capacity.planning.plan import plan
-    from capacity.planning.records import Plan
-    from capacity.planning.sweeping.run import sweep
-    from capacity.planning.tornado import tornado
+if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they take for public
+    from capacity.answers.estimate import estimate as estimate
+    from capacity.answers.explain import explain as explain
+    from capacity.answers.fit import fit as fit
+    from capacity.answers.listings import gpus as gpus
+    from capacity.answers.listings import models as models
+    from capacity.answers.records import Attribution as Attribution
+    from capacity.answers.records import Estimate as Estimate
+    from capacity.answers.records import Fit as Fit
+    from capacity.answers.records import Simulation as Simulation
+    from capacity.answers.simulate import simulate as simulate
+    from capacity.base.errors import CapacityError as CapacityError
+    from capacity.base.errors import DoesNotFit as DoesNotFit
+    from capacity.base.errors import InvalidInput as InvalidInput
+    from capacity.hardware.pricing import CostEstimate as CostEstimate
+    from capacity.planning.advice import advise as advise
+    from capacity.planning.billing import Bill as Bill
+    from capacity.planning.cost import cost as cost
+    from capacity.planning.curve import Curve as Curve
+    from capacity.planning.curve import curve as curve
+    from capacity.planning.diff import Diff as Diff
+    from capacity.planning.diff import diff as diff
+    from capacity.planning.plan import plan as plan
+    from capacity.planning.records import Plan as Plan
+    from capacity.planning.sweeping.run import sweep as sweep
+    from capacity.planning.tornado import tornado as tornado
     from capacity.techniques.registry import *  # noqa: F403
 
-__all__ = [
-    "Attribution",
-    "Bill",
-    "CapacityError",
-    "CostEstimate",
-    "Curve",
-    "Diff",
-    "DoesNotFit",
-    "Estimate",
-    "Fit",
-    "InvalidInput",
-    "Plan",
-    "Simulation",
-    "advise",
-    "cost",
-    "curve",
-    "diff",
-    "estimate",
-    "explain",
-    "fit",
-    "gpus",
-    "models",
-    "plan",
-    "simulate",
-    "sweep",
-    "tornado",
-]
-__all__ += _techniques.__all__
-__all__.sort()
-
-_HOMES = {
-    "capacity.answers.questions": ("estimate", "explain", "fit", "gpus", "models", "simulate"),
+_HOMES = {  # imported when they are first asked for, so that `import capacity` stays instant
+    "capacity.answers.estimate": ("estimate",),
+    "capacity.answers.explain": ("explain",),
+    "capacity.answers.fit": ("fit",),
+    "capacity.answers.listings": ("gpus", "models"),
+    "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
+    "capacity.answers.simulate": ("simulate",),
+    "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
+    "capacity.hardware.pricing": ("CostEstimate",),
     "capacity.planning.advice": ("advise",),
+    "capacity.planning.billing": ("Bill",),
+    "capacity.planning.cost": ("cost",),
     "capacity.planning.curve": ("Curve", "curve"),
+    "capacity.planning.diff": ("Diff", "diff"),
     "capacity.planning.plan": ("plan",),
+    "capacity.planning.records": ("Plan",),
     "capacity.planning.sweeping.run": ("sweep",),
     "capacity.planning.tornado": ("tornado",),
-    "capacity.planning.billing": ("Bill",),
-    "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
-    "capacity.planning.cost": ("cost",),
-    "capacity.planning.diff": ("Diff", "diff"),
-    "capacity.planning.records": ("Plan",),
-    "capacity.hardware.pricing": ("CostEstimate",),
-    "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
     **_techniques.HOMES,
 }
 
+__all__ = sorted(name for names in _HOMES.values() for name in names)
+
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when they are first asked for, so that `import capacity` stays instant."""
+    """A public name from the module that holds it."""
     import importlib
 
     for module, names in _HOMES.items():

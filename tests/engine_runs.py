@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes, DecodePiece, StepShape
 from capacity.workload import PromptContent, Workload
@@ -114,6 +114,15 @@ def random_run(seed: int) -> tuple[Workload, dict[str, Any]]:
     }
 
 
+SETUP = frozenset(field.name for field in fields(EngineSetup))
+
+
+def run_engine(workload: Workload, **keywords: Any) -> SimulationResult:
+    """`simulate` on one engine, whose setup is given by its fields among the keywords."""
+    setup = EngineSetup(**{name: value for name, value in keywords.items() if name in SETUP})
+    return simulate(workload, setup, **{name: value for name, value in keywords.items() if name not in SETUP})
+
+
 def differences(a: SimulationResult, b: SimulationResult) -> list[str]:
     """Names of everything in which two results are not equal, bit for bit."""
     ours, theirs = a.to_dict(), b.to_dict()
@@ -129,5 +138,5 @@ def differences(a: SimulationResult, b: SimulationResult) -> list[str]:
 
 
 def stepped_and_jumped(workload: Workload, options: dict[str, Any]) -> list[str]:
-    stepped = simulate_engine(workload, mode="step", **options)
-    return differences(stepped, simulate_engine(workload, mode="jump", **options))
+    stepped = run_engine(workload, mode="step", **options)
+    return differences(stepped, run_engine(workload, mode="jump", **options))

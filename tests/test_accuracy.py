@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from capacity.hardware import load_profile
-from capacity.hardware.calibration import fit_constants
+from capacity.hardware.calibration import fit_constants, fit_pool
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -145,6 +145,39 @@ def test_profiles_are_what_the_fit_writes(shared_dir: Path) -> None:
         cwd=BENCHMARKS.parent,
     )
     assert run.returncode == 0, run.stdout + run.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("constant", "factor", "kept"),
+    [
+        ("one_shot_fixed_s", 1.0, True),
+        ("one_shot_fraction", 0.054, True),  # nothing in this table's rows depends on it
+        ("two_shot_fraction", 1.01, False),
+        ("sharpness", 0.98, False),
+        ("two_shot_fixed_s", 1.05, False),
+        ("one_shot_fraction", 3.0, False),  # above what is physical
+    ],
+)
+def test_stored_constants_stay_only_where_they_fit_as_well(
+    benchmark: object, shared_dir: Path, constant: str, factor: float, kept: bool
+) -> None:
+    fit_profiles = benchmark("fit_profiles")  # type: ignore[operator]
+    operator = benchmark("reference_tables").all_reduce(shared_dir / "reference/measured")  # type: ignore[operator]
+    key = ("b200", "vllm", "all_reduce")
+    fit = fit_pool(operator.predict, {key: operator.tables[key]}, operator.parameters)[key]
+    stored = fit_profiles.stored_constants(fit_profiles.BUNDLED, operator, key)
+    changed = {**stored, constant: stored[constant] * factor}
+    assert fit_profiles.fits_as_well(operator, key, fit, changed) is kept
+
+
+def test_a_stated_error_must_be_what_the_held_out_rows_show(benchmark: object, shared_dir: Path) -> None:
+    fit_profiles = benchmark("fit_profiles")  # type: ignore[operator]
+    operator = benchmark("reference_tables").all_reduce(shared_dir / "reference/measured")  # type: ignore[operator]
+    key = ("b200", "vllm", "all_reduce")
+    fit = fit_pool(operator.predict, {key: operator.tables[key]}, operator.parameters)[key]
+    stored = fit_profiles.stored_constants(fit_profiles.BUNDLED, operator, key)
+    flattered = {**stored, "fit": {**stored["fit"], "median_error": 0.03}}
+    assert not fit_profiles.fits_as_well(operator, key, fit, flattered)
 
 
 # what the validation harness measured

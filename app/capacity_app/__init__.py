@@ -19,7 +19,7 @@ How to add a page
        parts.notes(answer.warnings)
 
 2. Whatever takes more than 50 ms goes through `parts.background(place, Task(...), doing="simulating")`. The task
-   names a library function (`capacity.answers.questions:simulate`) and its keywords; all of them can be pickled. It
+   names a library function (`capacity:simulate`) and its keywords; all of them can be pickled. It
    runs in a process of its own, is cached by its keywords, and can be cancelled. `answer.value` is None until there is
    one, and `answer.stale` says that it belongs to earlier inputs. `button="Run"` waits for a click; a task with
    `reports=True` passes `progress` on.

@@ -66,7 +66,7 @@ def server_command(*, port: int, host: str, theme: str = "auto", browser: bool =
     options += _theme_options(theme)
     if not browser:
         options.append("--server.headless=true")
-    return [sys.executable, "-m", "capacity_app.serve", "run", str(ENTRY), *options]
+    return [sys.executable, "-m", "capacity_app.streamlit_process", "run", str(ENTRY), *options]
 
 
 def _theme_options(theme: str) -> list[str]:

@@ -20,11 +20,11 @@ def timeline(
     model: str | ModelSpec, *, progress: Callable[[int, int], None] | None = None, **options: Any
 ) -> tuple[Simulation, list[dict[str, Any]]]:
     """A simulation with every step of its engine: those of its Chrome trace, in order."""
-    from capacity.answers import questions as api
+    import capacity
     from capacity.simulator.timeline import Timeline
 
     observer = Timeline()
-    answer = api.simulate(model, observer=observer, progress=progress, **options)
+    answer = capacity.simulate(model, observer=observer, progress=progress, **options)
     events = observer.chrome_trace(answer.run.records)["traceEvents"]
     return answer, [event for event in events if event["ph"] == "X" and event["pid"] == 1]
 

@@ -11,7 +11,7 @@ MODULES = (
     "pandas",
     "plotly.graph_objects",
     "pyarrow",
-    "capacity.answers.questions",
+    "capacity.answers.explain",
     "capacity.report.tables",
     "capacity.report.figures.memory",
 )

@@ -115,11 +115,11 @@ def responses(resolved: ResolvedPool, load: int, timed: PhaseTimer) -> tuple[Res
         ),
         "link bandwidth": _with_links(resolved),
     }
-    found = [_response(name, CHANGE, before, timed(pool, load)) for name, pool in faster.items()]
-    found.append(_response("host time", -CHANGE, before, timed(_with_faster_host(resolved), load)))
+    answers = [_response(name, CHANGE, before, timed(pool, load)) for name, pool in faster.items()]
+    answers.append(_response("host time", -CHANGE, before, timed(_with_faster_host(resolved), load)))
     more = max(load + 1, math.ceil(load * (1 + CHANGE)))
-    found.append(_response("requests at a time", more / load - 1, before, timed(resolved, more)))
-    return tuple(found)
+    answers.append(_response("requests at a time", more / load - 1, before, timed(resolved, more)))
+    return tuple(answers)
 
 
 def scaled(value: float) -> float:

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from capacity.answers.engine_setup import engine_frontend, engine_settings, goodput_ms, serve
+from capacity.answers.engine_setup import engine_frontend, engine_setup, goodput_ms
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Service
 from capacity.hardware import Link
 from capacity.pool.resolve import ResolvedPool
-from capacity.simulator import SimulationResult
-from capacity.simulator.cluster import EngineSetup, simulate_cluster
-from capacity.simulator.data_parallel_setup import data_parallel_setup
+from capacity.simulator import SimulationResult, StepObserver, simulate
+from capacity.simulator.capacity_probe import capacity_for
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.transfer import KvLink
-from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, capacity_for, judge
-from capacity.step.model import DIRECT_LINKS
+from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge
+from capacity.step.setting import DIRECT_LINKS
 from capacity.workload import Workload
-
-
-def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
-    """One replica of a pool."""
-    settings = engine_settings(resolved, scheduling)
-    ranks, balance = settings.pop("data_parallel_size"), settings.pop("data_parallel_balance")
-    speculation = settings.pop("speculation", None)
-    if speculation is not None:
-        settings["policy_options"] = {**settings["policy_options"], "speculation": speculation}
-    gpus = resolved.pool.num_gpus // resolved.independent_ranks
-    rank = EngineSetup(**settings, label=f"{gpus} x {resolved.profile.name}", role=resolved.pool.role)
-    return data_parallel_setup(rank, ranks, balance)
 
 
 def run_service(
@@ -45,45 +31,39 @@ def run_service(
     sample_interval_s: float | None = None,
     keep_work: bool = False,
     keep_interrupted: bool = False,
-    **single: Any,
+    observer: StepObserver | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> SimulationResult:
-    """Simulate `workload` on the deployment; `single` are keywords of `serve`, for one engine alone.
+    """Simulate `workload` on the deployment. What an `observer` sees are the steps of one engine.
 
-    Raises InvalidInput, and Stalled.
+    `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises InvalidInput.
     """
-    alone = len(pools) == 1 and _engines(pools[0]) == 1 and pools[0].pool.role == "both"
-    if alone and service == Service():
-        return serve(
-            pools[0],
-            workload,
-            scheduling=scheduling,
-            goodput=goodput,
-            sample_interval_s=sample_interval_s,
-            keep_work=keep_work,
-            keep_interrupted=keep_interrupted,
-            **single,
-        )
-    if single.get("observer") is not None:
-        raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
     pools = _with_roles(pools, service)
     setups = [engine_setup(pool, scheduling) for pool in pools for _ in range(_engines(pool))]
-    return simulate_cluster(
+    failures, scaling, decode_scaling = _failures(service, seed), _scaling(service), _decode_scaling(service)
+    if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
+        raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
+    alone = len(setups) == 1 and setups[0].role == "both" and service == Service()
+    return simulate(
         workload,
         setups,
-        router=service.router,
-        frontend=engine_frontend(pools[0]),
+        router=None if alone else service.router,
         queue_limit=service.max_queued_requests,
         outstanding_limit=service.max_outstanding_requests,
         timeout_s=service.request_timeout_s,
-        failures=_failures(service, seed),
-        scaling=_scaling(service),
-        decode_scaling=_decode_scaling(service),
-        decode_router=service.decode_router,
+        failures=failures,
+        scaling=scaling,
+        decode_scaling=decode_scaling,
         link=kv_link(pools, service) if setups[0].role != "both" else None,
+        decode_router=service.decode_router,
+        seed=seed,
+        frontend=engine_frontend(pools[0]),
         sample_interval_s=sample_interval_s,
+        goodput_ms=goodput_ms(goodput),
         keep_work=keep_work,
         keep_interrupted=keep_interrupted,
-        goodput_ms=goodput_ms(goodput),
+        observer=observer,
+        progress=progress,
     )
 
 
@@ -214,7 +194,7 @@ def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Work
     return {
         f"turned away, with prompts that leave no room below max_model_len {longest:,}": too_long,
         "turned away by full queues": max(run.rejected - too_long, 0),
-        "timed out": getattr(run, "timed_out", 0),
+        "timed out": run.timed_out,
     }
 
 

@@ -1,9 +1,10 @@
-"""A resolved pool put to work: the workload that the traffic describes, through the engine's own scheduler."""
+"""What the simulator needs of a resolved pool: its engine's setup, the front-end before it, and the workload."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from capacity.base.errors import InvalidInput
@@ -12,18 +13,16 @@ from capacity.pool import drafting as speculative
 from capacity.pool.drafting import DraftedSteps, find_speculator
 from capacity.pool.memory import GIB, MemoryPlan
 from capacity.pool.resolve import ResolvedPool
-from capacity.simulator import FrontendTimes, SimulationResult, StepObserver, simulate_engine
+from capacity.simulator import EngineSetup, FrontendTimes
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.samples import parallel_samples
-from capacity.simulator.schedulers import SchedulerLimits
-from capacity.simulator.schedulers.sequence import DrawnSpeculation
-from capacity.step import StepTimes, picoseconds
+from capacity.simulator.schedulers import SCHEDULERS, DrawnSpeculation, SchedulerLimits, schedulers_that
+from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
+from capacity.step import picoseconds
 from capacity.workload import Workload, parse_slos
 from capacity.workload.described import described
 
 WINDOW_PAGE_TOKENS = 16
-POLICIES_WITH_DRAFTS = ("vllm-v1", "vllm-v1-async")
-POLICIES_WITH_OFFLOAD = ("vllm-v1", "vllm-v1-async")
 LMCACHE_CHUNK_TOKENS = 256  # LMCache's default chunk_size
 
 
@@ -45,10 +44,10 @@ def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
     if scheduling == "static":
         return "static"
     name = resolved.engine.scheduler
-    chosen = resolved.pool.async_scheduling
-    if chosen is None or name not in ("vllm-v1", "vllm-v1-async"):
+    scheduler, asynchronous = SCHEDULERS.get(name), resolved.pool.async_scheduling
+    if scheduler is None or asynchronous is None:
         return name
-    return "vllm-v1-async" if chosen else "vllm-v1"
+    return (scheduler.asynchronous if asynchronous else scheduler.synchronous) or name
 
 
 def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
@@ -62,11 +61,7 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
         enable_chunked_prefill=resolved.chunked_prefill,
         long_prefill_token_threshold=pool.long_prefill_token_threshold,
         watermark=pool.watermark,
-        reserve_full_isl=(
-            resolved.engine.reserve_full_isl
-            if pool.scheduler_reserve_full_isl is None
-            else pool.scheduler_reserve_full_isl
-        ),
+        reserve_full_isl=resolved.reserve_full_isl,
         prefill_schedule_interval=pool.prefill_schedule_interval,
         pipeline_stages=pool.pipeline_parallel_size,
     )
@@ -83,19 +78,6 @@ def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
     )
 
 
-def policy_options(resolved: ResolvedPool) -> dict[str, Any]:
-    """The engine's own keywords of its scheduling policy."""
-    if resolved.engine.scheduler == "tensorrt-llm" and resolved.engine.batch_wait_steps:
-        return {"batch_wait_steps": resolved.engine.batch_wait_steps}
-    return {}
-
-
-BALANCES = {
-    "sglang": "round-robin",
-    "tensorrt-llm": "fewest-requests",
-}  # of data-parallel ranks; others as vLLM
-
-
 def offloading(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
     """The keywords of the policy that say where KV goes which leaves the GPU; none where it is dropped.
 
@@ -106,10 +88,11 @@ def offloading(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
         return _swapping(resolved, policy)
     if pool.kv_offloading_size is None:
         return {}
-    if policy not in POLICIES_WITH_OFFLOAD or plan.layout.kv_windows != (None,):
-        what = "windows or a recurrent state" if policy in POLICIES_WITH_OFFLOAD else resolved.engine.label
+    able = schedulers_that("offloads")
+    if policy not in able or plan.layout.kv_windows != (None,):
+        what = "windows or a recurrent state" if policy in able else resolved.engine.label
         raise InvalidInput(
-            f"--kv-offloading-size is simulated for {' and '.join(POLICIES_WITH_OFFLOAD)} and full attention, not for "
+            f"--kv-offloading-size is simulated for {' and '.join(able)} and full attention, not for "
             f"{what}: leave it out"
         )
     link = resolved.profile.pcie
@@ -144,7 +127,7 @@ def offloading(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
 
 def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
     pool, block_bytes = resolved.pool, resolved.memory.kv_block_bytes
-    if policy != "vllm-v0":
+    if policy not in schedulers_that("swaps"):
         raise InvalidInput(
             f"--preemption-mode swap is of vLLM's V0 engine, and {resolved.engine.label} recomputes: use "
             "--engine vllm@0.6, or --kv-offloading-size"
@@ -157,65 +140,74 @@ def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
     }
 
 
-def engine_settings(resolved: ResolvedPool, scheduling: str = "continuous") -> dict[str, Any]:
-    """The keywords of `simulate_engine` that one engine of the pool needs: times, KV blocks, policy, limits, drafts.
+def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> EngineSetup:
+    """One engine of the pool: its step times, KV blocks, policy, limits, drafts.
 
     Raises InvalidInput where the policy cannot do what the pool asks of it.
     """
     plan, pool = resolved.memory, resolved.pool
-    policy = policy_name(resolved, scheduling)
-    settings: dict[str, Any] = {
-        "step_times": resolved.step_model,
-        **_kv_blocks(plan),
-        "policy": policy,
-        "policy_options": policy_options(resolved) | offloading(resolved, policy),
-        "data_parallel_size": resolved.lockstep_ranks,
-        "data_parallel_balance": BALANCES.get(resolved.engine.name, "published-queues"),
-        "limits": scheduler_limits(resolved),
-        "enable_prefix_caching": resolved.prefix_caching,
-        "window_tokens": resolved.model.window_tokens,
-        "kv_windows": plan.layout.kv_windows,
-    }
-    if pool.kv_layout == "contiguous":
-        settings |= {"kv_contiguous_tokens": resolved.max_model_len, "enable_prefix_caching": False}
+    policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
+    blocks, block_tokens = _kv_blocks(plan)
+    own = SCHEDULERS.get(resolved.engine.scheduler)
+    setup = EngineSetup(
+        step_times=resolved.step_model,
+        num_blocks=blocks,
+        block_size=block_tokens,
+        policy=policy,
+        policy_options=_engine_options(resolved, policy) | offloading(resolved, policy),
+        data_parallel_size=resolved.lockstep_ranks,
+        data_parallel_balance=PUBLISHED_QUEUES if own is None else own.balance,
+        limits=scheduler_limits(resolved),
+        enable_prefix_caching=resolved.prefix_caching and not contiguous,
+        window_tokens=resolved.model.window_tokens,
+        kv_windows=plan.layout.kv_windows,
+        kv_contiguous_tokens=resolved.max_model_len if contiguous else None,
+        label=f"{pool.num_gpus // resolved.independent_ranks} x {resolved.profile.name}",
+        role=pool.role,
+    )
     if pool.speculator is not None:
         if resolved.lockstep_ranks > 1:
             raise InvalidInput(
                 "drafts are not simulated over data-parallel ranks: leave out --speculator or -dp"
             )
-        settings |= _drafting(resolved, settings)
-    elif pool.num_speculative_tokens is not None or pool.acceptance is not None:
+        return _drafting(resolved, setup)
+    if pool.num_speculative_tokens is not None or pool.acceptance is not None:
         raise InvalidInput("drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...)")
-    return settings
+    return setup
 
 
-def _kv_blocks(plan: MemoryPlan) -> dict[str, int]:
+def _engine_options(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
+    """Keywords of the policy that are facts of the engine's release, where they are not 0."""
+    scheduler = SCHEDULERS.get(policy)
+    names = () if scheduler is None else scheduler.engine_options
+    return {name: value for name in names if (value := getattr(resolved.engine, name))}
+
+
+def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:
     """Usable blocks and their tokens; one-token pages of windowed caches in coarser ones.
 
     Keeping books of single tokens over several windows takes a simulation five times as long, and a request then
     holds at most WINDOW_PAGE_TOKENS - 1 tokens a group less.
     """
-    blocks, tokens = plan.kv_capacity_blocks - 1, plan.kv_block_tokens
+    blocks, tokens = plan.usable_blocks, plan.kv_block_tokens
     if len(plan.layout.kv_windows) > 1 and tokens < WINDOW_PAGE_TOKENS:
         coarser = WINDOW_PAGE_TOKENS // tokens
-        return {"num_blocks": max(blocks // coarser, 1), "block_size": tokens * coarser}
-    return {"num_blocks": blocks, "block_size": tokens}
+        return max(blocks // coarser, 1), tokens * coarser
+    return blocks, tokens
 
 
-def _drafting(resolved: ResolvedPool, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
     """What drafting changes: every step with drafts pays for them, and the draft's weights and KV take blocks."""
-    pool = resolved.pool
-    if settings["policy"] not in POLICIES_WITH_DRAFTS:
+    pool, able = resolved.pool, schedulers_that("drafts")
+    if setup.policy not in able:
         raise InvalidInput(
-            f"drafts are scheduled under {' and '.join(POLICIES_WITH_DRAFTS)}; {resolved.engine.label} is "
-            f"{settings['policy']}: use --engine vllm, or leave out --speculator"
+            f"drafts are scheduled under {' and '.join(able)}; {resolved.engine.label} is "
+            f"{setup.policy}: use --engine vllm, or leave out --speculator"
         )
     speculator = find_speculator(pool.speculator or "")
     if pool.acceptance is not None:
         speculator = speculator.accepting(pool.acceptance)
-    return drafted_settings(
-        speculative.Speculation(resolved, speculator), pool.num_speculative_tokens, settings
-    )
+    return with_drafts(setup, speculative.Speculation(resolved, speculator), pool.num_speculative_tokens)
 
 
 def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
@@ -240,14 +232,14 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     )
 
 
-def drafted_settings(
+def with_drafts(
+    setup: EngineSetup,
     speculation: speculative.Speculation,
     draft_tokens: int | None,
-    settings: Mapping[str, Any],
     *,
     seed: int = 0,
-) -> dict[str, Any]:
-    """The keywords of `simulate_engine` that change with drafts.
+) -> EngineSetup:
+    """The engine with drafts, `draft_tokens` deep (None: as the speculator drafts). Raises InvalidInput.
 
     A tree takes a row, a slot of KV and a place in the token budget for each of its nodes, and is accepted by depth.
     """
@@ -255,52 +247,13 @@ def drafted_settings(
     if k < 1:
         raise InvalidInput(f"{k} draft tokens: a simulation with drafts needs at least 1")
     memory, nodes = speculation.memory(), speculation.speculator.verified_tokens(k)
-    return {
-        "step_times": DraftedSteps(speculation, k),
-        "num_blocks": settings["num_blocks"]
-        * memory.kv_capacity_tokens_after
-        // memory.kv_capacity_tokens_before,
-        "speculation": DrawnSpeculation(
+    return replace(
+        setup,
+        step_times=DraftedSteps(speculation, k),
+        num_blocks=setup.num_blocks * memory.kv_capacity_tokens_after // memory.kv_capacity_tokens_before,
+        speculation=DrawnSpeculation(
             speculation.speculator.rates(k), lookahead_slots=nodes, seed=seed, k=nodes
         ),
-    }
-
-
-def serve(
-    resolved: ResolvedPool,
-    workload: Workload,
-    *,
-    scheduling: str = "continuous",
-    step_times: StepTimes | None = None,
-    frontend: FrontendTimes | None = None,
-    options: Mapping[str, Any] | None = None,
-    goodput: Sequence[str] = (),
-    sample_interval_s: float | None = None,
-    keep_work: bool = False,
-    keep_interrupted: bool = False,
-    observer: StepObserver | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> SimulationResult:
-    """Simulate `workload` on one engine of the pool.
-
-    `step_times`, `frontend` and `options` (of the policy) stand in for what the engine's data say.
-    `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises Stalled.
-    """
-    settings = engine_settings(resolved, scheduling)
-    if step_times is not None:
-        settings["step_times"] = step_times
-    if options is not None:
-        settings["policy_options"] = options
-    return simulate_engine(
-        workload,
-        **settings,
-        frontend=frontend or engine_frontend(resolved),
-        goodput_ms=goodput_ms(goodput),
-        sample_interval_s=sample_interval_s,
-        keep_work=keep_work,
-        keep_interrupted=keep_interrupted,
-        observer=observer,
-        progress=progress,
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capacity.answers.questions import fit
+from capacity.answers.fit import fit
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented
 from capacity.base.record import AnswerRecord
@@ -56,38 +56,38 @@ def fit_grid(
     MalformedFile for the model.
     """
     spec = model if isinstance(model, ModelSpec) else load_model(model)
-    kept = {name: value for name, value in options.items() if name not in ("gpu", "tensor_parallel_size")}
     names = profile_names([profiles] if profiles else []) if gpus is None else gpus
-    cells = tuple(
-        _cell(spec, kept | {"gpu": gpu, "tensor_parallel_size": size}, profiles)
-        for gpu in names
-        for size in tensor_parallel_sizes
+    places = ((gpu, size) for gpu in names for size in tensor_parallel_sizes)
+    return FitGrid(
+        model=spec.name, cells=tuple(_cell(spec, gpu, size, options, profiles) for gpu, size in places)
     )
-    return FitGrid(model=spec.name, cells=cells)
 
 
-def _cell(spec: ModelSpec, options: dict[str, Any], profiles: str | Path | None) -> GridCell:
+def _cell(
+    spec: ModelSpec, gpu: str, size: int, options: Mapping[str, Any], profiles: str | Path | None
+) -> GridCell:
+    own = {**options, "gpu": gpu, "tensor_parallel_size": size}
     try:
-        found = fit(spec, profiles=profiles, **options)
+        answer = fit(spec, profiles=profiles, **own)
     except InvalidInput as error:
-        return _cannot(options, str(error))
-    if not found.fits:
-        return _cannot(options, found.reason)
+        return _cannot(gpu, size, str(error))
+    if not answer.fits:
+        return _cannot(gpu, size, answer.reason)
     return GridCell(
-        gpu=options["gpu"],
-        tensor_parallel_size=options["tensor_parallel_size"],
+        gpu=gpu,
+        tensor_parallel_size=size,
         fits=True,
         reason=None,
-        kv_capacity_tokens=found.kv_capacity_tokens,
-        max_context_tokens=found.max_context_tokens,
-        max_concurrency=found.max_concurrency,
+        kv_capacity_tokens=answer.kv_capacity_tokens,
+        max_context_tokens=answer.max_context_tokens,
+        max_concurrency=answer.max_concurrency,
     )
 
 
-def _cannot(options: dict[str, Any], reason: str | None) -> GridCell:
+def _cannot(gpu: str, size: int, reason: str | None) -> GridCell:
     return GridCell(
-        gpu=options["gpu"],
-        tensor_parallel_size=options["tensor_parallel_size"],
+        gpu=gpu,
+        tensor_parallel_size=size,
         fits=False,
         reason=reason,
         kv_capacity_tokens=None,

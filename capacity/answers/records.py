@@ -255,8 +255,8 @@ class Simulation:
             "time_parts": self.time_parts,
             "step_bounds": [asdict(bound) for bound in self.step_bounds],
             "prediction_intervals": {
-                name: None if found is None else {"low": found.low, "high": found.high}
-                for name, found in (("mean_ttft_ms", self.mean_ttft_ms), ("mean_tpot_ms", self.mean_tpot_ms))
+                name: None if mean is None else {"low": mean.low, "high": mean.high}
+                for name, mean in (("mean_ttft_ms", self.mean_ttft_ms), ("mean_tpot_ms", self.mean_tpot_ms))
             },
             "warnings": list(self.warnings),
         }

@@ -6,8 +6,7 @@ CapacityError                      exit code 2
 │   ├── UnsupportedModel           a model architecture that is not known: what is missing
 │   ├── MalformedFile              a file that cannot be read: path, place, problem
 │   └── OutsideValidity            a question that no evidence supports: never extrapolated silently
-├── DoesNotFit                     exit code 1: the model, or one request, is larger than the memory
-└── Stalled                        exit code 1: the simulated engine can never make progress again
+└── DoesNotFit                     exit code 1: the model, or one request, is larger than the memory
 """
 
 from __future__ import annotations
@@ -83,12 +82,6 @@ class DoesNotFit(CapacityError):
         self.needed_bytes = needed_bytes
         self.usable_bytes = usable_bytes
         super().__init__(message)
-
-
-class Stalled(CapacityError):
-    """The simulated engine cannot make progress: for example a prompt that can never get its KV blocks."""
-
-    exit_code = 1
 
 
 def _restored(

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from capacity.cli.verbs import plain_verb
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the `capacity` command."""
-    app.command()(dashboard)
+    plain_verb(app, dashboard)
 
 
 def dashboard(

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
-    DeploymentOption,
     DownloadOption,
     FormatOption,
     ModelArgument,
-    OptionalModel,
     ProfilesOption,
     ReplicationsOption,
-    VllmOption,
     check_format,
-    pasted_command,
     progress_bar,
     show,
-    verb,
     write,
 )
-from capacity.deployment import Billing, Cost, Pool, Traffic
-from capacity.planning.space import Search
+from capacity.cli.question import Question, note, request_of
+from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, TRAFFIC, plain_verb, verb
 
-ARRIVALS = tuple(name for name in Traffic.model_fields if name not in ("batch_size", "scheduling"))
+if TYPE_CHECKING:
+    from capacity.deployment import DeploymentFile
+
+PLACE = ("model", "deployment", "from_vllm", "format", "profiles", "download")
+NO_ARRIVALS = ("batch_size", "scheduling")
 
 SloOption = Annotated[
     list[str] | None,
@@ -44,20 +45,18 @@ WorkersOption = Annotated[int, typer.Option("--workers", help="Processes that si
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to the `capacity` command."""
-    verb(app, Search, Traffic, Cost, traffic_fields=ARRIVALS)(plan)
-    verb(app, Pool, Traffic, Cost, Billing, traffic_fields=ARRIVALS)(cost)
-    verb(app, Pool, Traffic, Cost, traffic_fields=ARRIVALS)(curve)
-    verb(app, Pool, Traffic, Cost, traffic_fields=ARRIVALS)(tornado)
-    verb(app, Pool, Traffic, Cost, traffic_fields=ARRIVALS)(advise)
-    app.command(name="diff")(diff)
-    app.command(name="sweep")(sweep)
-    app.command(name="from-vllm")(from_vllm)
+    verb(app, SEARCH, TRAFFIC, COST, without=NO_ARRIVALS)(plan)
+    verb(app, POOL, TRAFFIC, COST, BILLING, shared=PLACE, without=NO_ARRIVALS)(cost)
+    for function in (curve, tornado, advise):
+        verb(app, POOL, TRAFFIC, COST, shared=PLACE, without=NO_ARRIVALS)(function)
+    for alone in (diff, sweep, from_vllm):
+        plain_verb(app, alone)
 
 
 def plan(
     *,
     model: ModelArgument,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     slo: SloOption = None,
     workers: WorkersOption = 2,
     output: Annotated[
@@ -71,12 +70,9 @@ def plan(
     download: DownloadOption = False,
 ) -> None:
     """What to rent? The cheapest deployments that meet a service level on real traffic, with proof and price."""
-    from capacity.planning import plan as api_planning
-    from capacity.report import tables as report
-
     check_format(format)
-    with _bar() as progress:
-        answer = api_planning.plan(
+    with _search_bar() as progress:
+        answer = capacity.plan(
             model,
             slo=slo or (),
             workers=workers,
@@ -85,8 +81,9 @@ def plan(
             progress=progress,
             **options,
         )
-    show(report.render(answer, format))
+    _show(answer, format)
     if output is not None:
+        from capacity.deployment import Traffic
         from capacity.report.plan_files import write_plan_files
 
         arrivals = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
@@ -96,66 +93,31 @@ def plan(
         raise typer.Exit(1)
 
 
-def _asked(
-    model: str | None, options: dict[str, Any], pasted: str | None, deployment: str | None
-) -> tuple[str, dict[str, Any]]:
-    """Model and options: flags over a pasted `vllm serve` over a deployment file; on stderr, what is not used."""
-    stored, kept = _stored(deployment)
-    named, fields = pasted_command(pasted)
-    model = model or named or stored
-    if model is None:
-        raise InvalidInput(
-            "no model: name one (`capacity models` lists them), or give --deployment FILE.toml "
-            "or --from-vllm 'vllm serve ...'"
-        )
-    given = {name: value for name, value in options.items() if value is not None}
-    found = {**kept, **fields, **given}
-    if "gpu" not in found:
-        raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
-    return model, found
+def _request(question: Question, replicas: int | None = None) -> DeploymentFile:
+    """The deployment to ask about, `replicas` of it where that is a verb's own option; what is not used, on stderr."""
+    if replicas is not None:
+        question = replace(question, flags={**question.flags, "replicas": replicas})
+    request = request_of(question, as_flags=False)
+    note("not used", sorted(request.service.model_fields_set))
+    return request
 
 
-def _stored(path: str | None) -> tuple[str | None, dict[str, Any]]:
-    """Model and options of a deployment file of one pool."""
-    if path is None:
-        return None, {}
-    from capacity.deployment import read_deployment
-
-    file = read_deployment(path)
-    if len(file.pools) > 1:
-        raise InvalidInput(
-            f"{path} has {len(file.pools)} pools, and this is a question about one: `capacity simulate` and `diff` "
-            "answer for all, or keep one pool in the file"
-        )
-    if file.service.model_fields_set:
-        print(f"not used: {', '.join(sorted(file.service.model_fields_set))}", file=sys.stderr)
-    specs = (file.pools[0], file.traffic, file.cost)
-    return file.model, {name: getattr(spec, name) for spec in specs for name in spec.model_fields_set}
-
-
-def cost(
-    *,
-    model: OptionalModel = None,
-    options: dict[str, Any],
-    deployment: DeploymentOption = None,
-    from_vllm: VllmOption = None,
-    format: FormatOption = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
-) -> None:
+def cost(question: Question) -> None:
     """What does it cost? The bill at the served and at full load; against an API, on spot, by a deadline."""
-    import capacity
-    from capacity.report import tables as report
+    from capacity.deployment import Billing
 
-    check_format(format)
-    name, fields = _asked(model, options, from_vllm, deployment)
-    show(report.render(capacity.cost(name, profiles=profiles, download=download, **fields), format))
+    check_format(question.format)
+    request = _request(question)
+    billing = {
+        name: value for name, value in question.of(Billing).items() if name != "replicas"
+    }  # the pool's
+    answer = capacity.cost(request, profiles=question.profiles, download=question.download, **billing)
+    _show(answer, question.format)
 
 
 def curve(
+    question: Question,
     *,
-    model: OptionalModel = None,
-    options: dict[str, Any],
     slo: SloOption = None,
     replicas: ReplicasOption = None,
     confidence: Annotated[float, typer.Option("--confidence", help="By the error of the step model.")] = 0.9,
@@ -174,21 +136,13 @@ def curve(
         int, typer.Option("--replications", help="Draws of generated traffic, for the interval of sampling.")
     ] = 3,
     output: Annotated[str | None, typer.Option("--output", help="An HTML file with the chart.")] = None,
-    deployment: DeploymentOption = None,
-    from_vllm: VllmOption = None,
-    format: FormatOption = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
 ) -> None:
     """How much can it take? Latency against load, the knee, the highest rate in the SLO, users, replicas by hour."""
-    from capacity.planning import curve as api_curve
-    from capacity.report import tables as report
-
-    check_format(format)
-    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
+    check_format(question.format)
+    request = _request(question, replicas)
     with progress_bar("simulations") as progress:
-        answer = api_curve.curve(
-            name,
+        answer = capacity.curve(
+            request,
             slo=slo or (),
             confidence=confidence,
             rates=numbers("--rates", rates),
@@ -197,60 +151,33 @@ def curve(
             peak_to_mean=peak_to_mean,
             hourly_rates=numbers("--hourly-rates", hourly_rates),
             replications=replications,
-            profiles=profiles,
-            download=download,
+            profiles=question.profiles,
+            download=question.download,
             progress=progress,
-            **fields,
         )
-    show(report.render(answer, format))
+    _show(answer, question.format)
     if output is not None:
         from capacity.report.plan_html import curve_html
 
         write(output, curve_html(answer))
 
 
-def tornado(
-    *,
-    model: OptionalModel = None,
-    options: dict[str, Any],
-    replicas: ReplicasOption = None,
-    deployment: DeploymentOption = None,
-    from_vllm: VllmOption = None,
-    format: FormatOption = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
-) -> None:
+def tornado(question: Question, *, replicas: ReplicasOption = None) -> None:
     """What does the answer hang on? Cost and p95 when each input is wrong by 20 %."""
-    import capacity
-    from capacity.report import tables as report
-
-    check_format(format)
-    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
-    with progress_bar("inputs") as progress:
-        answer = capacity.tornado(name, profiles=profiles, download=download, progress=progress, **fields)
-    show(report.render(answer, format))
+    _show_with_progress(capacity.tornado, "inputs", question, replicas)
 
 
-def advise(
-    *,
-    model: OptionalModel = None,
-    options: dict[str, Any],
-    replicas: ReplicasOption = None,
-    deployment: DeploymentOption = None,
-    from_vllm: VllmOption = None,
-    format: FormatOption = "table",
-    profiles: ProfilesOption = None,
-    download: DownloadOption = False,
-) -> None:
+def advise(question: Question, *, replicas: ReplicasOption = None) -> None:
     """What would help here? The optimisation checklist, each line simulated for this deployment."""
-    import capacity
-    from capacity.report import tables as report
+    _show_with_progress(capacity.advise, "changes", question, replicas)
 
-    check_format(format)
-    name, fields = _asked(model, options | {"replicas": replicas}, from_vllm, deployment)
-    with progress_bar("changes") as progress:
-        answer = capacity.advise(name, profiles=profiles, download=download, progress=progress, **fields)
-    show(report.render(answer, format))
+
+def _show_with_progress(ask: Callable[..., Any], what: str, question: Question, replicas: int | None) -> None:
+    check_format(question.format)
+    request = _request(question, replicas)
+    with progress_bar(what) as progress:
+        answer = ask(request, profiles=question.profiles, download=question.download, progress=progress)
+    _show(answer, question.format)
 
 
 def diff(
@@ -265,14 +192,11 @@ def diff(
     download: DownloadOption = False,
 ) -> None:
     """What is the difference? Two deployments on the same arrivals, request by request, with confidence."""
-    import capacity
-    from capacity.report import tables as report
-
     check_format(format)
     answer = capacity.diff(
         first, second, replications=replications, seed=seed, profiles=profiles, download=download
     )
-    show(report.render(answer, format))
+    _show(answer, format)
 
 
 def sweep(
@@ -292,11 +216,9 @@ def sweep(
     format: FormatOption = "table",
 ) -> None:
     """Many points: a grid, zipped or random axes, over processes or a cluster, resumed where it was stopped."""
-    from capacity.planning.sweeping.run import sweep as run
-
     check_format(format)
     with progress_bar("points") as progress:
-        swept = run(
+        swept = capacity.sweep(
             spec,
             store,
             workers=workers,
@@ -310,8 +232,8 @@ def sweep(
 
         show(report.render(swept, format))
         return
-    told = f"{swept.done:,} done, {swept.failed:,} failed, {swept.skipped:,} were there"
-    show(f"{swept.points:,} points: {told}; in {store}")
+    outcomes = f"{swept.done:,} done, {swept.failed:,} failed, {swept.skipped:,} were there"
+    show(f"{swept.points:,} points: {outcomes}; in {store}")
     if swept.first_failure is not None:
         print(f"the first that failed: {swept.first_failure}", file=sys.stderr)
 
@@ -327,16 +249,21 @@ def from_vllm(
 
     read = read_vllm_command(command)
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
-    if read.ignored:
-        print(f"ignored: {', '.join(read.ignored)}", file=sys.stderr)
+    note("ignored", read.ignored)
     if output is None:
         show(to_toml(deployment))
     else:
         write(output, to_toml(deployment))
 
 
+def _show(answer: Any, format: str) -> None:
+    from capacity.report import tables as report
+
+    show(report.render(answer, format))
+
+
 @contextmanager
-def _bar() -> Iterator[Callable[[Any], None] | None]:
+def _search_bar() -> Iterator[Callable[[Any], None] | None]:
     """A progress bar on stderr with the best answer so far; None where nobody is watching."""
     if not sys.stderr.isatty():
         yield None

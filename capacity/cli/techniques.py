@@ -10,57 +10,50 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from inspect import Parameter, Signature
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from capacity.base.errors import InvalidInput
-from capacity.base.keywords import split
-from capacity.base.record import AnswerRecord
-from capacity.base.spec import Spec
-from capacity.cli.options import FormatOption, ModelArgument, check_format, show, verb, write
+from capacity.cli.options import FormatOption, ModelArgument, check_format, show, write
 from capacity.cli.question_flags import keywords_of, option, parameter
-from capacity.deployment import DeploymentFile, Pool, Traffic, build
+from capacity.cli.verbs import POOL, command_of, defer, verb
 from capacity.techniques.registry import TECHNIQUES, Technique
+
+if TYPE_CHECKING:
+    from capacity.base.record import AnswerRecord
+    from capacity.base.spec import Spec
+    from capacity.deployment import DeploymentFile
 
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to the `capacity` command: first those that take a pool's flags."""
     for technique in TECHNIQUES:
         if technique.of_a_pool:
-            _defer(app, technique)
-    verb(app, Pool)(charts)
+            _register(app, technique)
+    verb(app, POOL)(charts)
     for technique in TECHNIQUES:
         if not technique.of_a_pool:
-            _defer(app, technique)
+            _register(app, technique)
 
 
-def _defer(app: typer.Typer, technique: Technique) -> None:
-    """Add a verb whose flags are read when it is called."""
-
-    class Deferred(TyperCommand):
-        def make_context(self, *args: Any, **extra: Any) -> Any:
-            return _command(technique).make_context(*args, **extra)
-
-    app.command(name=technique.verb, help=technique.help, cls=Deferred)(lambda: None)
+def _register(app: typer.Typer, technique: Technique) -> None:
+    defer(app, technique.verb, technique.help, lambda: _command(technique))
 
 
 def _command(technique: Technique) -> Any:
     """The verb with its flags."""
     module = import_module(f"capacity.techniques.{technique.module}")
-    question = getattr(module, technique.question)
-    fields = tuple(name for name in Traffic.model_fields if name not in technique.without)
-    app = typer.Typer(add_completion=False)
-    verb(app, *getattr(question, "specs", ()), traffic_fields=fields)(_asking(technique, question))
-    return typer.main.get_command(app)
+    question = getattr(module, technique.by_flags or technique.question)
+    specs = getattr(question, "specs", ())
+    return command_of(_asking(technique, question), *specs, without=technique.without)
 
 
 def _asking(technique: Technique, question: Callable[..., AnswerRecord]) -> Callable[..., None]:
     """A function of the verb's flags that asks the question and prints the answer."""
     from capacity.report.techniques import CHARTS
 
-    keywords, specs = keywords_of(question), getattr(question, "specs", ())
+    keywords, specs = keywords_of(question, technique.first), getattr(question, "specs", ())
     module = sys.modules[question.__module__]
 
     def ask(*, options: dict[str, object], format: str, chart: str | None = None, **flags: Any) -> None:
@@ -77,7 +70,7 @@ def _asking(technique: Technique, question: Callable[..., AnswerRecord]) -> Call
         return _show(answer, format)
 
     own = [parameter(keyword, optional=bool(technique.instead)) for keyword in keywords]
-    own += [option(_name(flag), bool, False, flag, help=help) for flag, _, help in technique.instead]
+    own += [option(_name(flag), bool, False, flag, help=help) for flag, _, _, help in technique.instead]
     if technique.verb in CHARTS:
         own.append(option("chart", str | None, None, "--chart", help="Also write an HTML chart."))
     own.append(Parameter("format", Parameter.KEYWORD_ONLY, default="table", annotation=FormatOption))
@@ -104,6 +97,7 @@ def charts(
     output: Annotated[str, typer.Option("--output", "-o", help="Folder for the SVG files.")] = "charts",
 ) -> None:
     """The handbook's charts for your model and GPU, as SVG files."""
+    from capacity.deployment import Pool
     from capacity.pool.resolve import resolve
     from capacity.report.figures.handbook import write_charts
 
@@ -114,20 +108,16 @@ def charts(
 
 def explain_term(term: str, request: DeploymentFile | None, format: str) -> None:
     """Print what a term means, with the numbers of a deployment where one is given."""
-    from capacity.answers.questions import ESTIMATE_TRAFFIC, estimate
+    from capacity.answers.estimate import estimate_of
+    from capacity.hardware.pricing import price_of
     from capacity.pool.resolve import resolve
     from capacity.techniques.glossary import Situation, define
 
     situation = None
     if request is not None:
-        pool = request.pools[0]
-        options = {
-            **{name: getattr(pool, name) for name in pool.model_fields_set},
-            **{name: getattr(request.cost, name) for name in request.cost.model_fields_set},
-            **{name: getattr(request.traffic, name) for name in ESTIMATE_TRAFFIC},
-        }
-        options = {name: value for name, value in options.items() if value is not None}
-        situation = Situation(pool=resolve(request.model, pool), estimate=estimate(request.model, **options))
+        pool = resolve(request.model, request.pools[0])
+        price = price_of(pool.profile.name, request.cost)
+        situation = Situation(pool=pool, estimate=estimate_of(pool, request.traffic, price))
     definition = define(term, situation)
     if format != "table":
         _show(definition, format)
@@ -139,6 +129,9 @@ def explain_term(term: str, request: DeploymentFile | None, format: str) -> None
 
 def _check(options: dict[str, object], *specs: type[Spec]) -> list[Any]:
     """Each spec of the options that were given. Raises InvalidInput in the command line's words."""
+    from capacity.base.keywords import split
+    from capacity.deployment import build
+
     parts = split(options, *specs)
     if "gpu" not in parts[0]:
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -14,9 +15,8 @@ from capacity.cli.options import (
     ProfilesOption,
     progress_bar,
     show,
-    verb,
 )
-from capacity.deployment import Pool, Traffic
+from capacity.cli.verbs import POOL, TRAFFIC, plain_verb, verb
 
 COMPARED_TRAFFIC = ("input_len", "output_len", "request_rate", "concurrency", "random_range_ratio", "seed")
 
@@ -32,9 +32,9 @@ def _check_format(format: str) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to the `capacity` command."""
-    app.command()(validate)
-    app.command()(calibrate)
-    verb(app, Pool, Traffic, traffic_fields=COMPARED_TRAFFIC)(compare)
+    plain_verb(app, validate)
+    plain_verb(app, calibrate)
+    verb(app, POOL, TRAFFIC, traffic_fields=COMPARED_TRAFFIC)(compare)
 
 
 def validate(
@@ -114,7 +114,7 @@ def calibrate(
 def compare(
     results: Annotated[list[str], typer.Argument(help="Result files of a benchmark client.")],
     *,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
     model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
     server_log: Annotated[
         str | None, typer.Option("--server-log", help="What the engine printed at start-up.")

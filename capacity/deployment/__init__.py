@@ -2,26 +2,24 @@
 
 In: flags, keywords, a TOML file, or a pasted vLLM command. Out: frozen, validated specs, declared once: their fields
 are the flags of the command line and the keywords of the Python API. `engines` has what inference engines do by
-default, as data. Nothing here computes. Start reading at `specs`.
+default, as data; `routers` are what `--router` names. Nothing else here computes. Start reading at `pool`.
 """
 
+from capacity.deployment.building import build, explain
+from capacity.deployment.cost import Billing, Cost
 from capacity.deployment.deployment import CLOSED_FORM_TRAFFIC, Deployment, deployment_of
-from capacity.deployment.specs import (
+from capacity.deployment.file import (
     MAX_FILE_BYTES,
-    Billing,
-    Cost,
     DeploymentFile,
-    Pool,
-    Service,
-    Traffic,
-    build,
     check_deployment,
-    explain,
     read_deployment,
     read_deployment_fields,
     to_toml,
     write_deployment,
 )
+from capacity.deployment.pool import Pool
+from capacity.deployment.service import Service
+from capacity.deployment.traffic import Traffic
 
 __all__ = [
     "CLOSED_FORM_TRAFFIC",

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.specs import Cost, DeploymentFile, Pool, Service, Traffic, build
+from capacity.deployment.building import build
+from capacity.deployment.cost import Cost
+from capacity.deployment.file import DeploymentFile
+from capacity.deployment.pool import Pool
+from capacity.deployment.service import Service
+from capacity.deployment.traffic import Traffic
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec

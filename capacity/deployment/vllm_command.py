@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import get_args
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool, build
+from capacity.base.keywords import flags_of
+from capacity.deployment.building import build
+from capacity.deployment.pool import Pool
 
-SHORT = {
-    "tp": "tensor_parallel_size",
-    "pp": "pipeline_parallel_size",
-    "dcp": "decode_context_parallel_size",
-    "dp": "data_parallel_size",
-    "ep": "enable_expert_parallel",
-    "q": "quantization",
-    "device_memory_utilization": "gpu_memory_utilization",
+SPELLINGS = {
+    alias.lstrip("-").replace("-", "_"): name
+    for name, field in Pool.model_fields.items()
+    for alias in flags_of(field)
 }
 SWITCHES = {
-    "enable_expert_parallel",
-    "enable_chunked_prefill",
-    "enable_prefix_caching",
-    "async_scheduling",
-    "enforce_eager",
+    name
+    for name, field in Pool.model_fields.items()
+    if bool in (field.annotation, *get_args(field.annotation))
 }
 OTHER_SWITCHES = {
     "trust_remote_code", "disable_log_requests", "disable_log_stats", "enable_auto_tool_choice", "enable_lora",
@@ -32,8 +29,6 @@ OTHER_SWITCHES = {
     "enable_sleep_mode", "disable_hybrid_kv_cache_manager", "disable_frontend_multiprocessing", "enable_dbo",
     "enable_server_load_tracking", "enable_prompt_tokens_details", "enable_force_include_usage", "skip_tokenizer_init",
 }  # fmt: skip
-SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
-COUNTS = {"max_model_len", "max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +36,12 @@ class VllmCommand:
     """What a pasted command says: the model, fields of `Pool` (without a GPU), and flags that mean nothing here."""
 
     model: str
-    fields: dict[str, Any]
+    fields: dict[str, str | bool]
     ignored: tuple[str, ...]
 
     def pool(self, gpu: str) -> Pool:
         """The pool on `gpu`. Raises InvalidInput for a value that cannot be."""
-        found: Pool = build(Pool, {"gpu": gpu, **self.fields}, flags=True)
-        return found
+        return build(Pool, {"gpu": gpu, **self.fields}, flags=True)
 
 
 def read_vllm_command(text: str) -> VllmCommand:
@@ -57,53 +51,47 @@ def read_vllm_command(text: str) -> VllmCommand:
     understood.
     Raises InvalidInput where it is neither, or names no model.
     """
-    lines = [line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")]
-    try:
-        words = shlex.split("".join(lines).replace("\\\r\n", " ").replace("\\\n", " "))
-    except ValueError as error:
-        raise InvalidInput(f"--from-vllm cannot be split into words: {str(error).lower()}") from None
-    arguments = _after_program(words)
-    model: str | None = None
-    fields: dict[str, Any] = {}
+    arguments = deque(_after_program(_words(text)))
+    model = ""
+    fields: dict[str, str | bool] = {}
     ignored: list[str] = []
-    position = 0
-    while position < len(arguments):
-        word = arguments[position]
-        position += 1
-        if not word.startswith("-"):
-            if model is None:
-                model = word
-            else:
-                ignored.append(word)
-            continue
+    while arguments:
+        word = arguments.popleft()
         flag, equals, value = word.partition("=")
-        name = flag.lstrip("-").replace("-", "_")
-        name = SHORT.get(name, name)
-        negated = name.startswith("no_") and name[3:] in SWITCHES | OTHER_SWITCHES
-        name = name[3:] if negated else name
-        if name in SWITCHES | OTHER_SWITCHES:
-            given = not negated and value.lower() not in ("false", "0")
-            if not equals and position < len(arguments) and arguments[position].lower() in ("true", "false"):
-                given = arguments[position].lower() == "true"
-                position += 1
-            if name in SWITCHES:
-                fields[name] = given
+        spelling = flag.lstrip("-").replace("-", "_")
+        name = SPELLINGS.get(spelling, spelling)
+        switch = name.removeprefix("no_")
+        if not word.startswith("-"):
+            if model:
+                ignored.append(word)
+            model = model or word
+        elif switch in SWITCHES | OTHER_SWITCHES:
+            if not equals and arguments and arguments[0].lower() in ("true", "false"):
+                value = arguments.popleft()
+            if switch in SWITCHES:
+                fields[switch] = name == switch and value.lower() not in ("false", "0")
             else:
                 ignored.append(word)
-            continue
-        if not equals:
-            follows = position < len(arguments) and not _is_flag(arguments[position])
-            value = arguments[position] if follows else ""
-            position += follows
-        if name == "model":
-            model = value
-        elif name in Pool.model_fields and name != "gpu":
-            fields[name] = _count(value) if name in COUNTS else value
-        elif not _is_default(name, value):
-            ignored.append(f"{flag} {value}".strip() + _near(name))
+        else:
+            if not equals and arguments and not _is_flag(arguments[0]):
+                value = arguments.popleft()
+            if name == "model":
+                model = value
+            elif name in Pool.model_fields and name != "gpu":
+                fields[name] = value
+            elif not _is_default(name, value):
+                ignored.append(f"{flag} {value}".strip() + _near(name))
     if not model:
         raise InvalidInput("--from-vllm names no model: paste the whole `vllm serve MODEL ...`")
     return VllmCommand(model=model, fields=fields, ignored=tuple(ignored))
+
+
+def _words(text: str) -> list[str]:
+    lines = [line for line in text.splitlines(keepends=True) if not line.lstrip().startswith("#")]
+    try:
+        return shlex.split("".join(lines).replace("\\\r\n", " ").replace("\\\n", " "))
+    except ValueError as error:
+        raise InvalidInput(f"--from-vllm cannot be split into words: {str(error).lower()}") from None
 
 
 def _after_program(words: list[str]) -> list[str]:
@@ -132,13 +120,3 @@ def _is_default(name: str, value: str) -> bool:
         ("load_format", "auto"),
         ("seed", "0"),
     }
-
-
-def _count(value: str) -> str | int:
-    """vLLM reads 1k as 1000, 1K as 1024 and 25.6k as 25600."""
-    if value[-1:] not in SUFFIXES:
-        return value
-    try:
-        return round(float(value[:-1]) * SUFFIXES[value[-1]])
-    except (ValueError, OverflowError):
-        return value

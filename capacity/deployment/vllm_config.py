@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 METHODS = {  # vLLM 0.33.0, config/speculative.py
@@ -33,64 +33,70 @@ ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 OTHER_OFFLOADING = ("lmcache", "sharedstorage")
 GIB = 2**30
 
+JsonObject = dict[str, Any]
 
-def speculation(config: str | Mapping[str, Any]) -> dict[str, Any]:
+
+def speculation(config: str | JsonObject) -> JsonObject:
     """`--speculative-config` as `speculator` and `num_speculative_tokens`; empty where it asks for nothing."""
-    given = _object(config)
-    if not given:
+    options = _object(config)
+    if not options:
         return {}
-    if unknown := [key for key in given if key not in SPECULATIVE_KEYS]:
+    if unknown := [key for key in options if key not in SPECULATIVE_KEYS]:
         raise ValueError(f"{unknown[0]!r} is not modelled; read are {', '.join(SPECULATIVE_KEYS)}")
-    method = given.get("method") or ("draft_model" if "model" in given else None)
+    method = options.get("method") or ("draft_model" if "model" in options else None)
     if method not in METHODS:
         known = ", ".join(METHODS)
         raise ValueError(f"method {method!r} is not one of {known}; or give --speculator and --acceptance")
-    found: dict[str, Any] = {"speculator": METHODS[method]}
-    if given.get("num_speculative_tokens") is not None:
-        found["num_speculative_tokens"] = given["num_speculative_tokens"]
-    return found
+    drafts = options.get("num_speculative_tokens")
+    return {"speculator": METHODS[method]} | ({} if drafts is None else {"num_speculative_tokens": drafts})
 
 
-def kv_role(config: str | Mapping[str, Any]) -> dict[str, Any]:
+def kv_role(config: str | JsonObject) -> JsonObject:
     """`--kv-transfer-config` as the `role` of a disaggregated deployment's pool, or the host memory that KV goes to;
     empty where it says neither."""
-    given = _object(config)
-    if not given:
+    options = _object(config)
+    if not options:
         return {}
-    connector = str(given.get("kv_connector", ""))
+    connector = str(options.get("kv_connector", ""))
     if connector == "OffloadingConnector":
-        return _offloading(given.get("kv_connector_extra_config") or {})
+        return _offloading(options.get("kv_connector_extra_config") or {})
     if connector.lower().startswith(OTHER_OFFLOADING):
         raise ValueError(
             f"{connector} offloads KV, it does not hand it over: --kv-offloading-size says how much, and "
             "--kv-offloading-backend how (lmcache, native)"
         )
-    role = given.get("kv_role")
+    role = options.get("kv_role")
     if role not in ROLES:
         raise ValueError(f"kv_role {role!r} is not one of {', '.join(ROLES)}")
     return {} if role == "kv_both" else {"role": ROLES[role]}
 
 
-def _offloading(extra: Mapping[str, Any]) -> dict[str, Any]:
+def _offloading(extra: JsonObject) -> JsonObject:
     """Host memory of vLLM's own connector; its older `num_cpu_blocks` leaves bytes to the engine."""
-    given = extra.get("cpu_bytes_to_use")
-    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+    size = extra.get("cpu_bytes_to_use")
+    if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
         raise ValueError(
-            f"OffloadingConnector's cpu_bytes_to_use is {given!r}, must be bytes of host memory; or use "
+            f"OffloadingConnector's cpu_bytes_to_use is {size!r}, must be bytes of host memory; or use "
             "--kv-offloading-size"
         )
-    return {"kv_offloading_size": given / GIB, "kv_offloading_backend": "native"}
+    return {"kv_offloading_size": size / GIB, "kv_offloading_backend": "native"}
 
 
-def _object(config: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(config, Mapping):
+def _object(config: str | JsonObject) -> JsonObject:
+    if isinstance(config, dict):
         return config
     try:
-        found = json.loads(config) if config.strip() else {}
+        options = json.loads(config) if config.strip() else {}
     except (ValueError, RecursionError):
         raise ValueError("it is not JSON") from None
-    if found is None:
+    if options is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(options, dict):
         raise ValueError("it must be a JSON object")
-    return found
+    return options
+
+
+JSON_OPTIONS: dict[str, Callable[[str | JsonObject], JsonObject]] = {
+    "speculative_config": speculation,
+    "kv_transfer_config": kv_role,
+}

@@ -72,11 +72,41 @@ class ErrorSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
-    """Fitted constants, with errors where they were fitted and where they were not."""
+    """Fitted constants, the pool's that they were drawn to, and errors where they were fitted and where not."""
 
     constants: dict[str, float]
+    centre: Constants | None
     in_sample: ErrorSummary
     held_out: ErrorSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective(Generic[Row]):
+    """What a fit makes small: log residuals of the measurements, and the pull towards `centre` where there is one."""
+
+    predict: Predict[Row]
+    measurements: Sequence[Measurement[Row]]
+    parameters: Sequence[Parameter]
+    centre: Constants | None = None
+
+    def residuals(self, constants: Constants) -> list[float]:
+        """ln(predicted / measured) of each row, then ln(constant / centre) weighted by the parameter's spread."""
+        errors = [math.log(self.predict(constants, m.row) / m.seconds) for m in self.measurements]
+        if self.centre is None:
+            return errors
+        pulls = [
+            ROBUST_SCALE
+            / parameter.spread
+            * math.log(constants[parameter.name] / self.centre[parameter.name])
+            for parameter in self.parameters
+            if parameter.spread is not None
+        ]
+        return [*errors, *pulls]
+
+    def value(self, constants: Constants) -> float:
+        """Half the sum of soft-L1 losses, as `scipy.optimize.least_squares` defines its cost."""
+        scaled = np.square(np.array(self.residuals(constants)) / ROBUST_SCALE)
+        return float(ROBUST_SCALE**2 * np.sum(np.sqrt(1.0 + scaled) - 1.0))
 
 
 def fit_constants(
@@ -99,33 +129,43 @@ def fit_constants(
             "or transfer from the nearest GPU"
         )
     names = [parameter.name for parameter in parameters]
-    rows = [(m.row, m.seconds) for m in measurements]
     low = np.log([parameter.low for parameter in parameters])
     high = np.log([parameter.high for parameter in parameters])
     start = np.log([(centre or {}).get(parameter.name, parameter.start) for parameter in parameters])
-    pull = np.array([ROBUST_SCALE / (parameter.spread or np.inf) for parameter in parameters])
-    if centre is None:
-        pull = np.zeros(len(parameters))
+    objective = Objective(predict=predict, measurements=measurements, parameters=parameters, centre=centre)
+
+    def named(point: FloatArray) -> dict[str, float]:
+        return dict(zip(names, np.exp(point).tolist(), strict=True))
 
     def residuals(point: FloatArray) -> list[float]:
-        constants = dict(zip(names, np.exp(point).tolist(), strict=True))
-        errors = [math.log(predict(constants, row) / seconds) for row, seconds in rows]
-        return [*errors, *(pull * (point - start)).tolist()]
+        return objective.residuals(named(point))
 
-    inside = np.clip(start, low + 1e-6, high - 1e-6)
-    found = least_squares(
-        residuals, inside, bounds=(low, high), loss="soft_l1", f_scale=ROBUST_SCALE, xtol=1e-5, ftol=1e-6
+    optimum = least_squares(
+        residuals,
+        np.clip(start, low + 1e-6, high - 1e-6),
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=ROBUST_SCALE,
+        xtol=1e-5,
+        ftol=1e-6,
     )
-    return dict(zip(names, np.exp(found.x).tolist(), strict=True))
+    return named(optimum.x)
+
+
+def pool_centre(
+    predict: Predict[Row], tables: Tables[Row], parameters: Sequence[Parameter]
+) -> dict[str, float] | None:
+    """The constants that the tables of a pool are drawn to; None where no parameter has a spread."""
+    if all(parameter.spread is None for parameter in parameters):
+        return None
+    return fit_constants(predict, [m for rows in tables.values() for m in rows], parameters)
 
 
 def fit_tables(
     predict: Predict[Row], tables: Tables[Row], parameters: Sequence[Parameter]
 ) -> dict[Hashable, dict[str, float]]:
     """Constants of each table of a pool; without spreads, each on its own."""
-    centre = None
-    if any(parameter.spread is not None for parameter in parameters):
-        centre = fit_constants(predict, [m for rows in tables.values() for m in rows], parameters)
+    centre = pool_centre(predict, tables, parameters)
     return {key: fit_constants(predict, rows, parameters, centre=centre) for key, rows in tables.items()}
 
 
@@ -155,11 +195,13 @@ def fit_pool(
     predict: Predict[Row], tables: Tables[Row], parameters: Sequence[Parameter], *, folds: int = 5
 ) -> dict[Hashable, FitResult]:
     """Constants of each table from all its measurements, with cross-validated errors."""
-    constants = fit_tables(predict, tables, parameters)
+    centre = pool_centre(predict, tables, parameters)
+    constants = {k: fit_constants(predict, rows, parameters, centre=centre) for k, rows in tables.items()}
     held_out = cross_validate(predict, tables, parameters, folds=folds)
     return {
         key: FitResult(
             constants=constants[key],
+            centre=centre,
             in_sample=summarise([(predict(constants[key], m.row), m.seconds) for m in rows]),
             held_out=summarise(held_out[key], groups=len({m.group for m in rows})),
         )

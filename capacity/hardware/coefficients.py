@@ -9,10 +9,11 @@ they were measured. The fitted numbers live in `hardware_profiles/*.toml` under 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, overload
 
 from pydantic import Field
 
+from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 
 Basis = Literal["datasheet", "measured", "fitted", "assumed"]
@@ -268,7 +269,7 @@ NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
     "16bit": ("8bit",),
 }
 
-SomeCoefficients = TypeVar("SomeCoefficients", bound=Coefficients)
+AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
 
 
 class Lookup:
@@ -295,17 +296,36 @@ class Lookup:
                     yield source.families[name], False
         yield UNIVERSAL_FAMILY, False
 
-    def kernel(self, operator: str, key: str) -> Any:
-        """The coefficients of `operator` (a field of `KernelFamily`) for kernel `key`, or the nearest there are."""
+    @overload
+    def kernel(self, operator: Literal["gemm"], key: str) -> GemmCoefficients: ...
+
+    @overload
+    def kernel(self, operator: AttentionOperator, key: str) -> AttentionCoefficients: ...
+
+    @overload
+    def kernel(self, operator: Literal["moe"], key: str) -> MoeCoefficients: ...
+
+    @overload
+    def kernel(self, operator: str, key: str) -> Coefficients: ...
+
+    def kernel(self, operator: str, key: str) -> Coefficients:
+        """The coefficients of `operator` (a field of `KernelFamily`) for kernel `key`, or the nearest there are.
+
+        Raises InvalidInput for a kernel that neither this GPU nor the universal set has constants for.
+        """
         key = "bf16" if key == "fp16" else key  # the same kernels at the same rates
         for name in (key, *NEAREST_KERNEL.get(key, ())):
             for family, own in self.families():
-                found = getattr(family, operator).get(name)
-                if found is not None:
+                constants: Coefficients | None = getattr(family, operator).get(name)
+                if constants is not None:
                     if not own or name != key:
                         self.assumed.append(f"{operator} {key}")
-                    return found
-        raise KeyError(f"no coefficients for {operator} {key}")
+                    return constants
+        known = ", ".join(getattr(UNIVERSAL_FAMILY, operator))
+        raise InvalidInput(
+            f"the step model has no constants for {operator} kernel {key!r}, it knows {known}: use another format, "
+            f"or a GPU profile with a table [step_time.families.{self._family}.{operator}.{key}]"
+        )
 
     def all_reduce(self) -> AllReduceCoefficients:
         """The engine's own all-reduce kernel."""
@@ -314,13 +334,13 @@ class Lookup:
                 if not own:
                     self.assumed.append("all_reduce")
                 return family.all_reduce
-        raise KeyError("no coefficients for all_reduce")
+        raise AssertionError("the universal family has an all-reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
         """The family's own, then the GPU's."""
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
-        found = (*own, *(s.elementwise for s in self._sources))
-        return next((entry for entry in found if entry is not None), UNIVERSAL_ELEMENTWISE)
+        fitted = (*own, *(s.elementwise for s in self._sources))
+        return next((entry for entry in fitted if entry is not None), UNIVERSAL_ELEMENTWISE)
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
         return next((s.nccl[kind] for s in self._sources if kind in s.nccl), UNIVERSAL_NCCL[kind])

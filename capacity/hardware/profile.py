@@ -90,10 +90,6 @@ class HardwareProfile(Spec):
             return self.pcie
         return self.inter_node
 
-    def assumed_values(self) -> tuple[str, ...]:
-        """Dotted names of the values that nobody published or measured for this GPU."""
-        return tuple(name for name, origin in self.provenance.items() if origin.basis == "assumed")
-
 
 def profile_names(directories: Sequence[Path | str] = ()) -> tuple[str, ...]:
     """Names of all profiles on the search path, sorted; variants (`name@variant`) included."""
@@ -221,10 +217,18 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
 def _split_fact(
     field: str, entry: object, sources: Mapping[str, Any], origin: object
 ) -> tuple[object, dict[str, Any]]:
-    """The value of one fact, and where it comes from; a source may be a key of the [sources] table."""
+    """The value of one fact, and where it comes from.
+
+    A source may be a key of the [sources] table, which holds its text, or `{source, date, basis}` for all facts of it.
+    """
+    known = entry.get("source") if isinstance(entry, dict) else None
+    shared = sources.get(known) if isinstance(known, str) else None
+    if isinstance(entry, dict) and isinstance(shared, dict) and "value" not in shared:
+        entry = {**shared, **entry, "source": shared.get("source")}
+        shared = None
     if not isinstance(entry, dict) or set(entry) != {"value", "source", "date", "basis"}:
         raise MalformedFile(origin, "needs exactly {value, source, date, basis}", where=f"facts.{field}")
-    source = sources.get(entry["source"], entry["source"]) if isinstance(entry["source"], str) else None
+    source = entry["source"] if shared is None else shared
     return entry["value"], {"source": source, "date": entry["date"], "basis": entry["basis"]}
 
 

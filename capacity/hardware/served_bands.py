@@ -2,7 +2,7 @@
 
 A simulated mean is off by more than its steps are: schedulers, clients and launch settings are inferred too. The
 bands are quantiles of measured / simulated - 1 over public served rows, each group of rows (campaign, GPU, engine,
-model, format) counting the same; `benchmarks/served_rows.py --bands` computes them, and how often a band that was
+model, format) counting the same; `benchmarks/served_rows.py` computes them, and how often a band that was
 made without a group held for it.
 """
 
@@ -11,13 +11,10 @@ from __future__ import annotations
 import tomllib
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 from capacity.base.errors import UnknownName
 from capacity.base.spec import Spec
 from capacity.hardware.coefficients import Residuals
-
-ServedMetric = Literal["ttft", "tpot"]
 
 
 class MetricBands(Spec):

@@ -1,22 +1,26 @@
-"""Models as data: what their layers are, how many parameters they have, and how their checkpoints are stored."""
+"""Models as data: what their layers are, how many parameters they have, and how their checkpoints are stored.
 
+In: a preset's name, a `config.json` or its folder. Out: a `ModelSpec`, whose layers say themselves what they count
+and cache. `layers` has one class for each kind of mixer (what a mixer must say is `Mixer`), `feed_forward` the dense
+and the routed ones, `parts` the parameters, `spec` the model; `hf_config` reads Hugging Face's files, `presets` the
+bundled ones, `variants` the names of copies; `quantization` is how weights and KV cache are stored. Nothing here
+knows a GPU or an engine. Start reading at `spec`, then `layers`.
+"""
+
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
 from capacity.model.hf_config import from_hf_config, supported_model_types
-from capacity.model.presets import load_model, model_names
-from capacity.model.spec import (
+from capacity.model.layers import (
     Attention,
-    DenseFeedForward,
-    FeedForward,
     KvCacheGroup,
     LatentAttention,
     LayerGroup,
     LinearAttention,
     Mixer,
-    ModelSpec,
-    MoEFeedForward,
-    ParameterPart,
-    Sharding,
     SparseIndexer,
 )
+from capacity.model.parts import ParameterPart, Sharding
+from capacity.model.presets import load_model, model_names
+from capacity.model.spec import ModelSpec
 
 __all__ = [
     "Attention",

@@ -138,8 +138,8 @@ def _normal(name: str) -> str:
 @cache
 def _index() -> dict[str, list[str]]:
     """Preset name -> Hugging Face ids and other spellings."""
-    found: dict[str, list[str]] = json.loads((_PRESETS / "index.json").read_bytes())
-    return found
+    index: dict[str, list[str]] = json.loads((_PRESETS / "index.json").read_bytes())
+    return index
 
 
 @cache

@@ -56,15 +56,15 @@ def read_variant(name: str) -> Variant:
     """What `name` (an id with or without its owner) says. Case, `_` and `-` are one."""
     owner, _, bare = name.strip().lower().replace("_", "-").rpartition("/")
     for pattern, weight_format in _ENDINGS:
-        found = pattern.search(bare)
-        if found is None or found.start() == 0:
+        ending = pattern.search(bare)
+        if ending is None or ending.start() == 0:
             continue
-        base = bare[: found.start()]
+        base = bare[: ending.start()]
         if weight_format == "gguf-*":
-            return Variant(base=base, weight_format="gguf-" + found.group(1).replace("-", "_"))
-        if found.group() == "-fp8":
+            return Variant(base=base, weight_format="gguf-" + ending.group(1).replace("-", "_"))
+        if ending.group() == "-fp8":
             return Variant(base=base, weight_format=_OWNERS_FP8.get(owner, weight_format))
-        kv_cache_dtype = "fp8" if found.group() == "-fp8-kv" else None
+        kv_cache_dtype = "fp8" if ending.group() == "-fp8-kv" else None
         return Variant(base=base, weight_format=weight_format, kv_cache_dtype=kv_cache_dtype)
     return Variant(base=bare, weight_format=None)
 

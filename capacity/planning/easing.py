@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from capacity.answers.engine_setup import engine_settings
+from capacity.answers.engine_setup import engine_setup
 from capacity.planning.step_error import ScaledSteps
 from capacity.pool.resolve import ResolvedPool
-from capacity.simulator.cluster import EngineSetup
-from capacity.simulator.schedulers.sequence import DrawnSpeculation
+from capacity.simulator import EngineSetup
+from capacity.simulator.schedulers import DrawnSpeculation
 from capacity.step import DecodePiece, StepShape
 from capacity.workload import Workload
 
@@ -50,28 +50,26 @@ def easier(resolved: ResolvedPool, steps: ScaledSteps, workload: Workload) -> Ea
 
     None where the engine can leap as it is, or answers are part of later prompts.
     """
-    settings = engine_settings(resolved)
-    ranks = settings.pop("data_parallel_size")
-    settings.pop("data_parallel_balance")
-    speculation = settings.pop("speculation", None)
+    setup = engine_setup(resolved)
+    ranks, speculation = setup.data_parallel_size, setup.speculation
     if (ranks == 1 and speculation is None) or workload.session is not None:
         return None
-    if speculation is not None:
-        return Easier(
-            setup=EngineSetup(**settings | {"step_times": RoundSteps(steps, speculation.k)}),
-            speculation=speculation,
-        )
-    limits = settings["limits"]
-    settings |= {
-        "step_times": PooledSteps(steps, ranks),
-        "num_blocks": ranks * settings["num_blocks"],
-        "limits": replace(
-            limits,
-            max_num_seqs=ranks * limits.max_num_seqs,
-            max_num_batched_tokens=ranks * limits.max_num_batched_tokens,
-        ),
-    }
-    return Easier(setup=EngineSetup(**settings))
+    if isinstance(speculation, DrawnSpeculation):
+        rounds = RoundSteps(steps, speculation.k)
+        return Easier(setup=replace(setup, step_times=rounds, speculation=None), speculation=speculation)
+    limits = replace(
+        setup.limits,
+        max_num_seqs=ranks * setup.limits.max_num_seqs,
+        max_num_batched_tokens=ranks * setup.limits.max_num_batched_tokens,
+    )
+    pooled = replace(
+        setup,
+        step_times=PooledSteps(steps, ranks),
+        num_blocks=ranks * setup.num_blocks,
+        data_parallel_size=1,
+        limits=limits,
+    )
+    return Easier(setup=pooled)
 
 
 def rounds_of(speculation: DrawnSpeculation, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

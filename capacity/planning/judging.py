@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator import SimulationResult
-from capacity.simulator.metrics import PERCENTILES, RequestTable
+from capacity.simulator.distribution import PERCENTILES
+from capacity.simulator.metrics import RequestTable
 from capacity.step import PS_PER_S
 from capacity.workload import Slo
 

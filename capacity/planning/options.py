@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from capacity.answers.engine_setup import engine_settings, policy_name
+from capacity.answers.engine_setup import engine_setup, policy_name
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.planning.arena import Arena
@@ -19,7 +18,8 @@ from capacity.planning.step_error import ScaledSteps, factors_at
 from capacity.planning.trial import Role, most_replicas
 from capacity.pool.drafting import expected_tokens_by_position
 from capacity.pool.resolve import ResolvedPool
-from capacity.simulator.schedulers import POLICIES
+from capacity.simulator import EngineSetup
+from capacity.simulator.schedulers import SCHEDULERS, DrawnSpeculation
 from capacity.step import PS_PER_S, StepShape
 
 
@@ -208,22 +208,22 @@ class Surveyor:
             plan = resolved.memory
             if not plan.fits:
                 return Turned("does not fit", plan.reason or "does not fit")
-            if policy_name(resolved) not in POLICIES:
+            if policy_name(resolved) not in SCHEDULERS:
                 return Turned("impossible", f"the scheduler of {resolved.engine.label} is not simulated")
             tokens = self.load.longest_request_tokens
             if resolved.concurrent_requests(tokens) < 1:
                 return Turned("does not fit", f"one request of {tokens:,} tokens exceeds the KV cache")
-            settings = engine_settings(resolved)
+            setup = engine_setup(resolved)
         except CapacityError as error:
             return Turned("impossible", str(error))
-        steps = ScaledSteps(settings["step_times"], factors_at(resolved.step_model, self.search.confidence))
+        steps = ScaledSteps(setup.step_times, factors_at(resolved.step_model, self.search.confidence))
         found = bound(
             resolved,
             steps.step_seconds,
             self.load,
             self.arena.goal,
             role=role,
-            drafting=_drafting(settings),
+            drafting=_drafting(setup),
             alone_seconds=_one_rank(steps, resolved.lockstep_ranks),
         )
         if found.reason is not None:
@@ -277,10 +277,10 @@ def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:
     return lambda shape: steps.joint_ps((shape, *idle)) / PS_PER_S
 
 
-def _drafting(settings: dict[str, Any]) -> Drafting:
+def _drafting(setup: EngineSetup) -> Drafting:
     """Rows and tokens of a round, as the simulator draws them."""
-    speculation = settings.get("speculation")
-    if speculation is None:
+    speculation = setup.speculation
+    if not isinstance(speculation, DrawnSpeculation):
         return PLAIN
     rates = speculation.rates
     return Drafting(rows=speculation.k, tokens=expected_tokens_by_position(rates), most_tokens=len(rates) + 1)

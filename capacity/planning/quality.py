@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
-from capacity.model.quantization import QuantizationScheme, WeightFormat
+from capacity.model.quantization import QuantizationScheme
 from capacity.techniques.quantization_methods import Quality, find_method
 
 METHODS = {
@@ -100,7 +100,7 @@ def _of_weights(scheme: QuantizationScheme, checkpoint: QuantizationScheme) -> Q
     if scheme.name == checkpoint.name or not scheme.quantized:
         return AS_PUBLISHED
     weights = scheme.format_of("dense_ffn")
-    return _known(_family(weights), f"{weights.name} weights")
+    return _known(weights.quality, f"{weights.name} weights")
 
 
 def _of_cache(kv_cache_dtype: str, checkpoint: QuantizationScheme) -> QualityChange:
@@ -118,13 +118,3 @@ def _known(family: str, what: str) -> QualityChange:
         source="none",
     )
     return quality_table().get(family, unknown)
-
-
-def _family(weights: WeightFormat) -> str:
-    """The family that speaks for a format."""
-    for family in ("fp8", "nvfp4", "mxfp4", "int4"):
-        if weights.name.startswith(family):
-            return family
-    if weights.name == "int8":
-        return "int8"
-    return "w8a16" if weights.name.endswith("w8a16") else ""

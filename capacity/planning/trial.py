@@ -12,15 +12,14 @@ from typing import Literal
 
 import numpy as np
 
-from capacity.answers.deployment_run import engine_setup, kv_link
-from capacity.answers.engine_setup import engine_frontend, engine_settings, serve
+from capacity.answers.deployment_run import kv_link
+from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.deployment import Service
 from capacity.planning.easing import MARGIN, Easier, easier
 from capacity.planning.judging import Goal, Trial, hopeless, judged, outlook
 from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.pool.resolve import ResolvedPool
-from capacity.simulator import SimulationResult
-from capacity.simulator.cluster import EngineSetup, simulate_cluster
+from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.workload import Workload
 
 Role = Literal["both", "prefill", "decode"]
@@ -49,8 +48,7 @@ class Engines:
 
     def setup(self) -> EngineSetup:
         """One of them, as the simulator takes it."""
-        found = engine_setup(self.resolved)
-        return replace(found, step_times=self.scaled_steps, role=self.role)
+        return replace(engine_setup(self.resolved), step_times=self.scaled_steps, role=self.role)
 
 
 def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
@@ -61,7 +59,7 @@ def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
 
 def scaled_steps(resolved: ResolvedPool, factors: Factors) -> ScaledSteps:
     """The step times of one of its engines, stretched."""
-    return ScaledSteps(engine_settings(resolved)["step_times"], factors)
+    return ScaledSteps(engine_setup(resolved).step_times, factors)
 
 
 def most_replicas(workload: Workload) -> int:
@@ -74,16 +72,14 @@ def most_replicas(workload: Workload) -> int:
 def run_engines(
     engines: Sequence[Engines], workload: Workload, *, router: str = "round-robin"
 ) -> SimulationResult:
-    """The whole deployment on `workload`. Raises InvalidInput, and Stalled."""
-    first = engines[0]
-    if len(engines) == 1 and first.replicas == 1:
-        return serve(first.resolved, workload, step_times=first.scaled_steps)
+    """The whole deployment on `workload`. Raises InvalidInput."""
     link = kv_link([pool.resolved for pool in engines], Service()) if len(engines) > 1 else None
-    return simulate_cluster(
+    setups = [setup for pool in engines for setup in [pool.setup()] * pool.replicas]
+    return simulate(
         workload,
-        [setup for pool in engines for setup in [pool.setup()] * pool.replicas],
-        router=router,
-        frontend=engine_frontend(first.resolved),
+        setups,
+        router=router if len(setups) > 1 else None,
+        frontend=engine_frontend(engines[0].resolved),
         link=link,
     )
 
@@ -270,10 +266,10 @@ def _by_stand_in(
 
 
 def _run_easier(stand_in: Easier, engines: Engines, workload: Workload, router: str) -> SimulationResult:
-    run = simulate_cluster(
+    run = simulate(
         stand_in.traffic(workload),
         [stand_in.setup] * engines.replicas,
-        router=router,
+        router=router if engines.replicas > 1 else None,
         frontend=engine_frontend(engines.resolved),
     )
     records = replace(run.records, output_tokens=workload.output_tokens)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from capacity.deployment.engines import EngineSpec
-from capacity.model.spec import KvCacheGroup, ModelSpec
+from capacity.model.layers import KvCacheGroup
+from capacity.model.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +83,7 @@ def kv_layout(
     kinds = [kind for kind in groups if kind.num_layers]
     if not engine.window_aware_kv:
         kinds = [replace(kind, kind="full") if kind.kind == "window" else kind for kind in kinds]
-    block_tokens = block_size or (
-        engine.mla_block_size if model.attention_kind == "mla" else engine.block_size
-    )
+    block_tokens = block_size or default_block_size(model, engine)
     length = model.max_position_embeddings if max_model_len is None else max_model_len
     states = [kind for kind in kinds if kind.kind == "linear"]
     growing = [kind for kind in kinds if kind.kind != "linear"]
@@ -93,6 +92,11 @@ def kv_layout(
     if len({kind.kind_key for kind in kinds}) <= 1:
         return _uniform_layout(kinds, block_tokens, length, max_num_batched_tokens)
     return _hybrid_layout(kinds, block_tokens, length, max_num_batched_tokens)
+
+
+def default_block_size(model: ModelSpec, engine: EngineSpec) -> int:
+    """Tokens of a KV block where nobody says: kernels on a latent have blocks of their own."""
+    return engine.mla_block_size if model.caches_latents else engine.block_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
@@ -20,71 +20,28 @@ from capacity.model.quantization import (
     scheme_for,
     uniform_scheme,
 )
-from capacity.pool.memory import MemoryPlan, memory_plan, smallest_tensor_parallel_size
+from capacity.pool.memory import MemoryPlan, memory_plan
+from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
+from capacity.pool.settings import PoolSettings
+from capacity.pool.why_not import why_not
 from capacity.step.closed_form import EngineLimits
 from capacity.step.model import StepModel
+from capacity.step.setting import StepSetting
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResolvedPool:
-    """One engine of a pool: the model, the GPU, the engine's release, and its limits with defaults filled in."""
-
-    pool: Pool
-    model: ModelSpec
-    profile: HardwareProfile
-    engine: EngineSpec
-    scheme: QuantizationScheme
-    kv_cache_dtype: str
-    max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    chunked_prefill: bool
-    prefix_caching: bool
-    notes: tuple[str, ...]
-
-    @property
-    def memory_settings(self) -> dict[str, Any]:
-        """The keywords of `memory_plan`, save for the tensor-parallel size."""
-        return {
-            "scheme": self.scheme,
-            "kv_cache_dtype": self.kv_cache_dtype,
-            "pipeline_parallel_size": self.pool.pipeline_parallel_size,
-            "data_parallel_size": self.pool.data_parallel_size,
-            "enable_expert_parallel": self.pool.enable_expert_parallel,
-            "max_model_len": self.max_model_len,
-            "gpu_memory_utilization": self.pool.gpu_memory_utilization,
-            "max_num_seqs": self.max_num_seqs,
-            "max_num_batched_tokens": self.max_num_batched_tokens,
-            "block_size": self.pool.block_size,
-            "enforce_eager": self.pool.enforce_eager,
-            "num_gpu_blocks_override": self.pool.num_gpu_blocks_override,
-            "kv_cache_memory_bytes": self.pool.kv_cache_memory_bytes,
-        }
+class ResolvedPool(PoolSettings):
+    """One engine of a pool, its defaults filled in, with what follows from them: memory, limits, step times."""
 
     @cached_property
     def memory(self) -> MemoryPlan:
-        """What the weights leave for the KV cache."""
-        return memory_plan(
-            self.model,
-            self.profile,
-            self.engine,
-            tensor_parallel_size=self.pool.tensor_parallel_size,
-            **self.memory_settings,
-        )
+        """What the weights leave for the KV cache. Raises InvalidInput for parallelism that cannot be."""
+        plan = memory_plan(self)
+        return plan if plan.fits else replace(plan, reason=why_not(self, plan))
 
     def concurrent_requests(self, tokens: int) -> int:
         """Requests of `tokens` tokens that the KV cache holds at once."""
-        return (self.memory.kv_capacity_blocks - 1) // self.memory.layout.blocks_of_request(tokens)
-
-    @property
-    def lockstep_ranks(self) -> int:
-        """Data-parallel ranks that take every step together, because they share experts; 1 for a dense model."""
-        return self.pool.data_parallel_size if self.model.is_moe else 1
-
-    @property
-    def independent_ranks(self) -> int:
-        """Data-parallel ranks that have nothing to do with each other: replicas under another name."""
-        return 1 if self.model.is_moe else self.pool.data_parallel_size
+        return self.memory.usable_blocks // self.memory.layout.blocks_of_request(tokens)
 
     @property
     def more_memory(self) -> str:
@@ -98,32 +55,37 @@ class ResolvedPool:
         rates = self.profile.dense_flops_per_s
         return rates.get(dtype, rates["bf16"]) / self.profile.hbm_bytes_per_s
 
-    @cached_property
+    @property
     def smallest_tensor_parallel_size(self) -> int | None:
-        """The least TP at which this would fit, all else equal; None where none does."""
-        return smallest_tensor_parallel_size(self.model, self.profile, self.engine, **self.memory_settings)
+        """The least TP, within the scale-up domain or the node, at which this fits, all else equal; None: none."""
+        for size in tensor_parallel_sizes(self.model, largest_tensor_parallel_size(self.profile)):
+            own = size == self.pool.tensor_parallel_size
+            plan = self.memory if own else memory_plan(self.with_tensor_parallel_size(size))
+            if plan.fits:
+                return size
+        return None
 
-    @cached_property
-    def step_model(self) -> StepModel:
-        """What each step costs."""
-        return StepModel(
-            self.model,
-            self.profile,
+    @property
+    def step_setting(self) -> StepSetting:
+        """What the step model is made of."""
+        return StepSetting(
+            model=self.model,
+            profile=self.profile,
             engine=self.engine,
             scheme=self.scheme,
             kv_cache_dtype=self.kv_cache_dtype,
             tensor_parallel_size=self.pool.tensor_parallel_size,
             pipeline_parallel_size=self.pool.pipeline_parallel_size,
             data_parallel_size=self.lockstep_ranks,
-            expert_parallel=self.pool.enable_expert_parallel,
+            enable_expert_parallel=self.pool.enable_expert_parallel,
             enforce_eager=self.pool.enforce_eager,
             max_num_seqs=self.max_num_seqs,
         )
 
-    @property
-    def max_num_scheduled_tokens(self) -> int:
-        """Most tokens in a step."""
-        return self.pool.max_num_scheduled_tokens or self.max_num_batched_tokens
+    @cached_property
+    def step_model(self) -> StepModel:
+        """What each step costs."""
+        return StepModel(self.step_setting)
 
     @property
     def limits(self) -> EngineLimits:
@@ -146,60 +108,93 @@ def resolve(
     `profiles`: a folder of further GPU profiles. Raises UnknownName, UnsupportedModel, MalformedFile or
     InvalidInput, each in one line.
     """
-    directories: Sequence[Path | str] = [profiles] if profiles else []
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     if pool.max_model_len == "auto":
         return _longest_that_fits(spec, pool, profiles)
     spec = _in_dtype(spec, pool.dtype)
-    profile = load_profile(pool.gpu, directories)
-    engine = find_engine(pool.engine)
-    defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
-    scheme = scheme_for(spec, pool.quantization)
-    max_model_len, notes = _max_model_len(spec, pool)
-    max_num_seqs = pool.max_num_seqs or defaults.max_num_seqs
+    resolved = with_defaults(
+        pool,
+        spec,
+        profile=load_profile(pool.gpu, [profiles] if profiles else []),
+        engine=find_engine(pool.engine),
+        scheme=scheme_for(spec, pool.quantization),
+    )
+    _check_formats(resolved)
+    _check_scheduled_tokens(resolved)
+    return resolved
+
+
+def with_defaults(
+    pool: Pool,
+    model: ModelSpec,
+    *,
+    profile: HardwareProfile,
+    engine: EngineSpec,
+    scheme: QuantizationScheme | None = None,
+) -> ResolvedPool:
+    """The pool with what it leaves to the engine and the checkpoint filled in: the only place that does.
+
+    `scheme`: how the weights are stored; None: as the checkpoint. Raises InvalidInput for limits that exclude each
+    other.
+    """
+    scheme = scheme or model.checkpoint
+    max_model_len = _max_model_len(model, pool)
     chunked = engine.chunked_prefill if pool.enable_chunked_prefill is None else pool.enable_chunked_prefill
-    budget = pool.max_num_batched_tokens or defaults.max_num_batched_tokens
-    if (
-        engine.name == "sglang" and spec.is_moe
-    ):  # its DP attention divides its defaults: server_args.py, 0.5.23
-        budget = pool.max_num_batched_tokens or max(budget // pool.data_parallel_size, 1)
-        max_num_seqs = pool.max_num_seqs or max(max_num_seqs // pool.data_parallel_size, 1)
-    if not chunked and not pool.max_num_batched_tokens:
-        budget = max(budget, max_model_len)
-    if not chunked and budget < max_model_len:
-        raise InvalidInput(
-            f"--max-num-batched-tokens {budget} is below --max-model-len {max_model_len} without chunked prefill: "
-            "longer prompts could never run. Raise it, or use --enable-chunked-prefill."
-        )
-    if pool.max_num_batched_tokens and budget < max_num_seqs:
-        if pool.max_num_seqs:
-            raise InvalidInput(
-                f"--max-num-batched-tokens {budget} is below --max-num-seqs {max_num_seqs}: "
-                "raise the one or lower the other"
-            )
-        max_num_seqs = budget
-    kv_cache_dtype = _kv_cache_dtype(pool, scheme)
-    _check_formats(engine, scheme, kv_cache_dtype, spec.dtype)
-    if pool.max_num_scheduled_tokens is not None and pool.max_num_scheduled_tokens > budget:
-        raise InvalidInput(
-            f"--max-num-scheduled-tokens {pool.max_num_scheduled_tokens} is above --max-num-batched-tokens {budget}: "
-            "lower the one or raise the other"
-        )
+    ranks = pool.data_parallel_size if model.is_moe and engine.data_parallel_divides_limits else 1
+    defaults = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
+    max_num_seqs, max_num_batched_tokens = _step_limits(
+        pool,
+        max_num_seqs=max(defaults.max_num_seqs // ranks, 1),
+        token_budget=max(defaults.max_num_batched_tokens // ranks, 1),
+        longest_prefill=1 if chunked else max_model_len,
+    )
     caching = engine.prefix_caching if pool.enable_prefix_caching is None else pool.enable_prefix_caching
     return ResolvedPool(
         pool=pool,
-        model=spec,
+        model=model,
         profile=profile,
         engine=engine,
         scheme=scheme,
-        kv_cache_dtype=kv_cache_dtype,
+        kv_cache_dtype=_kv_cache_dtype(pool, scheme),
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=budget,
+        max_num_batched_tokens=max_num_batched_tokens,
         chunked_prefill=chunked,
         prefix_caching=caching,
-        notes=(*engine.notes, *spec.notes, *_converted(spec, scheme), *notes),
+        notes=(*engine.notes, *model.notes, *_converted(model, scheme)),
     )
+
+
+def _step_limits(
+    pool: Pool, *, max_num_seqs: int, token_budget: int, longest_prefill: int
+) -> tuple[int, int]:
+    """Sequences and tokens of a step: the pool's, else these defaults of the engine, made to agree.
+
+    The default budget holds the longest prefill of one step; the default of sequences is at most the pool's budget.
+    Raises InvalidInput where the pool's own numbers do not agree.
+    """
+    seqs, budget = pool.max_num_seqs or max_num_seqs, pool.max_num_batched_tokens
+    if budget is None:
+        return seqs, max(token_budget, longest_prefill)
+    if budget < longest_prefill:
+        raise InvalidInput(
+            f"--max-num-batched-tokens {budget} is below --max-model-len {longest_prefill} without chunked prefill: "
+            "longer prompts could never run. Raise it, or use --enable-chunked-prefill."
+        )
+    if pool.max_num_seqs and budget < seqs:
+        raise InvalidInput(
+            f"--max-num-batched-tokens {budget} is below --max-num-seqs {seqs}: raise the one or lower the other"
+        )
+    return min(seqs, budget), budget
+
+
+def _check_scheduled_tokens(settings: PoolSettings) -> None:
+    scheduled, budget = settings.max_num_scheduled_tokens, settings.max_num_batched_tokens
+    if scheduled > budget:
+        raise InvalidInput(
+            f"--max-num-scheduled-tokens {scheduled} is above --max-num-batched-tokens {budget}: "
+            "lower the one or raise the other"
+        )
 
 
 def _converted(model: ModelSpec, scheme: QuantizationScheme) -> tuple[str, ...]:
@@ -212,11 +207,11 @@ def _converted(model: ModelSpec, scheme: QuantizationScheme) -> tuple[str, ...]:
 
 def _longest_that_fits(model: ModelSpec, pool: Pool, profiles: str | Path | None) -> ResolvedPool:
     """`--max-model-len auto`: the model's own length, or the longest request that the KV cache holds."""
-    found = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
-    longest = found.memory.max_context_tokens
-    if found.memory.fits or longest < 1:
-        return found
-    note = f"--max-model-len auto: {longest} of the model's {found.max_model_len} tokens"
+    whole = resolve(model, pool.model_copy(update={"max_model_len": None}), profiles=profiles)
+    longest = whole.memory.max_context_tokens
+    if whole.memory.fits or longest < 1:
+        return whole
+    note = f"--max-model-len auto: {longest} of the model's {whole.max_model_len} tokens"
     shorter = resolve(model, pool.model_copy(update={"max_model_len": longest}), profiles=profiles)
     return replace(shorter, notes=(*shorter.notes, note))
 
@@ -242,21 +237,20 @@ def _in_dtype(model: ModelSpec, dtype: str) -> ModelSpec:
     )
 
 
-def _max_model_len(model: ModelSpec, pool: Pool) -> tuple[int, tuple[str, ...]]:
+def _max_model_len(model: ModelSpec, pool: Pool) -> int:
     limit = model.max_position_embeddings
     if pool.max_model_len is None or pool.max_model_len == "auto":
-        return limit, ()
+        return limit
     if pool.max_model_len > limit:
         raise InvalidInput(
             f"--max-model-len {pool.max_model_len} is beyond the {limit} positions that {model.name} was made for"
         )
-    return pool.max_model_len, ()
+    return pool.max_model_len
 
 
-def _check_formats(
-    engine: EngineSpec, scheme: QuantizationScheme, kv_cache_dtype: str, model_dtype: str
-) -> None:
+def _check_formats(settings: PoolSettings) -> None:
     """Raises InvalidInput where the engine cannot load the weights, or keep KV in that format."""
+    engine, scheme = settings.engine, settings.scheme
     if not engine.loads(scheme.families):
         missing = ", ".join(family for family in scheme.families if family not in engine.weight_formats)
         raise InvalidInput(
@@ -264,7 +258,7 @@ def _check_formats(
             f"{', '.join(engine.weight_formats)}: use another --quantization, or "
             f"{_engines_that(lambda other: other.loads(scheme.families))}"
         )
-    kv = find_kv_cache_format(kv_cache_dtype, model_dtype=model_dtype).name
+    kv = find_kv_cache_format(settings.kv_cache_dtype, model_dtype=settings.model.dtype).name
     if not engine.caches_in(kv):
         raise InvalidInput(
             f"{engine.label} keeps no KV cache in {kv}, only in "
@@ -275,7 +269,8 @@ def _check_formats(
 
 def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
     """The engines whose newest release can do it, as a flag to give."""
-    able = [name for name in engine_names() if name not in ("naive", "static") and can(find_engine(name))]
+    engines = (find_engine(name) for name in engine_names())
+    able = [engine.name for engine in engines if not engine.baseline and can(engine)]
     return f"--engine {' or '.join(able)}" if able else "no engine that is listed here"
 
 

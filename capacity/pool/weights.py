@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from capacity.deployment.engines import EngineSpec, ExpertPadding
+from capacity.model.parts import ParameterPart
 from capacity.model.quantization import QuantizationScheme
-from capacity.model.spec import ModelSpec, ParameterPart
+from capacity.model.spec import ModelSpec
 
 VOCABULARY_PADDING = 64  # vLLM pads embedding and LM head to this: vocab_parallel_embedding.py
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from capacity.base.errors import UnknownName
 from capacity.deployment import Pool
+from capacity.model.quantization import vllm_checkpoint
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 PORT = 8000
@@ -37,16 +38,6 @@ TENSORRT_LLM_DECODING = {
     "medusa": "Medusa",
     "draft-model": "DraftTarget",
 }
-VLLM_CHECKPOINTS = {
-    "int4": "awq",
-    "int4-g128": "awq",
-    "w4a16": "awq",
-    "awq": "awq",
-    "awq-int4": "awq",
-    "gptq": "gptq",
-    "gptq-int4": "gptq",
-    "nvfp4": "modelopt_fp4",
-}  # what vLLM calls a checkpoint in that format
 ONLINE_FORMATS = (
     "fp8",
     "bf16",
@@ -110,7 +101,7 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         ("--pipeline-parallel-size", _above(pool.pipeline_parallel_size, 1)),
         ("--data-parallel-size", _above(pool.data_parallel_size, 1)),
         ("--enable-expert-parallel", pool.enable_expert_parallel),
-        ("--quantization", _online(pool.quantization) or VLLM_CHECKPOINTS.get(pool.quantization or "")),
+        ("--quantization", _online(pool.quantization) or vllm_checkpoint(pool.quantization)),
         ("--dtype", None if pool.dtype == "auto" else pool.dtype),
         ("--kv-cache-dtype", None if pool.kv_cache_dtype == "auto" else pool.kv_cache_dtype),
         ("--max-model-len", pool.max_model_len),

@@ -6,10 +6,11 @@ A record declares what is written of it beside its fields (`base.record`); a tes
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import Any, get_type_hints
 
 from capacity.base.errors import UnknownName
-from capacity.techniques.registry import RECORDS
+from capacity.techniques.registry import QUESTIONS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -31,21 +32,22 @@ def json_schema(name: str) -> Schema:
 
 def _of(module: str, kind: str) -> Callable[[], Schema]:
     """The schema of a record, with its version."""
+    return lambda: _described(getattr(import_module(module), kind))
 
-    def make() -> Schema:
-        import importlib
 
-        from pydantic import TypeAdapter
+def _answer_of(module: str, question: str) -> Callable[[], Schema]:
+    """The schema of the record that a function returns."""
+    return lambda: _described(get_type_hints(getattr(import_module(module), question))["return"])
 
-        record = getattr(importlib.import_module(module), kind)
-        described: Schema = TypeAdapter(record).json_schema(mode="serialization", by_alias=True)
-        if not hasattr(record, "SCHEMA"):
-            return described
-        properties = described["properties"] | {"schema": {"const": record.SCHEMA}}
-        required = [*described.get("required", []), "schema"]
-        return described | {"properties": properties, "required": required}
 
-    return make
+def _described(record: type) -> Schema:
+    from pydantic import TypeAdapter
+
+    described: Schema = TypeAdapter(record).json_schema(mode="serialization", by_alias=True)
+    if not hasattr(record, "SCHEMA"):
+        return described
+    properties = described["properties"] | {"schema": {"const": record.SCHEMA}}
+    return described | {"properties": properties, "required": [*described.get("required", []), "schema"]}
 
 
 def _infinite_as_null(make: Callable[[], Schema]) -> Callable[[], Schema]:
@@ -80,7 +82,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "diff": _infinite_as_null(_of("capacity.planning.diff", "Diff")),
     "sweep": _of("capacity.planning.sweeping.run", "Swept"),
     "definition": _of("capacity.techniques.glossary", "Definition"),
-    **{name: _of(module, record) for name, (module, record) in RECORDS.items()},
+    **{name: _answer_of(module, question) for name, (module, question) in QUESTIONS.items()},
     "deployment": _of("capacity.deployment", "DeploymentFile"),
     "sweep-file": _of("capacity.planning.sweeping.spec", "SweepSpec"),
 }

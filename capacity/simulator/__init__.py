@@ -1,16 +1,26 @@
-"""Simulate a serving engine: arrivals in, steps decided by a policy, records and a summary out."""
+"""Simulate a deployment of serving engines: requests in, steps decided by each engine's scheduler, records out.
+
+In: a `Workload`, one `EngineSetup` an engine (its step times, KV blocks, scheduler), and what stands before them. Out:
+`SimulationResult`, a record a request and what the engines did. It knows no roofline: a step takes what the
+`StepTimes` that it is given say. Time is whole picoseconds, so that leaping over steps equals taking each. Start
+reading at `simulation`, then `cluster` (who gets which request), `engine` (decide, compute, account), `schedulers`
+(what an engine decides) and `kv_cache`; `metrics` and `verdict` say what the records show.
+"""
 
 from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.frontend import FrontendTimes
 from capacity.simulator.ledger import Ledger, Sample
-from capacity.simulator.simulate import SimulationResult, simulate_engine
+from capacity.simulator.result import SimulationResult
+from capacity.simulator.setup import EngineSetup
+from capacity.simulator.simulation import simulate
 
 __all__ = [
     "Engine",
+    "EngineSetup",
     "FrontendTimes",
     "Ledger",
     "Sample",
     "SimulationResult",
     "StepObserver",
-    "simulate_engine",
+    "simulate",
 ]

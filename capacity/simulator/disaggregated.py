@@ -12,19 +12,23 @@ has loaded; what is still with the prefill replica goes to another.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.cluster import Cluster, ClusterResult, EngineSetup, Role
+from capacity.deployment.routers import Router
+from capacity.simulator.cluster import Cluster, Dispatch
+from capacity.simulator.kv_cache.pool import PagedPool, Table
+from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.replica import Replica
-from capacity.simulator.router import Router, make_router
-from capacity.simulator.schedulers import Sequence
-from capacity.simulator.transfer import KvLink, Load, Port, Transfer, Transfers, hold_computed
+from capacity.simulator.result import SimulationResult
+from capacity.simulator.schedulers import Sequence, schedulers_that
+from capacity.simulator.setup import EngineSetup, Role
+from capacity.simulator.transfer import Load, Port, Transfer, Transfers, hold_computed
 from capacity.workload import Workload
 
 
@@ -35,26 +39,23 @@ class Handoff:
     request: int
     tokens: int
     sender: int
-    kept: Any
+    kept: Table
     receiver: int | None = None  # None: no decode replica takes any request
     load: Load | None = None
     transfer: Transfer | None = None
     taken: bool = False  # the receiver runs it already: its transfer took no time
 
 
-POLICIES = ("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi")
-
-
 class Disaggregated(Cluster):
     """A cluster of prefill and decode replicas. A transfer occupies the sender's port and the receiver's."""
 
-    def __init__(
-        self, workload: Workload, *, link: KvLink, decode_router: str = "least-outstanding", **options: Any
-    ) -> None:
-        super().__init__(workload, **options)
-        self.decode_router_name = decode_router
-        self.decoders = make_router(decode_router, has_sessions=workload.session is not None)
-        self.transfers = Transfers(link, self.at)
+    def __init__(self, workload: Workload, dispatch: Dispatch, recording: Recording) -> None:
+        """Raises InvalidInput where no link leads from one to the other."""
+        if dispatch.link is None:
+            raise InvalidInput("disaggregated pools need a link for their KV")
+        super().__init__(workload, dispatch, recording)
+        self.decoders = self._make_router(dispatch.decode_router)
+        self.transfers = Transfers(dispatch.link, self.at)
         self.prefilled_ps = array("q", [MISSING]) * len(workload)
         self.loaded_ps = array("q", [MISSING]) * len(workload)
         self._ports: dict[int, Port] = {}
@@ -66,11 +67,11 @@ class Disaggregated(Cluster):
     # replicas
 
     def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int:
-        self._ports[len(self.lives)] = Port()
+        self._ports[len(self.members)] = Port()
         return super().add(setup, now_ps, ready=ready)
 
     def router_of(self, number: int) -> Router:
-        return self.router if self.lives[number].setup.role == "prefill" else self.decoders
+        return self.router if self.members[number].setup.role == "prefill" else self.decoders
 
     @property
     def waiting_for_replica(self) -> int:
@@ -80,8 +81,8 @@ class Disaggregated(Cluster):
         waiting = self._held if role == "prefill" else self._without_decoder
         return len(waiting) + sum(
             self.router_of(number).requests[number]
-            for number, life in enumerate(self.lives)
-            if life.setup.role == role and life.open
+            for number in self.of_role(role)
+            if self.members[number].open
         )
 
     def _by_role(self) -> dict[Role, int]:
@@ -98,7 +99,7 @@ class Disaggregated(Cluster):
         super()._release(now_ps)
 
     def fail(self, number: int, now_ps: int) -> None:
-        if self.lives[number].setup.role == "prefill":
+        if self.members[number].setup.role == "prefill":
             stranded = [handoff for handoff in self._handoffs.values() if handoff.sender == number]
             for handoff in stranded:
                 self._withdraw(handoff, now_ps)
@@ -116,17 +117,12 @@ class Disaggregated(Cluster):
 
     # requests
 
-    def last_token(self, request: int, setup: EngineSetup) -> int:
-        if setup.role == "prefill":
-            return self._prompts[request] + 1
-        return super().last_token(request, setup)
-
     def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None:
         number = replica.number
-        if self.lives[number].setup.role == "decode":
+        if self.members[number].setup.role == "decode":
             super().finished(replica, sequence, now_ps)
             return
-        request, tokens, pool = sequence.index, sequence.prompt_tokens, replica.pool
+        request, tokens, pool = sequence.index, sequence.prompt_tokens, cast(PagedPool, replica.pool)
         if self._home.get(request) != number:  # its client has given up
             return
         kept = pool.table(sequence.table.content)
@@ -170,7 +166,7 @@ class Disaggregated(Cluster):
             self._without_decoder[request] = None
             return
         number = handoff.receiver = self._assign(request, self.decoders)
-        decoder = self.lives[number].replica
+        decoder = self.replicas[number]
         whole = decoder.new_sequence(request, self.ledger.arrival_ps[request])
         if whole is None:
             self._free_kept(handoff, now_ps)
@@ -198,16 +194,23 @@ class Disaggregated(Cluster):
             return
         assert handoff.receiver is not None
         assert handoff.load is not None
-        decoder, sequence = self.lives[handoff.receiver].replica, handoff.load.sequence
-        self._deliver(handoff.receiver, now_ps, handoff.request, lambda _: decoder.take_loaded(sequence))
+        decoder, sequence = self.replicas[handoff.receiver], handoff.load.sequence
+        self._deliver(
+            handoff.receiver, now_ps, handoff.request, lambda _: decoder.policy.add_loaded(sequence)
+        )
 
     def _free_kept(self, handoff: Handoff, now_ps: int) -> None:
         """The sender may forget: no one will ask for this KV again."""
         del self._handoffs[handoff.request]
-        sender = self.lives[handoff.sender].replica
+        sender = self.replicas[handoff.sender]
         if not sender.alive:
             return
-        self._deliver(handoff.sender, now_ps, handoff.request, lambda _: sender.pool.release(handoff.kept))
+        self._deliver(
+            handoff.sender,
+            now_ps,
+            handoff.request,
+            lambda _: cast(PagedPool, sender.pool).release(handoff.kept),
+        )
         if sender.draining and self._idle(handoff.sender):
             self._retire(handoff.sender, now_ps)
 
@@ -219,7 +222,7 @@ class Disaggregated(Cluster):
             self.transfers.abort(handoff.transfer, now_ps)
         if number is None or load is None:
             return
-        decoder, taken = self.lives[number].replica, handoff.taken
+        decoder, taken = self.replicas[number], handoff.taken
         self._depart(request, now_ps)
         if decoder.alive:
             self._deliver(
@@ -236,23 +239,19 @@ class Disaggregated(Cluster):
         self._take_back(handoff, now_ps)
         self._free_kept(handoff, now_ps)
 
-    def result(self, **options: Any) -> ClusterResult:
-        prefilled, loaded = _array(self.prefilled_ps), _array(self.loaded_ps)
-        spent = np.where((loaded != MISSING) & (prefilled != MISSING), loaded - prefilled, MISSING)
-        found = super().result(**options)
+    def result(
+        self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False
+    ) -> SimulationResult:
+        prefilled = np.frombuffer(self.prefilled_ps, dtype=np.int64)
+        loaded = np.frombuffer(self.loaded_ps, dtype=np.int64)
         transfers = self.transfers
-        counts = {"begun": transfers.begun, "arrived": transfers.arrived, "aborted": transfers.aborted}
         return replace(
-            found,
+            super().result(goodput_ms=goodput_ms, interrupted=interrupted),
             prefilled_ps=prefilled,
-            transfer_ps=spent,
-            transfers=counts,
-            decode_router=self.decode_router_name,
+            transfer_ps=np.where((loaded != MISSING) & (prefilled != MISSING), loaded - prefilled, MISSING),
+            transfers={"begun": transfers.begun, "arrived": transfers.arrived, "aborted": transfers.aborted},
+            decode_router=self.dispatch.decode_router,
         )
-
-
-def _array(column: Any) -> Any:
-    return np.frombuffer(column, dtype=np.int64)
 
 
 def check_roles(setups: Iterable[EngineSetup]) -> None:
@@ -263,13 +262,14 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
         raise InvalidInput(
             f"a disaggregated deployment needs prefill and decode replicas, and no others; here are {', '.join(roles)}"
         )
+    able = schedulers_that("hands_over")
     for setup in setups:
-        if setup.policy not in POLICIES or setup.kv_contiguous_tokens is not None:
+        if setup.policy not in able or setup.kv_contiguous_tokens is not None:
             kept = (
                 "contiguous KV" if setup.kv_contiguous_tokens is not None else f"the {setup.policy} scheduler"
             )
             raise InvalidInput(
-                f"{kept} hands no KV over: disaggregated pools need paged KV and one of {', '.join(POLICIES)}"
+                f"{kept} hands no KV over: disaggregated pools need paged KV and one of {', '.join(able)}"
             )
     if len({setup.kv_windows for setup in setups}) > 1:
         raise InvalidInput(

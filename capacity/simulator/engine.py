@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import simpy
 
 from capacity.simulator.client import NEVER, Arrivals
 from capacity.simulator.jump import NOTHING, JumpV1
+from capacity.simulator.kv_cache.pool import KvPool
 from capacity.simulator.ledger import Ledger, Sample
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.schedulers import Policy, Sequence, Step
-from capacity.simulator.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.shapes import sum_rows
 from capacity.step import PS_PER_S, JointStepTimes, SlowestRank, StepTimes
 
@@ -38,7 +38,7 @@ class Engine:
         self,
         env: simpy.Environment,
         policy: Policy,
-        pool: Any,
+        pool: KvPool,
         step_times: StepTimes,
         *,
         client: Arrivals,
@@ -63,7 +63,7 @@ class Engine:
         self.stalled_by: str | None = None
         self.now_ps = int(env.now)
         self.jump: JumpV1 | None = None
-        if jumps and isinstance(policy, VllmV1) and policy.regular and JumpV1.can_follow(policy, pool):
+        if jumps and policy.regular and JumpV1.can_follow(policy, pool):
             self.jump = JumpV1(
                 policy, step_times, ledger, window_tokens=window_tokens, settles=not client.reacts
             )
@@ -106,13 +106,34 @@ class Engine:
                     yield env.timeout(wake_ps - env.now)
                     others_ps = env.peek()
                 self.now_ps = now_ps = wake_ps
-                if client.due_ps < now_ps:  # who came before a step ends stands before whom its end brings
-                    self._receive(client.take(now_ps - 1))
+                while client.due_ps < now_ps:  # who came before a step ends stands before whom its end brings
+                    # one instant at a time where one that is turned away makes room for another
+                    self._receive(client.take(client.due_ps if client.reacts else now_ps - 1))
             if self._ending is not None:
                 self._complete(self._settle(self._ending, now_ps), now_ps)
             elif jump is not None and jump.done is not None:
                 self._complete(jump.settle(), now_ps)
         yield env.timeout(now_ps - env.now)
+
+    # its state now
+
+    @property
+    def num_running(self) -> int:
+        return self.policy.num_running
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests inside that hold no place in the batch."""
+        return self.policy.num_waiting
+
+    @property
+    def kv_used_blocks(self) -> int:
+        return self.pool.num_blocks - self.pool.free_blocks
+
+    @property
+    def stall(self) -> str:
+        """Why nothing can proceed, where requests are left and nothing is due."""
+        return self.stalled_by or self._stall_reason()
 
     # decide
 
@@ -143,7 +164,7 @@ class Engine:
             return self.client.due_ps if wake_ps is None else min(wake_ps, self.client.due_ps)
         self._ending = in_flight.popleft()
         end_ps = self._ending.end
-        self.ledger.use_kv(self.pool.num_blocks - self.pool.free_blocks, end_ps - now_ps)
+        self.ledger.use_kv(self.kv_used_blocks, end_ps - now_ps)
         return end_ps
 
     def _launch(self, step: Step, now_ps: int) -> None:
@@ -212,14 +233,14 @@ class Engine:
                 self._receive(self.client.completed(request, sent_ps))
 
     def _sample_until(self, wake_ps: int) -> None:
-        policy, used = self.policy, self.pool.num_blocks - self.pool.free_blocks
+        used = self.kv_used_blocks
         assert self.sample_ps is not None
         while self._next_sample_ps < wake_ps:
             at_ps = self._next_sample_ps
-            waiting = policy.num_waiting + self.client.waiting_by(at_ps)
+            waiting = self.num_waiting + self.client.waiting_by(at_ps)
             self.ledger.samples.append(
                 Sample(
-                    time_s=at_ps / PS_PER_S, running=policy.num_running, waiting=waiting, kv_used_blocks=used
+                    time_s=at_ps / PS_PER_S, running=self.num_running, waiting=waiting, kv_used_blocks=used
                 )
             )
             self._next_sample_ps += self.sample_ps

@@ -12,7 +12,7 @@ from typing import Any
 from capacity.base.errors import InvalidInput
 from capacity.simulator.ledger import Sample
 from capacity.simulator.metrics import RequestRecord
-from capacity.simulator.simulate import SimulationResult
+from capacity.simulator.result import SimulationResult
 from capacity.simulator.timeline import Timeline
 
 

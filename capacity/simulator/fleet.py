@@ -5,19 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import simpy
 
 from capacity.base.errors import InvalidInput
+from capacity.simulator.setup import EngineSetup, Role
 from capacity.step import picoseconds
-
-if TYPE_CHECKING:
-    from capacity.simulator.cluster import Cluster, EngineSetup
 
 Process = Generator[simpy.Event, None, None]
 FAILURE_STREAM = 100  # beside the workload's streams of random numbers
+
+
+class Fleet(Protocol):
+    """The replicas of a running deployment, by number, as these processes see and change them."""
+
+    env: simpy.Environment
+
+    def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int: ...
+    def open(self, number: int, now_ps: int) -> None: ...
+    def drain(self, number: int, now_ps: int, why: str) -> None: ...
+    def fail(self, number: int, now_ps: int) -> None: ...
+    def is_alive(self, number: int) -> bool: ...
+    def is_draining(self, number: int) -> bool: ...
+    def setup_of(self, number: int) -> EngineSetup: ...
+    def of_role(self, role: Role) -> list[int]: ...
+    def pool_size(self, role: Role) -> int: ...
+    def starting(self, role: Role) -> int: ...
+    def load_of(self, role: Role) -> int: ...
+    def least_loaded(self, role: Role, count: int) -> list[int]: ...
+    def sample(self, now_ps: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,25 +87,24 @@ def _check(what: str, value: float) -> None:
         raise InvalidInput(f"the {what} must be finite and above 0, not {value}")
 
 
-def failing(cluster: Cluster, number: int, plan: Failures) -> Process:
+def failing(fleet: Fleet, number: int, plan: Failures) -> Process:
     """One replica's life until it fails, and its successor's birth."""
     rng = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(FAILURE_STREAM, number)))
     lifetime_ps = max(1, picoseconds(min(float(rng.exponential(plan.mean_time_between_failures_s)), 1e9)))
-    yield cluster.env.timeout(lifetime_ps)
-    life = cluster.lives[number]
-    if not life.replica.alive:
+    yield fleet.env.timeout(lifetime_ps)
+    if not fleet.is_alive(number):
         return
-    cluster.fail(number, int(cluster.env.now))
-    if life.replica.draining:
+    fleet.fail(number, int(fleet.env.now))
+    if fleet.is_draining(number):
         return
-    yield cluster.env.timeout(picoseconds(plan.recovery_s))
-    cluster.add(life.setup, int(cluster.env.now))
+    yield fleet.env.timeout(picoseconds(plan.recovery_s))
+    fleet.add(fleet.setup_of(number), int(fleet.env.now))
 
 
-def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
+def autoscaling(fleet: Fleet, setup: EngineSetup, plan: Autoscaling) -> Process:
     """The control loop of the replicas of one role. Never fewer than at first."""
-    env, role = cluster.env, setup.role
-    least = sum(life.setup.role == role for life in cluster.lives)
+    env, role = fleet.env, setup.role
+    least = len(fleet.of_role(role))
     if plan.max_replicas < least:
         raise InvalidInput(f"{least} replicas at first are more than the most of {plan.max_replicas}")
     interval_ps = max(1, picoseconds(plan.interval_s))
@@ -95,27 +112,27 @@ def autoscaling(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Proc
     while True:
         yield env.timeout(interval_ps)
         now_ps = int(env.now)
-        current = cluster.pool_size(role) + cluster.starting(role)
-        wanted = math.ceil(cluster.load_of(role) / plan.target_requests)
+        current = fleet.pool_size(role) + fleet.starting(role)
+        wanted = math.ceil(fleet.load_of(role) / plan.target_requests)
         wanted = min(max(wanted, least), plan.max_replicas)
         if wanted >= current:
             last_wanted_ps = now_ps
         for _ in range(wanted - current):
-            env.process(_starting(cluster, setup, plan))
+            env.process(_starting(fleet, setup, plan))
         if wanted < current and now_ps - last_wanted_ps >= picoseconds(plan.scale_down_delay_s):
-            for number in cluster.least_loaded(role, min(current - wanted, cluster.pool_size(role) - 1)):
-                cluster.drain(number, now_ps, "scaled down")
+            for number in fleet.least_loaded(role, min(current - wanted, fleet.pool_size(role) - 1)):
+                fleet.drain(number, now_ps, "scaled down")
 
 
-def _starting(cluster: Cluster, setup: EngineSetup, plan: Autoscaling) -> Process:
-    number = cluster.add(setup, int(cluster.env.now), ready=False)
-    yield cluster.env.timeout(picoseconds(plan.startup_s))
-    cluster.open(number, int(cluster.env.now))
+def _starting(fleet: Fleet, setup: EngineSetup, plan: Autoscaling) -> Process:
+    number = fleet.add(setup, int(fleet.env.now), ready=False)
+    yield fleet.env.timeout(picoseconds(plan.startup_s))
+    fleet.open(number, int(fleet.env.now))
 
 
-def watching(cluster: Cluster, interval_s: float) -> Process:
+def watching(fleet: Fleet, interval_s: float) -> Process:
     """A sample of the deployment's state every so often."""
     interval_ps = max(1, picoseconds(interval_s))
     while True:
-        cluster.sample(int(cluster.env.now))
-        yield cluster.env.timeout(interval_ps)
+        fleet.sample(int(fleet.env.now))
+        yield fleet.env.timeout(interval_ps)

@@ -16,13 +16,14 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 from math import sqrt
 from operator import mul
-from typing import Any
+from typing import Any, TypeGuard
 
 from capacity.simulator.client import NEVER
 from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.pool import KvPool
 from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.simulator.ledger import Ledger
-from capacity.simulator.schedulers import Row, Sequence, Status, Step
+from capacity.simulator.schedulers import Policy, Row, Sequence, Status, Step
 from capacity.simulator.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.shapes import new_tuple, sum_rows
 from capacity.step import StepShape, StepTimes
@@ -184,7 +185,7 @@ class JumpV1:
         self._clear()
 
     @staticmethod
-    def can_follow(policy: Any, pool: Any) -> bool:
+    def can_follow(policy: Policy, pool: KvPool) -> TypeGuard[VllmV1]:
         """Whether the policy has a regular state at all: V1 without drafts, pipeline stages and prefill cadence."""
         return (
             isinstance(policy, VllmV1)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from capacity.simulator.metrics import MISSING, GapCounter, RequestTable
+from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.metrics import MISSING, RequestTable
 from capacity.simulator.schedulers import Row, Sequence, Step
 from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S
@@ -24,6 +25,22 @@ class Sample:
     running: int
     waiting: int
     kv_used_blocks: int
+
+
+class Progress:
+    """Calls `report(completed, total)` some two hundred times in a run."""
+
+    def __init__(self, total: int, report: Callable[[int, int], None]) -> None:
+        self._total = total
+        self._report = report
+        self._completed = 0
+        self._every = max(1, total // 200)
+
+    def completed(self) -> None:
+        """One more request has."""
+        self._completed += 1
+        if self._completed % self._every == 0:
+            self._report(self._completed, self._total)
 
 
 class Ledger:
@@ -55,9 +72,7 @@ class Ledger:
         self.samples: list[Sample] = []
         self.completed = 0
         self.work: StepWork | None = None  # what the steps were like, where that is asked for
-        self.report: Callable[[int], None] | None = None  # told how many have completed,
-        self.report_at = 0  # when they are this many; 0: never
-        self.report_every = 0
+        self.progress: Progress | None = None  # of all requests, whichever engine answers them
 
     def scheduled(self, step: Step, now_ps: int) -> None:
         """A step was decided, row by row."""
@@ -104,9 +119,8 @@ class Ledger:
             self.rejected += 1
             return
         self.completed += 1
-        if self.completed == self.report_at and self.report is not None:
-            self.report_at += self.report_every
-            self.report(self.completed)
+        if self.progress is not None:
+            self.progress.completed()
         self.finish_ps[r.index] = now_ps
         self.output_tokens[r.index] = r.known - r.prompt_tokens
 

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
+from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.intervals import share_interval
-from capacity.simulator.metrics import PERCENTILES, LatencyMetric, LatencySummary, RequestTable
+from capacity.simulator.metrics import LatencyMetric, LatencySummary, RequestTable
 from capacity.workload import Slo
 
 

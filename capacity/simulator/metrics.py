@@ -9,7 +9,6 @@ Percentiles interpolate linearly (numpy's default), standard deviations are thos
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
@@ -18,21 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.gap_batches import GapBatches
+from capacity.simulator.distribution import PERCENTILES, Distribution
+from capacity.simulator.gap_counter import GapCounter
 from capacity.step import PS_PER_S
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-PERCENTILES = (50, 90, 95, 99)
+PS_PER_MS = PS_PER_S // 1000
 GOODPUT_METRICS = ("ttft", "tpot", "e2el")
 MISSING = -1  # an instant that never came
-
-EXACT_GAPS = 1 << 20  # distinct gaps kept exactly; beyond, they are counted in bins
-EXPANDED_GAPS = 1 << 18  # of series, spelled out at a time
-PS_PER_MS = PS_PER_S // 1000
-BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
-NUM_BINS = 64 << BIN_BITS
 
 
 LatencyMetric = Literal["ttft", "tpot", "e2e"]
@@ -158,162 +152,6 @@ class RequestTable(Sequence[RequestRecord]):
             output_tokens=counts("output_tokens"),
             cached_tokens=counts("cached_tokens"),
             preemptions=counts("preemptions"),
-        )
-
-
-class GapCounter:
-    """The multiset of gaps between deliveries, in bounded memory: exact at first, then in narrow bins.
-
-    The mean is that of the exact gaps throughout; percentiles and the standard deviation are known to `resolution`.
-    """
-
-    _FLUSH = 4 << 15
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total_ps = 0
-        self.resolution = 0.0  # relative width of a bin; 0: exact
-        self._series: list[int] = []  # first, step, length, weight, first, ...: numpy reads no tuples quickly
-        self._chunks: list[tuple[Ints, Ints]] = []  # (gaps, how often), as they came
-        self._raw = self._distinct = 0
-        self._bins: Ints | None = None
-        self._batches = GapBatches()
-
-    def batches(self) -> GapBatches:
-        """The same gaps in order of time, for intervals of their percentiles."""
-        self._flush()
-        return self._batches
-
-    def add(self, gap_ps: int, count: int = 1) -> None:
-        self.count += count
-        self.total_ps += gap_ps * count
-        self._series += (gap_ps, 0, 1, count)
-        if len(self._series) >= self._FLUSH:
-            self._flush()
-
-    def add_series(self, first_ps: int, step_ps: int, length: int, weight: int) -> None:
-        """`weight` gaps each of first, first + step, ... `length` values in all."""
-        self.count += weight * length
-        self.total_ps += weight * (first_ps * length + step_ps * (length * (length - 1) // 2))
-        self._series += (first_ps, step_ps, length, weight)
-        if len(self._series) >= self._FLUSH:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._series:
-            return
-        series = np.array(self._series, dtype=np.int64).reshape(-1, 4)
-        self._series.clear()
-        self._batches.add(series)
-        slices = np.cumsum(series[:, 2]) // EXPANDED_GAPS
-        for part in np.split(series, np.flatnonzero(np.diff(slices)) + 1):
-            self._count(*_expanded(part))
-
-    def _count(self, values: Ints, counts: Ints) -> None:
-        if self._bins is not None:
-            self._bins += _binned(values, counts)
-            return
-        self._chunks.append((values, counts))
-        self._raw += len(values)
-        if self._raw > 2 * max(self._distinct, EXACT_GAPS // 2):
-            self._compress()
-
-    def _compress(self) -> None:
-        """Count equal gaps together; more than EXACT_GAPS different ones go into bins for good."""
-        values = np.concatenate([chunk[0] for chunk in self._chunks])
-        counts = np.concatenate([chunk[1] for chunk in self._chunks])
-        order = np.argsort(values, kind="stable")
-        values, counts = values[order], counts[order]
-        first = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
-        values, counts = values[first], np.add.reduceat(counts, first)
-        self._chunks = [(values, counts)]
-        self._raw = self._distinct = len(values)
-        if len(values) > EXACT_GAPS:
-            self.resolution = 2.0**-BIN_BITS
-            self._bins = _binned(values, counts)
-            self._chunks.clear()
-
-    def _multiset(self) -> tuple[Ints, Ints]:
-        """(gaps in rising order, how often each)."""
-        self._flush()
-        if self._bins is None:
-            self._compress()
-        if self._bins is None:
-            return self._chunks[0]
-        filled = np.flatnonzero(self._bins)
-        return _bin_middles(filled), self._bins[filled]
-
-    def distribution_ms(self) -> Distribution | None:
-        """Statistics over all gaps, in ms; None without any.
-
-        Ranks are among the gaps that are held: an interrupt may have come between counting one and holding it.
-        """
-        if not self.count:
-            return None
-        values, counts = self._multiset()
-        if not len(values):
-            return None
-        mean_ps = self.total_ps / self.count
-        variance = math.fsum(((values - mean_ps) ** 2 * counts).tolist()) / self.count
-        ends = np.cumsum(counts)
-        held = int(ends[-1])
-
-        def percentile_ps(percent: float) -> float:
-            rank = (held - 1) * percent / 100
-            low = int(rank)
-            below = int(values[np.searchsorted(ends, low, side="right")])
-            above = int(values[np.searchsorted(ends, min(low + 1, held - 1), side="right")])
-            return below + (above - below) * (rank - low)
-
-        scale = 1e3 / PS_PER_S
-        percentiles = {p: percentile_ps(p) * scale for p in PERCENTILES}
-        return Distribution(mean=mean_ps * scale, std=variance**0.5 * scale, percentiles=percentiles)
-
-
-def _expanded(series: Ints) -> tuple[Ints, Ints]:
-    """(every gap, how often) of series of first, step, length, weight."""
-    first, step, lengths, weights = series.T
-    ends = np.cumsum(lengths)
-    rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-    return np.repeat(first, lengths) + np.repeat(step, lengths) * rank, np.repeat(weights, lengths)
-
-
-def _binned(values: Ints, counts: Ints) -> Ints:
-    """How many gaps fall into each bin: a bin keeps a gap's leading BIN_BITS + 1 bits, so small ones are exact."""
-    shift = np.maximum(np.frexp(values.astype(np.float64))[1] - (BIN_BITS + 1), 0).astype(np.int64)
-    index = (shift << BIN_BITS) + (values >> shift)
-    bins: Ints = np.bincount(index, weights=counts, minlength=NUM_BINS).astype(np.int64)
-    return bins
-
-
-def _bin_middles(index: Ints) -> Ints:
-    shift = np.maximum((index >> BIN_BITS) - 1, 0)
-    half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
-    middles: Ints = ((index - (shift << BIN_BITS)) << shift) + half
-    return middles
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """Mean, standard deviation and percentiles of one metric (ms)."""
-
-    mean: float
-    std: float
-    percentiles: Mapping[int, float]
-
-    @property
-    def median(self) -> float:
-        return self.percentiles[50]
-
-    @classmethod
-    def of(cls, values_ms: npt.NDArray[Any]) -> Distribution | None:
-        if not len(values_ms):
-            return None
-        points = np.percentile(values_ms, PERCENTILES)
-        return cls(
-            mean=float(values_ms.mean()),
-            std=float(values_ms.std()),
-            percentiles={p: float(v) for p, v in zip(PERCENTILES, points)},
         )
 
 

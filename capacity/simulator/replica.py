@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from itertools import takewhile
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import simpy
 
 from capacity.simulator.client import NEVER
-from capacity.simulator.engine import Engine
-from capacity.simulator.schedulers import Sequence
+from capacity.simulator.engine import Engine, StepObserver
+from capacity.simulator.kv_cache.pool import KvPool, LoadingPool
+from capacity.simulator.ledger import Ledger
+from capacity.simulator.schedulers import Policy, Sequence
 from capacity.simulator.transfer import Load
+from capacity.step import StepTimes
 
 # keys order what happens at one instant: 4·time + one of these
 SETTLE, ARRIVE, DECIDE = 0, 1, 2
@@ -55,13 +57,33 @@ class Replica(Engine):
     def __init__(
         self,
         env: simpy.Environment,
+        policy: Policy,
+        pool: KvPool,
+        step_times: StepTimes,
         *,
         number: int,
         owner: Owner,
         queue_limit: int | None = None,
-        **engine: Any,
+        ledger: Ledger,
+        new_sequence: Callable[[int, int], Sequence | None],
+        jumps: bool = False,
+        pipeline_stages: int = 1,
+        window_tokens: int | None = None,
+        observer: StepObserver | None = None,
     ) -> None:
-        super().__init__(env, client=_Door(), **engine)
+        super().__init__(
+            env,
+            policy,
+            pool,
+            step_times,
+            client=_Door(),
+            ledger=ledger,
+            new_sequence=new_sequence,
+            jumps=jumps,
+            pipeline_stages=pipeline_stages,
+            window_tokens=window_tokens,
+            observer=observer,
+        )
         self.number = number
         self.owner = owner
         self.key = NEVER_KEY
@@ -72,7 +94,7 @@ class Replica(Engine):
         self._settle_by_ps = -1  # completions until then move nobody else
         if self.jump is not None:
             self.jump.finished = self._finished
-        self._mail: deque[tuple[int, int, Action | None]] = deque()  # (instant, request, action)
+        self._mail: deque[tuple[int, Sequence | None, Action | None]] = deque()  # (instant, one of the two)
         self._new = 0  # requests in the mail
         self._loads: deque[Load] = deque()  # KV that waits for blocks here, in order
         self._wake_ps: int | None = None  # end of the step that runs and has to be settled
@@ -84,30 +106,42 @@ class Replica(Engine):
     @property
     def requests(self) -> list[int]:
         """Everyone inside or in the mail, in order of arrival."""
-        return [*self.sequences, *(request for _, request, action in self._mail if action is None)]
+        mailed = (sequence.index for _, sequence, _ in self._mail if sequence is not None)
+        return [*self.sequences, *mailed]
+
+    @property
+    def num_waiting(self) -> int:
+        return self.policy.num_waiting + self._new
 
     # from outside
 
     def deliver(self, at_ps: int, request: int, action: Action | None = None) -> None:
-        """A request, or an action, reaches the engine at `at_ps`: it is taken up when the next step is decided."""
-        if action is None:
-            if self._queue_limit is not None and self.policy.num_waiting + self._new >= self._queue_limit:
-                self.owner.refused(self, request, at_ps)
-                return
-            self._new += 1
-        self._mail.append((at_ps, request, action))
+        """A request, or an action, reaches the engine at `at_ps`: it is taken up when the next step is decided.
+
+        What depends on the state at this very instant is settled now: whether a request is turned away, and, where
+        steps are taken one by one, its place in the queues (a data-parallel rank is chosen by them).
+        """
+        if action is not None:
+            self._mail.append((at_ps, None, action))
+        elif not self._accept(request, at_ps):
+            return
         if self._wake_ps is not None:
             return
         now_ps = self.now_ps
         if at_ps <= now_ps:
             self.key = 4 * now_ps + DECIDE
         elif self.key < NEVER_KEY and self.key & 3 == SETTLE:
-            if self._settle_by_ps >= 0:
-                self._settle_by_ps = at_ps
-            self._decide(at_ps, at_ps)  # decode steps run: up to the first that ends by then
+            self.catch_up(at_ps)
         elif self.key != 4 * now_ps + DECIDE:
             self.now_ps = at_ps
             self.key = 4 * at_ps + DECIDE
+
+    def catch_up(self, at_ps: int) -> None:
+        """Take the decode steps that nothing has asked for yet, up to the one that is under way at `at_ps`."""
+        if self._wake_ps is None and self.now_ps < at_ps and self.key < NEVER_KEY and self.key & 3 == SETTLE:
+            if self._settle_by_ps >= 0:
+                self._settle_by_ps = at_ps
+            self._decide(at_ps, at_ps)
 
     def proceed(self, horizon_ps: int, action_ps: int) -> None:
         """Do what is due at `key`. Nobody will deliver a request before `horizon_ps`, or an action before
@@ -146,14 +180,15 @@ class Replica(Engine):
     def _decide(self, horizon_ps: int, action_ps: int) -> None:
         now_ps, mail, jump = self.now_ps, self._mail, self.jump
         while mail:
-            at_ps, request, action = mail[0]
+            at_ps, sequence, action = mail[0]
             if at_ps > now_ps:
                 break
             mail.popleft()
-            if action is None:
+            if sequence is not None:
                 self._new -= 1
-                self._admit(request, now_ps)
-            else:
+                self.policy.add(sequence)
+                self.sequences[sequence.index] = sequence
+            elif action is not None:
                 action(now_ps)
         if self._loads:
             action_ps = min(action_ps, self._start_loads(now_ps))
@@ -239,12 +274,19 @@ class Replica(Engine):
 
     # requests
 
-    def _admit(self, request: int, now_ps: int) -> None:
-        sequence = self.new_sequence(request, self.ledger.arrival_ps[request])
-        if sequence is None or not self.policy.add(sequence):
-            self.owner.refused(self, request, now_ps)
-        else:
+    def _accept(self, request: int, at_ps: int) -> bool:
+        """Take a request in, or into the mail; False: it is turned away."""
+        full = self._queue_limit is not None and self.num_waiting >= self._queue_limit
+        sequence = None if full else self.new_sequence(request, self.ledger.arrival_ps[request])
+        if sequence is None or (self.jump is None and not self.policy.add(sequence)):
+            self.owner.refused(self, request, at_ps)
+            return False
+        if self.jump is None:
             self.sequences[request] = sequence
+        else:
+            self._new += 1
+            self._mail.append((at_ps, sequence, None))
+        return True
 
     def want(self, load: Load, now_ps: int) -> None:  # noqa: ARG002
         """A request whose KV comes from elsewhere: it is loaded as soon as there are blocks for it."""
@@ -254,36 +296,27 @@ class Replica(Engine):
     def _start_loads(self, now_ps: int) -> int:
         """Begin the transfers that there are blocks for; returns when the first of them ends."""
         first_ps = NEVER
-        while self._loads and self._ends_in_time(self._loads[0]):
-            if not self.pool.load(self._loads[0].sequence.table, self._loads[0].tokens):
+        pool = cast(LoadingPool, self.pool)
+        while self._loads and self._ends_in_time(self._loads[0], pool):
+            if not pool.load(self._loads[0].sequence.table, self._loads[0].tokens):
                 break
             load = self._loads.popleft()
             end_ps = load.begin(now_ps)
             if end_ps <= now_ps:
-                self.take_loaded(load.sequence)
+                self.policy.add_loaded(load.sequence)
             else:  # whoever sends it delivers it
                 first_ps = min(first_ps, end_ps)
         return first_ps
 
-    def _ends_in_time(self, load: Load) -> bool:
+    def _ends_in_time(self, load: Load, pool: LoadingPool) -> bool:
         """Whether a policy that never gives up a request can promise this one its blocks to the end."""
-        policy, pool = self.policy, self.pool
-        if not getattr(policy, "reserves_to_end", False):
+        if not self.policy.reserves_to_end:
             return True
-        last_slot = policy.last_slot  # type: ignore[attr-defined]
+        last_slot = self.policy.last_slot
         holding = [r for r in self.sequences.values() if pool.held_blocks(r.table)]
         promised = sum(pool.blocks_needed(r.table, last_slot(r)) for r in holding)
-        asked: int = pool.blocks_needed(load.sequence.table, max(last_slot(load.sequence), load.tokens))
-        return bool(promised + asked <= pool.free_blocks)
-
-    def take_loaded(self, sequence: Sequence) -> None:
-        """A loaded request waits before all that hold no blocks: they could wait for its blocks for ever."""
-        waiting = self.policy.waiting  # type: ignore[attr-defined]
-        if isinstance(waiting, deque):
-            holding = takewhile(lambda r: self.pool.held_blocks(r.table) > 0, waiting)
-            waiting.insert(sum(1 for _ in holding), sequence)
-        else:
-            self.policy.add(sequence)
+        needed = pool.blocks_needed(load.sequence.table, max(last_slot(load.sequence), load.tokens))
+        return promised + needed <= pool.free_blocks
 
     def unload(self, load: Load) -> None:
         """The KV of a request no longer comes: give up its place in the queue for blocks, or its blocks."""
@@ -291,7 +324,7 @@ class Replica(Engine):
         if load in self._loads:
             self._loads.remove(load)
         else:
-            self.pool.release(load.sequence.table)
+            cast(LoadingPool, self.pool).release(load.sequence.table)
 
     def cancel(self, request: int, now_ps: int) -> None:
         """Abort a request that is inside; nothing, if it is not."""
@@ -300,4 +333,4 @@ class Replica(Engine):
             return
         if self.jump is not None and self.jump.active:
             self._spell_out(self.jump, now_ps)
-        self.policy.abort(sequence)  # type: ignore[attr-defined]
+        self.policy.abort(sequence)

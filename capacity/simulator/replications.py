@@ -16,8 +16,9 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.base.record import Written
+from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.intervals import CONFIDENCE, Interval, paired_difference, replicated, t_quantile
-from capacity.simulator.metrics import PERCENTILES, LatencySummary
+from capacity.simulator.metrics import LatencySummary
 
 MOST_REPLICATIONS = 1000
 RATES = ("request_throughput", "output_throughput", "request_goodput")

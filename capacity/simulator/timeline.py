@@ -15,7 +15,7 @@ ENGINE, REQUESTS = 1, 2  # process numbers in the trace
 
 
 class Timeline:
-    """An observer that keeps every step; pass it as `observer` to `simulate_engine`."""
+    """An observer that keeps every step; pass it as `observer` to `simulate`."""
 
     def __init__(self) -> None:
         self._events: list[dict[str, Any]] = []

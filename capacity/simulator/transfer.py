@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.kv_cache.block_pool import NULL, BlockPool, BlockTable, Hit
+from capacity.simulator.kv_cache.block_pool import NULL, BlockPool, BlockTable
+from capacity.simulator.kv_cache.block_pool import Hit as BlockHit
 from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.kv_cache.pool import Hit, PagedPool, Table
 from capacity.simulator.kv_cache.run_pool import RunHit, RunPool, RunTable
 from capacity.simulator.schedulers import Sequence
 from capacity.step import picoseconds
@@ -176,13 +177,13 @@ class LoadBlockPool(BlockPool):
     def table(self, content: Content) -> LoadBlockTable:
         return LoadBlockTable(content, len(self.windows))
 
-    def lookup(self, table: BlockTable, max_tokens: int) -> Hit:
+    def lookup(self, table: BlockTable, max_tokens: int) -> BlockHit:
         loaded: int = getattr(table, "loaded", 0)
         if not loaded:
             return super().lookup(table, max_tokens)
         return min(loaded, max_tokens), tuple([] for _ in self.windows)
 
-    def grow(self, table: BlockTable, tokens: int, hit: Hit | None = None) -> None:
+    def grow(self, table: BlockTable, tokens: int, hit: BlockHit | None = None) -> None:
         super().grow(table, tokens, None if getattr(table, "loaded", 0) else hit)
 
     def load(self, table: LoadBlockTable, tokens: int) -> bool:
@@ -198,7 +199,7 @@ class LoadBlockPool(BlockPool):
             table.loaded = 0
 
 
-def hold_computed(pool: Any, table: Any, tokens: int, hit: Any) -> bool:
+def hold_computed(pool: PagedPool, table: Table, tokens: int, hit: Hit) -> bool:
     """Blocks for `tokens` tokens whose KV exists or comes ready-made, `hit` of them cached; False: they are not free.
 
     Layers with windows hold none for what the next token does not look back on.

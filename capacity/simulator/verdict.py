@@ -8,13 +8,16 @@ itself. Latencies of an overloaded run depend on its length and are no property 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from capacity.simulator.capacity_probe import Capacity
+from capacity.simulator.distribution import PERCENTILES
+from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.intervals import (
     Floats,
     Interval,
@@ -22,33 +25,18 @@ from capacity.simulator.intervals import (
     percentile_interval,
     t_quantile,
 )
-from capacity.simulator.metrics import MISSING, PERCENTILES, GapCounter, RequestTable
+from capacity.simulator.metrics import RequestTable
+from capacity.simulator.peaks import LEAST_RESIDENCES, local_variation, peak_load
 from capacity.step import PS_PER_S
-from capacity.workload import PromptContent, Workload
+from capacity.workload import Workload
 
 Judgement = Literal["stable", "saturated", "overloaded", "too short to tell"]
 Bools = npt.NDArray[np.bool_]
 
 STABLE_LOAD = 0.95  # of capacity: above, queues have a memory longer than most runs
 LEAST_REQUESTS = 100
-LEAST_RESIDENCES = 10  # run length in times that a request stays
 GROWTH = 0.05  # of the arrivals that pile up
 WINDOWS = 10
-PROBE_REQUESTS = (1500, 20_000)
-PROBE_BATCHES = 10  # requests probed, in times what runs at once
-FIRST_REQUESTS = (500, 20_000)  # the same of a first probe, which a load far from capacity needs no more than
-FIRST_BATCHES = 3
-FIRST_ERROR = 0.1  # of a first probe: over random engines and lengths it is within 9 % of the longer one
-FAR_LOADS = (0.7, 1.4)  # of the capacity by a first probe: what lies between them needs the longer one
-PROBE_COPIES = 4  # but no more than so many times the run itself, or what runs at once
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
-    """The rate at which a backlog of these requests is worked off, and the relative half-width of its interval."""
-
-    requests_per_s: float
-    error_fraction: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,133 +90,6 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or math.isinf(value) else value
 
 
-# capacity
-
-
-def capacity_for(
-    workload: Workload, run: Callable[[Workload], RequestTable], *, in_flight: float
-) -> Capacity | None:
-    """The capacity, as well as a verdict on `workload` needs it: a short probe, and a long one where that is close.
-
-    Arguments and None are those of `probe_capacity`.
-    """
-    first = _probe_size(workload, in_flight, FIRST_REQUESTS, FIRST_BATCHES)
-    if first < _probe_size(workload, in_flight, PROBE_REQUESTS, PROBE_BATCHES) * 0.6:
-        found = probe_capacity(workload, run, in_flight=in_flight, count=first)
-        if found is not None and _far_from(found, workload.arrival_s):
-            return replace(found, error_fraction=max(found.error_fraction, FIRST_ERROR))
-    return probe_capacity(workload, run, in_flight=in_flight)
-
-
-def _far_from(capacity: Capacity, arrival: Floats) -> bool:
-    """Whether so much more or less arrives that the error of a short probe cannot matter, at any time of the run."""
-    span_s = float(arrival[-1] - arrival[0])
-    if not span_s:
-        return True
-    low, high = FAR_LOADS
-    load = len(arrival) / span_s / capacity.requests_per_s
-    if load > high:
-        return True
-    return load < low and _peak(arrival, low * capacity.requests_per_s, span_s / 1024) is None
-
-
-def probe_capacity(
-    workload: Workload,
-    run: Callable[[Workload], RequestTable],
-    *,
-    in_flight: float,
-    count: int | None = None,
-) -> Capacity | None:
-    """Send requests like these all at once, and see how fast the backlog goes; None where none ever forms.
-
-    `run` simulates a workload on the deployment without queue limits, `in_flight` is about how many requests run at
-    once there, `count` how many are sent (default: ten times as many, within bounds). The rate is that of requests'
-    work, half by prompt and half by output tokens, between the time at which a fifth is done and the one at which the
-    last begins: which requests happen to end in it matters little.
-    """
-    count = count or _probe_size(workload, in_flight, PROBE_REQUESTS, PROBE_BATCHES)
-    records = run(_backlog(workload, count))
-    done = records.completed & (records.first_token_ps != MISSING)
-    if not done.any():
-        return None
-    begun, first, finish = (
-        column[done] / PS_PER_S
-        for column in (records.first_scheduled_ps, records.first_token_ps, records.finish_ps)
-    )
-    start_s, end_s = float(np.quantile(finish, 0.2)), float(begun.max())
-    if end_s < 1.1 * start_s:
-        return None
-    prompts, outputs = records.prompt_tokens[done], records.output_tokens[done]
-    edges = np.linspace(start_s, end_s, WINDOWS + 1)
-    work = 0.5 * _progress(begun, first, prompts / prompts.mean(), edges)
-    work += 0.5 * _progress(first, finish, outputs / outputs.mean(), edges)
-    per_window = np.diff(work)
-    rate = float(work[-1] - work[0]) / (end_s - start_s)
-    if not rate:
-        return None
-    error = float(per_window.std(ddof=1)) / math.sqrt(WINDOWS) / float(per_window.mean())
-    return Capacity(requests_per_s=rate, error_fraction=t_quantile(0.95, WINDOWS - 1) * error)
-
-
-def _probe_size(workload: Workload, in_flight: float, bounds: tuple[int, int], batches: int) -> int:
-    least, most = bounds
-    copies = PROBE_COPIES * max(len(workload), in_flight)
-    return int(min(max(batches * in_flight, least), most, max(copies, least)))
-
-
-def _progress(begin: Floats, end: Floats, weight: Floats, edges: Floats) -> Floats:
-    """Work done by each of `edges`, where each request's `weight` is done evenly from its begin to its end."""
-    length = np.maximum(end - begin, 1e-12)
-    return np.array([float((np.clip((at - begin) / length, 0, 1) * weight).sum()) for at in edges])
-
-
-def _backlog(workload: Workload, count: int) -> Workload:
-    """About `count` of these requests at once: stretches from all over the workload, or all of it several times."""
-    size = len(workload)
-    if size > count:
-        stretches = 8
-        length = count // stretches
-        starts = np.linspace(0, size - length, stretches).astype(np.int64)
-        part = workload.in_open_loop().take(np.unique((starts[:, None] + np.arange(length)).ravel()))
-        return part.all_at_once()
-    copies = -(-count // size)
-    rows = np.tile(np.arange(size), copies)
-    return Workload(
-        arrival_s=np.zeros(size * copies),
-        prompt_tokens=workload.prompt_tokens[rows],
-        output_tokens=workload.output_tokens[rows],
-        priority=None if workload.priority is None else workload.priority[rows],
-        content=None if workload.content is None else _copied(workload.content, rows, copies),
-        session=None if workload.session is None else _spread(workload.session, copies),
-        name=workload.name,
-    )
-
-
-def _copied(content: PromptContent, rows: npt.NDArray[np.int64], copies: int) -> PromptContent:
-    """The content several times: what several prompts share stays shared, what is one request's is new in each copy."""
-    taken = content.take(rows)
-    ids, answers = taken.segment_ids, taken.answer_ids
-    unique, users = np.unique(content.segment_ids, return_counts=True)
-    own = users[np.searchsorted(unique, ids)] == 1
-    copy = np.repeat(np.arange(copies), len(content.segment_ids))
-    step = int(max(ids.max(), answers.max())) + 1
-    return PromptContent(
-        offsets=taken.offsets,
-        segment_ids=np.where(own, ids + step * copy, ids),
-        segment_tokens=taken.segment_tokens,
-        answer_ids=answers + step * np.repeat(np.arange(copies), len(content)),
-    )
-
-
-def _spread(session: npt.NDArray[np.int64], copies: int) -> npt.NDArray[np.int64]:
-    step = int(session.max()) + 1
-    spread: npt.NDArray[np.int64] = (session + step * np.arange(copies)[:, None]).ravel()
-    return spread
-
-
-# verdict
-
-
 def judge(
     records: RequestTable,
     workload: Workload,
@@ -256,7 +117,7 @@ def judge(
     offered = len(arrival) / span_s if clocked and span_s else (math.inf if clocked else None)
     load = offered / capacity.requests_per_s if offered and capacity else None
     peak = (
-        _peak(arrival, capacity.requests_per_s, float(np.quantile(latency, 0.25)))
+        peak_load(arrival, capacity.requests_per_s, float(np.quantile(latency, 0.25)))
         if clocked and capacity and len(latency)
         else None
     )
@@ -313,7 +174,7 @@ def _of_open_loop(
     offered = "all requests at once" if not span_s else f"{count / span_s:.3g} requests/s arrive"
     beside = "" if capacity is None else f", capacity is {capacity.requests_per_s:.3g}/s"
     if load is not None and capacity is not None:
-        chance = math.hypot(capacity.error_fraction, math.sqrt(_local_variation(arrival) / count))
+        chance = math.hypot(capacity.error_fraction, math.sqrt(local_variation(arrival) / count))
         if load > 1 + 2 * chance:
             return "overloaded", f"{offered}{beside}: the queue grows for as long as this lasts"
     if peak is not None:
@@ -421,46 +282,6 @@ def _growth(arrival: Floats, finish: Floats) -> float | None:
     if slope <= t_quantile(0.999, WINDOWS - 2) * error:
         return 0.0
     return slope * WINDOWS / float(inside.sum())
-
-
-def _local_variation(arrival: Floats) -> float:
-    """Squared coefficient of variation of the gaps, within short stretches: chance, without the changes of the rate."""
-    gaps = np.diff(arrival)
-    size = 25
-    stretches = len(gaps) // size
-    if not stretches:
-        return 1.0
-    parts = gaps[: stretches * size].reshape(stretches, size)
-    means = parts.mean(axis=1)
-    usual = means > 0
-    if not usual.any():
-        return 1.0
-    return float(np.median(parts[usual].var(axis=1, ddof=1) / means[usual] ** 2))
-
-
-def _peak(arrival: Floats, capacity: float, stay_s: float) -> tuple[float, float, float] | None:
-    """The stretch in which most above capacity arrives: (load, from, to); None: all can be chance, or passes quickly.
-
-    Stretches are halves, quarters, ... down to ten stays of a request; beyond chance is 5 standard errors.
-    """
-    start_s, end_s = float(arrival[0]), float(arrival[-1])
-    variation = max(_local_variation(arrival), 1.0)
-    worst: tuple[float, float, float] | None = None
-    excess = 0.0
-    parts = 2
-    while (end_s - start_s) / parts > LEAST_RESIDENCES * stay_s and parts <= 1024:
-        edges = np.linspace(start_s, end_s, parts + 1)
-        counts = np.diff(np.searchsorted(arrival, edges))
-        length_s = (end_s - start_s) / parts
-        above = counts - capacity * length_s
-        certain = (above > 5 * np.sqrt(variation * np.maximum(counts, 1))) & (above > 0.1 * counts)
-        at = int(np.argmax(np.where(certain, above, -np.inf)))
-        if certain[at] and above[at] > excess:
-            excess = float(above[at])
-            load = float(counts[at]) / (capacity * length_s)
-            worst = (load, float(edges[at]), float(edges[at + 1]))
-        parts *= 2
-    return worst
 
 
 def _intervals(

@@ -165,7 +165,9 @@ def closed_loop_times(
         prefill_s = sum(seconds([shape, *[beside] * (ranks - 1)]) for shape in prefill)
         decode = decode_shape(decoding, context, window_tokens=limits.window_tokens)
         decode_step_s = seconds([decode] * ranks)
-        prolongation_s = _shared_prolongation_s(seconds, limits, together, input_len, beside, ranks)
+        prolongation_s = _shared_prolongation_s(
+            seconds, limits, together, input_len=input_len, beside=beside, ranks=ranks
+        )
         cycle_s = (output_len - 1) * decode_step_s + concurrency * prolongation_s + limits.request_latency_s
         prefilling = most * prefill_s / max(cycle_s, prefill_s)
         expected = min(max(round(most - prefilling), 1), most)
@@ -201,6 +203,7 @@ def _shared_prolongation_s(
     seconds: JointSeconds,
     limits: EngineLimits,
     together: float,
+    *,
     input_len: int,
     beside: StepShape,
     ranks: int,

@@ -12,7 +12,7 @@ from typing import Literal
 
 from capacity.hardware.coefficients import AllReduceCoefficients, CollectiveCoefficients
 from capacity.step import Bound, OpCost, StepShape
-from capacity.step.operators import ACTIVATION_BYTES, RowCount, all_tokens, idle, norm
+from capacity.step.operators import ACTIVATION_BYTES, Repeated, RowCount, all_tokens, idle, norm
 
 GAINING_RANKS = 8  # the most that were measured
 
@@ -61,11 +61,9 @@ class Interconnect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllReduce:
+class AllReduce(Repeated):
     """`count` all-reduces a step of `values_per_row` 16-bit values a token."""
 
-    name: str
-    count: int
     ranks: int
     values_per_row: float
     link: Interconnect
@@ -93,19 +91,14 @@ class AllReduce:
         message = all_tokens(shape) * self.values_per_row * ACTIVATION_BYTES
         if message <= 0 or self.ranks <= 1:
             return idle(self.name)
-        sent = self.count * ring_all_reduce_bytes(message, self.ranks)
-        return OpCost(
-            name=self.name, flops=0.0, bytes=sent, seconds=self.seconds(shape), bound="communication"
-        )
+        return self.row(shape, 0.0, ring_all_reduce_bytes(message, self.ranks), "communication")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(Repeated):
     """`count` NCCL collectives a step that send `bytes_per_row` for each row from each rank."""
 
-    name: str
     kind: Literal["all_to_all", "all_gather", "send_recv"]
-    count: int
     ranks: int
     bytes_per_row: float
     link: Interconnect
@@ -127,6 +120,4 @@ class Transfer:
         sent = self.bytes_per_row * self.rows(shape)
         if sent <= 0 or self.ranks <= 1:
             return idle(self.name)
-        return OpCost(
-            name=self.name, flops=0.0, bytes=self.count * sent, seconds=self.seconds(shape), bound=self.bound
-        )
+        return self.row(shape, 0.0, sent, self.bound)

@@ -8,41 +8,18 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
-from capacity.base.errors import InvalidInput
-from capacity.deployment.engines import EngineSpec
-from capacity.hardware import HardwareProfile, Link, load_profile
-from capacity.hardware.coefficients import Lookup, Residuals, StepCoefficients
-from capacity.model.quantization import QuantizationScheme, WeightFormat, find_kv_cache_format
-from capacity.model.spec import ModelSpec
+from capacity.hardware.coefficients import Residuals
 from capacity.step import Bound, DecodePiece, OpCost, StepCost, StepShape, picoseconds
-from capacity.step.collectives import Interconnect
-from capacity.step.layers import Setting, build_operators
-from capacity.step.operators import Device, norm
+from capacity.step.layers import build_operators
+from capacity.step.layers.builder import Builder
+from capacity.step.operators import norm
+from capacity.step.setting import StepSetting
 
 CACHE_ENTRIES = 1 << 16
 KNOT_BITS = 4  # leading bits of a context sum that make a knot; between two, decode time is a straight line
-DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "c2c")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostTime:
-    """What the CPU does for a step, and whether it hides behind the GPU.
-
-    `eager_s` is the time to launch the model's kernels one by one; steps of up to `graph_sizes[-1]` rows replay a
-    CUDA graph of the next larger size instead.
-    """
-
-    step_s: float = 0.0
-    per_sequence_s: float = 0.0
-    overlapped: bool = True
-    overlap_sharpness: float = 4.0
-    eager_s: float = 0.0
-    graph_sizes: tuple[int, ...] = ()
-    graphs_for_prefill: bool = True
 
 
 class StepModel:
@@ -53,51 +30,19 @@ class StepModel:
     Raises InvalidInput where the GPU cannot run the format, or the profile carries another GPU's fit.
     """
 
-    def __init__(
-        self,
-        model: ModelSpec,
-        profile: HardwareProfile,
-        *,
-        engine: EngineSpec | None = None,
-        scheme: QuantizationScheme | None = None,
-        kv_cache_dtype: str = "auto",
-        tensor_parallel_size: int = 1,
-        pipeline_parallel_size: int = 1,
-        data_parallel_size: int = 1,
-        expert_parallel: bool = False,
-        enforce_eager: bool = False,
-        max_num_seqs: int | None = None,
-        host: HostTime | None = None,
-        kernel_family: str | None = None,
-    ) -> None:
-        self.model = model
-        self.profile = profile
-        self.host = host or host_time(engine, profile, num_layers=model.num_layers, max_num_seqs=max_num_seqs)
-        self._graph_sizes = () if enforce_eager else self.host.graph_sizes
-        self._lookup = Lookup(coefficient_sources(profile), kernel_family or family_of(engine))
-        scheme = scheme if scheme is not None else model.checkpoint
-        ranks = tensor_parallel_size * data_parallel_size
-        setting = Setting(
-            model=model,
-            device=Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count),
-            flops_per_s=dict(profile.dense_flops_per_s),
-            matrix_format=_formats(scheme, profile),
-            kv_cache=find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype),
-            tensor_ranks=tensor_parallel_size,
-            pipeline_ranks=pipeline_parallel_size,
-            data_ranks=data_parallel_size,
-            expert_parallel=expert_parallel and model.is_moe,
-            link=interconnect(profile.link_for(tensor_parallel_size)),
-            pipeline_link=interconnect(profile.link_for(ranks * pipeline_parallel_size)),
-            expert_link=interconnect(profile.link_for(ranks)),
-            lookup=self._lookup,
-        )
-        operators = build_operators(setting)
+    def __init__(self, setting: StepSetting) -> None:
+        self.model = setting.model
+        self.profile = setting.profile
+        self.host = setting.host_time()
+        self._graph_sizes = () if setting.enforce_eager else self.host.graph_sizes
+        build = Builder(setting)
+        self._lookup = build.lookup
+        operators = build_operators(build)
         self._operators = operators
         self._shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
         self._token_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
         self._sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
-        self.notes = operators.notes + crossing_notes(profile, tensor_parallel_size)
+        self.notes = operators.notes + setting.crossing_notes()
         self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
         self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
 
@@ -259,94 +204,3 @@ def _rows(rows: float) -> StepShape:
 
 def _time_only(name: str, seconds: float, bound: Bound) -> OpCost:
     return OpCost(name=name, flops=0.0, bytes=0.0, seconds=seconds, bound=bound)
-
-
-def _formats(scheme: QuantizationScheme, profile: HardwareProfile) -> Any:
-    """Format by kind of parameters; refuses what this GPU has neither tensor cores nor a fallback for."""
-    roofs = profile.dense_flops_per_s
-
-    def of(kind: Any, layer: int) -> WeightFormat:  # noqa: ARG001
-        weights = scheme.format_of(kind)
-        dtype = weights.execution(roofs).compute_dtype
-        if dtype not in roofs and dtype != "fp32":
-            raise InvalidInput(
-                f"{weights.name} multiplies in {dtype}, which {profile.name} has no tensor cores for "
-                f"(it has {', '.join(roofs)}); use a weight-only format such as awq, or another GPU"
-            )
-        return weights
-
-    return of
-
-
-def crossing_notes(profile: HardwareProfile, tensor_ranks: int) -> tuple[str, ...]:
-    """What to tell of a tensor-parallel group that has no direct link between all of its GPUs."""
-    link = profile.link_for(tensor_ranks)
-    if tensor_ranks == 1 or link.kind in DIRECT_LINKS:
-        return ()
-    where = "leaves the node" if tensor_ranks > profile.gpus_per_node else "has no direct GPU link"
-    return (
-        f"tensor parallelism over {tensor_ranks} {profile.name} {where}: "
-        f"all-reduce over {link.kind} at {link.bytes_per_s / 1e9:.0f} GB/s",
-    )
-
-
-def interconnect(link: Link) -> Interconnect:
-    """The link as the collectives see it."""
-    return Interconnect(
-        bytes_per_s=link.bytes_per_s, latency_s=link.latency_s, direct=link.kind in DIRECT_LINKS
-    )
-
-
-def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
-    """The profile's own fit, then the one that it transfers from. Raises InvalidInput for another GPU's fit."""
-    found = own_coefficients(profile)
-    if found is None:
-        return ()
-    if found.gpu not in (None, profile.name):
-        raise InvalidInput(
-            f"profile {profile.name} carries the step-time fit of {found.gpu}; "
-            f"say transferred_from = {found.gpu!r} instead, so that it counts as assumed"
-        )
-    if found.transferred_from is None:
-        return (found,)
-    other = own_coefficients(load_profile(found.transferred_from))
-    return (found,) if other is None else (found, other)
-
-
-def own_coefficients(profile: HardwareProfile) -> StepCoefficients | None:
-    """The `[step_time]` tables as read, or None."""
-    raw = profile.step_time
-    return StepCoefficients.model_validate(raw) if isinstance(raw, dict) else raw
-
-
-def family_of(engine: EngineSpec | None) -> str:
-    """The kernel family of an engine: what its tables are called in the fits. vLLM's stand for all others."""
-    families = {"sglang": "sglang", "tensorrt-llm": "trtllm"}
-    return "vllm" if engine is None else families.get(engine.name, "vllm")
-
-
-def host_time(
-    engine: EngineSpec | None, profile: HardwareProfile, *, num_layers: int, max_num_seqs: int | None = None
-) -> HostTime:
-    """The engine's host time as its data say; without an engine there is none, and vLLM's graph sizes."""
-    if engine is None:
-        return HostTime(graph_sizes=graph_sizes(512))
-    limits = engine.default_limits(profile.memory_engine_bytes, profile.architecture)
-    sizes = engine.graph_batch_sizes(max_num_seqs or limits.max_num_seqs, profile.architecture)
-    if limits.max_graph_batch is not None:
-        sizes = tuple(size for size in sizes if size <= limits.max_graph_batch)
-    return HostTime(
-        step_s=engine.host_base_s + engine.host_per_layer_s * num_layers,
-        per_sequence_s=engine.host_per_sequence_s * num_layers / engine.host_reference_layers,
-        overlapped=engine.host_overlapped,
-        overlap_sharpness=engine.host_overlap_norm,
-        eager_s=engine.prefill_floor_per_layer_s * num_layers,
-        graph_sizes=sizes,
-        graphs_for_prefill=engine.mixes_prefill_with_decode,
-    )
-
-
-def graph_sizes(largest: int) -> tuple[int, ...]:
-    """vLLM's CUDA-graph batch sizes: 1, 2, 4, by 8 to 256, by 16 beyond. Source: vLLM 0.33 config/vllm.py."""
-    sizes: Sequence[int] = (1, 2, 4, *range(8, 257, 8), *range(272, largest + 1, 16))
-    return tuple(size for size in sizes if size <= largest)

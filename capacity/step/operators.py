@@ -10,9 +10,10 @@ worse), and the L2 cache, which other layers' traffic empties between two uses o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 from capacity.hardware.coefficients import (
     AttentionCoefficients,
@@ -30,7 +31,11 @@ ACTIVATION_BYTES = 2.0  # activations travel between kernels in 16 bits
 
 
 class Operator(Protocol):
-    """One row of a step's cost table."""
+    """One row of a step's cost table: all that the step model asks of it.
+
+    Operators of equal `key` are one kernel at several places of the model: `plus` makes one row of two of them.
+    `Repeated` has both for operators that differ in their `count` alone.
+    """
 
     @property
     def name(self) -> str: ...
@@ -38,6 +43,10 @@ class Operator(Protocol):
     def seconds(self, shape: StepShape) -> float: ...
 
     def cost(self, shape: StepShape) -> OpCost: ...
+
+    def key(self) -> Hashable: ...
+
+    def plus(self, other: Self) -> Self: ...
 
 
 # forms
@@ -182,11 +191,37 @@ def expanded_tokens(shape: StepShape) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gemm:
-    """`count` equal matrix products a step, with their weights in any format."""
+class Repeated(ABC):
+    """The base of operators that run `count` times a step."""
 
     name: str
     count: int
+
+    def key(self) -> Self:
+        """All but the count."""
+        return replace(self, count=0)
+
+    def plus(self, other: Self) -> Self:
+        return replace(self, count=self.count + other.count)
+
+    @abstractmethod
+    def seconds(self, shape: StepShape) -> float: ...
+
+    def row(self, shape: StepShape, flops: float, moved_bytes: float, bound: Bound) -> OpCost:
+        """The row of the table, from one run's FLOPs and bytes."""
+        return OpCost(
+            name=self.name,
+            flops=self.count * flops,
+            bytes=self.count * moved_bytes,
+            seconds=self.seconds(shape),
+            bound=bound,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemm(Repeated):
+    """`count` equal matrix products a step, with their weights in any format."""
+
     k: float
     n: float
     weight_bytes: float
@@ -227,24 +262,16 @@ class Gemm:
             + quantized / ((constants.quantize_fraction or 1.0) * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s + constants.per_k_s * self.k,
         )
-        return OpCost(
-            name=self.name,
-            flops=self.count * flops,
-            bytes=self.count * (moved + quantized),
-            seconds=self.seconds(shape),
-            bound=bound,
-        )
+        return self.row(shape, flops, moved + quantized, bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class Attention(Repeated):
     """`count` layers of attention over one phase.
 
     `work(shape)` gives FLOPs, bytes, rows of KV heads, and the mean context of decode rows, of one layer.
     """
 
-    name: str
-    count: int
     work: Callable[[StepShape], tuple[float, float, float, float]]
     flops_per_s: float
     device: Device
@@ -276,21 +303,13 @@ class Attention:
             memory=moved / (constants.bandwidth_fraction * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s + split + constants.occupancy_s * rows / self.device.sm_count,
         )
-        return OpCost(
-            name=self.name,
-            flops=self.count * flops,
-            bytes=self.count * moved,
-            seconds=self.seconds(shape),
-            bound=bound,
-        )
+        return self.row(shape, flops, moved, bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
+class Experts(Repeated):
     """`count` layers of routed experts, whole ones spread over `expert_ranks`, or slices of all where that is 1."""
 
-    name: str
-    count: int
     hidden: float
     intermediate: float  # of one expert on one GPU
     matrices: int
@@ -346,13 +365,7 @@ class Experts:
             + routed / (constants.routed_fraction * self.device.hbm_bytes_per_s),
             launch=constants.fixed_s,
         )
-        return OpCost(
-            name=self.name,
-            flops=self.count * flops,
-            bytes=self.count * (moved + routed),
-            seconds=self.seconds(shape),
-            bound=bound,
-        )
+        return self.row(shape, flops, moved + routed, bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,6 +379,18 @@ class Traffic:
     constants: ElementwiseCoefficients
     rows: RowCount = all_tokens
     flops_per_row: float = 0.0
+
+    def key(self) -> Hashable:
+        """Traffic of one name over the same rows is one row of the table."""
+        return Traffic, self.name, self.rows
+
+    def plus(self, other: Self) -> Self:
+        return replace(
+            self,
+            kernels=self.kernels + other.kernels,
+            bytes_per_row=self.bytes_per_row + other.bytes_per_row,
+            flops_per_row=self.flops_per_row + other.flops_per_row,
+        )
 
     def moved(self, shape: StepShape) -> float:
         """Bytes of a step."""

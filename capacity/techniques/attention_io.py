@@ -18,7 +18,7 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, build
 from capacity.hardware import HardwareProfile
 from capacity.model import ModelSpec
-from capacity.model.spec import Attention
+from capacity.model.layers import Attention
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import prefill_shape
 from capacity.techniques.one_pool import Contexts, gpu_of, notes_of, one_rank
@@ -44,10 +44,6 @@ class AttentionTraffic:
     hbm_bytes: float
     extra_memory_bytes: float  # beside queries, keys, values and outputs
     flops: float
-
-    @property
-    def flops_per_byte(self) -> float:
-        return self.flops / self.hbm_bytes
 
 
 def naive_attention(

@@ -9,7 +9,12 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
-from capacity.answers.engine_setup import engine_frontend, engine_settings, make_workload, policy_name
+from capacity.answers.engine_setup import (
+    engine_frontend,
+    engine_setup,
+    make_workload,
+    policy_name,
+)
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
@@ -18,9 +23,7 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool, Service, Traffic, build
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import SimulationResult, simulate_engine
-from capacity.simulator.engine import Engine
-from capacity.simulator.schedulers import Step
+from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.techniques.batch_waste import (
     contiguous_kv_waste,
     continuous_gain_bound,
@@ -30,6 +33,7 @@ from capacity.techniques.batch_waste import (
     static_slot_waste,
 )
 from capacity.techniques.one_pool import gpu_of, notes_of
+from capacity.techniques.waste import Waste
 from capacity.workload import Workload
 
 SPREADS = (0.0, 0.25, 0.5, 1.0, 2.0)  # coefficients of variation of output lengths
@@ -94,61 +98,6 @@ class BatchingComparison:
     notes: tuple[str, ...]
 
 
-class Waste:
-    """An observer: rows and KV slots that were paid for, and those of them that served a request.
-
-    KV is weighted by the time from step to step, from the first step after which anything is held.
-    """
-
-    def __init__(self) -> None:
-        self.decode_rows = self.decode_rows_used = 0
-        self.prefill_tokens = self.prefill_tokens_used = 0
-        self.reserved_token_ps = self.stored_token_ps = 0
-        self._last_ps: int | None = None
-        self._reserved = self._stored = 0
-
-    def __call__(self, step: Step, engine: Engine) -> None:
-        for r, tokens, computed, _, yields, *_ in step.rows:
-            if computed >= r.prompt_tokens and tokens == 1:
-                self.decode_rows += 1
-                self.decode_rows_used += yields
-            else:
-                known = r.known - yields  # when the step was decided
-                self.prefill_tokens += tokens
-                self.prefill_tokens_used += min(tokens, max(known - computed, 0))
-        self._weigh_kv(step, engine)
-
-    def _weigh_kv(self, step: Step, engine: Engine) -> None:
-        if self._last_ps is not None:
-            self.reserved_token_ps += self._reserved * (step.end - self._last_ps)
-            self.stored_token_ps += self._stored * (step.end - self._last_ps)
-        self._last_ps = step.end
-        pool, running = engine.pool, engine.policy.running  # type: ignore[attr-defined]
-        windows = getattr(pool, "windows", (None,))
-        self._reserved = sum(pool.held_blocks(r.table) for r in running) * pool.block_size
-        self._stored = sum(
-            min(r.computed - r.in_flight_tokens, window or r.max_known)
-            for r in running
-            if r.known < r.max_known
-            for window in windows
-        )
-
-    @property
-    def slots(self) -> float | None:
-        """Share of decode rows that served nobody; None: there were none."""
-        return 1 - self.decode_rows_used / self.decode_rows if self.decode_rows else None
-
-    @property
-    def padding(self) -> float | None:
-        """Share of prefill tokens that were padding."""
-        return 1 - self.prefill_tokens_used / self.prefill_tokens if self.prefill_tokens else None
-
-    @property
-    def kv(self) -> float | None:
-        """Share of held KV slots that stored nothing of use."""
-        return 1 - self.stored_token_ps / self.reserved_token_ps if self.reserved_token_ps else None
-
-
 def batching_comparison(
     resolved: ResolvedPool,
     workload: Workload,
@@ -163,6 +112,33 @@ def batching_comparison(
     thousands of requests. Disaggregated prefill needs two engines, and stands beside two that do both; `spread` adds
     gains by the spread of lengths. Raises InvalidInput.
     """
+    resolved = _limited(resolved, workload, batch_size)
+    options = [
+        _option(
+            name,
+            resolved.pool.num_gpus,
+            simulate(workload, setup, observer=waste, frontend=engine_frontend(resolved), mode="step"),
+            waste,
+        )
+        for name, setup in _ways(resolved, workload, batching_window_s)
+        for waste in (Waste(),)
+    ]
+    pairs, notes = _pairs(resolved, workload)
+    members = min(resolved.max_num_seqs, len(workload))
+    first = options[0].output_tokens_per_s_per_gpu
+    return BatchingComparison(
+        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in (*options, *pairs)),
+        batch_size=members,
+        slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
+        padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
+        gain_bound=continuous_gain_bound(workload.output_tokens, members),
+        spread=spread_gains(resolved, workload) if spread else (),
+        notes=notes,
+    )
+
+
+def _limited(resolved: ResolvedPool, workload: Workload, batch_size: int | None) -> ResolvedPool:
+    """The pool with batches of this size at most. Raises DoesNotFit or InvalidInput for what cannot be compared."""
     _check_plain(resolved)
     resolved.memory.require_fit()
     if batch_size is not None:
@@ -174,37 +150,21 @@ def batching_comparison(
         raise InvalidInput(
             f"the longest request has {longest} tokens, max_model_len is {resolved.max_model_len}: raise the limit"
         )
-    gpus = resolved.pool.num_gpus
-    options = [
-        _option(
-            name,
-            gpus,
-            simulate_engine(workload, observer=waste, frontend=engine_frontend(resolved), **settings),
-            waste,
-        )
-        for name, settings in _ways(resolved, workload, batching_window_s)
-        for waste in (Waste(),)
-    ]
-    notes = []
-    for name, service in (("continuous, 2 engines", None), ("disaggregated, 1 prefill + 1 decode", 1)):
-        pair = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 2}))
+    return resolved
+
+
+def _pairs(resolved: ResolvedPool, workload: Workload) -> tuple[list[BatchingOption], tuple[str, ...]]:
+    """Two engines, alike or one for prefill and one for decode; and why not, where they cannot be."""
+    pair = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 2}))
+    options, notes = [], []
+    for name, prefill in (("continuous, 2 engines", None), ("disaggregated, 1 prefill + 1 decode", 1)):
         try:
-            result = run_service([pair], Service(prefill_replicas=service), workload)
+            run = run_service([pair], Service(prefill_replicas=prefill), workload)
         except CapacityError as error:
             notes.append(f"{name}: {error}")
-            continue
-        options.append(_option(name, 2 * gpus, result, None))
-    members = min(resolved.max_num_seqs, len(workload))
-    first = options[0].output_tokens_per_s_per_gpu
-    return BatchingComparison(
-        options=tuple(replace(o, gain=o.output_tokens_per_s_per_gpu / first) for o in options),
-        batch_size=members,
-        slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
-        padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
-        gain_bound=continuous_gain_bound(workload.output_tokens, members),
-        spread=spread_gains(resolved, workload) if spread else (),
-        notes=tuple(notes),
-    )
+        else:
+            options.append(_option(name, 2 * resolved.pool.num_gpus, run, None))
+    return options, tuple(notes)
 
 
 def _check_plain(resolved: ResolvedPool) -> None:
@@ -225,41 +185,45 @@ def _check_plain(resolved: ResolvedPool) -> None:
 
 def _ways(
     resolved: ResolvedPool, workload: Workload, batching_window_s: float
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each way on one engine, with its keywords of `simulate_engine`."""
-    base = _settings(resolved)
-    static = {**base, "policy": "static", "policy_options": {}, "kv_windows": (None,)}
+) -> Iterator[tuple[str, EngineSetup]]:
+    """Each way on one engine."""
+    base = _plain_setup(resolved)
+    static = _static(base)
     if (full := _filling_window_s(workload, resolved.max_num_seqs)) is not None:
-        yield "static, full batches", {**static, "policy_options": {"batching_window_s": full}}
+        yield "static, full batches", replace(static, policy_options={"batching_window_s": full})
     window = {"batching_window_s": batching_window_s}
-    yield f"dynamic, window of {batching_window_s:g} s", {**static, "policy_options": window}
-    limits = base["limits"]
+    yield f"dynamic, window of {batching_window_s:g} s", replace(static, policy_options=window)
+    limits = base.limits
     whole = replace(
         limits,
         enable_chunked_prefill=False,
         max_num_batched_tokens=max(limits.max_num_batched_tokens, limits.max_model_len),
     )
-    contiguous = {"kv_contiguous_tokens": limits.max_model_len, "kv_windows": (None,)}
-    yield "continuous, contiguous KV", {**base, **contiguous}
-    yield "continuous, whole prompts", {**base, "limits": whole}
+    contiguous = replace(base, kv_contiguous_tokens=limits.max_model_len, kv_windows=(None,))
+    yield "continuous, contiguous KV", contiguous
+    yield "continuous, whole prompts", replace(base, limits=whole)
     yield "continuous, chunked prompts", base
-    yield "continuous, prefix cache", {**base, "enable_prefix_caching": True}
+    yield "continuous, prefix cache", replace(base, enable_prefix_caching=True)
 
 
-def _settings(resolved: ResolvedPool) -> dict[str, Any]:
-    """Plain continuous batching on the pool, one step at a time, by vLLM V1's rules where the engine has others."""
+def _static(setup: EngineSetup) -> EngineSetup:
+    return replace(setup, policy="static", kv_windows=(None,))
+
+
+def _plain_setup(resolved: ResolvedPool) -> EngineSetup:
+    """Plain continuous batching on the pool, by vLLM V1's rules where the engine has others."""
     name = policy_name(resolved)
-    settings = engine_settings(
-        replace(resolved, pool=resolved.pool.model_copy(update={"speculator": None, "kv_layout": "paged"}))
+    plain = replace(
+        resolved, pool=resolved.pool.model_copy(update={"speculator": None, "kv_layout": "paged"})
     )
-    return {
-        **settings,
-        "policy": name if name.startswith("vllm-v1") else "vllm-v1",
-        "policy_options": {},
-        "limits": replace(settings["limits"], enable_chunked_prefill=True),
-        "enable_prefix_caching": False,
-        "mode": "step",
-    }
+    setup = engine_setup(plain)
+    return replace(
+        setup,
+        policy=name if name.startswith("vllm-v1") else "vllm-v1",
+        policy_options={},
+        limits=replace(setup.limits, enable_chunked_prefill=True),
+        enable_prefix_caching=False,
+    )
 
 
 def _filling_window_s(workload: Workload, batch_size: int) -> float | None:
@@ -326,11 +290,9 @@ def spread_gains(
             prompt_tokens=np.full(len(outputs), prompt),
             output_tokens=outputs,
         )
-        common = {**_settings(pool), "mode": "jump"}
-        static = simulate_engine(
-            requests, **{**common, "policy": "static", "kv_windows": (None,)}
-        ).summary.output_throughput
-        continuous = simulate_engine(requests, **common).summary.output_throughput
+        setup = _plain_setup(pool)
+        static = simulate(requests, _static(setup)).summary.output_throughput
+        continuous = simulate(requests, setup).summary.output_throughput
         rows.append(
             SpreadGain(
                 coefficient_of_variation=spread,

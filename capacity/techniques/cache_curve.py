@@ -60,36 +60,21 @@ class CacheCurve(AnswerRecord):
 
 
 def cache_curve(
-    trace: Annotated[str, Flag("A trace with block hashes (Mooncake, Qwen-Bailian); -: stdin.")],
+    trace: str,
     *,
-    capacities_tokens: Annotated[
-        Sequence[int], Flag("Cache sizes, as 64K,1M,16M.", "--capacity-tokens")
-    ] = CAPACITIES,
-    block_tokens: Annotated[int | None, Flag("Tokens of a block; default: the trace's.", least=1)] = None,
-    as_engine: Annotated[bool, Flag("As vLLM caches: full blocks only, answers included.")] = False,
-    replicas: Annotated[int, Flag("Also hit rates by routing over so many.", least=1)] = 1,
-    model: Annotated[str | None, Flag("Also what this model saves, with --gpu.")] = None,
-    gpu: Annotated[str | None, Flag("The GPU that serves --model.")] = None,
-    tensor_parallel_size: TensorParallel = 1,
-    price: Annotated[str | None, Flag("$ per GPU-hour of that GPU.")] = None,
-    plans: Annotated[
-        Sequence[str] | None, Flag("Only this provider's plan; may be repeated.", "--plan")
-    ] = None,
-    limit: Annotated[int | None, Flag("Only the first so many.", "--num-prompts", least=1)] = None,
+    block_tokens: int | None = None,
+    capacities_tokens: Sequence[int] = CAPACITIES,
+    as_engine: bool = False,
+    replicas: int = 1,
+    limit: int | None = None,
     served_by: tuple[str, Pool] | None = None,
+    price: str | None = None,
+    plans: Sequence[str] | None = None,
 ) -> CacheCurve:
-    """Hit rates of a trace at every cache size, over replicas, and what they save on a model and a pool.
+    """Hit rates of a trace at every cache size, over replicas, and what they save on a model and pool (`served_by`).
 
-    The pool is `served_by`, or one of `gpu` with `tensor_parallel_size` for `model`; `price` is $ per GPU-hour of it.
-    `plans` are providers' (None: all). Raises InvalidInput or UnknownName.
+    `price` is $ per GPU-hour of that pool; `plans` are providers' (None: all). Raises InvalidInput or UnknownName.
     """
-    if (model is None) != (gpu is None):
-        raise InvalidInput("--model and --gpu belong together: give both or neither")
-    if model is not None:
-        fields = {"gpu": gpu, "tensor_parallel_size": tensor_parallel_size}
-        served_by = (model, build(Pool, fields, flags=True))
-    elif price is not None and served_by is None:
-        raise InvalidInput("--price is of a GPU: add --model and --gpu")
     workload = read_trace(trace, limit=limit)
     size = block_tokens or _block_tokens(workload)
     curve = reuse_curve(workload, size, as_engine=as_engine)
@@ -129,6 +114,46 @@ def cache_curve(
             for name in (prompt_cache_plans() if plans is None else plans)
         ),
         warnings=workload.notices,
+    )
+
+
+def cache_curve_by_flags(
+    trace: Annotated[str, Flag("A trace with block hashes (Mooncake, Qwen-Bailian); -: stdin.")],
+    *,
+    capacities_tokens: Annotated[
+        Sequence[int], Flag("Cache sizes, as 64K,1M,16M.", "--capacity-tokens")
+    ] = CAPACITIES,
+    block_tokens: Annotated[int | None, Flag("Tokens of a block; default: the trace's.", least=1)] = None,
+    as_engine: Annotated[bool, Flag("As vLLM caches: full blocks only, answers included.")] = False,
+    replicas: Annotated[int, Flag("Also hit rates by routing over so many.", least=1)] = 1,
+    model: Annotated[str | None, Flag("Also what this model saves, with --gpu.")] = None,
+    gpu: Annotated[str | None, Flag("The GPU that serves --model.")] = None,
+    tensor_parallel_size: TensorParallel = 1,
+    price: Annotated[str | None, Flag("$ per GPU-hour of that GPU.")] = None,
+    plans: Annotated[
+        Sequence[str] | None, Flag("Only this provider's plan; may be repeated.", "--plan")
+    ] = None,
+    limit: Annotated[int | None, Flag("Only the first so many.", "--num-prompts", least=1)] = None,
+) -> CacheCurve:
+    """`cache_curve` with what the pool is made of as keywords of their own. Raises InvalidInput or UnknownName."""
+    if (model is None) != (gpu is None):
+        raise InvalidInput("--model and --gpu belong together: give both or neither")
+    if price is not None and model is None:
+        raise InvalidInput("--price is of a GPU: add --model and --gpu")
+    served_by = None
+    if model is not None:
+        fields = {"gpu": gpu, "tensor_parallel_size": tensor_parallel_size}
+        served_by = (model, build(Pool, fields, flags=True))
+    return cache_curve(
+        trace,
+        block_tokens=block_tokens,
+        capacities_tokens=capacities_tokens,
+        as_engine=as_engine,
+        replicas=replicas,
+        limit=limit,
+        served_by=served_by,
+        price=price,
+        plans=plans,
     )
 
 

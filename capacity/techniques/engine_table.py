@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from capacity.answers.engine_setup import POLICIES_WITH_DRAFTS
 from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import load_profile
 from capacity.pool.resolve import resolve
-from capacity.simulator.schedulers import POLICIES
+from capacity.simulator.schedulers import SCHEDULERS, schedulers_that
 from capacity.step import OpCost, StepCost, decode_shape, prefill_shape
 
 
@@ -62,7 +61,7 @@ def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRo
     return EngineRow(
         engine=engine.label,
         policy=engine.scheduler,
-        simulated=engine.scheduler in POLICIES,
+        simulated=engine.scheduler in SCHEDULERS,
         paged=engine.paged,
         block_size=engine.block_size,
         chunked_prefill=engine.chunked_prefill,
@@ -80,7 +79,7 @@ def _row(engine: EngineSpec, memory_bytes: float, architecture: str) -> EngineRo
         request_latency_s=engine.request_latency_s,
         weight_formats=engine.weight_formats,
         kv_cache_formats=engine.kv_cache_formats,
-        drafts=engine.scheduler in POLICIES_WITH_DRAFTS,
+        drafts=engine.scheduler in schedulers_that("drafts"),
         sourced_fraction=sum(origin.basis != "assumed" for origin in origins) / max(1, len(origins)),
         notes=engine.notes,
     )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from capacity.base.errors import InvalidInput
 from capacity.model import ModelSpec
+from capacity.model.layers import KvCacheGroup
 from capacity.model.quantization import find_kv_cache_format
-from capacity.model.spec import Attention, KvCacheGroup, LatentAttention, LinearAttention
 from capacity.step import windowed_pairs
 
 LATENT_VALUES = 512 + 64  # of DeepSeek-V2 and V3: kv_lora_rank and rotary key; arXiv 2405.04434
@@ -96,11 +96,10 @@ class KindComparison:
 def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> KindComparison:
     """MHA, the model's own kind, MQA and MLA side by side, windows left out of account."""
     kv = find_kv_cache_format(kv_cache_dtype, model_dtype=model.dtype)
-    softmax = [(g, g.mixer) for g in model.layer_groups if not isinstance(g.mixer, LinearAttention)]
     mha = mqa = mla = own = 0.0
-    for group, mixer in softmax:
-        layers = group.num_layers
-        head = kv.vector_bytes(_head_dim(mixer))
+    for group in model.softmax_groups:
+        layers, mixer = group.num_layers, group.mixer
+        head = kv.vector_bytes(mixer.value_head_dim)
         own += layers * mixer.kv_bytes_per_token(kv)
         mha += layers * 2 * mixer.num_heads * head
         mqa += layers * 2 * head
@@ -113,7 +112,3 @@ def compare_attention_kinds(model: ModelSpec, kv_cache_dtype: str = "auto") -> K
         mqa_bytes_per_token=mqa,
         mla_bytes_per_token=mla,
     )
-
-
-def _head_dim(mixer: Attention | LatentAttention) -> int:
-    return mixer.head_dim if isinstance(mixer, Attention) else mixer.v_head_dim

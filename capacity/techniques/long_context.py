@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from capacity.base.errors import CapacityError, InvalidInput, OutsideValidity
 from capacity.model import ModelSpec
-from capacity.model.spec import Attention, LatentAttention, LayerGroup, LinearAttention
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import decode_shape, prefill_shape
 from capacity.techniques.kv_bytes import LONGEST_CONTEXT, request_kv_bytes
@@ -29,9 +28,9 @@ def prefill_crossover_tokens(model: ModelSpec) -> float:
     state are left out of the growing part. Raises OutsideValidity where no layer grows.
     """
     width = sum(
-        group.num_layers * _pair_flops(group) / 4
-        for group in model.layer_groups
-        if not isinstance(group.mixer, LinearAttention) and group.mixer.window_tokens is None
+        group.num_layers * group.mixer.flops_per_pair / 4
+        for group in model.softmax_groups
+        if group.mixer.window_tokens is None
     )
     if width == 0:
         raise OutsideValidity(
@@ -39,15 +38,6 @@ def prefill_crossover_tokens(model: ModelSpec) -> float:
         )
     embeddings = sum(p.params for p in model.parameter_parts() if p.kind in ("embedding", "lm_head"))
     return (model.active_params - embeddings) / width
-
-
-def _pair_flops(group: LayerGroup) -> float:
-    """FLOPs of one query with one key, of one layer: scores and values, 2 each per value of all heads."""
-    mixer = group.mixer
-    if isinstance(mixer, Attention):
-        return 4.0 * mixer.num_heads * mixer.head_dim
-    assert isinstance(mixer, LatentAttention)
-    return 2.0 * mixer.num_heads * (mixer.qk_head_dim + mixer.v_head_dim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,13 +51,6 @@ class ReuseCurve:
         """Prompt tokens that need no prefill, over all prompt tokens."""
         return float(self.tokens[self.hits(capacity_blocks)].sum() / self.prompt_tokens.sum())
 
-    def token_hit_fraction_within(self, ttl_s: float) -> float:
-        """The same for an unlimited cache that forgets what was not used for `ttl_s` (a provider's cache)."""
-        if not ttl_s >= 0:
-            raise InvalidInput(f"a time to live of {ttl_s} s: must be at least 0")
-        kept = (self.depth >= 0) & (self.gap_s <= ttl_s)
-        return float(self.tokens[kept].sum() / self.prompt_tokens.sum())
-
     def hit_tokens(self, capacity_blocks: int | None = None) -> IntArray:
         """Cached tokens of each request."""
         hit = self.hits(capacity_blocks)

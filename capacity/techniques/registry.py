@@ -1,4 +1,4 @@
-"""The techniques by verb: which function of which module answers, and which records are its answers. Imports none."""
+"""The techniques by verb: which function of which module answers, and what the help says. Imports none of them."""
 
 from __future__ import annotations
 
@@ -27,27 +27,30 @@ __all__ = [
 
 
 class Instead(NamedTuple):
-    """Another question under the same verb, which takes nothing: its flag, its function, its help."""
+    """Another question under the same verb, which takes nothing; `schema` names its answers' schema."""
 
     flag: str
     question: str
+    schema: str
     help: str
 
 
 class Technique(NamedTuple):
     """A verb of the command line: `question` of `capacity.techniques.<module>`, whose keywords with a `Flag` are flags.
 
-    `answers`: records by the name of their schema. `of_a_pool`: the verb takes a pool's flags. `without`: fields of
-    the question's specs that are no flags here.
+    `of_a_pool`: the verb takes a pool's flags. `first`: keywords that the help lists first. `without`: fields of the
+    question's specs that are no flags here. `by_flags`: the function whose keywords are the flags, where the question
+    takes objects.
     """
 
     verb: str
     module: str
     question: str
-    answers: dict[str, str]
     help: str
     of_a_pool: bool = True
+    first: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    by_flags: str = ""
     instead: tuple[Instead, ...] = ()
 
 
@@ -56,21 +59,25 @@ TECHNIQUES = (
         "quantize",
         module="quantize",
         question="quantize",
-        answers={"quantize": "Quantizing"},
         help="Which way to quantize? Memory, batch, latency, cost and published quality of each, side by side.",
     ),
     Technique(
         "speculate",
         module="speculate",
         question="speculate",
-        answers={"speculate": "Speculating", "speculators": "Speculators", "textbook": "Textbook"},
         help="Does speculative decoding pay, with how many drafts, up to which batch?",
         instead=(
-            Instead("--textbook", "textbook", "Only a published textbook table, beside the formulas."),
+            Instead(
+                "--textbook",
+                question="textbook",
+                schema="textbook",
+                help="Only a published textbook table, beside the formulas.",
+            ),
             Instead(
                 "--list",
-                "speculation_methods",
-                "Only the ways to draft, with their published acceptance.",
+                question="speculation_methods",
+                schema="speculators",
+                help="Only the ways to draft, with their published acceptance.",
             ),
         ),
     ),
@@ -78,7 +85,7 @@ TECHNIQUES = (
         "kv",
         module="kv",
         question="kv",
-        answers={"kv": "KvAnswer"},
+        first=("models", "gpus", "kv_cache_dtype"),
         help=(
             "How large is the KV cache? Per token and per request, by kind of attention, and what each GPU holds."
         ),
@@ -88,7 +95,7 @@ TECHNIQUES = (
         "cache-curve",
         module="cache_curve",
         question="cache_curve",
-        answers={"cache-curve": "CacheCurve"},
+        by_flags="cache_curve_by_flags",
         help=(
             "Does prefix caching pay? Hit rate at every cache size, by routing, and the bill under providers' caches."
         ),
@@ -98,7 +105,6 @@ TECHNIQUES = (
         "engines",
         module="engine_table",
         question="engine_table",
-        answers={"engines": "Engines"},
         help="The serving engines, with the defaults, limits and overheads that the simulator takes.",
         of_a_pool=False,
     ),
@@ -106,14 +112,12 @@ TECHNIQUES = (
         "scale",
         module="scaling",
         question="scale",
-        answers={"scale": "Scaling"},
         help="What do more GPUs buy? Latency, throughput per GPU and efficiency along one axis of parallelism.",
     ),
     Technique(
         "attention-io",
         module="attention_io",
         question="attention_traffic",
-        answers={"attention-io": "AttentionTrafficTable"},
         help=(
             "What does FlashAttention save? HBM traffic and memory of naive and tiled attention, and the measured "
             "kernel."
@@ -123,16 +127,18 @@ TECHNIQUES = (
         "batching",
         module="batching",
         question="compare_batching",
-        answers={"batching": "Batching"},
         help=(
             "What does continuous batching gain, by the spread of lengths in closed form, and on these arrivals?"
         ),
         without=("batch_size", "scheduling"),
     ),
 )
-RECORDS = {
-    schema: (f"capacity.techniques.{technique.module}", record)
-    for technique in TECHNIQUES
-    for schema, record in technique.answers.items()
-}  # by the name of the schema: where the record stands
 HOMES = {f"capacity.techniques.{technique.module}": (technique.question,) for technique in TECHNIQUES}
+QUESTIONS = {
+    schema: (f"capacity.techniques.{technique.module}", question)
+    for technique in TECHNIQUES
+    for schema, question in (
+        (technique.verb, technique.question),
+        *sorted((other.schema, other.question) for other in technique.instead),
+    )
+}  # by the name of the answer's schema: module and function

@@ -15,13 +15,19 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, build
 from capacity.hardware.pricing import Price, cost_estimate
 from capacity.model import ModelSpec
-from capacity.model.spec import MoEFeedForward
-from capacity.pool.memory import tensor_parallel_sizes
+from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes, closed_loop_times
-from capacity.step.operators import busiest_share, distinct_experts
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
 from capacity.techniques.one_pool import InputLen, OutputLen, gpu_hour_price, gpu_of, notes_of
+from capacity.techniques.parallelism import (
+    all_reduce_bytes_per_token,
+    expert_imbalance,
+    experts_touched,
+    pipeline_bubble_fraction,
+    pipeline_idle_fraction,
+    routed_experts,
+)
 
 LARGEST_GROUP = 64
 Axis = Literal["tensor", "pipeline", "expert", "data"]
@@ -33,54 +39,6 @@ SIZED = {
     "pipeline": "pipeline_parallel_size",
     "data": "data_parallel_size",
 }
-
-
-def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
-    """Idle share of a pipeline that is filled and drained once: (p - 1)/(m + p - 1).
-
-    In continuous serving micro-batches follow each other without a drain, so this is an upper bound: what is left
-    is their unevenness. Source: Huang et al., GPipe, arXiv 1811.06965.
-    """
-    if stages < 1 or micro_batches < 1:
-        raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
-    return (stages - 1) / (micro_batches + stages - 1)
-
-
-def pipeline_idle_fraction(stages: int, micro_batches: int) -> float:
-    """Idle share of a pipeline round which `micro_batches` circle for ever: 1 - m/p while there are too few of them.
-
-    Decode is this: each micro-batch needs its own token before its next step, so fewer than p leave stages empty.
-    """
-    if stages < 1 or micro_batches < 1:
-        raise InvalidInput(f"{stages} stages and {micro_batches} micro-batches: both must be at least 1")
-    return max(0.0, 1.0 - micro_batches / stages)
-
-
-def all_reduce_bytes_per_token(
-    hidden_size: int, layers: int, ranks: int, *, value_bytes: float = 2.0
-) -> float:
-    """Bytes that each rank sends for one token under tensor parallelism: two all-reduces a layer, 2(n-1)/n each."""
-    if ranks < 1:
-        raise InvalidInput(f"{ranks} ranks: must be at least 1")
-    return 2 * layers * 2 * (ranks - 1) / ranks * hidden_size * value_bytes
-
-
-def expert_imbalance(num_experts: int, experts_per_token: int, tokens: int, ranks: int) -> float:
-    """Load of the busiest expert-parallel rank over the mean, when tokens choose experts at random.
-
-    Real routing is skewed beyond chance, which this leaves out.
-    """
-    if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
-        raise InvalidInput(
-            f"{tokens} tokens on {ranks} ranks, {experts_per_token} of {num_experts} experts: out of range"
-        )
-    pairs = float(tokens * experts_per_token)
-    return busiest_share(pairs, ranks) / (pairs / ranks)
-
-
-def experts_touched(num_experts: int, experts_per_token: int, tokens: int) -> float:
-    """Expected number of different experts whose weights a step of `tokens` tokens reads."""
-    return distinct_experts(num_experts, experts_per_token, tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,12 +241,6 @@ def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) ->
         output_tokens=load.output_len,
         prefill_share=loop.times.prefill_share,
     ).usd_per_million_tokens
-
-
-def routed_experts(model: ModelSpec) -> MoEFeedForward | None:
-    """The experts of a mixture's layers; None for a dense model."""
-    parts = (group.feed_forward for group in model.layer_groups)
-    return next((part for part in parts if isinstance(part, MoEFeedForward)), None)
 
 
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:

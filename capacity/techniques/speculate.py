@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar
 
-from capacity.answers.engine_setup import POLICIES_WITH_DRAFTS, drafted_settings, engine_settings
+from capacity.answers.engine_setup import engine_setup, with_drafts
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
@@ -25,7 +25,8 @@ from capacity.pool.drafting import (
     textbook_table,
 )
 from capacity.pool.resolve import resolve
-from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator import SimulationResult, simulate
+from capacity.simulator.schedulers import DrawnSpeculation, schedulers_that
 from capacity.techniques.one_pool import gpu_of, notes_of, one_rank
 from capacity.workload import Workload, random_requests
 
@@ -59,18 +60,20 @@ def simulate_speculation(
     Raises InvalidInput.
     """
     target = speculation.target
-    plain = engine_settings(target)
-    if plain["policy"] not in POLICIES_WITH_DRAFTS:
+    plain, able = engine_setup(target), schedulers_that("drafts")
+    if plain.policy not in able:
         raise InvalidInput(
-            f"drafts are scheduled under {' and '.join(POLICIES_WITH_DRAFTS)}; {target.engine.label} is "
-            f"{plain['policy']}: use --engine vllm"
+            f"drafts are scheduled under {' and '.join(able)}; {target.engine.label} is "
+            f"{plain.policy}: use --engine vllm"
         )
-    drafted = drafted_settings(speculation, draft_tokens, plain, seed=seed)
+    drafted = with_drafts(plain, speculation, draft_tokens, seed=seed)
+    drawn = drafted.speculation
+    assert isinstance(drawn, DrawnSpeculation)
     return SpeculatedRun(
-        draft_tokens=len(drafted["speculation"].rates),
-        verified_tokens=drafted["speculation"].k,
-        plain=simulate_engine(workload, **plain),
-        speculated=simulate_engine(workload, **plain | drafted),
+        draft_tokens=len(drawn.rates),
+        verified_tokens=drawn.k,
+        plain=simulate(workload, plain),
+        speculated=simulate(workload, drafted),
     )
 
 

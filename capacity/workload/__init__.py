@@ -25,7 +25,7 @@ from capacity.workload.lengths import (
 from capacity.workload.randomness import random_stream
 from capacity.workload.slo import Slo, good_requests, parse_slos
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, random_requests, synthetic
-from capacity.workload.traces import read_trace
+from capacity.workload.traces import read_trace, trace_titles
 from capacity.workload.workload import Workload
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "rank_correlated",
     "read_trace",
     "synthetic",
+    "trace_titles",
     "write_csv",
     "write_timed_trace",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capacity.answers import questions as api
+import capacity
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.cli.main import app
 from capacity.deployment import Pool
@@ -56,7 +56,7 @@ def test_gap_percentiles_are_those_of_the_summary() -> None:
 
 
 def test_a_calm_run_is_stable_and_says_how_sure_it_is() -> None:
-    answer = api.simulate(MODEL, **LOAD, request_rate=10).to_dict()
+    answer = capacity.simulate(MODEL, **LOAD, request_rate=10).to_dict()
     assert answer["verdict"] == "stable"
     assert 0 < answer["evidence"]["load_fraction"] < 0.5
     p99 = answer["intervals"]["p99_ttft_ms"]
@@ -66,13 +66,13 @@ def test_a_calm_run_is_stable_and_says_how_sure_it_is() -> None:
 
 
 def test_an_overload_is_said_whatever_the_means_are() -> None:
-    assert api.simulate(MODEL, **LOAD, request_rate=200).to_dict()["verdict"] == "overloaded"
-    assert api.simulate(MODEL, **LOAD).to_dict()["verdict"] == "overloaded", "all at once"
+    assert capacity.simulate(MODEL, **LOAD, request_rate=200).to_dict()["verdict"] == "overloaded"
+    assert capacity.simulate(MODEL, **LOAD).to_dict()["verdict"] == "overloaded", "all at once"
 
 
 def test_replicas_multiply_capacity() -> None:
     one, four = (
-        api.simulate(MODEL, **LOAD, request_rate=10, replicas=n, router="least-outstanding").to_dict()
+        capacity.simulate(MODEL, **LOAD, request_rate=10, replicas=n, router="least-outstanding").to_dict()
         for n in (1, 4)
     )
     ratio = four["evidence"]["capacity_requests_per_s"] / one["evidence"]["capacity_requests_per_s"]
@@ -82,7 +82,7 @@ def test_replicas_multiply_capacity() -> None:
 
 
 def test_pools_may_differ() -> None:
-    answer = api.simulate(
+    answer = capacity.simulate(
         MODEL, **LOAD, request_rate=20, router="least-outstanding", other_pools=[Pool(gpu="l40s", replicas=2)]
     ).to_dict()
     labels = [replica["label"] for replica in answer["replicas"]]
@@ -92,13 +92,13 @@ def test_pools_may_differ() -> None:
 
 def test_prefill_here_decode_there() -> None:
     load = {**LOAD, "request_rate": 20, "replicas": 3, "prefill_replicas": 1}
-    fast = api.simulate(MODEL, **load).to_dict()
-    slow = api.simulate(MODEL, **load, kv_transfer_bytes_per_s=1e9).to_dict()
+    fast = capacity.simulate(MODEL, **load).to_dict()
+    slow = capacity.simulate(MODEL, **load, kv_transfer_bytes_per_s=1e9).to_dict()
     assert [replica["label"] for replica in fast["replicas"]] == ["1 x h100-sxm-80gb"] * 3
     added = slow["transfer_ms"]["mean"] - fast["transfer_ms"]["mean"]
     assert added > 50, "64 MB at 1 GB/s"
     assert slow["mean_ttft_ms"] - fast["mean_ttft_ms"] == pytest.approx(added, rel=0.2)
-    split = api.simulate(
+    split = capacity.simulate(
         MODEL,
         **LOAD,
         request_rate=20,
@@ -107,13 +107,13 @@ def test_prefill_here_decode_there() -> None:
     ).to_dict()
     assert split["mean_ttft_ms"] == fast["mean_ttft_ms"]
     with pytest.raises(InvalidInput, match="at least one"):
-        api.simulate(MODEL, **LOAD, request_rate=20, replicas=2, prefill_replicas=2)
+        capacity.simulate(MODEL, **LOAD, request_rate=20, replicas=2, prefill_replicas=2)
 
 
 def test_everything_off_is_the_engine_alone() -> None:
-    plain = api.simulate(MODEL, **LOAD, request_rate=20)
-    asked = api.simulate(MODEL, **LOAD, request_rate=20, replicas=1, router="round-robin")
-    one = api.simulate(MODEL, **LOAD, request_rate=20, router="least-kv")
+    plain = capacity.simulate(MODEL, **LOAD, request_rate=20)
+    asked = capacity.simulate(MODEL, **LOAD, request_rate=20, replicas=1, router="round-robin")
+    one = capacity.simulate(MODEL, **LOAD, request_rate=20, router="least-kv")
     assert plain.to_dict() == asked.to_dict()
     np.testing.assert_array_equal(plain.run.records.finish_ps, one.run.records.finish_ps)
 
@@ -165,13 +165,13 @@ def test_an_unmet_level_is_exit_code_one(slo: str, code: int) -> None:
 
 def test_bad_services_are_refused() -> None:
     with pytest.raises(UnknownName, match="round-robin"):
-        api.simulate(MODEL, **LOAD, request_rate=10, router="roundrobin", replicas=2)
+        capacity.simulate(MODEL, **LOAD, request_rate=10, router="roundrobin", replicas=2)
     with pytest.raises(InvalidInput, match="recovery"):
-        api.simulate(MODEL, **LOAD, request_rate=10, mean_time_between_failures_s=10)
+        capacity.simulate(MODEL, **LOAD, request_rate=10, mean_time_between_failures_s=10)
     with pytest.raises(InvalidInput, match="startup"):
-        api.simulate(MODEL, **LOAD, request_rate=10, autoscale_max_replicas=4)
+        capacity.simulate(MODEL, **LOAD, request_rate=10, autoscale_max_replicas=4)
     with pytest.raises(InvalidInput, match="request_timeout_s"):
-        api.simulate(MODEL, **LOAD, request_rate=10, request_timeout_s=0)
+        capacity.simulate(MODEL, **LOAD, request_rate=10, request_timeout_s=0)
 
 
 def test_capacity_of_replicas_that_fail_is_said_to_be_of_those_that_do_not() -> None:
@@ -183,6 +183,6 @@ def test_capacity_of_replicas_that_fail_is_said_to_be_of_those_that_do_not() -> 
         "num_prompts": 120,
         "replicas": 2,
     }
-    failing = api.simulate("llama-3.1-8b", **options, mean_time_between_failures_s=30.0, recovery_s=1.0)
+    failing = capacity.simulate("llama-3.1-8b", **options, mean_time_between_failures_s=30.0, recovery_s=1.0)
     assert any("never fail" in note for note in failing.warnings)
-    assert not any("never fail" in note for note in api.simulate("llama-3.1-8b", **options).warnings)
+    assert not any("never fail" in note for note in capacity.simulate("llama-3.1-8b", **options).warnings)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import capacity
-from capacity.answers.engine_setup import engine_settings, make_workload, scheduler_limits
+from capacity.answers.engine_setup import engine_setup, make_workload, scheduler_limits
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.pool.resolve import resolve
@@ -50,9 +50,9 @@ def test_switches_reach_the_scheduler() -> None:
 
 
 def test_a_draft_takes_kv_blocks() -> None:
-    plain = engine_settings(resolve("llama-3.1-8b", Pool(gpu="h100")))
-    drafted = engine_settings(resolve("llama-3.1-8b", Pool(gpu="h100", speculator="eagle3")))
-    assert drafted["num_blocks"] < plain["num_blocks"]
+    plain = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100")))
+    drafted = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", speculator="eagle3")))
+    assert drafted.num_blocks < plain.num_blocks
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_one_token_pages_of_windowed_caches_are_simulated_coarser() -> None:
     """The capacity in tokens stays, to less than a page."""
     windowed = resolve("gemma-3-27b", Pool(gpu="h200", engine="sglang"))
     assert windowed.memory.kv_block_tokens == 1
-    settings = engine_settings(windowed)
+    setup = engine_setup(windowed)
     tokens = windowed.memory.kv_capacity_blocks - 1
-    assert settings["block_size"] == 16
-    assert tokens - 16 < settings["num_blocks"] * 16 <= tokens
-    plain = engine_settings(resolve("llama-3.1-8b", Pool(gpu="h200", engine="sglang")))
-    assert plain["block_size"] == 1
+    assert setup.block_size == 16
+    assert tokens - 16 < setup.num_blocks * 16 <= tokens
+    plain = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h200", engine="sglang")))
+    assert plain.block_size == 1

@@ -15,7 +15,7 @@ import capacity
 
 WAIT_S = 120.0
 LONG = Task(
-    function="capacity.answers.questions:simulate",
+    function="capacity:simulate",
     arguments={
         "model": "llama-3.1-8b",
         "gpu": "h100",
@@ -29,7 +29,7 @@ LONG = Task(
 
 
 def fit(**arguments: Any) -> Task:
-    return Task(function="capacity.answers.questions:fit", arguments={"model": "llama-3.1-8b", **arguments})
+    return Task(function="capacity:fit", arguments={"model": "llama-3.1-8b", **arguments})
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_a_refusal_comes_back_as_the_error_that_it_was(runner: Runner) -> None:
 
 
 def test_a_crash_is_told_from_a_refusal_and_is_tried_again(runner: Runner) -> None:
-    broken = Task(function="capacity.answers.questions:nonesuch")
+    broken = Task(function="capacity:nonesuch")
     job = ended(runner.submit(broken))
     assert job.crash is not None
     assert runner.known(broken) is None

@@ -25,7 +25,7 @@ def page(requests: int, button: str | None) -> None:
         "request_rate": 5.0,
         "num_prompts": st.number_input("n", value=requests, key="n"),
     }
-    task = Task(function="capacity.answers.questions:simulate", arguments=arguments, reports=True)
+    task = Task(function="capacity:simulate", arguments=arguments, reports=True)
     answer = parts.background("run", task, doing="Simulating", button=button)
     st.session_state.answer = answer
 

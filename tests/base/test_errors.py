@@ -12,7 +12,6 @@ from capacity.base.errors import (
     InvalidInput,
     MalformedFile,
     OutsideValidity,
-    Stalled,
     UnknownName,
     UnsupportedModel,
 )
@@ -24,7 +23,6 @@ ERRORS = [
     MalformedFile("a.csv", "is empty", where="line 3"),
     OutsideValidity("nothing supports it"),
     DoesNotFit("too large", needed_bytes=2.0, usable_bytes=1.0),
-    Stalled("no progress"),
 ]
 
 

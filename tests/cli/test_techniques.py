@@ -10,20 +10,19 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import jsonschema
 import pytest
 from library import SHARED
 
 import capacity
-from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 from capacity.cli.main import main
-from capacity.cli.question_flags import token_list
 from capacity.report.schemas import json_schema
 from capacity.report.techniques import render_answer
-from capacity.techniques.registry import RECORDS, TECHNIQUES
+from capacity.techniques.registry import QUESTIONS as QUESTIONS_BY_SCHEMA
+from capacity.techniques.registry import TECHNIQUES
 
 H100 = ("--gpu", "h100")
 ARRIVALS = ("--isl", "200", "--osl", "50", "--random-range-ratio", "0.8", "--num-prompts", "60")
@@ -248,13 +247,6 @@ def test_a_trace_without_content_says_what_is_missing(
     assert "hash_ids" in text
 
 
-def test_token_lists() -> None:
-    assert token_list("1,4k, 1M", "--contexts") == [1, 4096, 1 << 20]
-    for wrong in ("", "0", "4G", "1.5K", "1,,2", "²"):
-        with pytest.raises(InvalidInput, match="--contexts"):
-            token_list(wrong, "--contexts")
-
-
 def test_the_verbs_stay_out_of_start_up() -> None:
     """`capacity --help` loads no technique (only their list), no numpy, no SimPy."""
     code = (
@@ -265,12 +257,11 @@ def test_the_verbs_stay_out_of_start_up() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_every_technique_has_its_verb_function_and_records() -> None:
-    for technique in TECHNIQUES:
-        assert hasattr(capacity, technique.question)
-        for schema in technique.answers:
-            module, record = RECORDS[schema]
-            assert f"capacity/{schema}/v1" == getattr(import_module(module), record).SCHEMA
+def test_every_technique_is_public_and_names_the_schema_of_its_answers() -> None:
+    assert all(hasattr(capacity, technique.question) for technique in TECHNIQUES)
+    for schema, (module, question) in QUESTIONS_BY_SCHEMA.items():
+        record = get_type_hints(getattr(import_module(module), question))["return"]
+        assert f"capacity/{schema}/v1" == record.SCHEMA
 
 
 @pytest.mark.parametrize("question", [capacity.attention_traffic, capacity.quantize, capacity.scale])

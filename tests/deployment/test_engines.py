@@ -2,49 +2,59 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.deployment.engines import engine_names, engine_versions, find_engine
+from capacity.deployment.engines import engine_names, find_engine
+from capacity.deployment.engines.files import read_engine_file
 from capacity.hardware import load_profile
 
 GIB = 2**30
-ALL_RELEASES = [f"{name}@{version}" for name in engine_names() for version in engine_versions(name)]
+ALL_RELEASES = [
+    f"{name}@{release.version}" for name in engine_names() for release in read_engine_file(name).releases
+]
+NEWEST_VLLM = read_engine_file("vllm").releases[-1].version
 
 
 def test_the_engines() -> None:
     promised = {"vllm", "sglang", "tensorrt-llm", "tgi", "deepspeed-mii", "llama.cpp", "hf-transformers"}
     assert promised | {"static", "naive"} <= set(engine_names())
-    assert engine_versions("vllm") == ("0.6", "0.8-v0", "0.8", "0.11", "0.15", "0.19", "0.33")
+    versions = tuple(release.version for release in read_engine_file("vllm").releases)
+    assert versions[:7] == ("0.6", "0.8-v0", "0.8", "0.11", "0.15", "0.19", "0.33")
 
 
 @pytest.mark.parametrize("label", ALL_RELEASES)
 def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None:
     engine = find_engine(label)
     assert engine.label == label
-    constants = set(type(engine).model_fields) - {"name", "version", "aliases", "notes", "origins"}
-    given_constants = set(engine.origins)
-    assert constants - {"expert_padding"} <= given_constants <= constants
+    of_every_release = {"baseline", "kernel_family", "data_parallel_divides_limits"}
+    described = {"name", "version", "aliases", "notes", "origins"} | of_every_release
+    constants = set(type(engine).model_fields) - described
+    assert constants - {"expert_padding"} <= set(engine.origins) <= constants
     assert all(len(origin.source) > 8 for origin in engine.origins.values())
 
 
 @pytest.mark.parametrize(
     ("asked", "label", "noted"),
     [
-        ("vllm", "vllm@0.33", False),
+        ("vllm", f"vllm@{NEWEST_VLLM}", False),
         ("VLLM@0.33", "vllm@0.33", False),
         ("vllm@v0.17.1", "vllm@0.15", True),
         ("vllm@0.33.0", "vllm@0.33", True),
-        ("vllm@1.0", "vllm@0.33", True),
+        ("vllm@99.0", f"vllm@{NEWEST_VLLM}", True),
         ("vllm@0.7", "vllm@0.6", True),
         ("vllm@0.8-v0", "vllm@0.8-v0", False),
         ("vllm@0.9.2", "vllm@0.8", True),
+        ("vllm@0.33rc1", "vllm@0.19", True),
         ("trtllm", "tensorrt-llm@1.0", False),
         ("TensorRT_LLM", "tensorrt-llm@1.0", False),
         ("hf", "hf-transformers@5", False),
         ("llama-cpp", "llama.cpp@b7000", False),
+        ("llama.cpp@b8123", "llama.cpp@b7000", True),
     ],
 )
 def test_names_and_versions(asked: str, label: str, noted: bool) -> None:
@@ -123,3 +133,25 @@ def test_more_memory_never_lowers_the_default_limits(memory_gib: float, label: s
     large = engine.default_limits(memory_gib * 2 * GIB, "hopper")
     assert large.max_num_seqs >= small.max_num_seqs
     assert large.max_num_batched_tokens >= small.max_num_batched_tokens
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_a_source_is_written_once(name: str) -> None:
+    file = read_engine_file(name)
+    uses = Counter(constant.source for release in file.releases for constant in release.constants.values())
+    assert [source for source, count in uses.items() if count > 1 and source not in file.sources] == []
+    assert [key for key in file.sources if uses[key] < 2] == []
+    sources = find_engine(name).origins.values()
+    assert not {origin.source for origin in sources} & set(file.sources), (
+        "keys are read as what they stand for"
+    )
+
+
+def test_a_release_changes_only_what_it_lists() -> None:
+    file = read_engine_file("vllm")
+    older, newer = find_engine("vllm@0.19"), find_engine("vllm@0.33")
+    listed = set(next(release for release in file.releases if release.version == "0.33").constants)
+    changed = {field for field in newer.origins if newer.origins[field] != older.origins[field]}
+    assert changed <= listed
+    assert find_engine("naive").origins.keys() == find_engine("static").origins.keys()
+    assert find_engine("naive").baseline

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from capacity.answers import questions as api
+import capacity
 from capacity.answers.engine_setup import scheduler_limits
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
@@ -28,22 +28,22 @@ def pool(**fields: Any) -> Pool:
 
 
 def test_dtype_halves_or_doubles_what_is_not_quantized() -> None:
-    half, auto, single = (api.fit(LLAMA, gpu="h100", dtype=name) for name in ("half", "auto", "float32"))
+    half, auto, single = (capacity.fit(LLAMA, gpu="h100", dtype=name) for name in ("half", "auto", "float32"))
     assert half.memory.weights_bytes == auto.memory.weights_bytes
     assert single.memory.weights_bytes == pytest.approx(2 * auto.memory.weights_bytes, rel=0.01)
     assert (half.weight_format, half.kv_cache_dtype, single.kv_cache_dtype) == ("fp16", "fp16", "fp32")
     assert single.kv_bytes_per_token == 2 * auto.kv_bytes_per_token
-    same = api.fit(LLAMA, gpu="h100", dtype="bfloat16")
+    same = capacity.fit(LLAMA, gpu="h100", dtype="bfloat16")
     assert same == auto
 
 
 def test_kv_cache_memory_is_taken_as_given() -> None:
     given = 20 * 2**30
-    found = api.fit(LLAMA, gpu="h100", kv_cache_memory_bytes="20G", gpu_memory_utilization=0.5)
+    found = capacity.fit(LLAMA, gpu="h100", kv_cache_memory_bytes="20G", gpu_memory_utilization=0.5)
     assert found.memory.kv_cache_bytes == given
     block_bytes = found.kv_bytes_per_token * found.kv_block_tokens
     assert found.kv_capacity_blocks == given // block_bytes
-    too_much = api.fit(LLAMA, gpu="h100", kv_cache_memory_bytes=90 * 10**9)
+    too_much = capacity.fit(LLAMA, gpu="h100", kv_cache_memory_bytes=90 * 10**9)
     assert not too_much.fits
     assert "--kv-cache-memory-bytes asks for 90.0 GB" in str(too_much.reason)
 
@@ -53,8 +53,8 @@ def test_fewer_tokens_may_be_scheduled_than_memory_is_kept_for() -> None:
     narrow = resolve(LLAMA, pool(max_num_batched_tokens=8192, max_num_scheduled_tokens="1k"))
     assert scheduler_limits(narrow).max_num_batched_tokens == 1000
     assert narrow.memory == wide.memory
-    assert api.estimate(LLAMA, gpu="h100", input_len=4000, output_len=10, batch_size=1).ttft_s.value < (
-        api.estimate(
+    assert capacity.estimate(LLAMA, gpu="h100", input_len=4000, output_len=10, batch_size=1).ttft_s.value < (
+        capacity.estimate(
             LLAMA, gpu="h100", input_len=4000, output_len=10, batch_size=1, max_num_scheduled_tokens=512
         ).ttft_s.value
     )
@@ -64,14 +64,14 @@ def test_fewer_tokens_may_be_scheduled_than_memory_is_kept_for() -> None:
 
 @pytest.mark.parametrize("text", ["auto", "-1", -1])
 def test_max_model_len_auto_is_what_fits(text: object) -> None:
-    assert api.fit(LLAMA, gpu="h100", max_model_len=text).max_model_len == 131072
-    full = api.fit(LLAMA, gpu="l4")
+    assert capacity.fit(LLAMA, gpu="h100", max_model_len=text).max_model_len == 131072
+    full = capacity.fit(LLAMA, gpu="l4")
     assert not full.fits
-    found = api.fit(LLAMA, gpu="l4", max_model_len=text)
+    found = capacity.fit(LLAMA, gpu="l4", max_model_len=text)
     assert found.fits
     assert 0 < found.max_model_len < 131072
     assert any("auto" in warning for warning in found.warnings)
-    longer = api.fit(LLAMA, gpu="l4", max_model_len=found.max_model_len + found.kv_block_tokens)
+    longer = capacity.fit(LLAMA, gpu="l4", max_model_len=found.max_model_len + found.kv_block_tokens)
     assert not longer.fits, "one block more does not fit"
 
 
@@ -164,6 +164,20 @@ def test_a_container_of_vllm_is_a_pasted_command() -> None:
         "docker run --gpus all -p 8000:8000 --ipc host vllm/vllm-openai:latest --model org/name -tp 2"
     )
     assert (found.model, found.fields, found.ignored) == ("org/name", {"tensor_parallel_size": "2"}, ())
+
+
+def test_switches_are_those_of_the_pool() -> None:
+    read = read_vllm_command(
+        "vllm serve m --no-enable-prefix-caching --enforce-eager false --scheduler-reserve-full-isl "
+        "--long-prefill-token-threshold 2k"
+    )
+    assert read.fields == {
+        "enable_prefix_caching": False,
+        "enforce_eager": False,
+        "scheduler_reserve_full_isl": True,
+        "long_prefill_token_threshold": "2k",
+    }
+    assert read.pool("h100").long_prefill_token_threshold == 2000
 
 
 def test_a_slip_of_the_pen_is_named_beside_what_is_ignored() -> None:

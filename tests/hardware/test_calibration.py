@@ -11,6 +11,7 @@ from capacity.base.errors import OutsideValidity
 from capacity.hardware.calibration import (
     Constants,
     Measurement,
+    Objective,
     Parameter,
     cross_validate,
     fit_constants,
@@ -46,6 +47,26 @@ def table(
 
 def test_exact_data_gives_back_the_constants_that_made_them() -> None:
     assert fit_constants(line, table(), PARAMETERS) == pytest.approx(TRUTH, rel=1e-3)
+
+
+def test_the_objective_is_least_at_the_fit() -> None:
+    rows = table(noise=0.05)
+    fitted = fit_constants(line, rows, PARAMETERS)
+    objective = Objective(predict=line, measurements=rows, parameters=PARAMETERS)
+    for name in fitted:
+        for factor in (0.98, 1.02):
+            assert objective.value({**fitted, name: fitted[name] * factor}) > objective.value(fitted)
+
+
+def test_the_objective_counts_the_pull_towards_the_pool() -> None:
+    spread = tuple(
+        Parameter(name=p.name, start=p.start, low=p.low, high=p.high, spread=0.5) for p in PARAMETERS
+    )
+    objective = Objective(predict=line, measurements=table(), parameters=spread, centre=TRUTH)
+    assert objective.value(TRUTH) == pytest.approx(0.0)
+    assert objective.residuals({**TRUTH, "fixed_s": 2 * TRUTH["fixed_s"]})[-2] == pytest.approx(
+        0.1 / 0.5 * math.log(2)
+    )
 
 
 def test_noise_is_averaged_out_and_outliers_hardly_count() -> None:

@@ -16,7 +16,6 @@ from capacity.hardware.coefficients import (
     Lookup,
     StepCoefficients,
 )
-from capacity.step.model import coefficient_sources
 
 FIT = Fit(basis="fitted", source="a test", date="2026-11-21")
 
@@ -65,20 +64,6 @@ def test_unphysical_constants_are_refused(change: dict[str, float]) -> None:
         GemmCoefficients.model_validate({**gemm(1e-6).model_dump(), **change})
 
 
-def test_another_gpus_fit_is_refused_with_a_way_out() -> None:
-    h100 = load_profile("h100-sxm-80gb")
-    stolen = h100.model_copy(update={"step_time": load_profile("a100-sxm-80gb").step_time})
-    with pytest.raises(InvalidInput, match="transferred_from"):
-        coefficient_sources(stolen)
-
-
-def test_transferred_constants_come_after_own_ones() -> None:
-    own, other = coefficient_sources(load_profile("h200-sxm-141gb"))
-    assert own.gpu == "h200-sxm-141gb"
-    assert other.gpu == "h100-sxm-80gb"
-    assert len(coefficient_sources(load_profile("h100-sxm-80gb"))) == 1
-
-
 def test_lookup_prefers_own_engine_then_other_gpu_then_other_engine() -> None:
     own = StepCoefficients(families={"sglang": KernelFamily(gemm={"bf16": gemm(1e-6)})})
     other = StepCoefficients(families={"vllm": KernelFamily(gemm={"bf16": gemm(2e-6)})})
@@ -96,6 +81,15 @@ def test_an_unmeasured_kernel_takes_the_nearest() -> None:
     assert lookup.kernel("gemm", "nvfp4") == UNIVERSAL_FAMILY.gemm["nvfp4"]
     assert lookup.kernel("gemm", "w8a16") == UNIVERSAL_FAMILY.gemm["w8a16"]
     assert lookup.assumed == ["gemm nvfp4", "gemm w8a16"]
+
+
+def test_a_kernel_without_constants_is_refused_with_a_way_out() -> None:
+    source = StepCoefficients(families={"vllm": KernelFamily(gemm={"bf16": gemm(1e-6)})})
+    with pytest.raises(
+        InvalidInput, match=r"gemm kernel 'fp6', it knows bf16, .*step_time\.families"
+    ) as error:
+        Lookup((source,), "vllm").kernel("gemm", "fp6")
+    assert "\n" not in str(error.value)
 
 
 def test_without_any_fit_the_universal_set_holds_for_everything() -> None:

@@ -6,6 +6,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def served() -> Any:
-    """benchmarks/served_rows.py as a module."""
+    """benchmarks/served_rows.py, and the data and errors that it rests on, as one namespace."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
+        import served_data
+        import served_errors
         import served_rows
 
-        return served_rows
+        return SimpleNamespace(**{**vars(served_data), **vars(served_errors), **vars(served_rows)})
     finally:
         sys.path.pop(0)
 

@@ -23,7 +23,7 @@ from capacity.model import (
     load_model,
     supported_model_types,
 )
-from capacity.model.hf_config import _MISSING
+from capacity.model.hf_config.families import MISSING
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -262,7 +262,7 @@ def test_qwen_next_is_linear_but_every_fourth() -> None:
 def test_mtp_layers_are_counted_apart() -> None:
     plain, with_mtp = (read(model_type="deepseek_v3", num_nextn_predict_layers=n, **LATENT) for n in (0, 2))
     assert plain.total_params == with_mtp.total_params
-    assert plain.mtp_params == 0
+    assert plain.mtp_parts() == ()
     assert with_mtp.mtp is not None
     assert with_mtp.mtp.layers == (4, 5)
 
@@ -292,7 +292,7 @@ def test_an_unknown_architecture_is_refused_saying_what_is_missing(model_type: s
 
 
 def test_no_type_is_both_supported_and_missing() -> None:
-    assert not set(supported_model_types()) & set(_MISSING)
+    assert not set(supported_model_types()) & set(MISSING)
 
 
 def test_remote_code_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capacity.answers.engine_setup import engine_settings
+from capacity.answers.engine_setup import engine_setup
 from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.planning.easing import MARGIN, PooledSteps, RoundSteps, easier, rounds_of
@@ -109,9 +109,9 @@ def test_rounds_are_drawn_as_drafts_are_accepted() -> None:
 
 def test_steps_of_rounds_are_drafted_steps() -> None:
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100", speculator="eagle3-chain", num_speculative_tokens=3))
-    settings = engine_settings(resolved)
-    drafted = ScaledSteps(settings["step_times"], Factors(prefill=1.2, decode=1.1))
-    steps = RoundSteps(drafted, settings["speculation"].k)
+    setup = engine_setup(resolved)
+    drafted = ScaledSteps(setup.step_times, Factors(prefill=1.2, decode=1.1))
+    steps = RoundSteps(drafted, setup.speculation.k)
     for batch, context in ((1, 100), (9, 1000), (64, 5003)):
         shape = decode_shape(batch, context)
         assert steps.step_ps(shape) == pytest.approx(

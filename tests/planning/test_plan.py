@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.answers.engine_setup import engine_settings
+from capacity.answers.engine_setup import engine_setup
 from capacity.base.errors import CapacityError, DoesNotFit, InvalidInput, UnknownName
 from capacity.deployment import Cost, Pool, Traffic
 from capacity.model import load_model
@@ -83,7 +83,7 @@ def every_candidate(arena: Arena, search: Search, market: Market) -> Iterator[Ca
 
 def _runs(arena: Arena, pool: Pool) -> bool:
     try:
-        return arena.resolved(pool).memory.fits and bool(engine_settings(arena.resolved(pool)))
+        return arena.resolved(pool).memory.fits and bool(engine_setup(arena.resolved(pool)))
     except CapacityError:
         return False
 

@@ -158,13 +158,13 @@ def test_a_pasted_command_with_all_that_people_write() -> None:
     assert read.model == "meta-llama/Llama-3.1-70B-Instruct"
     assert read.fields == {
         "tensor_parallel_size": "2",
-        "max_model_len": 32000,
+        "max_model_len": "32k",
         "gpu_memory_utilization": "0.85",
         "enable_prefix_caching": True,
         "quantization": "fp8",
         "speculative_config": '{"method": "eagle", "num_speculative_tokens": 3}',
     }
-    assert read.pool("h100").speculator == "eagle"
+    assert (read.pool("h100").speculator, read.pool("h100").max_model_len) == ("eagle", 32_000)
     assert [word.split()[0] for word in read.ignored] == ["--trust-remote-code", "--served-model-name"]
     assert read.pool("h100").tensor_parallel_size == 2
     module = read_vllm_command(

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from capacity.answers.engine_setup import make_workload, serve
+from capacity.answers.deployment_run import run_service
+from capacity.answers.engine_setup import make_workload
 from capacity.cli.main import main
-from capacity.deployment import Pool, Traffic
+from capacity.deployment import Pool, Service, Traffic
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.planning.plan import plan
 from capacity.planning.records import Plan
@@ -78,7 +79,7 @@ def test_the_compare_line_reads_what_the_benchmark_line_writes(
         num_prompts=int(said["--num-prompts"]),
     )
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100", quantization="fp8"))
-    run = serve(resolved, make_workload(share))
+    run = run_service([resolved], Service(), make_workload(share))
     table = run.records
     header = {
         "date": "20261121-190000", "backend": "vllm", "model_id": said["--model"], "num_prompts": share.num_prompts,

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator import FrontendTimes, SimulationResult, simulate_engine
-from capacity.simulator.cluster import ClusterResult, EngineSetup, simulate_cluster
+from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.transfer import KvLink
@@ -103,12 +102,11 @@ frontends = st.sampled_from((None, FrontendTimes(request_latency_s=0.01, respons
 
 
 def alone(workload: Workload, setup: EngineSetup, frontend: FrontendTimes | None = None) -> SimulationResult:
-    return simulate_engine(
+    return simulate(
         workload,
-        step_times=setup.step_times,
-        num_blocks=setup.num_blocks,
-        policy=setup.policy,
-        limits=setup.limits,
+        EngineSetup(
+            step_times=setup.step_times, num_blocks=setup.num_blocks, policy=setup.policy, limits=setup.limits
+        ),
         frontend=frontend,
     )
 
@@ -118,7 +116,7 @@ def alone(workload: Workload, setup: EngineSetup, frontend: FrontendTimes | None
 def test_one_replica_is_an_engine_alone(
     workload: Workload, setup: EngineSetup, frontend: FrontendTimes | None
 ) -> None:
-    assert_equal(simulate_cluster(workload, [setup], frontend=frontend), alone(workload, setup, frontend))
+    assert_equal(simulate(workload, [setup], frontend=frontend), alone(workload, setup, frontend))
 
 
 @settings(max_examples=25)
@@ -144,8 +142,8 @@ def test_jumping_equals_stepping_and_nothing_gets_lost(
 ) -> None:
     """Engines that are only asked when they must be, against engines that are asked after every step."""
 
-    def run(mode: Any) -> ClusterResult:
-        return simulate_cluster(
+    def run(mode: Any) -> SimulationResult:
+        return simulate(
             workload,
             [setup] * replicas,
             router=router,
@@ -161,7 +159,7 @@ def test_jumping_equals_stepping_and_nothing_gets_lost(
     assert_conserved(workload, found)
 
 
-def assert_conserved(workload: Workload, found: ClusterResult) -> None:
+def assert_conserved(workload: Workload, found: SimulationResult) -> None:
     records = found.records
     done = records.completed
     assert found.status == "complete"
@@ -180,7 +178,7 @@ def test_replicas_that_share_nothing_are_runs_of_their_own() -> None:
     """Round robin knows no state: replica k of R serves requests k, k + R, ... as if it were alone."""
     workload = requests(count=301, rate=20.0)
     setup = EngineSetup(step_times=STEPS, num_blocks=300, limits=SchedulerLimits(max_num_seqs=8))
-    found = simulate_cluster(workload, [setup] * 3, router="round-robin").records
+    found = simulate(workload, [setup] * 3, router="round-robin").records
     for replica in range(3):
         rows = np.arange(replica, 301, 3)
         part = alone(workload.take(rows), setup).records
@@ -192,9 +190,7 @@ def test_replicas_that_share_nothing_are_runs_of_their_own() -> None:
 def test_same_seed_same_bytes(replicas: int) -> None:
     setup = EngineSetup(step_times=STEPS, num_blocks=300)
     workload = requests(count=300, rate=40.0, seed=5, shared_prefixes=SharedPrefixes(64, 5))
-    runs = [
-        simulate_cluster(workload, [setup] * replicas, router="prefix-aware", timeout_s=3.0) for _ in range(2)
-    ]
+    runs = [simulate(workload, [setup] * replicas, router="prefix-aware", timeout_s=3.0) for _ in range(2)]
     assert runs[0].to_dict() == runs[1].to_dict()
     for column in COLUMNS:
         first, second = (getattr(run.records, column).tobytes() for run in runs)
@@ -234,7 +230,7 @@ def waits_of(servers: int, load: float, **options: Any) -> tuple[float, float]:
         limits=SchedulerLimits(max_num_seqs=1),
         enable_prefix_caching=False,
     )
-    records = simulate_cluster(workload, [setup] * servers, router="least-outstanding", **options).records
+    records = simulate(workload, [setup] * servers, router="least-outstanding", **options).records
     waits = (records.first_scheduled_ps - records.arrival_ps) / 1e12
     means = waits[2000:].reshape(20, -1).mean(axis=1)
     return float(means.mean()), 2.86 * float(means.std(ddof=1)) / math.sqrt(len(means))
@@ -258,7 +254,7 @@ def test_littles_identity() -> None:
     """The integral of the requests present is the sum of their stays, to the ps."""
     workload = requests(count=400, rate=20.0)
     setup = EngineSetup(step_times=STEPS, num_blocks=300)
-    found = simulate_cluster(workload, [setup] * 3, router="least-outstanding").records
+    found = simulate(workload, [setup] * 3, router="least-outstanding").records
     events = sorted([(int(t), 1) for t in found.arrival_ps] + [(int(t), -1) for t in found.finish_ps])
     area = present = last = 0
     for at, change in events:
@@ -278,7 +274,7 @@ def test_littles_law_against_samples_of_the_load(kind: str) -> None:
     else:
         roles = [replace(setup, role=role) for role in ("prefill", "decode", "decode")]
         options = {"setups": roles, "link": KvLink(bytes_per_token=1e5, bytes_per_s=1e9)}
-    found = simulate_cluster(workload, **options, router="least-outstanding", sample_interval_s=0.005)
+    found = simulate(workload, **options, router="least-outstanding", sample_interval_s=0.005)
     area_s = 0.005 * sum(sample.outstanding for sample in found.load)
     records, handed_ps = found.records, found.prefilled_ps
     stays_s = float((records.finish_ps - records.arrival_ps).sum()) / 1e12
@@ -294,8 +290,8 @@ def test_what_is_known_only_later_changes_nothing_before() -> None:
     """Causality: requests added at the end leave every earlier event as it was."""
     workload = requests(count=150, rate=15.0)
     setup = EngineSetup(step_times=STEPS, num_blocks=200)
-    whole = simulate_cluster(workload, [setup] * 2, router="least-outstanding").records
-    part = simulate_cluster(workload.head(100), [setup] * 2, router="least-outstanding").records
+    whole = simulate(workload, [setup] * 2, router="least-outstanding").records
+    part = simulate(workload.head(100), [setup] * 2, router="least-outstanding").records
     until = int(workload.arrival_s[100] * 1e12)
     before = part.finish_ps < until
     assert before.sum() > 50
@@ -307,7 +303,7 @@ def test_least_outstanding_beats_round_robin_on_unequal_replicas() -> None:
     slow = replace(fast, step_times=AffineStepTimes(0.03, 3e-4), label="slow")
     workload = requests(count=600, rate=14.0)
     tails = {
-        router: simulate_cluster(workload, [fast, slow], router=router).summary.e2el_ms
+        router: simulate(workload, [fast, slow], router=router).summary.e2el_ms
         for router in ("round-robin", "least-outstanding")
     }
     assert tails["least-outstanding"] is not None
@@ -320,7 +316,7 @@ def test_prefix_aware_finds_more_in_the_caches() -> None:
     workload = requests(count=400, rate=6.0, shared_prefixes=SharedPrefixes(960, 20))
     setup = EngineSetup(step_times=STEPS, num_blocks=800)
     hits = {
-        router: simulate_cluster(workload, [setup] * 3, router=router).prefix_cache_hit_fraction or 0.0
+        router: simulate(workload, [setup] * 3, router=router).prefix_cache_hit_fraction or 0.0
         for router in ("round-robin", "prefix-aware")
     }
     assert hits["prefix-aware"] > hits["round-robin"] + 0.1
@@ -328,21 +324,21 @@ def test_prefix_aware_finds_more_in_the_caches() -> None:
 
 def test_sessions_stay_on_their_replica() -> None:
     setup = EngineSetup(step_times=STEPS, num_blocks=1000)
-    sticky = simulate_cluster(talks(), [setup] * 4, router="session-sticky")
-    spread = simulate_cluster(talks(), [setup] * 4, router="round-robin")
+    sticky = simulate(talks(), [setup] * 4, router="session-sticky")
+    spread = simulate(talks(), [setup] * 4, router="round-robin")
     assert (sticky.prefix_cache_hit_fraction or 0) > (spread.prefix_cache_hit_fraction or 0)
     with pytest.raises(InvalidInput, match="needs sessions"):
-        simulate_cluster(requests(), [setup], router="session-sticky")
+        simulate(requests(), [setup], router="session-sticky")
 
 
 def test_a_full_queue_turns_requests_away() -> None:
     setup = EngineSetup(step_times=STEPS, num_blocks=400, limits=SchedulerLimits(max_num_seqs=2))
     workload = requests(count=200, rate=50.0)
-    found = simulate_cluster(workload, [setup] * 2, queue_limit=3)
+    found = simulate(workload, [setup] * 2, queue_limit=3)
     assert found.rejected > 50
     assert_conserved(workload, found)
     waits = found.records.first_scheduled_ps - found.records.arrival_ps
-    free = simulate_cluster(workload, [setup] * 2)
+    free = simulate(workload, [setup] * 2)
     assert (
         waits[found.records.completed].max()
         < (free.records.first_scheduled_ps - free.records.arrival_ps).max()
@@ -352,23 +348,23 @@ def test_a_full_queue_turns_requests_away() -> None:
 def test_clients_that_give_up_leave_nothing_behind() -> None:
     setup = EngineSetup(step_times=STEPS, num_blocks=130, limits=SchedulerLimits(max_num_seqs=4))
     workload = requests(count=200, rate=50.0)
-    found = simulate_cluster(workload, [setup] * 2, timeout_s=2.0)
+    found = simulate(workload, [setup] * 2, timeout_s=2.0)
     assert found.timed_out > 20
     assert_conserved(workload, found)
     stays = (found.records.finish_ps - found.records.arrival_ps)[found.records.completed]
     assert stays.max() <= 2e12
-    never = simulate_cluster(workload, [setup] * 2, timeout_s=1e6)
-    assert_equal(never, simulate_cluster(workload, [setup] * 2))
+    never = simulate(workload, [setup] * 2, timeout_s=1e6)
+    assert_equal(never, simulate(workload, [setup] * 2))
 
 
 def test_bad_deployments_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at least 1 replica"):
-        simulate_cluster(requests(), [])
+        simulate(requests(), [])
     with pytest.raises(InvalidInput, match="timeout"):
-        simulate_cluster(requests(), [EngineSetup(step_times=STEPS, num_blocks=100)], timeout_s=0)
+        simulate(requests(), [EngineSetup(step_times=STEPS, num_blocks=100)], timeout_s=0)
     setup = EngineSetup(step_times=STEPS, num_blocks=100, policy="static")
     with pytest.raises(InvalidInput, match="cannot abort"):
-        simulate_cluster(requests(), [setup], timeout_s=1)
+        simulate(requests(), [setup], timeout_s=1)
 
 
 def test_a_prompt_that_can_never_run_is_said() -> None:
@@ -376,7 +372,7 @@ def test_a_prompt_that_can_never_run_is_said() -> None:
     workload = synthetic(
         num_requests=3, arrivals=SteadyArrivals(1.0), prompt=FixedLengths(500), output=FixedLengths(5)
     )
-    found = simulate_cluster(workload, [setup] * 2)
+    found = simulate(workload, [setup] * 2)
     assert found.status == "stalled"
     assert "more KV blocks" in str(found.reason)
 
@@ -387,11 +383,11 @@ def test_a_prompt_that_can_never_run_is_said() -> None:
 def test_failures_that_never_come_change_nothing() -> None:
     setup = EngineSetup(step_times=STEPS, num_blocks=200)
     workload = requests(count=150, rate=20.0)
-    plain = simulate_cluster(workload, [setup] * 2, router="least-outstanding")
+    plain = simulate(workload, [setup] * 2, router="least-outstanding")
     never = Failures(mean_time_between_failures_s=1e8, recovery_s=1.0)
     calm = Autoscaling(max_replicas=2, target_requests=1e6, startup_s=1.0, interval_s=0.7)
     for options in ({"failures": never}, {"scaling": calm}, {"sample_interval_s": 0.3}):
-        found = simulate_cluster(workload, [setup] * 2, router="least-outstanding", **options)  # type: ignore[arg-type]
+        found = simulate(workload, [setup] * 2, router="least-outstanding", **options)  # type: ignore[arg-type]
         assert_equal(found, plain)
         assert found.replica_s == plain.replica_s
 
@@ -403,7 +399,7 @@ def test_nothing_is_lost_when_replicas_are(
 ) -> None:
     failures = Failures(mean_time_between_failures_s=5.0, recovery_s=1.0, seed=seed)
     runs = [
-        simulate_cluster(workload, [setup] * replicas, router=router, failures=failures, timeout_s=60.0)
+        simulate(workload, [setup] * replicas, router=router, failures=failures, timeout_s=60.0)
         for _ in range(2)
     ]
     assert runs[0].to_dict() == runs[1].to_dict()
@@ -414,8 +410,8 @@ def test_a_lost_replica_is_replaced_by_an_empty_one() -> None:
     setup = EngineSetup(step_times=STEPS, num_blocks=400)
     workload = requests(count=600, rate=10.0, shared_prefixes=SharedPrefixes(320, 2))
     failures = Failures(mean_time_between_failures_s=20.0, recovery_s=5.0, seed=3)
-    found = simulate_cluster(workload, [setup] * 2, router="least-outstanding", failures=failures)
-    plain = simulate_cluster(workload, [setup] * 2, router="least-outstanding")
+    found = simulate(workload, [setup] * 2, router="least-outstanding", failures=failures)
+    plain = simulate(workload, [setup] * 2, router="least-outstanding")
     lost = [replica for replica in found.replicas if replica.ended == "failed"]
     assert lost
     assert found.restarted > 0
@@ -430,7 +426,7 @@ def test_a_single_replica_that_is_lost_keeps_its_requests_waiting() -> None:
     setup = EngineSetup(step_times=STEPS, num_blocks=400)
     workload = requests(count=200, rate=10.0)
     failures = Failures(mean_time_between_failures_s=8.0, recovery_s=3.0, seed=1)
-    found = simulate_cluster(workload, [setup], failures=failures)
+    found = simulate(workload, [setup], failures=failures)
     assert_conserved(workload, found)
     assert found.records.completed.all()
 
@@ -446,12 +442,10 @@ def test_the_autoscaler_follows_the_load_and_costs_less_than_the_most() -> None:
     scaling = Autoscaling(
         max_replicas=6, target_requests=8, startup_s=5.0, interval_s=2.0, scale_down_delay_s=10.0
     )
-    scaled = simulate_cluster(
-        bursts, [setup], router="least-outstanding", scaling=scaling, sample_interval_s=1.0
-    )
+    scaled = simulate(bursts, [setup], router="least-outstanding", scaling=scaling, sample_interval_s=1.0)
     assert_conserved(bursts, scaled)
-    most = simulate_cluster(bursts, [setup] * 6, router="least-outstanding")
-    one = simulate_cluster(bursts, [setup], router="least-outstanding")
+    most = simulate(bursts, [setup] * 6, router="least-outstanding")
+    one = simulate(bursts, [setup], router="least-outstanding")
     running = [sample.replicas for sample in scaled.load]
     assert max(running) == 6
     assert running[-1] < 6
@@ -470,4 +464,4 @@ def test_plans_that_cannot_be() -> None:
     scaling = Autoscaling(max_replicas=1, target_requests=1, startup_s=1)
     setup = EngineSetup(step_times=STEPS, num_blocks=100)
     with pytest.raises(InvalidInput, match="at most"):
-        simulate_cluster(requests(), [setup] * 2, scaling=scaling)
+        simulate(requests(), [setup] * 2, scaling=scaling)

@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.answers import questions as api
+import capacity
 from capacity.base.errors import InvalidInput
 from capacity.hardware import load_profile
-from capacity.simulator import simulate_engine
-from capacity.simulator.cluster import ClusterResult, EngineSetup, simulate_cluster
+from capacity.simulator import EngineSetup, SimulationResult, simulate
+from capacity.simulator.cluster import Dispatch
 from capacity.simulator.disaggregated import Disaggregated
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
 from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.members import Recording
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.time_parts import PARTS, time_parts
 from capacity.simulator.transfer import KvLink, LoadBlockPool, LoadPool, Port, Transfers
@@ -58,22 +59,19 @@ def requests(count: int = 120, rate: float = 10.0, prompt: int | None = None, **
     )
 
 
-def split(workload: Workload, link: KvLink = INSTANT, **more: object) -> ClusterResult:
-    return simulate_cluster(workload, [setup("prefill"), setup("decode")], link=link, **more)  # type: ignore[arg-type]
+def split(workload: Workload, link: KvLink = INSTANT, **more: object) -> SimulationResult:
+    return simulate(workload, [setup("prefill"), setup("decode")], link=link, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("policy", ["vllm-v1", "vllm-v1-async"])
 def test_the_prefill_pool_is_a_run_of_prompts_alone(policy: str) -> None:
     workload = requests()
-    found = simulate_cluster(
+    found = simulate(
         workload, [setup("prefill", policy=policy), setup("decode", policy=policy)], link=INSTANT
     )
-    alone = simulate_engine(
+    alone = simulate(
         replace(workload, output_tokens=np.ones(len(workload), dtype=np.int64)),
-        step_times=STEPS,
-        num_blocks=4000,
-        policy=policy,
-        limits=LIMITS,
+        EngineSetup(step_times=STEPS, num_blocks=4000, policy=policy, limits=LIMITS),
     )
     arrived_ps = found.records.arrival_ps + 0
     np.testing.assert_array_equal(found.records.first_scheduled_ps, alone.records.first_scheduled_ps)
@@ -90,13 +88,10 @@ def test_the_decode_pool_is_a_run_whose_prompts_are_cached(policy: str) -> None:
     prompt, count = 200, 80
     workload = requests(count, prompt=prompt)
     decode = setup("decode", policy=policy, block_size=1, num_blocks=60_000)
-    found = simulate_cluster(workload, [setup("prefill", policy=policy), decode], link=INSTANT)
-    prefilled = simulate_engine(
+    found = simulate(workload, [setup("prefill", policy=policy), decode], link=INSTANT)
+    prefilled = simulate(
         replace(workload, output_tokens=np.ones(count, dtype=np.int64)),
-        step_times=STEPS,
-        num_blocks=4000,
-        policy=policy,
-        limits=LIMITS,
+        EngineSetup(step_times=STEPS, num_blocks=4000, policy=policy, limits=LIMITS),
     ).records.finish_ps
     later = 100.0
     warm = Workload(
@@ -105,8 +100,8 @@ def test_the_decode_pool_is_a_run_whose_prompts_are_cached(policy: str) -> None:
         output_tokens=np.concatenate(([1], workload.output_tokens)),
         content=PromptContent.from_segments([[(0, prompt)]] * (count + 1)),
     )
-    alone = simulate_engine(
-        warm, step_times=STEPS, num_blocks=60_000, block_size=1, policy=policy, limits=LIMITS
+    alone = simulate(
+        warm, EngineSetup(step_times=STEPS, num_blocks=60_000, block_size=1, policy=policy, limits=LIMITS)
     ).records
     shift = round(later * 1e12)
     assert (alone.cached_tokens[1:] == prompt - 1).all()
@@ -216,7 +211,7 @@ def test_everything_is_conserved(
     link = KvLink(bytes_per_token=1e5, bytes_per_s=bytes_per_s, latency_s=0.001)
     setups = [setup("prefill", num_blocks=prefill_blocks, policy=policy)] * prefillers
     setups += [setup("decode", num_blocks=decode_blocks, policy=policy)] * decoders
-    found = simulate_cluster(workload, setups, link=link)
+    found = simulate(workload, setups, link=link)
     records = found.records
     assert found.status == "complete", found.reason
     assert records.completed.all()
@@ -228,7 +223,7 @@ def test_everything_is_conserved(
     assert (records.first_scheduled_ps < after_prefill).all()
     assert (records.first_token_ps <= records.finish_ps).all()
     assert sum(replica.requests for replica in found.replicas) == 2 * len(workload)
-    stepped = simulate_cluster(workload, setups, link=link, mode="step")
+    stepped = simulate(workload, setups, link=link, mode="step")
     for column in ("first_scheduled_ps", "first_token_ps", "finish_ps", "preemptions"):
         np.testing.assert_array_equal(getattr(records, column), getattr(stepped.records, column), column)
 
@@ -240,9 +235,10 @@ def deployed(
     *,
     scaling: dict[str, Autoscaling] | None = None,
     **options: Any,
-) -> tuple[Disaggregated, ClusterResult]:
+) -> tuple[Disaggregated, SimulationResult]:
     """A run, and the deployment that it leaves behind."""
-    cluster = Disaggregated(workload, link=link, **options)
+    dispatch = Dispatch(link=link, **{"router": "round-robin", **options})
+    cluster = Disaggregated(workload, dispatch, Recording())
     for each in setups:
         cluster.add(each)
     for role, plan in (scaling or {}).items():
@@ -252,7 +248,7 @@ def deployed(
     return cluster, cluster.result()
 
 
-def assert_conserved(cluster: Disaggregated, found: ClusterResult, workload: Workload) -> None:
+def assert_conserved(cluster: Disaggregated, found: SimulationResult, workload: Workload) -> None:
     """Requests, tokens, transfers and blocks: each in one place, and at the end in none."""
     records, done = found.records, found.records.completed
     assert found.status == "complete", found.reason
@@ -275,10 +271,10 @@ def assert_conserved(cluster: Disaggregated, found: ClusterResult, workload: Wor
     for router in (cluster.router, cluster.decoders):
         assert not any(router.requests), "no router still counts a request"
         assert not any(router.prompt_tokens)
-    for life in cluster.lives:
-        if life.replica.alive:
-            assert life.replica.pool.free_blocks == life.setup.num_blocks, "KV blocks leaked"
-            assert not life.replica.sequences
+    for replica in cluster.replicas:
+        if replica.alive:
+            assert replica.pool.free_blocks == replica.pool.num_blocks, "KV blocks leaked"
+            assert not replica.sequences
     parts = time_parts(records, found.transfer_ps)
     total = sum(getattr(parts, part) for part in PARTS)
     np.testing.assert_array_equal(total, (records.finish_ps - records.arrival_ps)[done])
@@ -345,8 +341,8 @@ def test_a_load_that_waits_is_tried_again_once_its_prefix_is_cached_here(
     setups = [setup("prefill", num_blocks=prefill_blocks, policy="vllm-v1-async")] * 2
     setups += [setup("decode", num_blocks=130, policy="vllm-v1-async")] * decoders
     link = KvLink(bytes_per_token=1e5, bytes_per_s=1e7, latency_s=0.001)
-    jumped = simulate_cluster(workload, setups, link=link)
-    stepped = simulate_cluster(workload, setups, link=link, mode="step")
+    jumped = simulate(workload, setups, link=link)
+    stepped = simulate(workload, setups, link=link, mode="step")
     assert jumped.preemptions
     np.testing.assert_array_equal(jumped.records.first_token_ps, stepped.records.first_token_ps)
     np.testing.assert_array_equal(jumped.records.finish_ps, stepped.records.finish_ps)
@@ -358,7 +354,7 @@ def test_sglang_runs_what_was_loaded() -> None:
         setup(role, num_blocks=130, policy="sglang") for role in ("prefill", "prefill", "decode", "decode")
     ]
     link = KvLink(bytes_per_token=1e5, bytes_per_s=1e7, latency_s=0.001)
-    found = simulate_cluster(requests(rate=5.0), setups, link=link)
+    found = simulate(requests(rate=5.0), setups, link=link)
     assert found.status == "complete", found.reason
     assert found.records.completed.all()
 
@@ -367,8 +363,8 @@ def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:
     """Back-pressure: KV that nobody takes stays where it was made, and new prompts wait for its place."""
     workload = requests(60, rate=50.0, prompt=160)
     setups = [setup("prefill", num_blocks=40), setup("decode", num_blocks=30)]
-    held = simulate_cluster(workload, setups, link=INSTANT)
-    free = simulate_cluster(workload, [setup("prefill", num_blocks=40), setup("decode")], link=INSTANT)
+    held = simulate(workload, setups, link=INSTANT)
+    free = simulate(workload, [setup("prefill", num_blocks=40), setup("decode")], link=INSTANT)
     waits = [run.records.first_scheduled_ps - run.records.arrival_ps for run in (held, free)]
     assert waits[0].mean() > 2 * waits[1].mean()
 
@@ -421,10 +417,10 @@ def test_a_disaggregated_run_scales_and_survives_losses() -> None:
     assert found.transfers["aborted"] > 0
     assert found.records.completed.all(), "the others and the successors answer everyone"
     cluster, _ = deployed(workload, [setup("prefill"), setup("decode")], INSTANT, scaling={"decode": GROWS})
-    roles = [life.setup.role for life in cluster.lives]
+    roles = [member.setup.role for member in cluster.members]
     assert roles.count("prefill") == 1
     assert roles.count("decode") > 1
-    assert min(life.from_ps for life in cluster.lives[2:]) > 0
+    assert min(member.from_ps for member in cluster.members[2:]) > 0
 
 
 @pytest.mark.parametrize("policy", ["tensorrt-llm", "tgi"])
@@ -454,7 +450,9 @@ def test_impatient_clients_free_both_sides() -> None:
 def test_who_waits_for_a_decode_replica_gives_up_as_well() -> None:
     """The only decode replica is lost after 1 s, for good: KV waits with the prefill replica till its client goes."""
     workload = requests(40, rate=20.0, prompt=100)
-    cluster = Disaggregated(workload, link=INSTANT, timeout_s=3.0)
+    cluster = Disaggregated(
+        workload, Dispatch(link=INSTANT, router="round-robin", timeout_s=3.0), Recording()
+    )
     for role in ("prefill", "decode"):
         cluster.add(setup(role))
 
@@ -474,9 +472,9 @@ def test_what_is_never_triggered_changes_nothing() -> None:
     workload = requests()
     setups = [setup("prefill"), setup("decode")]
     link = KvLink(bytes_per_token=1e5, bytes_per_s=1e8)
-    plain = simulate_cluster(workload, setups, link=link)
+    plain = simulate(workload, setups, link=link)
     idle = Autoscaling(max_replicas=1, target_requests=1, startup_s=1)
-    armed = simulate_cluster(
+    armed = simulate(
         workload,
         setups,
         link=link,
@@ -491,15 +489,15 @@ def test_what_is_never_triggered_changes_nothing() -> None:
 
 def test_what_is_not_simulated_is_refused() -> None:
     with pytest.raises(InvalidInput, match="prefill and decode"):
-        simulate_cluster(requests(), [setup("prefill")], link=INSTANT)
+        simulate(requests(), [setup("prefill")], link=INSTANT)
     with pytest.raises(InvalidInput, match="link"):
-        simulate_cluster(requests(), [setup("prefill"), setup("decode")])
+        simulate(requests(), [setup("prefill"), setup("decode")])
     with pytest.raises(InvalidInput, match="vllm-v0 scheduler hands no KV over"):
-        simulate_cluster(requests(), [setup("prefill"), setup("decode", policy="vllm-v0")], link=INSTANT)
+        simulate(requests(), [setup("prefill"), setup("decode", policy="vllm-v0")], link=INSTANT)
     with pytest.raises(InvalidInput, match="groups of layers"):
-        simulate_cluster(requests(), [setup("prefill"), setup("decode", kv_windows=(None, 64))], link=INSTANT)
+        simulate(requests(), [setup("prefill"), setup("decode", kv_windows=(None, 64))], link=INSTANT)
     with pytest.raises(InvalidInput, match="no decode replicas to scale"):
-        simulate_cluster(requests(), [setup("both")], decode_scaling=GROWS)
+        simulate(requests(), [setup("both")], decode_scaling=GROWS)
     with pytest.raises(InvalidInput, match="rate"):
         KvLink(bytes_per_token=1.0, bytes_per_s=0.0)
 
@@ -512,23 +510,23 @@ def test_each_link_has_the_time_of_its_profile() -> None:
     """A lone request's KV: bytes over the link's rate plus its latency, of the profile."""
     profile = load_profile("h100")
     one = {**SPLIT, "num_prompts": 1}
-    bytes_of_kv = 500 * api.fit("llama-3.1-8b", gpu="h100").kv_bytes_per_token
+    bytes_of_kv = 500 * capacity.fit("llama-3.1-8b", gpu="h100").kv_bytes_per_token
     for name, link in (
         ("nvlink", profile.scale_up),
         ("infiniband", profile.inter_node),
         ("pcie", profile.pcie),
     ):
-        found = api.simulate("llama-3.1-8b", **one, kv_transfer_link=name).to_dict()
+        found = capacity.simulate("llama-3.1-8b", **one, kv_transfer_link=name).to_dict()
         wanted_ms = (bytes_of_kv / link.bytes_per_s + link.latency_s) * 1e3
         assert found["transfer_ms"]["mean"] == pytest.approx(wanted_ms, rel=1e-6), name
     with pytest.raises(InvalidInput, match="l4-24gb has none"):
-        api.simulate(
+        capacity.simulate(
             "llama-3.1-8b", **{**SPLIT, "gpu": "l4", "max_model_len": 4096}, kv_transfer_link="nvlink"
         )
 
 
 def test_a_service_of_two_pools_takes_every_option() -> None:
-    answer = api.simulate(
+    answer = capacity.simulate(
         "llama-3.1-8b",
         **SPLIT,
         router="prefix-aware",
@@ -549,13 +547,13 @@ def test_a_service_of_two_pools_takes_every_option() -> None:
     assert ended == LOAD["num_prompts"]
     assert answer["transfers"]["begun"] == answer["transfers"]["arrived"] + answer["transfers"]["aborted"]
     with pytest.raises(InvalidInput, match="--decode-autoscale-target-requests"):
-        api.simulate("llama-3.1-8b", **SPLIT, decode_autoscale_max_replicas=4, replica_startup_s=1)
+        capacity.simulate("llama-3.1-8b", **SPLIT, decode_autoscale_max_replicas=4, replica_startup_s=1)
     with pytest.raises(InvalidInput, match="kv_transfer_link is 'ethernet'"):
-        api.simulate("llama-3.1-8b", **SPLIT, kv_transfer_link="ethernet")
+        capacity.simulate("llama-3.1-8b", **SPLIT, kv_transfer_link="ethernet")
 
 
 def test_windowed_models_are_prefilled_here_and_decoded_there() -> None:
     load = {**SPLIT, "num_prompts": 60, "max_model_len": 8192, "tensor_parallel_size": 2}
-    answer = api.simulate("gpt-oss-20b", **load).to_dict()
+    answer = capacity.simulate("gpt-oss-20b", **load).to_dict()
     assert answer["completed"] == 60
     assert answer["transfers"] == {"begun": 60, "arrived": 60, "aborted": 0}

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_runs import run_engine
 
-from capacity.simulator import FrontendTimes, SimulationResult, simulate_engine
+from capacity.simulator import FrontendTimes, SimulationResult
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import PS_PER_S, AffineStepTimes
 from capacity.workload import Workload, random_requests
@@ -17,7 +18,7 @@ STEP_S = 0.010
 
 def run(workload: Workload, *, frontend: FrontendTimes | None = None, **more: Any) -> SimulationResult:
     """One engine whose every step takes 10 ms."""
-    return simulate_engine(
+    return run_engine(
         workload,
         step_times=AffineStepTimes(STEP_S, 0.0),
         num_blocks=10_000,

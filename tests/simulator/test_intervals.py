@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator import EngineSetup, SimulationResult, simulate
+from capacity.simulator.capacity_probe import Capacity
 from capacity.simulator.gap_batches import MOST_BATCHES, GapBatches, bin_middles_ps, bin_of
+from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.intervals import (
     gap_interval_ms,
     mean_interval,
@@ -21,9 +23,8 @@ from capacity.simulator.intervals import (
     share_interval,
     t_quantile,
 )
-from capacity.simulator.metrics import GapCounter
 from capacity.simulator.schedulers import SchedulerLimits
-from capacity.simulator.verdict import Capacity, judge
+from capacity.simulator.verdict import judge
 from capacity.step import AffineStepTimes, FunctionStepTimes, StepShape
 from capacity.workload import FixedLengths, LognormalLengths, SteadyArrivals, synthetic
 
@@ -223,7 +224,7 @@ def mm1(seed: int, count: int, rho: float = 0.7) -> SimulationResult:
     )
     limits = SchedulerLimits(max_num_seqs=1)
     times = FunctionStepTimes(step_s)
-    return simulate_engine(workload, step_times=times, num_blocks=100, policy="vllm-v1", limits=limits)
+    return simulate(workload, EngineSetup(step_times=times, num_blocks=100, policy="vllm-v1", limits=limits))
 
 
 def held_by_mm1(runs: int, count: int, metrics: tuple[str, ...] = ("ttft", "e2el")) -> dict[str, float]:
@@ -268,7 +269,7 @@ def engine_run(seed: int, count: int) -> SimulationResult:
     )
     limits = SchedulerLimits(max_num_seqs=64, max_num_batched_tokens=512)
     steps = AffineStepTimes(0.01, 1e-4, per_context_token_s=2e-7)
-    return simulate_engine(workload, step_times=steps, num_blocks=4000, limits=limits)
+    return simulate(workload, EngineSetup(step_times=steps, num_blocks=4000, limits=limits))
 
 
 def held_by_gaps(runs: int, count: int) -> dict[int, float]:

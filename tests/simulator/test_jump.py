@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 import pytest
-from engine_runs import random_run, stepped_and_jumped
+from engine_runs import random_run, run_engine, stepped_and_jumped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.simulator import simulate_engine
+from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.jump import _steps_until
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes, FunctionStepTimes
@@ -89,7 +89,7 @@ def test_conversations_hit_their_own_answers_equally(policy: str, linked: bool) 
         }
         assert stepped_and_jumped(workload, options) == []
     if linked:
-        result = simulate_engine(workload, **options)
+        result = run_engine(workload, **options)
         assert result.prefix_cache_hit_fraction is not None
         assert result.prefix_cache_hit_fraction > 0.3
 
@@ -101,7 +101,7 @@ def test_random_step_times_are_stepped_not_jumped() -> None:
     def run(mode: str) -> list[float]:
         rng = np.random.default_rng(1)
         times = FunctionStepTimes(lambda _: float(rng.exponential(0.01)))
-        result = simulate_engine(workload, step_times=times, num_blocks=50, mode=mode)  # type: ignore[arg-type]
+        result = simulate(workload, EngineSetup(step_times=times, num_blocks=50), mode=mode)  # type: ignore[arg-type]
         return [r.finish_s for r in result.records if r.finish_s is not None]
 
     assert run("step") == run("jump")

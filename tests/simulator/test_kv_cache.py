@@ -205,25 +205,6 @@ def test_evicted_uncached_first_then_oldest_tail_first() -> None:
     assert pool.lookup(pool.table(Content("old")), 9)[0] == 0
 
 
-def test_samples_share_blocks_until_they_write() -> None:
-    """n = 3 over a prompt of 6 tokens: two shared blocks; whoever writes first copies the half-filled one."""
-    pool = BlockPool(10, 4)
-    first = pool.table(Content("prompt"))
-    pool.grow(first, 6)
-    twins = [pool.fork(first), pool.fork(first)]
-    assert pool.free_blocks == 8
-    check_block_pool(pool, [first, *twins])
-    for index, table in enumerate([first, *twins]):
-        copies = pool.own(table, 6, content=Content(("sample", index)))
-        assert copies == (0 if index == 2 else 1)  # the last one has it to itself
-        pool.grow(table, 7)
-        check_block_pool(pool, [first, *twins])
-    assert pool.free_blocks == 6
-    for table in (first, *twins):
-        pool.release(table)
-    assert pool.free_blocks == 10
-
-
 def test_a_content_is_stored_once_in_the_content_pool() -> None:
     pool = ContentPool(8, 4)
     tables = [pool.table(Content("x", ["a"], [2])) for _ in range(3)]

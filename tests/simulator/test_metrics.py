@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import capacity.simulator.metrics as metrics
 from capacity.base.errors import InvalidInput
-from capacity.simulator.metrics import PERCENTILES, GapCounter, RequestRecord, RequestTable, summarize
+from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.metrics import RequestRecord, RequestTable, summarize
 
 
 def record(
@@ -65,62 +62,3 @@ def test_nothing_completed_is_none_not_zero() -> None:
     assert summary.ttft_ms is summary.tpot_ms is summary.itl_ms is summary.e2el_ms is None
     assert summary.request_throughput == 0
     assert summarize(RequestTable.of([])).completed == 0
-
-
-series = st.lists(
-    st.tuples(st.integers(0, 10**11), st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 30)),
-    min_size=1,
-    max_size=60,
-)
-
-
-def expand(rows: list[tuple[int, int, int, int]]) -> np.ndarray:
-    return np.array([f + i * s for f, s, n, w in rows for i in range(n) for _ in range(w)], dtype=np.float64)
-
-
-@given(series)
-def test_gaps_equal_numpy_on_the_expanded_multiset(rows: list[tuple[int, int, int, int]]) -> None:
-    gaps = GapCounter()
-    gaps._FLUSH = 7  # type: ignore[misc]
-    for row in rows:
-        gaps.add_series(*row)
-    values = expand(rows) / 1e9
-    found = gaps.distribution_ms()
-    assert found is not None
-    assert gaps.resolution == 0
-    assert gaps.count == len(values)
-    assert found.mean == pytest.approx(values.mean(), rel=1e-12, abs=1e-12)
-    assert found.std == pytest.approx(values.std(), rel=1e-6, abs=1e-6)
-    for percent in PERCENTILES:
-        assert found.percentiles[percent] == pytest.approx(
-            np.percentile(values, percent), rel=1e-12, abs=1e-12
-        )
-
-
-@given(series)
-def test_binned_gaps_stay_within_their_resolution(rows: list[tuple[int, int, int, int]]) -> None:
-    gaps = GapCounter()
-    gaps._FLUSH = 7  # type: ignore[misc]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "EXACT_GAPS", 3)
-        for row in rows:
-            gaps.add_series(*row)
-        found = gaps.distribution_ms()
-    assert found is not None
-    values = expand(rows) / 1e9
-    assert found.mean == pytest.approx(values.mean(), rel=1e-12, abs=1e-12)  # exact all the same
-    for percent in PERCENTILES:
-        assert found.percentiles[percent] == pytest.approx(
-            np.percentile(values, percent), rel=2**-11, abs=1e-12
-        )
-
-
-def test_gaps_that_were_counted_but_not_yet_held_are_left_out() -> None:
-    """Ctrl-C between the two: a partial run is still summarized."""
-    gaps = GapCounter()
-    for gap_ps in (10**9, 2 * 10**9, 3 * 10**9):
-        gaps.add(gap_ps)
-    gaps.count += 5
-    found = gaps.distribution_ms()
-    assert found is not None
-    assert found.percentiles[99] == pytest.approx(2.98)

@@ -5,23 +5,22 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import differences, random_run
+from engine_runs import differences, random_run, run_engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capacity.answers import questions as api
-from capacity.answers.engine_setup import engine_settings
+import capacity
+from capacity.answers.engine_setup import engine_setup
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.pool.resolve import resolve
-from capacity.simulator import SimulationResult, simulate_engine
-from capacity.simulator.cluster import EngineSetup, simulate_cluster
-from capacity.simulator.data_parallel_setup import data_parallel_setup
+from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.offload import Offload, Tier, TierStack, TierStore, added_up
 from capacity.simulator.kv_cache.run_pool import RunPool
@@ -66,7 +65,7 @@ def run(workload: Workload, num_blocks: int = 1500, **options: Any) -> Simulatio
     keep = {"offload": options.pop("offload")} if "offload" in options else {}
     settings = {"step_times": STEPS, "num_blocks": num_blocks, "block_size": BLOCK, **options}
     settings["policy_options"] = {**settings.get("policy_options", {}), **keep}
-    return simulate_engine(workload, **settings)
+    return run_engine(workload, **settings)
 
 
 def one_by_one(count: int, prefixes: int, seed: int = 0, prompt: int = 101) -> Workload:
@@ -95,8 +94,8 @@ def cached(result: SimulationResult) -> int:
 def test_a_tier_of_size_zero_is_no_tier(seed: int) -> None:
     workload, options = random_run(seed)
     options |= {"kv_windows": (None,), "enable_prefix_caching": True, "sample_interval_s": None}
-    plain = simulate_engine(workload, **options)
-    none = simulate_engine(workload, **options, policy_options={"offload": offload(tier(0))})
+    plain = run_engine(workload, **options)
+    none = run_engine(workload, **options, policy_options={"offload": offload(tier(0))})
     assert [name for name in differences(plain, none) if name != "kv_tiers"] == []
     (use,) = none.kv_tiers
     assert (use.stored, use.loaded, use.hit_tokens) == (0, 0, 0)
@@ -116,7 +115,7 @@ def test_chunks_and_tokens_are_conserved(
     workload, options = random_run(seed)
     options |= {"kv_windows": (None,), "enable_prefix_caching": True, "sample_interval_s": None}
     spec = offload(tier(chunks, rate), chunk_blocks=chunk_blocks, synchronous=synchronous)
-    result = simulate_engine(workload, **options, policy_options={"offload": spec})
+    result = run_engine(workload, **options, policy_options={"offload": spec})
     assert result.status == "complete", result.reason  # and no blocks leaked
     (use,) = result.kv_tiers
     assert use.stored - use.evicted == use.held
@@ -131,7 +130,7 @@ def test_chunks_and_tokens_are_conserved(
     wanted = np.minimum(workload.output_tokens, options["limits"].max_model_len - workload.prompt_tokens)
     assert (records.output_tokens[served] == wanted[served]).all()
     assert (records.first_scheduled_ps[served] >= records.arrival_ps[served]).all()
-    again = simulate_engine(workload, **options, policy_options={"offload": spec})
+    again = run_engine(workload, **options, policy_options={"offload": spec})
     assert not differences(result, again)
 
 
@@ -377,7 +376,9 @@ def test_requests_cancelled_while_they_load_leave_nothing_behind() -> None:
 def test_ranks_and_replicas_have_tiers_of_their_own() -> None:
     workload = prefixed(200, 40.0)
     setup = EngineSetup(step_times=STEPS, num_blocks=500, policy_options={"offload": offload(tier(400, 1e9))})
-    result = simulate_cluster(workload, [data_parallel_setup(setup, 2, "round-robin")] * 2)
+    result = simulate(
+        workload, [replace(setup, data_parallel_size=2, data_parallel_balance="round-robin")] * 2
+    )
     assert result.status == "complete"
     assert 800 < result.kv_tiers[0].held <= 4 * 400
     ranks = run(workload, 500, offload=offload(tier(400, 1e9)), data_parallel_size=2)
@@ -424,7 +425,7 @@ def test_swapping_takes_the_links_time_and_computes_nothing_again() -> None:
 
 def test_the_flags_make_tiers_of_the_memory_plan_and_the_profiles_link() -> None:
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, kv_offloading_size=64))
-    spec: Offload = engine_settings(resolved)["policy_options"]["offload"]
+    spec: Offload = engine_setup(resolved).policy_options["offload"]
     assert spec.block_bytes == resolved.memory.kv_block_bytes == 16 * 131072 // 2
     assert spec.tiers[0].capacity_chunks == 64 * 2**30 // (16 * 131072)
     assert spec.tiers[0].bytes_per_s == resolved.profile.pcie.bytes_per_s
@@ -435,14 +436,14 @@ def test_the_flags_make_tiers_of_the_memory_plan_and_the_profiles_link() -> None
         kv_offloading_disk_size=1000,
         kv_offloading_disk_bytes_per_s=5e9,
     )
-    spec = engine_settings(resolve("llama-3.1-8b", lmcache))["policy_options"]["offload"]
+    spec = engine_setup(resolve("llama-3.1-8b", lmcache)).policy_options["offload"]
     assert (spec.chunk_blocks, spec.synchronous, [tier.name for tier in spec.tiers]) == (
         16,
         True,
         ["cpu", "disk"],
     )
     swap = Pool(gpu="h100", engine="vllm@0.6", preemption_mode="swap", swap_space=16, max_model_len=8192)
-    options = engine_settings(resolve("llama-3.1-8b", swap))["policy_options"]
+    options = engine_setup(resolve("llama-3.1-8b", swap)).policy_options
     assert options["num_cpu_blocks"] == 16 * 2**30 // (16 * 131072)
     assert options["swap_block_ps"] == round(16 * 131072 / 51.2e9 * 1e12)
 
@@ -463,7 +464,7 @@ def test_a_pasted_command_says_where_kv_goes() -> None:
 
 
 def test_a_simulation_says_what_each_tier_did() -> None:
-    answer = api.simulate(
+    answer = capacity.simulate(
         "llama-3.1-8b",
         gpu="l4",
         num_gpu_blocks_override=1500,
@@ -497,7 +498,7 @@ def test_a_simulation_says_what_each_tier_did() -> None:
 def test_what_cannot_be_is_refused_in_one_line(fields: dict[str, Any], message: str) -> None:
     model = fields.pop("model", "llama-3.1-8b")
     with pytest.raises(InvalidInput, match=message) as refused:
-        api.simulate(
+        capacity.simulate(
             model, gpu="h100", input_len=100, output_len=10, request_rate=1.0, num_prompts=5, **fields
         )
     assert "\n" not in str(refused.value)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.answers import questions as api
+import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic
 from capacity.planning.diff import diff
-from capacity.simulator import simulate_engine
+from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.metrics import LatencySummary
 from capacity.simulator.replications import METRICS, over_runs, pair_runs, replication_seeds
 from capacity.simulator.schedulers import SchedulerLimits
@@ -66,7 +66,7 @@ def run(seed: int, budget: int) -> LatencySummary:
     )
     limits = SchedulerLimits(max_num_batched_tokens=budget, max_num_seqs=64)
     steps = AffineStepTimes(0.01, 5e-5)
-    return simulate_engine(workload, step_times=steps, num_blocks=4000, limits=limits).summary
+    return simulate(workload, EngineSetup(step_times=steps, num_blocks=4000, limits=limits)).summary
 
 
 def test_common_random_numbers_reduce_the_variance() -> None:
@@ -107,19 +107,21 @@ def test_means_over_runs_are_students() -> None:
 
 
 def test_simulate_answers_for_several_runs() -> None:
-    plain = api.simulate(LLAMA, **LOAD).to_dict()
-    several = api.simulate(LLAMA, **LOAD, replications=3).to_dict()
+    plain = capacity.simulate(LLAMA, **LOAD).to_dict()
+    several = capacity.simulate(LLAMA, **LOAD, replications=3).to_dict()
     assert several["replications"]["seeds"][0] == 0
     assert len(several["replications"]["seeds"]) == 3
     for name in ("mean_ttft_ms", "p99_itl_ms", "request_throughput"):
         assert several[name] == plain[name], "the answer is the first run's"
         mean = several["replications"]["metrics"][name]
         assert mean["low"] < mean["value"] < mean["high"]
-    assert several["replications"] == api.simulate(LLAMA, **LOAD, replications=3).to_dict()["replications"]
-    other = api.simulate(LLAMA, **LOAD, replications=3, max_num_seqs=4).to_dict()["replications"]
+    assert (
+        several["replications"] == capacity.simulate(LLAMA, **LOAD, replications=3).to_dict()["replications"]
+    )
+    other = capacity.simulate(LLAMA, **LOAD, replications=3, max_num_seqs=4).to_dict()["replications"]
     assert other["seeds"] == several["replications"]["seeds"], "the same for another configuration"
     with pytest.raises(InvalidInput, match="from 1 to 1000, not 0"):
-        api.simulate(LLAMA, **LOAD, replications=0)
+        capacity.simulate(LLAMA, **LOAD, replications=0)
 
 
 def test_a_trace_has_nothing_to_draw(tmp_path: Path) -> None:
@@ -127,9 +129,9 @@ def test_a_trace_has_nothing_to_draw(tmp_path: Path) -> None:
     rows = "".join(f"{0.1 * i},200,20\n" for i in range(20))
     trace.write_text("arrival_s,prompt_tokens,output_tokens\n" + rows, encoding="utf-8")
     with pytest.raises(InvalidInput, match="all the same run"):
-        api.simulate(LLAMA, gpu="h100", trace=str(trace), replications=2)
+        capacity.simulate(LLAMA, gpu="h100", trace=str(trace), replications=2)
     losses = {"mean_time_between_failures_s": 1.0, "recovery_s": 0.1, "replicas": 2}
-    found = api.simulate(LLAMA, gpu="h100", trace=str(trace), replications=2, **losses)
+    found = capacity.simulate(LLAMA, gpu="h100", trace=str(trace), replications=2, **losses)
     assert found.replications is not None
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from capacity.answers import questions as api
+import capacity
 from capacity.answers.attribution import BOUNDS, bound_times, largest_bound, shares
-from capacity.answers.engine_setup import serve
-from capacity.deployment import Pool
+from capacity.answers.deployment_run import run_service
+from capacity.deployment import Pool, Service
 from capacity.pool.resolve import resolve
 from capacity.simulator.engine import Engine
 from capacity.simulator.schedulers import Step
@@ -53,14 +53,14 @@ def test_bounds_are_close_to_those_of_every_step(gpu: str, rate: float) -> None:
     """Times add up to the busy time; parts are within 2 points of what asking at every step gives."""
     resolved = resolve(LLAMA, Pool(gpu=gpu))
     workload = requests(150, rate)
-    run = serve(resolved, workload, keep_work=True)
+    run = run_service([resolved], Service(), workload, keep_work=True)
     found = bound_times(run.step_work)
     assert sum(each.time_fraction for each in found) == pytest.approx(1)
     assert sum(each.steps_fraction for each in found) == pytest.approx(1)
     kinds = [kind for work in run.step_work for kind in work.kinds()]
     assert sum(kind.steps for kind in kinds) == pytest.approx(run.steps)
     every = EveryStep()
-    stepped = serve(resolved, workload, keep_work=True, observer=every)
+    stepped = run_service([resolved], Service(), workload, keep_work=True, observer=every)
     assert stepped.steps == run.steps
     total_s = sum(every.seconds.values())
     assert sum(each.time_s for each in found) == pytest.approx(total_s)
@@ -91,12 +91,12 @@ def test_without_a_table_there_is_nothing_to_tell() -> None:
 
 def test_a_simulation_says_what_bound_its_steps() -> None:
     load = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 60, "request_rate": 10}
-    one = api.simulate(LLAMA, **load)
+    one = capacity.simulate(LLAMA, **load)
     assert sum(each.time_fraction for each in one.step_bounds) == pytest.approx(1)
-    split = api.simulate(LLAMA, **load, replicas=2, prefill_replicas=1).to_dict()
+    split = capacity.simulate(LLAMA, **load, replicas=2, prefill_replicas=1).to_dict()
     assert [each["bound"] for each in split["step_bounds"]] == list(BOUNDS)
     wide = {**load, "tensor_parallel_size": 8}
-    parts = {each.bound: each.time_fraction for each in api.simulate(LLAMA, **wide).step_bounds}
+    parts = {each.bound: each.time_fraction for each in capacity.simulate(LLAMA, **wide).step_bounds}
     assert parts["communication"] > 0.02, "all-reduce over eight GPUs"
     assert one.step_bounds[2].time_fraction == 0, "nobody to talk to"
 
@@ -104,7 +104,7 @@ def test_a_simulation_says_what_bound_its_steps() -> None:
 def test_a_timeline_says_it_of_each_step() -> None:
     timeline = Timeline()
     load: dict[str, Any] = {"gpu": "h100", "input_len": 3000, "output_len": 5, "num_prompts": 3}
-    answer = api.simulate(LLAMA, **load, observer=timeline)
+    answer = capacity.simulate(LLAMA, **load, observer=timeline)
     trace = json.loads(json.dumps(timeline.chrome_trace(answer.run.records)))
     steps = [event for event in trace["traceEvents"] if event["pid"] == 1 and event["ph"] == "X"]
     assert {event["args"]["bound"] for event in steps if event["name"] == "prefill"} == {"compute"}

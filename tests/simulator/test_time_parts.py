@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from capacity.answers import questions as api
-from capacity.simulator import simulate_engine
-from capacity.simulator.cluster import EngineSetup, simulate_cluster
+import capacity
+from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.fleet import Failures
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.time_parts import PARTS, TimeParts, time_parts
@@ -35,13 +34,15 @@ def total(parts: TimeParts) -> np.ndarray:
 
 def test_parts_add_up_to_the_latency() -> None:
     for blocks, mode in ((100, "jump"), (100, "step"), (2000, "jump")):
-        run = simulate_engine(
+        run = simulate(
             requests(20.0),
-            step_times=STEPS,
-            num_blocks=blocks,
-            policy="vllm-v1",
-            limits=SchedulerLimits(max_model_len=1500),
-            mode=mode,  # type: ignore[arg-type]
+            EngineSetup(
+                step_times=STEPS,
+                num_blocks=blocks,
+                policy="vllm-v1",
+                limits=SchedulerLimits(max_model_len=1500),
+            ),
+            mode=mode,
         )
         parts = time_parts(run.records)
         np.testing.assert_array_equal(total(parts), run.records.finish_ps - run.records.arrival_ps)
@@ -55,7 +56,7 @@ def test_transfers_are_told_apart() -> None:
     slow = KvLink(bytes_per_token=1e5, bytes_per_s=1e8)
     setup = EngineSetup(step_times=STEPS, num_blocks=2000, policy="vllm-v1", role="prefill")
     decode = EngineSetup(step_times=STEPS, num_blocks=2000, policy="vllm-v1", role="decode")
-    run = simulate_cluster(requests(5.0), [setup, decode], link=slow)
+    run = simulate(requests(5.0), [setup, decode], link=slow)
     parts = time_parts(run.records, run.transfer_ps)
     np.testing.assert_array_equal(total(parts), run.records.finish_ps - run.records.arrival_ps)
     assert (parts.prefill > 0).all()
@@ -67,7 +68,7 @@ def test_transfers_are_told_apart() -> None:
 def test_an_overloaded_run_waits_in_the_queue() -> None:
     load = {"gpu": "h100", "input_len": 500, "output_len": 50, "num_prompts": 400}
     calm, full = (
-        api.simulate("llama-3.1-8b", **load, request_rate=rate).to_dict()["time_parts"]
+        capacity.simulate("llama-3.1-8b", **load, request_rate=rate).to_dict()["time_parts"]
         for rate in (5, math.inf)
     )
     assert full["mean_ms"]["queue"] > 5 * calm["mean_ms"]["queue"]
@@ -83,7 +84,7 @@ def test_parts_add_up_for_those_that_were_preempted_and_lost_with_their_replica(
         policy="vllm-v1",
         limits=SchedulerLimits(max_model_len=1200),
     )
-    run = simulate_cluster(
+    run = simulate(
         requests(20.0),
         [setup] * 2,
         failures=Failures(mean_time_between_failures_s=3.0, recovery_s=0.5, seed=seed),

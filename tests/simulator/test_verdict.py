@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from capacity.simulator import SimulationResult, simulate_engine
+from capacity.simulator import EngineSetup, SimulationResult, simulate
+from capacity.simulator.capacity_probe import Capacity, capacity_for, probe_capacity
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.schedulers import SchedulerLimits
-from capacity.simulator.verdict import Capacity, Verdict, capacity_for, judge, probe_capacity
+from capacity.simulator.verdict import Verdict, judge
 from capacity.step import AffineStepTimes
 from capacity.workload import (
     FixedLengths,
@@ -70,8 +71,8 @@ class Machine:
         limits = SchedulerLimits(
             max_num_seqs=self.seqs, max_num_batched_tokens=self.budget, max_model_len=2200
         )
-        return simulate_engine(
-            workload, step_times=STEPS, num_blocks=self.blocks, policy=self.policy, limits=limits
+        return simulate(
+            workload, EngineSetup(step_times=STEPS, num_blocks=self.blocks, policy=self.policy, limits=limits)
         )
 
     def verdict(self, workload: Workload) -> Verdict:

@@ -16,8 +16,8 @@ from capacity.hardware import HardwareProfile, load_profile, profile_names
 from capacity.model import load_model, model_names
 from capacity.model.quantization import find_format, scheme_for, uniform_scheme
 from capacity.step import StepShape, decode_shape, prefill_shape
-from capacity.step.layers import Setting
-from capacity.step.model import HostTime, StepModel, graph_sizes
+from capacity.step.model import StepModel
+from capacity.step.setting import HostTime, StepSetting, graph_sizes
 
 NO_HOST = HostTime()  # every row count its own graph: nothing but operators
 MODELS = (
@@ -59,9 +59,9 @@ def steps(
     **more: object,
 ) -> StepModel:
     spec = load_model(model)
-    return StepModel(
-        spec,
-        load_profile(gpu),
+    setting = StepSetting(
+        model=spec,
+        profile=load_profile(gpu),
         engine=find_engine(engine) if engine else None,
         scheme=scheme_for(spec, quantization) if quantization else None,
         kv_cache_dtype=kv,
@@ -69,6 +69,7 @@ def steps(
         host=host,
         **more,  # type: ignore[arg-type]
     )
+    return StepModel(setting)
 
 
 # the table
@@ -186,8 +187,9 @@ def test_better_hardware_is_never_slower(factor: float, what: str) -> None:
     else:
         better = {what: profile.hbm_bytes_per_s * factor}
     spec = load_model("mixtral-8x7b")
-    before = StepModel(spec, profile, tensor_parallel_size=4)
-    after = StepModel(spec, profile.model_copy(update=better), tensor_parallel_size=4)
+    setting = StepSetting(model=spec, profile=profile, tensor_parallel_size=4)
+    before = StepModel(setting)
+    after = StepModel(replace(setting, profile=profile.model_copy(update=better)))
     for shape in SHAPES:
         assert after.step_seconds(shape) <= before.step_seconds(shape) * (1 + 1e-12)
 
@@ -257,10 +259,9 @@ def test_a_format_without_roof_and_fallback_is_refused() -> None:
     profile = load_profile("h100")
     roofs = {k: v for k, v in profile.dense_flops_per_s.items() if k == "bf16"}
     scheme = uniform_scheme("int8", int8, base=find_format("bf16"))
+    old = profile.model_copy(update={"dense_flops_per_s": roofs})
     with pytest.raises(InvalidInput, match=r"h100-sxm-80gb has no tensor cores.*weight-only"):
-        StepModel(
-            load_model("llama-3.1-8b"), profile.model_copy(update={"dense_flops_per_s": roofs}), scheme=scheme
-        )
+        StepModel(StepSetting(model=load_model("llama-3.1-8b"), profile=old, scheme=scheme))
 
 
 def test_an_8_bit_cache_halves_the_kv_bytes() -> None:
@@ -308,13 +309,18 @@ def test_sparse_attention_reads_no_more_than_its_top_k() -> None:
 def test_expert_parallel_ranks_hold_whole_experts() -> None:
     shape = decode_shape(512, 1000)
     sliced, whole = (
-        {op.name: op for op in steps("deepseek-v3", tp=8, expert_parallel=ep).step_cost(shape).operators}
+        {
+            op.name: op
+            for op in steps("deepseek-v3", tp=8, enable_expert_parallel=ep).step_cost(shape).operators
+        }
         for ep in (False, True)
     )
     # All 256 experts are touched either way; the busiest rank has some tokens more than the mean.
     assert whole["experts"].bytes == pytest.approx(sliced["experts"].bytes, rel=0.1)
     assert whole["experts"].flops > sliced["experts"].flops
-    dispatched = steps("deepseek-v3", tp=1, data_parallel_size=8, expert_parallel=True).step_cost(shape)
+    dispatched = steps("deepseek-v3", tp=1, data_parallel_size=8, enable_expert_parallel=True).step_cost(
+        shape
+    )
     assert "expert exchange" in {op.name for op in dispatched.operators}
 
 
@@ -364,17 +370,11 @@ def test_graphs_pad_and_larger_batches_run_eagerly() -> None:
     assert {op.name: op.bound for op in eager.operators}["launch gaps"] == "launch"
 
 
-def test_vllm_graph_sizes() -> None:
-    sizes = graph_sizes(512)
-    assert sizes[:5] == (1, 2, 4, 8, 16)
-    assert sizes[-2:] == (496, 512)
-    assert len(sizes) == 3 + 32 + 16
-
-
 def test_eager_engines_have_no_graphs() -> None:
-    spec, profile = load_model("llama-3.1-8b"), load_profile("h100")
-    eager = StepModel(spec, profile, engine=find_engine("vllm"), enforce_eager=True)
-    graphed = StepModel(spec, profile, engine=find_engine("vllm"))
+    setting = StepSetting(
+        model=load_model("llama-3.1-8b"), profile=load_profile("h100"), engine=find_engine("vllm")
+    )
+    eager, graphed = StepModel(replace(setting, enforce_eager=True)), StepModel(setting)
     assert eager.step_seconds(decode_shape(1, 100)) > graphed.step_seconds(decode_shape(1, 100))
 
 
@@ -454,6 +454,7 @@ def test_a_step_costs_microseconds(model: str) -> None:
 
 def test_settings_are_small_enough_to_build_in_a_blink() -> None:
     start = time.perf_counter()
-    StepModel(load_model("deepseek-v3"), load_profile("h200"), tensor_parallel_size=8)
+    StepModel(
+        StepSetting(model=load_model("deepseek-v3"), profile=load_profile("h200"), tensor_parallel_size=8)
+    )
     assert time.perf_counter() - start < 0.5
-    assert Setting.__slots__

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import simulate_engine
+from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes
 from capacity.techniques.batch_waste import (
@@ -26,7 +26,8 @@ from capacity.techniques.batch_waste import (
     paged_kv_waste,
     static_slot_waste,
 )
-from capacity.techniques.batching import Waste, batching_comparison, spread_gains
+from capacity.techniques.batching import batching_comparison, spread_gains
+from capacity.techniques.waste import Waste
 from capacity.workload import Workload, random_requests
 
 LENGTHS = st.lists(st.integers(1, 500), min_size=1, max_size=30).map(np.asarray)
@@ -111,15 +112,17 @@ def test_paging_wastes_under_four_percent_where_contiguous_wastes_most() -> None
 
 def static_waste(prompts: list[int], outputs: list[int], *, batch: int, window_s: float = 0.0) -> Waste:
     waste = Waste()
-    simulate_engine(
+    simulate(
         at_once(np.asarray(prompts), np.asarray(outputs)),
-        step_times=AffineStepTimes(1.0, 0.0),
-        num_blocks=1000,
-        block_size=1,
-        policy="static",
-        policy_options={"batching_window_s": window_s},
-        limits=SchedulerLimits(max_num_seqs=batch, max_model_len=100),
-        enable_prefix_caching=False,
+        EngineSetup(
+            step_times=AffineStepTimes(1.0, 0.0),
+            num_blocks=1000,
+            block_size=1,
+            policy="static",
+            policy_options={"batching_window_s": window_s},
+            limits=SchedulerLimits(max_num_seqs=batch, max_model_len=100),
+            enable_prefix_caching=False,
+        ),
         mode="step",
         observer=waste,
     )

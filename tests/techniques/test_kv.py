@@ -10,7 +10,7 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.techniques.kv import kv_table
+from capacity.techniques.kv import kv
 from capacity.techniques.kv_bytes import limited_attention, request_kv_bytes
 from capacity.techniques.long_context import (
     context_parallel_prefill,
@@ -27,7 +27,7 @@ def pool(model: str = "llama-3.1-8b", gpu: str = "h100", tp: int = 1) -> Resolve
 
 def test_bytes_per_token_by_hand() -> None:
     """Llama-3.1-8B: 2 x 32 layers x 8 heads x 128 x 2 B = 128 KiB; DeepSeek-V3: 61 x (512 + 64) x 2 B = 70,272."""
-    rows = {row.model: row for row in kv_table(["llama-3.1-8b", "llama-2-7b", "deepseek-v3"])}
+    rows = {row.model: row for row in kv(["llama-3.1-8b", "llama-2-7b", "deepseek-v3"]).rows}
     assert rows["llama-3.1-8b"].bytes_per_token == 128 * KIB
     assert rows["llama-2-7b"].bytes_per_token == 512 * KIB
     assert rows["deepseek-v3"].bytes_per_token == 61 * 576 * 2
@@ -37,10 +37,10 @@ def test_bytes_per_token_by_hand() -> None:
 
 
 def test_what_each_gpu_holds() -> None:
-    (row,) = kv_table(["llama-3.1-8b"], gpus=["h100", "l4"], contexts=[4096])
+    (row,) = kv(["llama-3.1-8b"], gpus=["h100", "l4"], contexts=[4096]).rows
     assert row.gpu_context_tokens["h100"] == 131072
     assert 0 < row.gpu_context_tokens["l4"] < 131072
-    assert kv_table(["llama-3.3-70b"], gpus=["h100"])[0].gpu_context_tokens == {"h100": 0}
+    assert kv(["llama-3.3-70b"], gpus=["h100"]).rows[0].gpu_context_tokens == {"h100": 0}
 
 
 def test_a_kv_format_changes_the_cache_only() -> None:
@@ -64,4 +64,4 @@ def test_bad_questions_are_refused_in_one_line() -> None:
     with pytest.raises(InvalidInput):
         context_parallel_prefill(pool(), 4, (8,))
     with pytest.raises(UnknownName):
-        kv_table(["llama-99"])
+        kv(["llama-99"])

@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from capacity.answers.engine_setup import serve
+from capacity.answers.deployment_run import run_service
 from capacity.base.errors import OutsideValidity
-from capacity.deployment import Pool
+from capacity.deployment import Pool, Service
 from capacity.model import load_model
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.techniques.long_context import (
@@ -109,7 +109,7 @@ def test_the_simulators_cpu_tier_takes_the_formulas_time() -> None:
 
     def last_ttft_s(**more: object) -> float:
         resolved = resolve("llama-3.1-8b", Pool(**fields, **more))  # type: ignore[arg-type]
-        found = serve(resolved, workload).records[2].ttft_s
+        found = run_service([resolved], Service(), workload).records[2].ttft_s
         assert found is not None
         return found
 

@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from library import SHARED
+from pydantic import ValidationError
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
 from capacity.pool.resolve import resolve
-from capacity.simulator import simulate_engine
+from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.step import AffineStepTimes, prefill_shape
 from capacity.techniques.prefix_cache import ReuseCurve, prefill_savings, reuse_curve, routed_reuse
 from capacity.techniques.prompt_prices import (
+    PromptCachePlan,
     break_even_hit_fraction,
     break_even_reuses,
     find_plan,
@@ -111,12 +113,14 @@ def test_a_whole_simulation_agrees(prompts: list[list[tuple[int, int]]], spare: 
     prompts = [[*p, (99, 1 + (-1 - sum(n for _, n in p)) % BLOCK + 1)] for p in prompts]
     workload = workload_of(prompts)
     capacity = int((workload.prompt_tokens // BLOCK).max()) + spare
-    run = simulate_engine(
+    run = simulate(
         workload,
-        step_times=AffineStepTimes(1e-3, 1e-6),
-        num_blocks=capacity + 1,
-        block_size=BLOCK,
-        policy="vllm-v1",
+        EngineSetup(
+            step_times=AffineStepTimes(1e-3, 1e-6),
+            num_blocks=capacity + 1,
+            block_size=BLOCK,
+            policy="vllm-v1",
+        ),
     )
     curve = reuse_curve(workload, BLOCK, as_engine=True)
     assert run.status == "complete"
@@ -165,8 +169,13 @@ def test_more_cache_never_hits_less(prompts: list[list[tuple[int, int]]], capaci
     assert curve.token_hit_fraction(capacity) <= curve.token_hit_fraction(capacity + 1)
     assert curve.token_hit_fraction(capacity) <= curve.token_hit_fraction()
     assert 0 <= curve.token_hit_fraction() < 1
-    assert curve.token_hit_fraction_within(1e18) == curve.token_hit_fraction()
-    assert curve.token_hit_fraction_within(500.0) == 0.0  # arrivals are 1000 s apart
+    assert hit_fraction(curve, ttl_s=1e18) == pytest.approx(curve.token_hit_fraction())
+    assert hit_fraction(curve, ttl_s=500.0) == 0.0  # arrivals are 1000 s apart
+
+
+def hit_fraction(curve: ReuseCurve, *, ttl_s: float) -> float:
+    """Of prompt tokens, in a provider's cache that forgets what was not used for so long."""
+    return prompt_cache_bill(curve, PromptCachePlan(name="ttl", write=1, read=0, ttl_s=ttl_s)).hit_fraction
 
 
 @given(PROMPTS, st.sampled_from(["round-robin", "least-tokens", "prefix"]))
@@ -214,8 +223,8 @@ def test_bad_questions_are_refused_in_one_line() -> None:
         routed_reuse(workload, BLOCK, replicas=1, routing="prefixes")
     with pytest.raises(InvalidInput, match="block_tokens"):
         reuse_curve(workload, 0)
-    with pytest.raises(InvalidInput, match="time to live"):
-        reuse_curve(workload, BLOCK).token_hit_fraction_within(float("nan"))
+    with pytest.raises(ValidationError, match="ttl_s"):
+        PromptCachePlan(name="ttl", write=1, read=0, ttl_s=float("nan"))
 
 
 def test_what_hits_save_is_less_than_what_they_are() -> None:

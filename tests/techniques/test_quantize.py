@@ -9,9 +9,9 @@ from functools import lru_cache
 import pytest
 from library import SHARED
 
-from capacity.answers.engine_setup import serve
+from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.deployment import Pool
+from capacity.deployment import Pool, Service
 from capacity.hardware.pricing import find_price
 from capacity.model.quantization import weight_bytes
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -252,7 +252,7 @@ def test_the_simulator_agrees_with_the_table(method: str) -> None:
         seed=0,
         range_ratio=0.9,
     )
-    run = serve(quantized, requests)
+    run = run_service([quantized], Service(), requests)
     assert run.status == "complete"
     assert run.summary.to_dict()["mean_tpot_ms"] / 1e3 == pytest.approx(formula.tpot_s, rel=0.06)
     assert run.summary.request_throughput == pytest.approx(formula.requests_per_s, rel=0.06)

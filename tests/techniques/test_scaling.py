@@ -13,19 +13,17 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.hardware.pricing import find_price
-from capacity.simulator import simulate_engine
+from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import AffineStepTimes
-from capacity.techniques.scaling import (
-    Axis,
+from capacity.techniques.parallelism import (
     all_reduce_bytes_per_token,
-    cheapest,
     expert_imbalance,
     experts_touched,
     pipeline_bubble_fraction,
     pipeline_idle_fraction,
-    scaling_curve,
 )
+from capacity.techniques.scaling import Axis, cheapest, scaling_curve
 from capacity.workload import Workload
 
 
@@ -45,12 +43,14 @@ def test_idle_stages_by_hand() -> None:
 @pytest.mark.parametrize(("stages", "chunks"), [(1, 3), (2, 1), (4, 1), (4, 12), (8, 5)])
 def test_the_simulators_pipeline_has_the_bubbles_of_the_formula(stages: int, chunks: int) -> None:
     """One prompt in m equal chunks through p stages ends after (m + p - 1)/p steps: work over that is 1 - bubble."""
-    result = simulate_engine(
+    result = simulate(
         Workload(arrival_s=np.zeros(1), prompt_tokens=np.array([64 * chunks]), output_tokens=np.array([1])),
-        step_times=AffineStepTimes(1.0, 0.0),
-        num_blocks=10_000,
-        policy="vllm-v1",
-        limits=SchedulerLimits(max_num_batched_tokens=64, max_num_seqs=4, pipeline_stages=stages),
+        EngineSetup(
+            step_times=AffineStepTimes(1.0, 0.0),
+            num_blocks=10_000,
+            policy="vllm-v1",
+            limits=SchedulerLimits(max_num_batched_tokens=64, max_num_seqs=4, pipeline_stages=stages),
+        ),
     )
     assert result.steps == chunks
     worked = chunks / stages
@@ -62,16 +62,18 @@ def test_the_simulators_pipeline_has_the_bubbles_of_the_formula(stages: int, chu
 def test_the_simulators_decode_idles_as_the_formula_says(stages: int, requests: int) -> None:
     """Requests that decode alone in their micro-batch: each stage works requests/p of the time, at most all of it."""
     outputs = 400
-    result = simulate_engine(
+    result = simulate(
         Workload(
             arrival_s=np.zeros(requests),
             prompt_tokens=np.full(requests, 8),
             output_tokens=np.full(requests, outputs),
         ),
-        step_times=AffineStepTimes(1.0, 0.0),
-        num_blocks=10_000,
-        policy="vllm-v1",
-        limits=SchedulerLimits(max_num_seqs=8, max_num_batched_tokens=8, pipeline_stages=stages),
+        EngineSetup(
+            step_times=AffineStepTimes(1.0, 0.0),
+            num_blocks=10_000,
+            policy="vllm-v1",
+            limits=SchedulerLimits(max_num_seqs=8, max_num_batched_tokens=8, pipeline_stages=stages),
+        ),
     )
     idle = pipeline_idle_fraction(stages, requests)
     busy = result.steps / stages / result.summary.duration

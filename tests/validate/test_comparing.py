@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from capacity_validate import compare
-from capacity_validate.comparing import RunComparison
+from capacity_validate.comparison import RunComparison
 
-from capacity.answers.engine_setup import serve
+from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool, build
+from capacity.deployment import Pool, Service, build
 from capacity.pool.resolve import resolve
 from capacity.workload import random_requests
 
@@ -31,7 +31,7 @@ def served(path: Path, *, slower: float = 1.0, later_s: float = 0.0, concurrency
         concurrency=concurrency,
         seed=3,
     )
-    records = serve(resolve(MODEL, build(Pool, {"gpu": GPU})), workload).records
+    records = run_service([resolve(MODEL, build(Pool, {"gpu": GPU}))], Service(), workload).records
     rows = [r for r in records if r.ttft_s is not None and r.tpot_s is not None and r.e2e_s is not None]
     ttfts = [(r.ttft_s or 0.0) + later_s for r in rows]
     gaps = [[(r.tpot_s or 0.0) * slower] * (r.output_tokens - 1) for r in rows]

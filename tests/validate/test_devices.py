@@ -16,9 +16,9 @@ from capacity_validate.devices import (
     busy_remarks,
     clock_remarks,
     find_device,
-    match_profile,
     require_memory,
 )
+from capacity_validate.profile_match import match_profile
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware import load_profile, profile_names

@@ -18,9 +18,9 @@ from library import heed_interrupts
 torch = pytest.importorskip("torch")
 
 from capacity_validate import calibrate, validate  # noqa: E402
-from capacity_validate.harness import MEASUREMENTS  # noqa: E402
 from capacity_validate.html_report import summary_lines, to_html  # noqa: E402
 from capacity_validate.report_data import ValidationReport  # noqa: E402
+from capacity_validate.session import MEASUREMENTS  # noqa: E402
 
 from capacity.base.errors import InvalidInput, OutsideValidity  # noqa: E402
 from capacity.hardware import parse_profile  # noqa: E402
@@ -87,7 +87,7 @@ def test_a_short_run_measures_fits_and_judges(short: tuple[ValidationReport, Pat
     assert report.ttft_error is not None
     assert report.tpot_error is not None
     assert [f for f in report.findings if not f.passed] == []
-    assert any("launch" in entry["id"] and entry["status"] == "unsupported" for entry in report.not_timed)
+    assert any("launch" in case.id and case.status == "unsupported" for case in report.not_timed)
     assert any("not a GPU" in remark for remark in report.remarks)
 
 
@@ -205,7 +205,7 @@ def test_a_real_sigint_leaves_measurements_report_and_a_run_that_goes_on(tmp_pat
 
 
 def test_a_stage_that_fails_costs_its_own_part_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import capacity_validate.speculation as speculation
+    import capacity_validate.stages.speculation as speculation
 
     def fail(**_: Any) -> None:
         raise TypeError("a version that this was not written for")

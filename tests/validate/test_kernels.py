@@ -15,8 +15,8 @@ from capacity_validate.campaigns import load_campaign, ordered_cases  # noqa: E4
 from capacity_validate.cases import Case, MeasurementLog, make_case  # noqa: E402
 from capacity_validate.kernels import Bench, Prepared, Unsupported, prepare  # noqa: E402
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
+from capacity_validate.kernels.paged import paged_decode_attention  # noqa: E402
 from capacity_validate.kernels.prepared import live_peak_bytes, relative_error  # noqa: E402
-from capacity_validate.paged import paged_decode_attention  # noqa: E402
 from capacity_validate.runner import CaseRunner, DeviceLost  # noqa: E402
 from capacity_validate.timing import CpuStopwatch, RunClock, ThreadClock  # noqa: E402
 

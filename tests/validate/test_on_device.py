@@ -13,15 +13,22 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate import fused, layers  # noqa: E402
+from capacity_validate import layers  # noqa: E402
 from capacity_validate.campaigns import load_campaign  # noqa: E402
 from capacity_validate.cases import Case  # noqa: E402
-from capacity_validate.kernels import Bench, Unsupported, prepare  # noqa: E402
+from capacity_validate.graphs import GraphedTransformer  # noqa: E402
+from capacity_validate.kernels import (  # noqa: E402
+    Bench,
+    Unsupported,
+    fused,
+    prepare,
+)
 from capacity_validate.kernels.attention import reference_attention  # noqa: E402
-from capacity_validate.paged import paged_decode_attention  # noqa: E402
+from capacity_validate.kernels.paged import paged_decode_attention  # noqa: E402
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
+from capacity_validate.step_inputs import Row  # noqa: E402
 from capacity_validate.techniques import cached_against_uncached  # noqa: E402
-from capacity_validate.transformer import GraphedTransformer, Row, Transformer  # noqa: E402
+from capacity_validate.transformer import Transformer  # noqa: E402
 
 from capacity.model import ModelSpec  # noqa: E402
 from capacity.model.quantization import find_format, uniform_scheme  # noqa: E402

@@ -20,7 +20,7 @@ import capacity
 from capacity.cli.main import main
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import load_model
-from capacity.step.model import HostTime, own_coefficients
+from capacity.step.setting import HostTime
 
 H200 = load_profile("h200")
 L4 = load_profile("l4")
@@ -95,7 +95,7 @@ def test_a_profile_without_own_bands_takes_the_earned_ones_and_others_never_get_
     options: dict[str, Any] = {"name": "x@mine", "source": "test", "on_gpu": True, "model": MODEL}
     alone = fit_profile(cases, bare, **options).residuals
     assert set(alone) == {"prefill", "decode"}
-    base = own_coefficients(H200)
+    base = H200.step_time
     assert base is not None
     for regime, band in fit_profile(cases, H200, **options).residuals.items():
         engines = base.residuals[regime]
@@ -161,7 +161,7 @@ def test_the_variant_works_wherever_a_gpu_is_named(
 
 
 def gemm_constants(profile: HardwareProfile, engine: str, key: str) -> dict[str, Any]:
-    coefficients = own_coefficients(profile)
+    coefficients = profile.step_time
     assert coefficients is not None
     return coefficients.families[engine].gemm[key].model_dump(exclude_none=True)
 
@@ -190,9 +190,9 @@ def test_the_kernels_between_products_stay_the_harness_s_own() -> None:
     cases = [measured(case, 60e-6 + 1e-7 * case["rows"]) for case in rows]
     options: dict[str, Any] = {"name": "h200-sxm-141gb@mine", "source": "test", "on_gpu": True, "model": None}
     profile = fit_profile(cases, H200, **options).profile
-    own = own_coefficients(profile)
+    own = profile.step_time
     assert own is not None
-    assert own.elementwise == (own_coefficients(H200) or own).elementwise
+    assert own.elementwise == (H200.step_time or own).elementwise
     assert own.families[FAMILY].elementwise is not None
     assert lookup_of(profile).elementwise() == own.families[FAMILY].elementwise
 

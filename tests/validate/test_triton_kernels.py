@@ -12,7 +12,7 @@ pytest.importorskip("triton")
 
 _ARITHMETIC = """
 import torch
-import capacity_validate.paged as paged
+import capacity_validate.kernels.paged as paged
 from capacity_validate.kernels.attention import reference_attention
 
 worst = 0.0
@@ -46,7 +46,8 @@ print(worst)
 
 _FUSED = """
 import torch
-from capacity_validate import fused, layers
+from capacity_validate import layers
+from capacity_validate.kernels import fused
 
 generator = torch.Generator().manual_seed(1)
 random = lambda *shape: torch.randn(*shape, generator=generator)

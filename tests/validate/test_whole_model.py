@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from capacity_validate import validate  # noqa: E402
+from capacity_validate.engine_loop import match_schedule, poisson_workload, run_engine, simulate  # noqa: E402
+from capacity_validate.graphs import GraphedTransformer  # noqa: E402
+from capacity_validate.kernels.paged import paged_decode_attention  # noqa: E402
 from capacity_validate.memory_check import (  # noqa: E402
     activation_findings,
     exact_findings,
     peak_activation_bytes,
 )
-from capacity_validate.paged import paged_decode_attention  # noqa: E402
+from capacity_validate.mixers import causal_mask  # noqa: E402
 from capacity_validate.quantizers import (  # noqa: E402
     absmax,
     fp8,
@@ -30,7 +33,6 @@ from capacity_validate.quantizers import (  # noqa: E402
     quantizer_findings,
     zero_point,
 )
-from capacity_validate.serving import match_schedule, poisson_workload, serve, simulate  # noqa: E402
 from capacity_validate.small_models import small_model, small_model_names  # noqa: E402
 from capacity_validate.speculation import (  # noqa: E402
     acceptance_rate,
@@ -41,6 +43,7 @@ from capacity_validate.speculation import (  # noqa: E402
     run_models,
     verify,
 )
+from capacity_validate.step_inputs import Row  # noqa: E402
 from capacity_validate.techniques import (  # noqa: E402
     attention_sinks,
     cached_against_uncached,
@@ -48,7 +51,7 @@ from capacity_validate.techniques import (  # noqa: E402
     sliding_window,
 )
 from capacity_validate.timing import RunClock, ThreadClock  # noqa: E402
-from capacity_validate.transformer import GraphedTransformer, Row, Transformer, causal_mask  # noqa: E402
+from capacity_validate.transformer import Transformer  # noqa: E402
 
 from capacity.base.errors import UnsupportedModel  # noqa: E402
 from capacity.model import load_model  # noqa: E402
@@ -148,7 +151,7 @@ def test_the_simulator_takes_the_very_steps_of_the_real_loop(tiny: Transformer, 
         requests=10, rate_per_s=60.0, prompt_tokens=(20, 80), output_tokens=(4, 30), seed=1
     )
     limits = SchedulerLimits(max_num_seqs=6, max_num_batched_tokens=64)
-    run = serve(tiny, workload, limits, clock=CountingClock())
+    run = run_engine(tiny, workload, limits, clock=CountingClock())
     match = match_schedule(run)
     assert match.complete, match
     assert match.steps > 10
@@ -165,7 +168,7 @@ def test_times_of_a_real_run_are_in_order(tiny: Transformer) -> None:
     workload = poisson_workload(
         requests=6, rate_per_s=20.0, prompt_tokens=(20, 40), output_tokens=(2, 6), seed=4
     )
-    run = serve(
+    run = run_engine(
         tiny, workload, SchedulerLimits(max_num_seqs=4, max_num_batched_tokens=32), clock=ThreadClock()
     )
     for record in run.records:
@@ -182,10 +185,10 @@ def test_scheduled_requests_get_the_tokens_that_they_get_alone(tiny: Transformer
     workload = poisson_workload(
         requests=4, rate_per_s=1e6, prompt_tokens=(20, 40), output_tokens=(6, 6), seed=7
     )
-    together = serve(
+    together = run_engine(
         tiny, workload, SchedulerLimits(max_num_seqs=4, max_num_batched_tokens=64), clock=ThreadClock()
     )
-    alone = serve(
+    alone = run_engine(
         tiny, workload, SchedulerLimits(max_num_seqs=1, max_num_batched_tokens=64), clock=ThreadClock()
     )
     assert len(alone.steps) > len(together.steps)
@@ -430,8 +433,8 @@ def test_models_cut_to_fit_are_extrapolated_from_two_depths(tmp_path: Path) -> N
     )
     report = validate("cpu", str(campaign), out=tmp_path / "out")
     assert report.extrapolation is not None
-    assert report.extrapolation["layers"] == 6
+    assert report.extrapolation.layers == 6
     four = next(r.measured_s for r in report.cases if "batch=2" in r.id and "layers=4" in r.id)
     two = next(r.measured_s for r in report.cases if "batch=2" in r.id and "layers=2" in r.id)
-    assert report.extrapolation["measured_s"] == pytest.approx(four + (four - two))
+    assert report.extrapolation.measured_s == pytest.approx(four + (four - two))
     assert any("cut to 4 of 6 layers" in remark for remark in report.remarks)

@@ -13,7 +13,7 @@ import pytest
 from capacity.answers.engine_setup import make_workload
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic, build
-from capacity.simulator import simulate_engine
+from capacity.simulator import EngineSetup, simulate
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload, random_requests, read_trace, write_csv
 
@@ -164,7 +164,7 @@ def test_turns_of_a_trace_wait_for_the_turn_before(tmp_path: Path) -> None:
     assert closed.think_s is not None
     assert closed.after_request.tolist() == [-1, -1, 0, 2]
     assert closed.think_s.tolist() == [0.0, 0.0, 4.0, 5.0]
-    records = simulate_engine(closed, step_times=AffineStepTimes(0.5, 0.0), num_blocks=100).records
+    records = simulate(closed, EngineSetup(step_times=AffineStepTimes(0.5, 0.0), num_blocks=100)).records
     assert records.arrival_ps[2] == records.finish_ps[0] + 4 * 10**12
     assert records.arrival_ps[3] == records.finish_ps[2] + 5 * 10**12
     with pytest.raises(InvalidInput, match="no sessions"):

@@ -27,10 +27,11 @@ from capacity.workload import (
     conversations,
     random_requests,
     read_trace,
-    trace_lines,
     write_csv,
     write_timed_trace,
 )
+from capacity.workload.traces import lines, trace_titles
+from capacity.workload.traces.formats import TRACE_FORMATS
 
 PLAIN = "arrival_s,prompt_tokens,output_tokens\n"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -435,9 +436,9 @@ def test_damaged_gzip(tmp_path: Path) -> None:
 def test_gigantic_files_are_refused_and_can_be_read_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_lines, "MAX_ROWS", 10)
-    monkeypatch.setattr(trace_lines, "MAX_LINE_CHARACTERS", 200)
-    monkeypatch.setattr(trace_lines, "MAX_FILE_CHARACTERS", 2000)
+    monkeypatch.setattr(lines, "MAX_ROWS", 10)
+    monkeypatch.setattr(lines, "MAX_LINE_CHARACTERS", 200)
+    monkeypatch.setattr(lines, "MAX_FILE_CHARACTERS", 2000)
     with pytest.raises(
         MalformedFile, match="line 12: more than 10 requests; read the first of them with a limit"
     ):
@@ -721,3 +722,17 @@ def test_no_pandas_and_no_scipy_are_imported() -> None:
     code = "import sys, capacity.workload; print(sorted({'pandas', 'scipy', 'pydantic', 'rich'} & set(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert re.sub(r"\s", "", printed) == "[]"
+
+
+def test_a_format_is_a_module_of_its_folder() -> None:
+    folder = Path(lines.__file__).parent / "formats"
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert {entry.name for entry in TRACE_FORMATS} == modules
+    assert all(entry.title in trace_titles() for entry in TRACE_FORMATS)
+
+
+def test_a_refusal_names_what_every_table_needs(tmp_path: Path) -> None:
+    with pytest.raises(MalformedFile) as refusal:
+        read(tmp_path, "when,who\n1,2\n")
+    for entry in TRACE_FORMATS:
+        assert not entry.tabular or ",".join(entry.needed) in str(refusal.value)

@@ -17,9 +17,8 @@ from capacity.hardware import (
 )
 from capacity.hardware.coefficients import Residuals
 from capacity.model import ModelSpec
-from capacity.step.model import own_coefficients
 from capacity_validate.cases import MeasuredCase, Measurements, read_measurements
-from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
+from capacity_validate.fitting import FamilyFit, calibrated_profile, fit_families
 from capacity_validate.predictions import FAMILY
 from capacity_validate.residuals import earned_residuals, step_evidence
 from capacity_validate.small_models import find_model
@@ -125,11 +124,11 @@ def calibrate(
         files=tuple(str(m.path) for m in files),
         cases=len(cases),
         moved=tuple(
-            MovedConstant(family=_label(fit), name=constant, before=before, after=after)
+            MovedConstant(family=fit.target.label, name=constant, before=before, after=after)
             for fit in fits
             for constant, (before, after) in fit.moved.items()
         ),
-        errors={_label(fit): (fit.error_before.median, fit.error_after.median) for fit in fits},
+        errors={fit.target.label: (fit.error_before.median, fit.error_after.median) for fit in fits},
         refused=found.refused,
         bands={regime: (band.low, band.high) for regime, band in found.residuals.items()},
     )
@@ -161,7 +160,7 @@ def fit_profile(
     if model is not None:
         judged = calibrated_profile(profile, half, family=FAMILY)
         evidence = step_evidence(cases, model, judged, on_gpu=on_gpu)
-    base = own_coefficients(profile)
+    base = profile.step_time
     residuals, missing = earned_residuals(
         evidence, model, {} if base is None else base.residuals, source=source
     )
@@ -169,7 +168,7 @@ def fit_profile(
         profile=calibrated_profile(profile, fits, family=FAMILY, name=name, residuals=residuals),
         fits=tuple(fits),
         residuals=residuals,
-        refused={_label(entry): entry.reason for entry in refused} | missing,
+        refused={entry.target.label: entry.reason for entry in refused} | missing,
     )
 
 
@@ -178,10 +177,6 @@ def model_of(files: Sequence[Measurements]) -> ModelSpec | None:
     names = {file.model for file in files}
     name = names.pop() if len(names) == 1 else None
     return None if name is None else find_model(name)
-
-
-def _label(entry: FamilyFit | Refused) -> str:
-    return f"{entry.target.operator} {entry.target.key}".strip()
 
 
 def base_profile(

@@ -197,15 +197,3 @@ def parse_budget(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise InvalidInput(f"--budget is {text!r}: must be a time such as 60s, 5m or 1h")
     return seconds
-
-
-def describe(campaign: Campaign, kind: Literal["cpu", "cuda"]) -> dict[str, Any]:
-    """What a campaign would run, for listings."""
-    plan = campaign.plan(kind)
-    return {
-        "name": campaign.name,
-        "description": campaign.description,
-        "budget_s": campaign.budget_s,
-        "cases": len(ordered_cases(plan)),
-        "model": plan.transformer.model if plan.transformer else None,
-    }

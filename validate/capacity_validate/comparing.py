@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from capacity.answers.engine_setup import engine_frontend, make_workload, serve
+from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import FrontendTimes
+from capacity.simulator import FrontendTimes, simulate
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import METRICS, STATISTICS, MeasuredRun, read_results
+from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
+from capacity_validate.likely_causes import likely_causes
 from capacity_validate.server_log import ServerLog, read_server_log
 
-GOOD = 0.10
-LARGE = 0.25
 BISECTIONS = 12
 TRAFFIC_FIELDS = (
     "input_len",
@@ -31,113 +31,6 @@ TRAFFIC_FIELDS = (
     "burstiness",
     "seed",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricRow:
-    """One statistic, measured and predicted, in the unit of its name."""
-
-    name: str
-    measured: float
-    predicted: float | None
-
-    @property
-    def error(self) -> float | None:
-        return None if self.predicted is None or not self.measured else self.predicted / self.measured - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overheads:
-    """What a server adds to every step and to every request, fitted to a part of the runs."""
-
-    step_s: float
-    request_s: float
-    fitted_to: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunComparison:
-    """One run: what was sent, how, and every metric that both know."""
-
-    path: str
-    tool: str
-    requests: int
-    workload: str  # how it was rebuilt
-    metrics: tuple[MetricRow, ...]
-    causes: tuple[str, ...]
-    notices: tuple[str, ...]
-
-    def error(self, name: str) -> float | None:
-        return next((row.error for row in self.metrics if row.name == name), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """All runs against one deployment."""
-
-    SCHEMA = "capacity/comparison/v1"
-
-    model: str
-    gpu: str
-    engine: str
-    basis: str
-    kv_capacity_tokens: int
-    kv_capacity_measured: bool  # from a server log, not estimated
-    runs: tuple[RunComparison, ...]
-    overheads: Overheads | None
-    server_log: tuple[tuple[str, str], ...]
-    memory: tuple[MetricRow, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        document = {"schema": self.SCHEMA, **asdict(self)}
-        for run, own in zip(document["runs"], self.runs, strict=True):
-            for row, source in zip(run["metrics"], own.metrics, strict=True):
-                row["error"] = source.error
-        return document
-
-    def lines(self) -> list[str]:
-        """For a terminal: a table for each run, its likely causes, and one sentence at the end."""
-        shown = [f"{self.model} on {self.gpu}, {self.engine}; basis: {self.basis}"]
-        shown.append(
-            f"KV cache: {self.kv_capacity_tokens:,} tokens ({'printed' if self.kv_capacity_measured else 'estimated'})"
-        )
-        shown += [_row_text(row) for row in self.memory]
-        if self.overheads is not None:
-            shown.append(
-                f"fitted overheads: {self.overheads.step_s * 1e3:.3f} ms a step, "
-                f"{self.overheads.request_s * 1e3:.1f} ms a request, from {len(self.overheads.fitted_to)} of the runs"
-            )
-        for run in self.runs:
-            shown += ["", f"{run.path} ({run.tool}, {run.requests} requests, {run.workload})"]
-            shown.append(f"  {'metric':<22}{'measured':>14}{'predicted':>14}{'error':>10}")
-            shown += [f"  {_row_text(row)}" for row in run.metrics]
-            shown += [f"  likely cause: {cause}" for cause in run.causes]
-            shown += [f"  note: {notice}" for notice in run.notices]
-        return [*shown, "", self.verdict]
-
-    @property
-    def verdict(self) -> str:
-        """One sentence."""
-        parts = []
-        for name, label in (
-            ("mean_ttft_ms", "TTFT"),
-            ("mean_tpot_ms", "TPOT"),
-            ("output_throughput", "throughput"),
-        ):
-            errors = sorted(abs(e) for run in self.runs if (e := run.error(name)) is not None)
-            if errors:
-                parts.append(f"{label} within {errors[len(errors) // 2]:.0%}")
-        if not parts:
-            return "The files hold no metric that the simulator predicts."
-        return (
-            f"Over {len(self.runs)} run(s), at the median, predicted {', '.join(parts)} of what was measured."
-        )
-
-
-def _row_text(row: MetricRow) -> str:
-    predicted = "" if row.predicted is None else f"{row.predicted:,.3f}"
-    error = "" if row.error is None else f"{row.error:+.1%}"
-    return f"{row.name:<22}{row.measured:>14,.3f}{predicted:>14}{error:>10}"
 
 
 def compare(
@@ -202,21 +95,21 @@ def _resolved(
     return resolved
 
 
-def _workload(run: MeasuredRun, given: dict[str, Any]) -> tuple[Workload, str]:
-    """The requests of a run, and how they were come by. Raises InvalidInput naming what is missing."""
-    concurrency = given.get("concurrency", run.concurrency)
+def _workload(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
+    """The requests of a run, and how they were rebuilt. Raises InvalidInput naming what is missing."""
+    concurrency = traffic.get("concurrency", run.concurrency)
     if concurrency != run.concurrency:
         run = replace(run, concurrency=concurrency)
     exact = run.workload()
     if exact is not None:
         return exact, "replayed request by request"
-    rate = given.get("request_rate", run.request_rate)
+    rate = traffic.get("request_rate", run.request_rate)
     if run.requests is not None and (rate is not None or concurrency is not None):
-        return _drawn_arrivals(run, rate, concurrency, given), "lengths as measured, arrivals drawn anew"
+        return _drawn_arrivals(run, rate, concurrency, traffic), "lengths as measured, arrivals drawn anew"
     lacking = [
         flag
         for flag, name in (("--input-len", "input_len"), ("--output-len", "output_len"))
-        if name not in given
+        if name not in traffic
     ]
     if run.requests is None and lacking:
         means = [run.mean_prompt_tokens, run.mean_output_tokens]
@@ -233,16 +126,17 @@ def _workload(run: MeasuredRun, given: dict[str, Any]) -> tuple[Workload, str]:
         raise InvalidInput(
             f"{run.path} does not say how requests arrived: give --request-rate or --concurrency"
         )
-    fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness, **given}
+    fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness, **traffic}
     fields |= {"num_prompts": run.num_requests}
     if concurrency is not None:
         fields["concurrency"] = concurrency
-    traffic: Traffic = build(Traffic, fields)
-    return make_workload(traffic), "lengths and arrivals drawn anew from the benchmark's settings"
+    return make_workload(
+        build(Traffic, fields)
+    ), "lengths and arrivals drawn anew from the benchmark's settings"
 
 
 def _drawn_arrivals(
-    run: MeasuredRun, rate: float | None, concurrency: int | None, given: dict[str, Any]
+    run: MeasuredRun, rate: float | None, concurrency: int | None, traffic: dict[str, Any]
 ) -> Workload:
     assert run.requests is not None
     fields = {
@@ -250,8 +144,8 @@ def _drawn_arrivals(
         "output_len": 1,
         "num_prompts": len(run.requests.prompt_tokens),
         "request_rate": math.inf if rate is None else rate,
-        "burstiness": given.get("burstiness", run.burstiness),
-        "seed": given.get("seed", 0),
+        "burstiness": traffic.get("burstiness", run.burstiness),
+        "seed": traffic.get("seed", 0),
     }
     drawn = make_workload(build(Traffic, fields))
     return Workload(
@@ -287,7 +181,8 @@ def _simulated(
     resolved: ResolvedPool, workload: Workload, *, step_s: float = 0.0, frontend: FrontendTimes | None = None
 ) -> dict[str, Any]:
     times: StepTimes = resolved.step_model if not step_s else _WithOverhead(resolved.step_model, step_s)
-    result = serve(resolved, workload, step_times=times, frontend=frontend)
+    setup = replace(engine_setup(resolved), step_times=times)
+    result = simulate(workload, setup, frontend=frontend or engine_frontend(resolved))
     return {**result.to_dict(), "status": result.status, "rejected": result.rejected}
 
 
@@ -383,67 +278,6 @@ def _metric_rows(run: MeasuredRun, predicted: dict[str, Any]) -> list[MetricRow]
             MetricRow(name="duration_s", measured=run.duration_s, predicted=predicted.get("duration"))
         )
     return rows
-
-
-def likely_causes(
-    run: MeasuredRun, rows: Sequence[MetricRow], predicted: dict[str, Any], *, kv_known: bool
-) -> list[str]:
-    """What usually lies behind a gap like this one; empty where there is none to speak of."""
-    errors = {row.name: row.error for row in rows}
-    ttft, tpot = errors.get("mean_ttft_ms"), errors.get("mean_tpot_ms")
-    causes = []
-    if run.accepted_length:
-        causes.append(
-            f"the server decoded speculatively (accepted length {run.accepted_length:.2f}); this simulation did not"
-        )
-    if tpot is not None and tpot < -GOOD:
-        causes.append(
-            f"decode steps take longer than predicted ({tpot:+.0%}): host time of this server, slower kernels, or a "
-            "capped GPU; `--fit-overheads` separates the first, `capacity validate` on that GPU the others"
-        )
-    if tpot is not None and tpot > GOOD:
-        causes.append(
-            f"decode steps are faster than predicted ({tpot:+.0%}): a newer engine, or another weight or KV "
-            "format than was said here; check --quantization, --kv-cache-dtype and --engine"
-        )
-    if ttft is not None and ttft < -LARGE:
-        causes.append(_slow_first_token(run, rows, predicted, kv_known=kv_known))
-    if ttft is not None and ttft > LARGE:
-        causes.append(
-            f"first tokens come sooner than predicted ({ttft:+.0%}): prompts that hit the server's prefix cache "
-            "(the files do not say which tokens were shared), or a larger token budget; check --max-num-batched-tokens"
-        )
-    tail = errors.get("p99_ttft_ms")
-    if tail is not None and ttft is not None and abs(ttft) <= LARGE < -tail:
-        causes.append(
-            "only the tail is longer than predicted: pauses of the server or client, or preemptions"
-        )
-    if not causes and ttft is not None and tpot is not None:
-        causes.append("none needed: the gap is within what the model is known to be off by")
-    return causes
-
-
-def _slow_first_token(
-    run: MeasuredRun, rows: Sequence[MetricRow], predicted: dict[str, Any], *, kv_known: bool
-) -> str:
-    by_name = {row.name: row for row in rows}
-    mean = by_name["mean_ttft_ms"]
-    gap_ms = mean.measured - (mean.predicted or 0.0)
-    median = by_name.get("p50_ttft_ms")
-    if median is not None and median.predicted and median.measured - median.predicted < 0.5 * gap_ms:
-        return (
-            f"a few requests waited long (mean TTFT {gap_ms:.0f} ms above, the median only "
-            f"{median.measured - median.predicted:.0f} ms): queueing in bursts; check --max-num-seqs"
-        )
-    if predicted.get("preemptions") == 0 and run.concurrency and not kv_known:
-        return (
-            f"first tokens come {gap_ms:.0f} ms later than predicted: requests queue for seats or KV blocks that the "
-            "simulation thinks are there (give --server-log), or the client and HTTP take their share (--fit-overheads)"
-        )
-    return (
-        f"first tokens come {gap_ms:.0f} ms later than predicted for all alike: client, HTTP, tokenizer and eager "
-        "prefill; `--fit-overheads` measures it"
-    )
 
 
 def _memory_rows(

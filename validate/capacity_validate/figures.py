@@ -8,7 +8,7 @@ from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
 
 if TYPE_CHECKING:
-    from capacity_validate.comparing import RunComparison
+    from capacity_validate.comparison import RunComparison
     from capacity_validate.review import Review
 
 SIDES = (("profile as it is", "before_s"), ("calibrated on the other half", "after_s"))

@@ -23,7 +23,8 @@ from capacity.hardware.coefficients import (
     Residuals,
     StepCoefficients,
 )
-from capacity.step.model import HostTime, StepModel
+from capacity.step.model import StepModel
+from capacity.step.setting import HostTime
 from capacity_validate.cases import MeasuredCase, split
 from capacity_validate.model_shapes import shape_of
 from capacity_validate.predictions import Target, calibrates, constants_of, formula, lookup_of, target_of

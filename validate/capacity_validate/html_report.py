@@ -163,20 +163,19 @@ def _serving_tables(report: ValidationReport) -> str:
     ]
     speculation = [
         (
-            f"k = {r['draft_tokens']}, agreement {r['agreement']:g}",
-            f"{r['accepted_length']:.2f} / {r['expected_length']:.2f}",
-            f"{r['measured_speedup']:.2f} / {r['predicted_speedup']:.2f}",
-            f"{r['equal_tokens']} of {r['tokens']}",
+            f"k = {r.draft_tokens}, agreement {r.agreement:g}",
+            f"{r.accepted_length:.2f} / {r.expected_length:.2f}",
+            f"{r.measured_speedup:.2f} / {r.predicted_speedup:.2f}",
+            f"{r.equal_tokens} of {r.tokens}",
         )
         for r in report.speculation
     ]
     note = ""
     if report.extrapolation:
         e = report.extrapolation
-        error = e["predicted_s"] / e["measured_s"] - 1
         note = (
-            f"<p>All {e['layers']:.0f} layers, extrapolated from two depths: decode step {duration(e['measured_s'])}, "
-            f"predicted {duration(e['predicted_s'])} ({signed(error)}).</p>"
+            f"<p>All {e.layers:.0f} layers, extrapolated from two depths: decode step {duration(e.measured_s)}, "
+            f"predicted {duration(e.predicted_s)} ({signed(e.error)}).</p>"
         )
     return (
         _table(
@@ -212,11 +211,11 @@ def _findings(report: ValidationReport) -> str:
 
 def _constants(report: ValidationReport) -> str:
     rows = [
-        (c["family"], name, f"{before:.4g}", f"{after:.4g}", f"{c['rows']} cases")
+        (c.family, name, f"{before:.4g}", f"{after:.4g}", f"{c.rows} cases")
         for c in report.constants
-        for name, (before, after) in c["moved"].items()
+        for name, (before, after) in c.moved.items()
     ]
-    refused = [(r["family"], r["reason"]) for r in report.refused]
+    refused = [(r.family, r.reason) for r in report.refused]
     return _table(("kernel", "constant", "before", "after", ""), rows) + _table(("not moved", "why"), refused)
 
 
@@ -236,7 +235,7 @@ def _memory(report: ValidationReport) -> str:
 
 
 def _not_timed(report: ValidationReport) -> str:
-    rows = [(entry["id"], entry["status"], entry["note"]) for entry in report.not_timed]
+    rows: list[tuple[object, ...]] = [(case.id, case.status, case.note) for case in report.not_timed]
     if report.left_out:
         rows.append((f"{len(report.left_out)} cases", "budget", "left out: the budget was spent"))
     return _table(("case", "status", "why"), rows)
@@ -322,9 +321,9 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         )
     for r in report.speculation:
         lines.append(
-            f"speculative decoding k={r['draft_tokens']}, agreement {r['agreement']:g}: accepted length "
-            f"{r['accepted_length']:.2f} ({r['expected_length']:.2f} by formula), speed-up {r['measured_speedup']:.2f} "
-            f"({r['predicted_speedup']:.2f} predicted)"
+            f"speculative decoding k={r.draft_tokens}, agreement {r.agreement:g}: accepted length "
+            f"{r.accepted_length:.2f} ({r.expected_length:.2f} by formula), speed-up {r.measured_speedup:.2f} "
+            f"({r.predicted_speedup:.2f} predicted)"
         )
     for regime, (low, high) in report.bands.items():
         lines.append(
@@ -332,8 +331,7 @@ def summary_lines(report: ValidationReport, folder: Path | str | None = None) ->
         )
     held = sum(f.passed for f in report.findings)
     lines.append(f"techniques: {held} of {len(report.findings)} hold")
-    for entry in report.not_timed:
-        lines.append(f"not timed: {entry['id']}: {entry['status']}: {entry['note']}")
+    lines += [f"not timed: {case.id}: {case.status}: {case.note}" for case in report.not_timed]
     if report.left_out:
         lines.append(f"left out for want of time: {len(report.left_out)} cases")
     lines += [f"note: {remark}" for remark in report.remarks]

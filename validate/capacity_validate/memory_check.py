@@ -6,11 +6,13 @@ from typing import Any
 
 from capacity.deployment.engines import find_engine
 from capacity.model import ModelSpec
+from capacity.model.feed_forward import DenseFeedForward
+from capacity.model.layers import Attention
 from capacity.model.quantization import weight_bytes
-from capacity.model.spec import Attention, DenseFeedForward
-from capacity.pool.memory import activation_bytes
+from capacity.pool.activations import activation_bytes
 from capacity_validate.findings import Finding
-from capacity_validate.transformer import Row, Transformer
+from capacity_validate.step_inputs import Row
+from capacity_validate.transformer import Transformer
 
 HIDDEN_COPIES = 2  # the residual and the normalised input
 FUSED_FFN_COPIES = 3  # gate and up in one tensor, and SiLU(gate) · up
@@ -57,7 +59,7 @@ def peak_activation_bytes(torch: Any, model: Transformer, tokens: int) -> float:
 def fused_activation_bytes(model: Transformer, tokens: int) -> float:
     """What the memory model sets aside for one sequence of `tokens` tokens in one step of an engine."""
     engine = find_engine("vllm")
-    halves = activation_bytes(model.model, engine, max_num_seqs=1, max_num_batched_tokens=tokens)
+    halves = activation_bytes(model.model, engine, sampled_rows=1, tokens=tokens)
     return float(halves * model.dtype.itemsize / 2)
 
 

@@ -12,8 +12,10 @@ import torch
 from capacity.model import ModelSpec
 from capacity_validate.campaigns import TransformerStage
 from capacity_validate.cases import Case, make_case
+from capacity_validate.graphs import DecodeGraph
 from capacity_validate.kernels import Unsupported
-from capacity_validate.transformer import DecodeGraph, Row, Transformer
+from capacity_validate.step_inputs import Row
+from capacity_validate.transformer import Transformer
 
 BLOCK = 16
 

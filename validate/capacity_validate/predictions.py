@@ -11,7 +11,7 @@ from capacity.hardware import HardwareProfile
 from capacity.hardware.coefficients import Lookup
 from capacity.model import ModelSpec
 from capacity.step.collectives import nccl_seconds, ring_all_reduce_bytes
-from capacity.step.model import HostTime, StepModel, coefficient_sources
+from capacity.step.model import StepModel
 from capacity.step.operators import (
     ACTIVATION_BYTES,
     Device,
@@ -19,6 +19,7 @@ from capacity.step.operators import (
     attention_seconds,
     gemm_seconds,
 )
+from capacity.step.setting import HostTime, StepSetting, coefficient_sources
 from capacity_validate.cases import Case
 from capacity_validate.model_shapes import shape_of
 
@@ -33,6 +34,11 @@ class Target:
 
     operator: str
     key: str
+
+    @property
+    def label(self) -> str:
+        """The family as tables and reports call it."""
+        return f"{self.operator} {self.key}".strip()
 
 
 def target_of(case: Case, *, on_gpu: bool) -> Target | None:
@@ -286,10 +292,12 @@ class Predictor:
         depth = layers or self._model.num_layers
         if depth not in self._steps:
             self._steps[depth] = StepModel(
-                cut_layers(self._model, depth),
-                self.profile,
-                host=self._host or HostTime(),
-                kernel_family=FAMILY,
+                StepSetting(
+                    model=cut_layers(self._model, depth),
+                    profile=self.profile,
+                    host=self._host or HostTime(),
+                    kernel_family=FAMILY,
+                )
             )
         return self._steps[depth]
 

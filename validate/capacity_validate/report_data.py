@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from capacity_validate.cases import MeasuredCase
+from capacity_validate.cases import MeasuredCase, Status
 from capacity_validate.findings import Finding
 from capacity_validate.timing import quantile
 
@@ -85,8 +85,68 @@ class ServingComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationRow:
+    """A speculative run of two real models: accepted length by the run and by formula, speed-up over plain decoding."""
+
+    draft_tokens: int
+    agreement: float
+    tokens: int
+    equal_tokens: int
+    accepted_length: float
+    expected_length: float
+    measured_speedup: float
+    predicted_speedup: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedConstants:
+    """A family's constants before and after, and its median errors on held-out cases."""
+
+    family: str
+    rows: int
+    moved: dict[str, tuple[float, float]]
+    held_out_before: float
+    held_out_after: float
+    held_out_after_p90: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedFit:
+    """A family whose constants were not changed, and why."""
+
+    family: str
+    rows: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotTimed:
+    """A case without a time, and why."""
+
+    id: str
+    status: Status
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extrapolation:
+    """A decode step at every layer: extrapolated from two measured depths, and predicted."""
+
+    layers: float
+    measured_s: float
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted_s / self.measured_s - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationReport:
-    """Everything that a run found out. `exit_code`: 0 within tolerance, 1 not, 3 when too little was measured."""
+    """What a run measured and how well it was predicted.
+
+    `exit_code`: 0 within tolerance, 1 not, 3 when too little was measured.
+    """
 
     environment: dict[str, Any]
     campaign: str
@@ -94,18 +154,18 @@ class ValidationReport:
     roofs: dict[str, float]
     seconds: float
     cases: tuple[CaseRow, ...]
-    not_timed: tuple[dict[str, str], ...]
+    not_timed: tuple[NotTimed, ...]
     left_out: tuple[str, ...]
     classes: tuple[ClassErrors, ...]
-    constants: tuple[dict[str, Any], ...]
-    refused: tuple[dict[str, Any], ...]
+    constants: tuple[FittedConstants, ...]
+    refused: tuple[RefusedFit, ...]
     bands: dict[str, tuple[float, float]]  # of the calibrated profile, by regime: measured / predicted - 1
     host: dict[str, float] | None
     findings: tuple[Finding, ...]
     serving: tuple[ServingComparison, ...]
-    speculation: tuple[dict[str, Any], ...]
+    speculation: tuple[SpeculationRow, ...]
     memory: dict[str, float]
-    extrapolation: dict[str, float] | None
+    extrapolation: Extrapolation | None
     tolerance_ttft: float
     tolerance_tpot: float
     ttft_error: float | None  # median of held-out prefills, calibrated
@@ -130,10 +190,10 @@ class ValidationReport:
             failed.append(f"TTFT error {self.ttft_error:.0%} exceeds {self.tolerance_ttft:.0%}")
         if self.tpot_error is not None and self.tpot_error > self.tolerance_tpot:
             failed.append(f"TPOT error {self.tpot_error:.0%} exceeds {self.tolerance_tpot:.0%}")
-        wrong = [entry["id"] for entry in self.not_timed if entry["status"] == "wrong"]
+        wrong = [case.id for case in self.not_timed if case.status == "wrong"]
         if wrong:
             failed.append(f"{len(wrong)} kernels gave wrong results: {', '.join(wrong[:3])}")
-        crashed = [entry["id"] for entry in self.not_timed if entry["status"] == "failed"]
+        crashed = [case.id for case in self.not_timed if case.status == "failed"]
         if crashed:
             failed.append(f"{len(crashed)} kernels failed: {', '.join(crashed[:3])}")
         failed += self.broken
@@ -175,9 +235,8 @@ class ValidationReport:
         ]
         return {
             "schema": SCHEMA,
-            **{name: getattr(self, name) for name in self.__dataclass_fields__},
+            **asdict(self),
             "cases": rows,
-            "classes": [asdict(c) for c in self.classes],
             "findings": [{**asdict(f), "passed": f.passed} for f in self.findings],
             "serving": serving,
             "operator_error": self.operator_error,
@@ -236,5 +295,5 @@ def median_error(rows: Iterable[CaseRow], operator: str) -> float | None:
     return statistics.median(errors) if len(errors) >= FEWEST_HELD_OUT else None
 
 
-def not_timed(measured: Iterable[MeasuredCase]) -> tuple[dict[str, str], ...]:
-    return tuple({"id": m.case.id, "status": m.status, "note": m.note} for m in measured if m.status != "ok")
+def not_timed(measured: Iterable[MeasuredCase]) -> tuple[NotTimed, ...]:
+    return tuple(NotTimed(id=m.case.id, status=m.status, note=m.note) for m in measured if m.status != "ok")

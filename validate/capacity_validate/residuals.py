@@ -18,7 +18,7 @@ import numpy as np
 from capacity.hardware import HardwareProfile
 from capacity.hardware.coefficients import Fit, Residuals
 from capacity.model import ModelSpec
-from capacity.step.model import HostTime
+from capacity.step.setting import HostTime
 from capacity_validate.cases import MeasuredCase, split
 from capacity_validate.fitting import fit_host_time
 from capacity_validate.predictions import Predictor

@@ -79,13 +79,11 @@ def review(
         cases=rows,
         classes=class_errors(rows),
         constants=tuple(
-            ConstantRow(
-                family=f"{fit.target.operator} {fit.target.key}".strip(), name=name, before=old, after=new
-            )
+            ConstantRow(family=fit.target.label, name=name, before=old, after=new)
             for fit in fits
             for name, (old, new) in fit.moved.items()
         ),
-        refused={f"{entry.target.operator} {entry.target.key}".strip(): entry.reason for entry in refused},
+        refused={entry.target.label: entry.reason for entry in refused},
     )
 
 

@@ -6,16 +6,9 @@ from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
 from capacity.model import ModelSpec, load_model
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
+from capacity.model.layers import Attention, LatentAttention, LayerGroup, Mixer
 from capacity.model.quantization import find_format, uniform_scheme
-from capacity.model.spec import (
-    Attention,
-    DenseFeedForward,
-    FeedForward,
-    LatentAttention,
-    LayerGroup,
-    Mixer,
-    MoEFeedForward,
-)
 
 _LAYERS = 6
 _MIXERS: dict[str, Mixer] = {

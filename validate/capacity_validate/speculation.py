@@ -14,6 +14,7 @@ import numpy as np
 
 from capacity.step import StepShape
 from capacity_validate.findings import Finding
+from capacity_validate.step_inputs import Row
 from capacity_validate.timing import RunClock
 
 Probabilities = Any  # array over the vocabulary
@@ -148,7 +149,16 @@ def run_models(
     blocks = list(range(-(-(len(prompt) + output_tokens + 2 * draft_tokens + 4) // target.block_size)))
     plain, plain_s = _plain(target, prompt, blocks, output_tokens + 2 * draft_tokens + 3, clock)
     generated, verifications, seconds = _speculative(
-        target, draft, prompt, blocks, plain, agreement, draft_tokens, output_tokens, rng, clock
+        target,
+        draft,
+        prompt=prompt,
+        blocks=blocks,
+        plain=plain,
+        agreement=agreement,
+        draft_tokens=draft_tokens,
+        output_tokens=output_tokens,
+        rng=rng,
+        clock=clock,
     )
     equal = sum(1 for ours, theirs in zip(generated, plain[1:], strict=False) if ours == theirs)
     return SpeculativeRun(
@@ -165,8 +175,6 @@ def run_models(
 def _plain(
     model: Any, prompt: list[int], blocks: list[int], count: int, clock: RunClock
 ) -> tuple[list[int], float]:
-    from capacity_validate.transformer import Row
-
     tokens = list(prompt)
     (token,) = model.next_tokens(model.inputs([Row(tokens=tokens, computed=0, blocks=blocks)]))
     tokens.append(token)
@@ -182,28 +190,27 @@ def _plain(
 def _speculative(
     target: Any,
     draft: Any,
+    *,
     prompt: list[int],
     blocks: list[int],
     plain: list[int],
     agreement: float,
-    k: int,
-    count: int,
-    rng: Any,
+    draft_tokens: int,
+    output_tokens: int,
+    rng: np.random.Generator,
     clock: RunClock,
 ) -> tuple[list[int], int, float]:
     """Greedy speculation; the draft's cache may lag behind by the tokens that it did not see accepted."""
-    from capacity_validate.transformer import Row
-
     known = [*prompt, plain[0]]
     for model in (target, draft):
         model.next_tokens(model.inputs([Row(tokens=prompt, computed=0, blocks=blocks)]))
     computed, seen = len(prompt), len(prompt)
     verifications = 0
     start = clock.now_s()
-    while len(known) - len(prompt) < count:
+    while len(known) - len(prompt) < output_tokens:
         # propose
         drafts: list[int] = []
-        for i in range(k):
+        for i in range(draft_tokens):
             fed = (known + drafts)[seen:]
             (own,) = draft.next_tokens(draft.inputs([Row(tokens=fed, computed=seen, blocks=blocks)]))
             seen += len(fed)
@@ -211,9 +218,9 @@ def _speculative(
             wrong = own if own != truth else (truth + 1) % target.model.vocab_size
             drafts.append(truth if rng.random() < agreement else wrong)
         # verify
-        row = Row(tokens=[known[-1], *drafts], computed=computed, blocks=blocks, samples=k + 1)
+        row = Row(tokens=[known[-1], *drafts], computed=computed, blocks=blocks, samples=draft_tokens + 1)
         chosen = target.next_tokens(target.inputs([row]))
-        accepted = next((i for i in range(k) if chosen[i] != drafts[i]), k)
+        accepted = next((i for i in range(draft_tokens) if chosen[i] != drafts[i]), draft_tokens)
         known += [*drafts[:accepted], chosen[accepted]]
         # account
         computed = len(known) - 1

@@ -10,7 +10,8 @@ import torch
 from capacity_validate.findings import Finding
 from capacity_validate.kernels.attention import reference_attention
 from capacity_validate.small_models import small_model, small_model_names
-from capacity_validate.transformer import Row, Transformer
+from capacity_validate.step_inputs import Row
+from capacity_validate.transformer import Transformer
 
 TOKENS = 96
 EXACT = 1e-9  # float64 against float64
@@ -49,7 +50,7 @@ def online_softmax(*, tokens: int = 1000, block: int = 64, seed: int = 0) -> Fin
 
 def sliding_window(*, window: int = 64, context: int = 200, seed: int = 0) -> Finding:
     """Decode over only the last `window` tokens of a paged cache, against a masked score matrix."""
-    from capacity_validate.paged import paged_decode_attention
+    from capacity_validate.kernels.paged import paged_decode_attention
 
     generator = torch.Generator().manual_seed(seed)
     keys, values = (torch.randn(16, 16, 2, 32, generator=generator, dtype=torch.float64) for _ in range(2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from capacity.answers import questions as api
+import capacity
 from capacity.report.display import (
     rate_and_interval,
     seconds_and_interval,
@@ -40,8 +40,8 @@ batch = st.select_slider(
 )
 running = {"concurrency": inputs.concurrency} if load == LOOP else {"batch_size": batch}
 options = {**inputs.pool, **inputs.lengths, **running}
-answer = api.estimate(inputs.model, **options, **inputs.cost)
-why = api.explain(inputs.model, **options)
+answer = capacity.estimate(inputs.model, **options, **inputs.cost)
+why = capacity.explain(inputs.model, **options)
 
 
 def kpi(label: str, shown: tuple[str, str], term: str) -> parts.Kpi:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from capacity.answers import questions as api
+import capacity
 from capacity.report.figures.memory import grid_rows, memory_chart
 from capacity_app import parts
 from capacity_app.boundary import plain
@@ -12,7 +12,7 @@ from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
 
 inputs = current_inputs()
-answer = api.fit(inputs.model, **inputs.pool)
+answer = capacity.fit(inputs.model, **inputs.pool)
 
 if answer.fits:
     st.success(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from capacity.answers import questions as api
+import capacity
 from capacity.hardware import load_profile
 from capacity.report.figures.listings import gpu_rows, model_rows, price_rows, source_rows
 from capacity_app import parts
@@ -20,12 +20,14 @@ models, gpus, chosen_model, chosen_gpu, prices = st.tabs(
 if models.open:
     with models:
         parts.table(
-            "models", model_rows(api.models()), alt="Model presets with parameters and KV bytes per token."
+            "models",
+            model_rows(capacity.models()),
+            alt="Model presets with parameters and KV bytes per token.",
         )
 if gpus.open:
     with gpus:
         parts.table(
-            "gpus", gpu_rows(api.gpus(), inputs.units), alt="GPU profiles with memory, rates and power."
+            "gpus", gpu_rows(capacity.gpus(), inputs.units), alt="GPU profiles with memory, rates and power."
         )
 if chosen_model.open:
     with chosen_model:

@@ -8,38 +8,23 @@ from typing import Any
 import streamlit as st
 
 from capacity.answers.records import Quantity, Simulation
+from capacity.deployment.routers import ROUTERS
 from capacity.report.display import Units
 from capacity.report.figures import runs as figures
 from capacity.techniques.glossary import define
 from capacity.workload import parse_slos
-from capacity_app import parts, state, uploads
+from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
 from capacity_app.router import current_inputs
+from capacity_app.traffic import duration_s, traffic_widgets
 
-ARRIVALS = (
-    "Poisson",
-    "bursty",
-    "constant",
-    "on and off",
-    "ramp",
-    "a day",
-    "closed loop",
-    "all at once",
-    "conversations",
-    "a trace",
-)
-HELP = (
-    "How requests come. In a closed loop the sidebar's concurrency stays in flight; all others go by its requests/s; "
-    "a trace is a file of yours (Azure, Mooncake, Qwen, BurstGPT, agentic or plain CSV, gzip or not)."
-)
 VARIANTS: dict[str, dict[str, Any]] = {
     "static batching": {"scheduling": "static"},
     "contiguous KV": {"kv_layout": "contiguous"},
     "no prefix cache": {"enable_prefix_caching": False},
     "whole prompts": {"enable_chunked_prefill": False},
 }
-TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
 SAMPLES = 400  # of the time series, over about the run's length
 TIMELINE_REQUESTS = 200
 TIMELINE_S = 30.0
@@ -54,106 +39,10 @@ inputs = current_inputs()
 units = inputs.units
 
 
-def arriving(kind: str) -> dict[str, Any]:
-    """The arrivals as the library's keywords, with the widgets of this kind drawn."""
-    rate = {"request_rate": inputs.request_rate}
-    columns = st.columns(4)
-    if kind == "bursty":
-        with columns[2]:
-            return {
-                **rate,
-                "burstiness": state.number("Burstiness", "sim_burst", 0.3, 0.01, 100.0, help="1: Poisson."),
-            }
-    if kind == "constant":
-        return {**rate, "burstiness": float("inf")}
-    if kind == "on and off":
-        with columns[2]:
-            on_s = state.number("Seconds on", "sim_on", 10.0, 0.1, 86_400.0)
-        with columns[3]:
-            return {
-                **rate,
-                "arrivals": "on-off",
-                "on_s": on_s,
-                "off_s": state.number("off", "sim_off", 10.0, 0.1, 86_400.0),
-            }
-    if kind == "ramp":
-        with columns[2]:
-            end = state.number("Last requests/s", "sim_end", 12.0, 0.01, 100_000.0)
-        with columns[3]:
-            ramp_s = state.number("over seconds", "sim_ramp", 60.0, 0.1, 86_400.0)
-        return {**rate, "arrivals": "ramp", "end_request_rate": end, "ramp_s": ramp_s}
-    if kind == "a day":
-        with columns[2]:
-            peak = state.number("Peak over mean", "sim_peak", 1.5, 1.0, 2.0)
-        with columns[3]:
-            day_s = state.number("Day of seconds", "sim_day", 240.0, 1.0, 86_400.0)
-        return {**rate, "arrivals": "diurnal", "day_peak_to_mean": peak, "day_length_s": day_s}
-    if kind == "closed loop":
-        return {"concurrency": inputs.concurrency}
-    if kind == "all at once":
-        return {"request_rate": float("inf")}
-    if kind == "conversations":
-        with columns[2]:
-            turns = state.whole("Turns", "sim_turns", 4, 1, 50)
-        with columns[3]:
-            think_s = state.number("Think time, s", "sim_think", 5.0, 0.0, 3600.0)
-        return {**rate, "turns": turns, "think_time_s": think_s}
-    return rate
-
-
-def generated(kind: str) -> dict[str, Any]:
-    """Requests from parameters."""
-    columns = st.columns(4)
-    with columns[0]:
-        count = state.whole("Requests", "sim_requests", 1000, 1, 100_000, step=500)
-    with columns[1]:
-        spread = state.choice("Lengths", "sim_lengths", ("equal", "lognormal", "gamma"), "lognormal")
-    with columns[2]:
-        prefix = state.whole(
-            "System prompt tokens", "sim_prefix", 0, 0, 100_000, help="Shared by all requests."
-        )
-    with columns[3]:
-        seed = state.whole("Seed", "sim_seed", 0, 0, 1_000_000)
-    found: dict[str, Any] = {**inputs.lengths, "num_prompts": count}
-    if spread != "equal":
-        found["length_distribution"] = spread
-    if prefix:
-        found["random_prefix_len"] = prefix
-    return {**found, **arriving(kind), **({"seed": seed} if seed else {})}
-
-
-def uploaded() -> dict[str, Any] | None:
-    """Requests from a file; None until there is one."""
-    columns = st.columns(3)
-    with columns[0]:
-        factor = state.number("Times its rate", "sim_factor", 1.0, 0.01, 1000.0)
-    with columns[1]:
-        until_s = state.number("First seconds of it", "sim_until", 600.0, 1.0, 1e7)
-    with columns[2]:
-        longest = state.whole("Leave out requests over tokens", "sim_longest", 32_768, 2, 2_000_000)
-    file = st.file_uploader("Trace", type=TRACE_TYPES, key="sim_trace", help="It stays on this machine.")
-    if file is None:
-        return None
-    return {
-        "trace": str(uploads.kept(file)),
-        "trace_until_s": until_s,
-        "trace_rate_factor": factor,
-        "max_request_tokens": longest,
-    }
-
-
-def duration_s(traffic: dict[str, Any]) -> float:
-    """About how long the requests come, for the density of the time series."""
-    if "trace" in traffic:
-        return float(traffic["trace_until_s"]) / float(traffic["trace_rate_factor"])
-    rate = traffic.get("request_rate", inputs.request_rate)
-    return max(10.0, traffic["num_prompts"] / rate if rate != float("inf") else 60.0)
-
-
 def run(label: str, options: dict[str, Any], sample_s: float) -> Simulation | None:
     """The run of these options; None while there is none."""
     task = Task(
-        function="capacity.answers.questions:simulate",
+        function="capacity:simulate",
         arguments={"model": inputs.model, **options, "sample_interval_s": sample_s},
         reports=True,
     )
@@ -168,9 +57,9 @@ def verdict_line(label: str, answer: Simulation) -> None:
     if answer.verdict is None:
         st.info(plain(f"{label}: {answer.run.status}"), icon=":material/stop:")
         return
-    found = answer.verdict
-    show = {"stable": st.success, "overloaded": st.error}.get(found.verdict, st.warning)
-    show(plain(f"{label}: {found.verdict}. {found.reason}"), icon=VERDICT_ICONS[found.verdict])
+    verdict = answer.verdict
+    show = {"stable": st.success, "overloaded": st.error}.get(verdict.verdict, st.warning)
+    show(plain(f"{label}: {verdict.verdict}. {verdict.reason}"), icon=VERDICT_ICONS[verdict.verdict])
 
 
 def ms(value: float | None, units: Units) -> str:
@@ -236,11 +125,11 @@ def show(traffic: dict[str, Any]) -> None:
         "goodput": [str(level) for level in (f"ttft:{ttft_ms:g}", f"tpot:{tpot_ms:g}")],
     }
     parse_slos(options["goodput"])
-    sample_s = duration_s(traffic) / SAMPLES
-    found = {"as configured": run("as configured", options, sample_s)}
+    sample_s = duration_s(traffic, inputs) / SAMPLES
+    answers = {"as configured": run("as configured", options, sample_s)}
     for variant in chosen:
-        found[variant] = run(variant, {**options, **VARIANTS[variant]}, sample_s)
-    done = {label: answer for label, answer in found.items() if answer is not None}
+        answers[variant] = run(variant, {**options, **VARIANTS[variant]}, sample_s)
+    done = {label: answer for label, answer in answers.items() if answer is not None}
 
     base = done.get("as configured")
     if base is not None:
@@ -278,8 +167,7 @@ def show(traffic: dict[str, Any]) -> None:
             parts.chart(figures.timeline_chart(steps.value[1], units))
 
 
-kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=HELP)
-traffic = uploaded() if kind == "a trace" else generated(kind)
+traffic = traffic_widgets(inputs)
 columns = st.columns(4)
 with columns[0]:
     replicas = state.whole("Replicas", "sim_replicas", 1, 1, 64)
@@ -287,7 +175,7 @@ with columns[1]:
     router = state.choice(
         "Router",
         "sim_router",
-        ("round-robin", "least-outstanding", "least-kv", "prefix-aware", "session-sticky"),
+        tuple(ROUTERS),
         "round-robin",
         disabled=replicas == 1,
     )

@@ -1,29 +1,29 @@
 """How numbers are stored and multiplied: weight formats, KV cache formats, and a checkpoint's scheme.
 
-A `WeightFormat` is how one matrix lies in memory. A `QuantizationScheme` says which class of parameters is stored
-in which format, with exceptions by matrix and layer. `scheme_for` resolves the names of `--quantization`;
-`parse_quantization_config` reads Hugging Face's.
+A `WeightFormat` is how one matrix lies in memory; all of them stand in `formats`, each with its names. A
+`QuantizationScheme` says which class of parameters is stored in which format, with exceptions by matrix and layer.
+`scheme_for` resolves the names of `--quantization`; `parse_quantization_config` reads Hugging Face's (`methods`: one
+reader a method).
 """
 
 from capacity.model.quantization.config import parse_quantization_config
-from capacity.model.quantization.formats import (
-    ComputeDtype,
-    Execution,
-    FormatFamily,
-    Kernel,
-    WeightFormat,
-    find_format,
-    grouped_int_format,
-    known_formats,
-)
+from capacity.model.quantization.formats import find_format, grouped_int_format, known_formats
 from capacity.model.quantization.kv_cache import KvCacheFormat, find_kv_cache_format, kv_cache_format_names
-from capacity.model.quantization.names import known_quantizations, scheme_for
+from capacity.model.quantization.names import known_quantizations, scheme_for, vllm_checkpoint
 from capacity.model.quantization.scheme import (
     FormatException,
     PartKind,
     QuantizationScheme,
     uniform_scheme,
     weight_bytes,
+)
+from capacity.model.quantization.weight_format import (
+    ComputeDtype,
+    Execution,
+    FormatFamily,
+    Kernel,
+    QuantizationName,
+    WeightFormat,
 )
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Kernel",
     "KvCacheFormat",
     "PartKind",
+    "QuantizationName",
     "QuantizationScheme",
     "WeightFormat",
     "find_format",
@@ -45,5 +46,6 @@ __all__ = [
     "parse_quantization_config",
     "scheme_for",
     "uniform_scheme",
+    "vllm_checkpoint",
     "weight_bytes",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from capacity.model.quantization.formats import WeightFormat, find_format
+from capacity.model.quantization.formats import find_format
 from capacity.model.quantization.scheme import (
     FormatException,
     Part,
@@ -13,6 +13,7 @@ from capacity.model.quantization.scheme import (
     Stored,
     uniform_scheme,
 )
+from capacity.model.quantization.weight_format import WeightFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

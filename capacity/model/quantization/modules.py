@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable
 from itertools import groupby, product
 
-from capacity.model.quantization.formats import WeightFormat
 from capacity.model.quantization.scheme import FormatException, Part, PartKind, QuantizationScheme
+from capacity.model.quantization.weight_format import WeightFormat
 
 _PREFIXES = ("model.", "language_model.", "transformer.", "base_model.")
 _RENAMED: dict[str, tuple[str, ...]] = {

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from capacity.model.quantization.formats import FormatFamily, WeightFormat
+from capacity.model.quantization.weight_format import FormatFamily, WeightFormat
 
 PartKind = Literal[
     "embedding",

@@ -204,19 +204,23 @@ def answer_point(point: Point) -> Answer:
 
 def _ask(point: Point) -> Mapping[str, object]:
     """The answer of one point; what points share, a deployment and its price, is looked up once."""
-    from capacity.answers import questions as api
+    from capacity.answers.estimate import estimate_of
+    from capacity.answers.fit import fit_of
+    from capacity.answers.phases import traffic_of
 
     options = {name: value for name, value in point.options.items() if name != "model"}
     name = str(point.options["model"])
     if point.question == "simulate":
-        return api.simulate(_model(name), goodput=point.goodput, **options).to_dict()
+        from capacity.answers.simulate import simulate  # loads the simulator
+
+        return simulate(_model(name), goodput=point.goodput, **options).to_dict()
     if point.question == "fit":
         (pool,) = split(options, Pool)
-        return api.fit_of(_resolved(name, _frozen(pool))).to_dict()
+        return fit_of(_resolved(name, _frozen(pool))).to_dict()
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
     resolved = _resolved(name, _frozen(pool))
     price = _price(resolved.profile.name, _frozen(cost))
-    return api.estimate_of(resolved, api.traffic_of(traffic), price).to_dict()
+    return estimate_of(resolved, traffic_of(traffic), price).to_dict()
 
 
 Frozen = tuple[tuple[str, object, type], ...]

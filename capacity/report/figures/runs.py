@@ -142,7 +142,7 @@ def _states(answer: Simulation) -> list[dict[str, float]]:
     """The series, thinned to what a screen shows; of several engines their sum."""
     series = answer.run.series or ()
     every = max(1, len(series) // SERIES_POINTS)
-    blocks = max(1, answer.kv_capacity_blocks * len(getattr(answer.run, "replicas", None) or (0,)))
+    blocks = max(1, answer.kv_capacity_blocks * max(1, len(answer.run.replicas)))
     return [
         {
             "time_s": sample.time_s,

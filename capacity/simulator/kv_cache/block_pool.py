@@ -187,35 +187,6 @@ class BlockPool:
                     self._copies.setdefault(key, {})[block] = None
             table.cached[group] = max(table.cached[group], full)
 
-    # sharing
-
-    def fork(self, table: BlockTable) -> BlockTable:
-        """A second request that owns all the same blocks: another sample of the same prompt, say."""
-        twin = BlockTable(table.content, len(self.windows))
-        twin.blocks = [list(blocks) for blocks in table.blocks]
-        twin.cached, twin.passed = list(table.cached), list(table.passed)
-        for blocks in twin.blocks:
-            for block in blocks:
-                if block != NULL:
-                    self.ref_counts[block] += 1
-        return twin
-
-    def own(self, table: BlockTable, token: int, *, content: Content) -> int:
-        """Before token number `token` is written: copy its block where others hold it too; returns copies made.
-
-        From here on the request writes `content`, its own.
-        """
-        index = token // self.block_size
-        copies = 0
-        for blocks in table.blocks:
-            if index < len(blocks) and blocks[index] != NULL and self.ref_counts[blocks[index]] > 1:
-                copy = self._take()
-                self._put_back(blocks[index])
-                blocks[index] = copy
-                copies += 1
-        table.content = content
-        return copies
-
     # release
 
     def finish(self, table: BlockTable, tokens: int) -> None:

@@ -1,17 +1,20 @@
 """Scheduling policies, by name: what an engine decides, given who waits, who runs and what the KV cache holds.
 
 A policy is pure: `schedule()` turns its state into a `Step`, `update(step)` takes the step's output. Clock, step
-times, records and arrivals are the simulator's.
+times, records and arrivals are the simulator's. A new one is a module here and an entry in `SCHEDULERS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from capacity.base.errors import UnknownName
-from capacity.simulator.schedulers.lockstep import Lockstep
+from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES, Lockstep
 from capacity.simulator.schedulers.offloading import OffloadingV1
+from capacity.simulator.schedulers.policy import Policy
 from capacity.simulator.schedulers.sequence import (
     DrawnSpeculation,
     Row,
@@ -30,82 +33,84 @@ from capacity.simulator.schedulers.vllm_v0 import VllmV0
 from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 __all__ = [
-    "POLICIES",
+    "SCHEDULERS",
     "DrawnSpeculation",
+    "Lockstep",
     "Policy",
     "Row",
+    "Scheduler",
     "SchedulerLimits",
     "Sequence",
     "Speculation",
     "Status",
     "Step",
+    "find_scheduler",
     "make_policy",
+    "schedulers_that",
 ]
 
 
-class Policy(Protocol):
-    """What the engine loop asks of a scheduler."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduler:
+    """How one engine schedules: `make(limits, pool, **options)` builds its policy over a KV pool.
 
-    steps_in_flight: int
+    `drafts`: it schedules speculative tokens. `offloads`: KV can lie in tiers below the GPU. `swaps`: preempted KV can
+    wait in host memory. `hands_over`: KV that it prefilled can be sent to another engine. `shares_content`: its pool
+    stores equal blocks once (vLLM V0). `balance` gives requests to data-parallel ranks (see `lockstep`).
+    `engine_options` are fields of the engine's release that are keywords of the policy, where they are not 0.
+    `asynchronous`, `synchronous`: the schedulers to take where the pool asks for one or the other.
+    """
 
-    @property
-    def wake_ps(self) -> int | None:
-        """After a schedule() that decided nothing: the instant at which it would."""
-        ...
-
-    @property
-    def unfinished(self) -> int: ...
-    @property
-    def num_running(self) -> int: ...
-    @property
-    def num_waiting(self) -> int: ...
-    def add(self, sequence: Sequence) -> bool:
-        """Take a request in; False: it is turned away (a bounded queue is full)."""
-        ...
-
-    def schedule(self, now_ps: int) -> Step: ...
-    def update(self, step: Step) -> list[Sequence]: ...
-
-
-PolicyMaker = Callable[..., Policy]
+    make: Callable[..., Policy]
+    drafts: bool = False
+    offloads: bool = False
+    swaps: bool = False
+    hands_over: bool = False
+    shares_content: bool = False
+    balance: str = PUBLISHED_QUEUES
+    engine_options: tuple[str, ...] = ()
+    asynchronous: str | None = None
+    synchronous: str | None = None
 
 
 def _vllm_v1(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:
     return OffloadingV1(limits, pool, **options) if "offload" in options else VllmV1(limits, pool, **options)
 
 
-def _vllm_v1_async(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:
-    return _vllm_v1(limits, pool, asynchronous=True, **options)
-
-
-def _lockstep(
-    limits: SchedulerLimits,
-    pool: Any,
-    *,
-    policy: str,
-    balance: str,
-    prompt_wait_steps: int = 0,
-    **options: Any,
-) -> Policy:
-    ranks = [make_policy(policy, limits, part, **options) for part in pool.parts]
-    return Lockstep(ranks, pool, balance=balance, prompt_wait_steps=prompt_wait_steps)
-
-
-POLICIES: dict[str, PolicyMaker] = {
-    "vllm-v1": _vllm_v1,
-    "vllm-v1-async": _vllm_v1_async,
-    "vllm-v0": VllmV0,
-    "static": StaticBatching,
-    "slots": SlotBatching,
-    "sglang": Sglang,
-    "tensorrt-llm": TensorRtLlm,
-    "tgi": Tgi,
-    "lockstep": _lockstep,
+_V1 = Scheduler(
+    make=_vllm_v1,
+    drafts=True,
+    offloads=True,
+    hands_over=True,
+    asynchronous="vllm-v1-async",
+    synchronous="vllm-v1",
+)
+SCHEDULERS: dict[str, Scheduler] = {
+    "vllm-v1": _V1,
+    "vllm-v1-async": replace(_V1, make=partial(_vllm_v1, asynchronous=True)),
+    "vllm-v0": Scheduler(make=VllmV0, swaps=True, shares_content=True),
+    "static": Scheduler(make=StaticBatching),
+    "slots": Scheduler(make=SlotBatching),
+    "sglang": Scheduler(make=Sglang, hands_over=True, balance="round-robin"),
+    "tensorrt-llm": Scheduler(
+        make=TensorRtLlm, hands_over=True, balance="fewest-requests", engine_options=("batch_wait_steps",)
+    ),
+    "tgi": Scheduler(make=Tgi, hands_over=True),
 }
 
 
+def find_scheduler(name: str) -> Scheduler:
+    """The scheduler `name`. Raises UnknownName."""
+    if name not in SCHEDULERS:
+        raise UnknownName("scheduling policy", name, SCHEDULERS)
+    return SCHEDULERS[name]
+
+
+def schedulers_that(ability: str) -> tuple[str, ...]:
+    """Names of the schedulers with an ability: a field of `Scheduler`."""
+    return tuple(name for name, scheduler in SCHEDULERS.items() if getattr(scheduler, ability))
+
+
 def make_policy(name: str, limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:
-    """The policy `name` over a KV pool. Raises UnknownName."""
-    if name not in POLICIES:
-        raise UnknownName("scheduling policy", name, POLICIES)
-    return POLICIES[name](limits, pool, **options)
+    """The policy `name` over a KV pool, with keywords of its own. Raises UnknownName."""
+    return find_scheduler(name).make(limits, pool, **options)

@@ -9,40 +9,32 @@ notices the end one step late computes one row more of it in that step; that row
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
+from capacity.simulator.kv_cache.pool import Hit, PagedPool
+from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
 
 
-class Batching:
+class Batching(QueuedPolicy):
     """Queues, rows and the account of steps. A policy adds `schedule()`."""
 
     wake_ps: int | None = None  # no decision of these policies waits for the clock
-    reserves_to_end = False  # a request starts only if its blocks to its last token are free
+    aborts = True
 
-    def __init__(self, limits: SchedulerLimits, pool: Any, *, asynchronous: bool = True) -> None:
+    def __init__(self, limits: SchedulerLimits, pool: PagedPool, *, asynchronous: bool = True) -> None:
         self.limits = limits
-        self.pool = pool  # BlockPool or RunPool
+        self.pool = pool
         self.overlapped = asynchronous and limits.pipeline_stages == 1
         self.steps_in_flight = limits.pipeline_stages + self.overlapped
         self.running: list[Sequence] = []  # in the order in which they started
         self.waiting: deque[Sequence] = deque()
 
-    @property
-    def unfinished(self) -> int:
-        return len(self.running) + len(self.waiting)
-
-    @property
-    def num_running(self) -> int:
-        return len(self.running)
-
-    @property
-    def num_waiting(self) -> int:
-        return len(self.waiting)
-
     def add(self, sequence: Sequence) -> bool:
         self.waiting.append(sequence)
         return True
+
+    def add_loaded(self, sequence: Sequence) -> None:
+        insert_loaded(self.waiting, sequence, self.pool)
 
     # decide
 
@@ -63,7 +55,7 @@ class Batching:
         """Tokens whose KV the request holds in the end: its last token never gets a place."""
         return min(r.max_known, self.limits.max_model_len) - 1
 
-    def grow(self, r: Sequence, tokens: int, hit: Any = None) -> None:
+    def grow(self, r: Sequence, tokens: int, hit: Hit = None) -> None:
         """Take the blocks for `tokens` more tokens, which must be free."""
         until = (hit[0] if hit else r.computed) + tokens
         self.pool.grow(r.table, until, hit)
@@ -81,13 +73,13 @@ class Batching:
             pool.leave_window(r.table, r.computed - r.in_flight_tokens)
         return sum(pool.blocks_needed(r.table, r.computed + 1) for r in rows)
 
-    def start(self, r: Sequence, hit: Any) -> None:
+    def start(self, r: Sequence, hit: Hit) -> None:
         """The request, off the queue already, runs from here on, behind the cached tokens of `hit`."""
         r.computed = hit[0]
         r.status = Status.RUNNING
         self.running.append(r)
 
-    def prefill(self, step: Step, r: Sequence, tokens: int, hit: Any = None) -> None:
+    def prefill(self, step: Step, r: Sequence, tokens: int, hit: Hit = None) -> None:
         """A context row of `tokens` tokens, whose blocks are free or taken. With `hit`, the request starts by it."""
         self.grow(r, tokens, hit)
         if hit is not None:
@@ -135,7 +127,6 @@ class Batching:
         return step.finished
 
     def abort(self, r: Sequence) -> None:
-        """Take a request out, its client being gone: its blocks are free, its rows in flight yield nothing."""
         self._finish(r)
 
     def _finish(self, r: Sequence) -> None:

@@ -10,13 +10,13 @@ comes to an idle deployment may wait for a dummy step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import TypeVar
 
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.simulator.kv_cache.joint_pool import JointPool
 from capacity.simulator.kv_cache.offload import TierUse, added_up
+from capacity.simulator.schedulers.policy import Policy
 from capacity.simulator.schedulers.sequence import Sequence as Request
 from capacity.simulator.schedulers.sequence import Step
 from capacity.step import PS_PER_S
@@ -25,28 +25,12 @@ PUBLISHED_EVERY_PS = PS_PER_S // 10  # vLLM's coordinator tells the front-end of
 WAITING_WEIGHT = 4  # a waiting request counts as so many running ones: core_client.py
 
 
-class Rank(Protocol):
-    """What is asked of each rank's scheduler: a `Policy`."""
-
-    steps_in_flight: int
-
-    @property
-    def wake_ps(self) -> int | None: ...
-    @property
-    def unfinished(self) -> int: ...
-    @property
-    def num_running(self) -> int: ...
-    @property
-    def num_waiting(self) -> int: ...
-    def add(self, sequence: Request) -> bool: ...
-    def schedule(self, now_ps: int) -> Step: ...
-    def update(self, step: Step) -> list[Request]: ...
-
-
+Item = TypeVar("Item")
+PUBLISHED_QUEUES = "published-queues"
 Balance = Callable[[Request], int]
 
 
-def published_queues(ranks: Sequence[Rank]) -> Balance:
+def published_queues(ranks: Sequence[Policy]) -> Balance:
     """vLLM: the least of 4·waiting + running, as last published, plus what was sent there since."""
     waiting, running = [0] * len(ranks), [0] * len(ranks)
     published_ps = -PUBLISHED_EVERY_PS
@@ -65,7 +49,7 @@ def published_queues(ranks: Sequence[Rank]) -> Balance:
     return choose
 
 
-def round_robin(ranks: Sequence[Rank]) -> Balance:
+def round_robin(ranks: Sequence[Policy]) -> Balance:
     """SGLang: one after the other."""
     sent = 0
 
@@ -77,7 +61,7 @@ def round_robin(ranks: Sequence[Rank]) -> Balance:
     return choose
 
 
-def fewest_requests(ranks: Sequence[Rank]) -> Balance:
+def fewest_requests(ranks: Sequence[Policy]) -> Balance:
     """TensorRT-LLM: the rank with the fewest requests."""
 
     def choose(request: Request) -> int:  # noqa: ARG001
@@ -87,14 +71,14 @@ def fewest_requests(ranks: Sequence[Rank]) -> Balance:
     return choose
 
 
-BALANCES: dict[str, Callable[[Sequence[Rank]], Balance]] = {
-    "published-queues": published_queues,
+BALANCES: dict[str, Callable[[Sequence[Policy]], Balance]] = {
+    PUBLISHED_QUEUES: published_queues,
     "round-robin": round_robin,
     "fewest-requests": fewest_requests,
 }
 
 
-class Lockstep:
+class Lockstep(Policy):
     """The ranks' schedulers as one policy: its steps have a part for each rank.
 
     `prompt_wait_steps` (TensorRT-LLM's attention_dp_config with enable_balance: timeout_iters): prompts begin in the
@@ -103,20 +87,19 @@ class Lockstep:
 
     def __init__(
         self,
-        ranks: Sequence[Rank],
-        pool: JointPool,
+        ranks: Sequence[Policy],
         *,
-        balance: str = "published-queues",
+        balance: str = PUBLISHED_QUEUES,
         prompt_wait_steps: int = 0,
     ) -> None:
         if balance not in BALANCES:
             raise UnknownName("balance of data-parallel ranks", balance, BALANCES)
-        if prompt_wait_steps and not hasattr(ranks[0], "holds_prompts"):
+        if prompt_wait_steps and not ranks[0].can_hold_prompts:
             raise InvalidInput("prompt_wait_steps is of the tensorrt-llm scheduler alone: leave it out")
         self.ranks = tuple(ranks)
-        self.pool = pool
         self.steps_in_flight = self.ranks[0].steps_in_flight
-        self.rank_requests = [0] * len(self.ranks)  # given to each rank
+        self.aborts = self.ranks[0].aborts
+        self._sent = [0] * len(self.ranks)  # requests, to each rank
         self._choose = BALANCES[balance](self.ranks)
         self._prompt_wait_steps = prompt_wait_steps
         self._prompts_waited = 0
@@ -139,19 +122,22 @@ class Lockstep:
 
     @property
     def tier_use(self) -> tuple[TierUse, ...]:
-        """What the tiers below each rank's KV cache did, together."""
-        return added_up(use for rank in self.ranks for use in getattr(rank, "tier_use", ()))
+        return added_up(use for rank in self.ranks for use in rank.tier_use)
+
+    @property
+    def rank_requests(self) -> tuple[int, ...]:
+        return tuple(self._sent)
 
     def add(self, sequence: Request) -> bool:
         sequence.rank = self._choose(sequence)
-        self.rank_requests[sequence.rank] += 1
+        self._sent[sequence.rank] += 1
         return self.ranks[sequence.rank].add(sequence)
 
     def schedule(self, now_ps: int) -> Step:
         if self._prompt_wait_steps:
             held = self._holds_prompts()
             for rank in self.ranks:
-                rank.holds_prompts = held  # type: ignore[attr-defined]
+                rank.holds_prompts = held
         parts = tuple(rank.schedule(now_ps) for rank in self.ranks)
         return Step(
             rows=_joined(part.rows for part in parts),
@@ -183,10 +169,8 @@ class Lockstep:
         return finished
 
     def abort(self, r: Request) -> None:
-        """Take a request out of its rank."""
-        rank: Any = self.ranks[r.rank]
-        rank.abort(r)
+        self.ranks[r.rank].abort(r)
 
 
-def _joined(lists: Any) -> list[Any]:
+def _joined(lists: Iterable[list[Item]]) -> list[Item]:
     return list(chain.from_iterable(lists))

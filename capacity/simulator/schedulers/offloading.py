@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.offload import Offload, TierHit, TierStack, TierUse
-from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Step
+from capacity.simulator.kv_cache.pool import PagedPool
+from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Step
 from capacity.simulator.schedulers.vllm_v1 import RUNNING, VllmV1
 
 
@@ -36,8 +37,16 @@ class OffloadingV1(VllmV1):
 
     regular = False
 
-    def __init__(self, limits: SchedulerLimits, pool: Any, *, offload: Offload, **options: Any) -> None:
-        super().__init__(limits, pool, **options)
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        pool: PagedPool,
+        *,
+        offload: Offload,
+        asynchronous: bool = False,
+        speculation: Speculation | None = None,
+    ) -> None:
+        super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
         if not pool.prefix_caching:
             raise InvalidInput("KV offload extends the prefix cache: it needs --enable-prefix-caching")
         self.tiers = TierStack(offload, pool.block_size)

@@ -10,9 +10,10 @@ Prefixes are looked up and evicted in whole pages, least recently freed first; S
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from capacity.base.errors import InvalidInput
+from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
 from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Step
 
@@ -31,7 +32,7 @@ class Sglang(Batching):
     def __init__(
         self,
         limits: SchedulerLimits,
-        pool: Any,
+        pool: PagedPool,
         *,
         asynchronous: bool = True,
         order: Literal["fcfs", "lpm"] = "fcfs",
@@ -110,7 +111,7 @@ class Sglang(Batching):
                 break
 
     def _whole_pages(self, tokens: int) -> int:
-        page: int = self.pool.block_size
+        page = self.pool.block_size
         return tokens // page * page
 
     def _memory_left(self) -> float:

@@ -6,48 +6,37 @@ With one slot, one output token and the right step times it is the single-server
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
+from capacity.simulator.kv_cache.pool import KvPool
+from capacity.simulator.schedulers.policy import QueuedPolicy
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
 
 
-class SlotBatching:
+class SlotBatching(QueuedPolicy):
     """`max_num_seqs` slots, first come first served; of the rest at most `max_waiting` wait (None: any number)."""
 
     steps_in_flight = 1
     wake_ps: int | None = None
 
-    def __init__(self, limits: SchedulerLimits, pool: Any, *, max_waiting: int | None = None) -> None:
+    def __init__(self, limits: SchedulerLimits, pool: KvPool, *, max_waiting: int | None = None) -> None:
         self.limits = limits
         self.pool = pool
         self.max_waiting = max_waiting
-        self._running: list[Sequence] = []
-        self._waiting: deque[Sequence] = deque()
-
-    @property
-    def unfinished(self) -> int:
-        return len(self._running) + len(self._waiting)
-
-    @property
-    def num_running(self) -> int:
-        return len(self._running)
-
-    @property
-    def num_waiting(self) -> int:
-        return len(self._waiting)
+        self.running: list[Sequence] = []
+        self.waiting: deque[Sequence] = deque()
 
     def add(self, sequence: Sequence) -> bool:
         if self.max_waiting is not None and self.unfinished >= self.limits.max_num_seqs + self.max_waiting:
             return False
-        self._waiting.append(sequence)
+        self.waiting.append(sequence)
         return True
 
     def schedule(self, now_ps: int) -> Step:  # noqa: ARG002
-        rows = [Row(r, 1, r.known - 1, 0, True, r.epoch) for r in self._running]
-        while self._waiting and len(self._running) < self.limits.max_num_seqs:
-            r = self._waiting.popleft()
+        rows = [Row(r, 1, r.known - 1, 0, True, r.epoch) for r in self.running]
+        while self.waiting and len(self.running) < self.limits.max_num_seqs:
+            r = self.waiting.popleft()
             r.status = Status.RUNNING
-            self._running.append(r)
+            self.running.append(r)
             rows.append(Row(r, r.prompt_tokens, 0, 0, True, r.epoch))
         return Step(rows=rows)
 
@@ -60,5 +49,5 @@ class SlotBatching:
                 r.status = Status.FINISHED
                 step.finished.append(r)
         if step.finished:
-            self._running = [r for r in self._running if r.status != Status.FINISHED]
+            self.running = [r for r in self.running if r.status != Status.FINISHED]
         return step.finished

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
+from capacity.simulator.kv_cache.pool import PagedPool
+from capacity.simulator.schedulers.policy import QueuedPolicy
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
 from capacity.step import picoseconds
 
 
-class StaticBatching:
+class StaticBatching(QueuedPolicy):
     """At most `max_num_seqs` requests, started when that many wait or the oldest has waited `batching_window_s`.
 
     Prompts are padded to the longest, in one step; then every member takes part in every decode step until the last
@@ -19,75 +20,59 @@ class StaticBatching:
     """
 
     steps_in_flight = 1
+    wake_ps: int | None = None
 
-    def __init__(self, limits: SchedulerLimits, pool: Any, *, batching_window_s: float = 0.0) -> None:
+    def __init__(self, limits: SchedulerLimits, pool: PagedPool, *, batching_window_s: float = 0.0) -> None:
         self.limits = limits
         self.pool = pool
-        self.wake_ps: int | None = None
+        self.wake_ps = None
         self._window_ps = picoseconds(batching_window_s)
-        self._waiting: deque[Sequence] = deque()
-        self._batch: list[Sequence] = []
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # the batch, members that have ended included
         self._padded_prompt_tokens = 0
         self._steps_left = 0
         self._decoded = 0
 
-    @property
-    def unfinished(self) -> int:
-        return len(self._waiting) + len(self._batch)
-
-    @property
-    def running(self) -> list[Sequence]:
-        """The batch, members that have ended included."""
-        return self._batch
-
-    @property
-    def num_running(self) -> int:
-        return len(self._batch)
-
-    @property
-    def num_waiting(self) -> int:
-        return len(self._waiting)
-
     def add(self, sequence: Sequence) -> bool:
-        self._waiting.append(sequence)
+        self.waiting.append(sequence)
         return True
 
     def schedule(self, now_ps: int) -> Step:
         self.wake_ps = None
-        if not self._batch:
+        if not self.running:
             return self._start(now_ps)
         computed = self._padded_prompt_tokens + self._decoded
         self._decoded += 1
-        return Step(rows=[Row(r, 1, computed, 0, r.known < r.max_known, r.epoch) for r in self._batch])
+        return Step(rows=[Row(r, 1, computed, 0, r.known < r.max_known, r.epoch) for r in self.running])
 
     def _start(self, now_ps: int) -> Step:
-        if not self._waiting:
+        if not self.waiting:
             return Step()
-        ready_ps = self._waiting[0].arrival + self._window_ps
-        if len(self._waiting) < self.limits.max_num_seqs and now_ps < ready_ps:
+        ready_ps = self.waiting[0].arrival + self._window_ps
+        if len(self.waiting) < self.limits.max_num_seqs and now_ps < ready_ps:
             self.wake_ps = ready_ps
             return Step()
         prompt_tokens, outputs = self._gather()
         self._padded_prompt_tokens = prompt_tokens
         self._steps_left = outputs
         self._decoded = 0
-        for r in self._batch:
+        for r in self.running:
             self.pool.grow(r.table, prompt_tokens + outputs - 1)
             r.status = Status.RUNNING
-        return Step(rows=[Row(r, prompt_tokens, 0, 0, True, r.epoch) for r in self._batch])
+        return Step(rows=[Row(r, prompt_tokens, 0, 0, True, r.epoch) for r in self.running])
 
     def _gather(self) -> tuple[int, int]:
         """Take members from the head of the queue as long as the padded batch fits: (prompt tokens, outputs)."""
         prompt_tokens = outputs = 0
-        while self._waiting and len(self._batch) < self.limits.max_num_seqs:
-            r = self._waiting[0]
+        while self.waiting and len(self.running) < self.limits.max_num_seqs:
+            r = self.waiting[0]
             longer = max(prompt_tokens, r.prompt_tokens)
             more = max(outputs, r.max_known - r.prompt_tokens)
             blocks = self.pool.blocks_needed(r.table, longer + more - 1)
-            if blocks * (len(self._batch) + 1) > self.pool.free_blocks:
+            if blocks * (len(self.running) + 1) > self.pool.free_blocks:
                 break
             prompt_tokens, outputs = longer, more
-            self._batch.append(self._waiting.popleft())
+            self.running.append(self.waiting.popleft())
         return prompt_tokens, outputs
 
     def update(self, step: Step) -> list[Sequence]:
@@ -102,7 +87,7 @@ class StaticBatching:
                     step.finished.append(r)
         self._steps_left -= 1
         if self._steps_left == 0:
-            for r in self._batch:
+            for r in self.running:
                 self.pool.release(r.table)
-            self._batch = []
+            self.running = []
         return step.finished

@@ -11,9 +11,10 @@ Source: TensorRT-LLM `cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp`, `mi
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from capacity.base.errors import InvalidInput
+from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
 from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Step
 
@@ -26,10 +27,12 @@ class TensorRtLlm(Batching):
     `prompts_per_step`: no more prompts than these in one step. None: as many as the budget holds.
     """
 
+    can_hold_prompts = True
+
     def __init__(
         self,
         limits: SchedulerLimits,
-        pool: Any,
+        pool: PagedPool,
         *,
         asynchronous: bool = True,
         capacity: Capacity = "guaranteed_no_evict",
@@ -46,7 +49,6 @@ class TensorRtLlm(Batching):
         self.batch_wait_tokens = batch_wait_tokens_fraction * limits.max_num_batched_tokens
         self.prompts_per_step = prompts_per_step
         self._waited = 0
-        self.holds_prompts = False  # data-parallel ranks: new prompts wait for those of the other ranks
 
     # decide
 
@@ -113,7 +115,7 @@ class TensorRtLlm(Batching):
             return wanted
         if not self.limits.enable_chunked_prefill:
             return 0
-        block: int = self.pool.block_size
+        block = self.pool.block_size
         return budget // block * block
 
     def _waits(self, step: Step, budget: int, most: int) -> bool:

@@ -7,8 +7,7 @@ Source: TGI `backends/v3/src/{queue,backend,block_allocator}.rs` and the launche
 
 from __future__ import annotations
 
-from typing import Any
-
+from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
 from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Step
 
@@ -19,7 +18,7 @@ class Tgi(Batching):
     def __init__(
         self,
         limits: SchedulerLimits,
-        pool: Any,
+        pool: PagedPool,
         *,
         asynchronous: bool = False,
         waiting_served_ratio: float = 0.3,

@@ -12,12 +12,13 @@ from typing import Literal
 
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.offload import TierUse
+from capacity.simulator.schedulers.policy import QueuedPolicy
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
 
 WATERMARK_FRACTION = 0.01  # vLLM 0.8.5 CacheConfig, not a flag
 
 
-class VllmV0:
+class VllmV0(QueuedPolicy):
     """The V0 scheduler over a `ContentPool`; one step in flight."""
 
     steps_in_flight = 1
@@ -50,10 +51,6 @@ class VllmV0:
     @property
     def unfinished(self) -> int:
         return len(self.running) + len(self.waiting) + len(self.swapped)
-
-    @property
-    def num_running(self) -> int:
-        return len(self.running)
 
     @property
     def num_waiting(self) -> int:

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from capacity.simulator.kv_cache.pool import Hit, PagedPool
+from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
 RUNNING = Status.RUNNING
@@ -70,22 +72,23 @@ class PriorityQueue:
         heapq.heapify(self._heap)
 
 
-class VllmV1:
+class VllmV1(QueuedPolicy):
     """The V1 scheduler over a KV pool. `schedule()` decides a step, `update()` takes its output."""
 
     wake_ps: int | None = None  # no decision of this policy waits for the clock
-    regular = True  # while nothing interferes, one decode step follows from the one before
+    regular = True
+    aborts = True
 
     def __init__(
         self,
         limits: SchedulerLimits,
-        pool: Any,
+        pool: PagedPool,
         *,
         asynchronous: bool = False,
         speculation: Speculation | None = None,
     ) -> None:
         self.limits = limits
-        self.pool = pool  # BlockPool or RunPool
+        self.pool = pool
         self.asynchronous = asynchronous
         self.speculation = speculation
         self.steps_in_flight = limits.pipeline_stages + (
@@ -100,21 +103,15 @@ class VllmV1:
         self._admission_bound = False
         self._order_before: list[Sequence] = []  # the running list before a step's first preemption
 
-    @property
-    def unfinished(self) -> int:
-        return len(self.running) + len(self.waiting)
-
-    @property
-    def num_running(self) -> int:
-        return len(self.running)
-
-    @property
-    def num_waiting(self) -> int:
-        return len(self.waiting)
-
     def add(self, sequence: Sequence) -> bool:
         self.waiting.add(sequence)
         return True
+
+    def add_loaded(self, sequence: Sequence) -> None:
+        if isinstance(self.waiting, FcfsQueue):
+            insert_loaded(self.waiting, sequence, self.pool)
+        else:
+            self.waiting.add(sequence)
 
     # decide
 
@@ -257,7 +254,7 @@ class VllmV1:
         """A request that needs one token is padded to a verification row while no prefill runs beside it."""
         return r.known - computed == 1 and all(row.computed >= row.sequence.prompt_tokens for row in rows)
 
-    def _admit(self, r: Sequence, tokens: int, hit: tuple[int, Any]) -> bool:
+    def _admit(self, r: Sequence, tokens: int, hit: Hit) -> bool:
         pool, limits, table, known = self.pool, self.limits, r.table, r.known
         free = pool.free_blocks
         if self._watermark_blocks and self.running:
@@ -336,7 +333,6 @@ class VllmV1:
         return r.known >= r.max_known
 
     def abort(self, r: Sequence) -> None:
-        """Take a request out, its client being gone: its blocks are free, its rows in flight yield nothing."""
         self._finish(r)
 
     def _finish(self, r: Sequence) -> None:

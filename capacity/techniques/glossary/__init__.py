@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from capacity.base.errors import UnknownName
-from capacity.techniques.glossary import basics, caching, engine, techniques
 from capacity.techniques.glossary.term import Definition, Situation, Term, registered
 
 __all__ = ["TERMS", "Definition", "Situation", "Term", "define", "find_term", "is_term"]
 
-MODULES = (basics, engine, caching, techniques)  # where the terms stand, in the order of the page
+# in the order of the page
+for _theme in ("basics", "engine", "caching", "techniques"):
+    import_module(f"{__name__}.{_theme}")
 TERMS: tuple[Term, ...] = tuple(registered)
 
 

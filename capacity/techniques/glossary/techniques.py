@@ -42,7 +42,7 @@ def static_batching(s: Situation) -> str:
     also="pp, bubble, pipeline bubble",
 )
 def pipeline(s: Situation) -> str:
-    from capacity.techniques.scaling import pipeline_bubble_fraction
+    from capacity.techniques.parallelism import pipeline_bubble_fraction
 
     stages = max(s.pool.pool.pipeline_parallel_size, 2)
     chunks = -(-s.estimate.input_len // s.pool.max_num_batched_tokens)
@@ -58,7 +58,7 @@ def pipeline(s: Situation) -> str:
     also="ep, all to all, expert imbalance",
 )
 def expert_parallel(s: Situation) -> str:
-    from capacity.techniques.scaling import expert_imbalance, experts_touched, routed_experts
+    from capacity.techniques.parallelism import expert_imbalance, experts_touched, routed_experts
 
     part = routed_experts(s.pool.model)
     if part is None:
@@ -106,7 +106,7 @@ def context_parallel(s: Situation) -> str:
     also="allreduce, collective, nccl",
 )
 def all_reduce(s: Situation) -> str:
-    from capacity.techniques.scaling import all_reduce_bytes_per_token
+    from capacity.techniques.parallelism import all_reduce_bytes_per_token
 
     model, ranks = s.pool.model, s.pool.pool.tensor_parallel_size
     shown = max(ranks, 2)

@@ -149,7 +149,7 @@ def _decode_prepared(
 
 
 def _paged_decode(case: Case, bench: Bench) -> Prepared:
-    from capacity_validate.paged import paged_decode_attention
+    from capacity_validate.kernels.paged import paged_decode_attention
 
     torch = bench.torch
     batch, heads, kv_heads, d = case["batch"], case["heads"], case["kv_heads"], case["head_dim"]

@@ -52,7 +52,7 @@ def elementwise(case: Case, bench: Bench) -> Prepared:
 
 def _norm(case: Case, bench: Bench) -> Prepared:
     """Residual sum and RMS norm: reads both, writes both."""
-    from capacity_validate.fused import add_norm
+    from capacity_validate.kernels.fused import add_norm
 
     torch, rows, hidden, dtype = bench.torch, case["rows"], case["hidden"], bench.dtype(case.kernel)
     moved = 4 * rows * hidden * dtype.itemsize
@@ -70,7 +70,7 @@ def _norm(case: Case, bench: Bench) -> Prepared:
 
 def _rope(case: Case, bench: Bench) -> Prepared:
     """Rotate queries and keys, write keys and values to the paged cache."""
-    from capacity_validate.fused import rope_and_cache
+    from capacity_validate.kernels.fused import rope_and_cache
     from capacity_validate.layers import rope_tables
 
     torch, rows, dtype = bench.torch, case["rows"], bench.dtype(case.kernel)
@@ -120,7 +120,7 @@ def _rope(case: Case, bench: Bench) -> Prepared:
 
 def _activation(case: Case, bench: Bench) -> Prepared:
     """SiLU(gate) · up: reads two, writes one."""
-    from capacity_validate.fused import gated
+    from capacity_validate.kernels.fused import gated
 
     torch, rows, width, dtype = bench.torch, case["rows"], case["intermediate"], bench.dtype(case.kernel)
     moved = 3 * rows * width * dtype.itemsize

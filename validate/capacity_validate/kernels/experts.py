@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.fused import gated
+from capacity_validate.kernels.fused import gated
 from capacity_validate.kernels.prepared import TOLERANCES, Bench, Prepared, Unsupported, relative_error
 
 CHECK_TOKENS = 4

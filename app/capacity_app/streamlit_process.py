@@ -1,0 +1,27 @@
+"""Streamlit's command, in a process that imports what pages need while nobody has opened one yet."""
+
+from __future__ import annotations
+
+import threading
+
+
+def main() -> None:
+    """`python -m capacity_app.streamlit_process run ...`: the arguments are streamlit's."""
+    from capacity_app.warm import warm
+
+    warm()
+    threading.Thread(target=_prepare, daemon=True).start()
+    from streamlit.web.cli import main as streamlit
+
+    streamlit(prog_name="streamlit")
+
+
+def _prepare() -> None:
+    import capacity_app.router  # noqa: F401
+    from capacity_app.jobs import runner
+
+    runner().warm()
+
+
+if __name__ == "__main__":
+    main()

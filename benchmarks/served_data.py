@@ -1,0 +1,123 @@
+"""Published served measurements, in the project's names and SI units."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+GPUS = {"h100_sxm": "h100-sxm-80gb", "h200_sxm": "h200-sxm-141gb", "b200_sxm": "b200-sxm-180gb"}
+MODELS = {
+    "nvidia/Qwen3-32B-NVFP4": "qwen3-32b",
+    "Qwen/Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
+    "MiniMaxAI/MiniMax-M2.5": "minimax-m2",  # same architecture
+    "zhipuai/GLM-5": "glm-5.2",  # same architecture
+}
+FORMATS = {"fp4": "nvfp4", "fp8": "fp8", "int4": None, "bf16": "bf16", "": "bf16"}
+BLOCK_FP8 = ("deepseek", "qwen3", "minimax", "glm-5")  # checkpoints whose FP8 is 128 x 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRow:
+    """One measurement, in the project's names and SI units. `concurrency` is one replica's, over its ranks."""
+
+    campaign: str
+    source: str
+    gpu: str
+    backend: str
+    version: str
+    model: str
+    quantization: str | None
+    dense: bool
+    input_len: int
+    output_len: int
+    length_scale: float
+    concurrency: int
+    tensor_parallel: int
+    data_parallel: int
+    expert_parallel: bool
+    ttft_s: float
+    tpot_s: float
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        return (self.campaign, self.gpu, self.backend, self.model, self.quantization or "checkpoint")
+
+
+def shared_folder() -> Path | None:
+    """The folder of reference data, if it is at hand."""
+    named = os.environ.get("CAPACITY_SHARED")
+    folder = Path(named) if named else ROOT.parent / "shared"
+    return folder if (folder / "reference" / "measured").is_dir() else None
+
+
+def read_rows(folder: Path, *, dense: bool = True, moe: bool = True) -> list[ServedRow]:
+    """Usable rows of the served tables: those with a concurrency, of models and GPUs that are known here."""
+    import pandas as pd
+
+    rows: list[ServedRow] = []
+    for name, wanted in (("silicon_e2e_dense", dense), ("silicon_e2e_moe", moe)):
+        if wanted:
+            table = pd.read_csv(folder / "reference" / "measured" / f"{name}.csv.gz", low_memory=False)
+            rows += [row for record in table.to_dict("records") if (row := _row(record, name))]
+    return rows
+
+
+def _row(record: Mapping[str, Any], source: str) -> ServedRow | None:
+    def number(name: str, default: float) -> float:
+        value = record[name]
+        return default if value is None or math.isnan(value) else float(value)
+
+    def text(name: str) -> str:
+        value = record[name]
+        return value if isinstance(value, str) else ""
+
+    concurrency = number("concurrency", 0)
+    if concurrency < 1 or record["system"] not in GPUS:
+        return None
+    path = record["model_path"]
+    model = _model(MODELS.get(path, path))
+    dense = source.endswith("dense")
+    tensor, data = int(number("tp_size", 1)), int(number("attention_dp_size", 1))
+    if record["backend"] == "vllm" and data > 1 and tensor >= data:
+        tensor //= data  # vLLM's label counts the GPUs of all ranks
+    per_replica = number("batch_size", concurrency) * data  # the label counts the requests of all replicas
+    return ServedRow(
+        campaign=record["campaign"],
+        source=source,
+        gpu=GPUS[record["system"]],
+        backend=record["backend"],
+        version=text("backend_version"),
+        model=model,
+        quantization=_quantization(model, text("precision")),
+        dense=dense,
+        input_len=int(record["isl"]),
+        output_len=int(record["osl"]),
+        length_scale=number("length_scale", 1.0),
+        concurrency=round(min(concurrency, per_replica)),
+        tensor_parallel=tensor,
+        data_parallel=data,
+        expert_parallel=number("moe_ep_size", 1) > 1,
+        ttft_s=number("silicon_ttft_ms", math.nan) / 1e3,
+        tpot_s=number("silicon_tpot_ms", math.nan) / 1e3,
+    )
+
+
+@lru_cache(maxsize=64)
+def _model(path: str) -> str:
+    from capacity.model import load_model
+
+    return load_model(path).name
+
+
+def _quantization(model: str, precision: str) -> str | None:
+    if model.startswith("gpt-oss"):
+        return None
+    if precision == "fp8" and model.startswith(BLOCK_FP8):
+        return "fp8-block"
+    return FORMATS[precision]

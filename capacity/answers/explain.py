@@ -1,0 +1,65 @@
+"""`explain`: which share of an estimate each bound takes, and what more of each resource would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from capacity.answers.attribution import responses, shares
+from capacity.answers.estimate import breakdown
+from capacity.answers.fit import gpu_summary, model_summary, without_drafts
+from capacity.answers.phases import estimate_fields, phase_times, phases_of, request_lengths
+from capacity.answers.records import Attribution
+from capacity.base.keywords import documented, split
+from capacity.deployment import DeploymentFile, Pool, Traffic, deployment_of
+from capacity.model import ModelSpec
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.step.closed_form import PhaseTimes
+
+
+@documented(Pool, Traffic)
+def explain(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Attribution:
+    """Which share of an estimate is compute, HBM, communication, launch and host, and what +10 % of each would do.
+
+    Keywords and errors are those of `estimate`, without the price: cost per token follows throughput.
+    """
+    pool, traffic = split(options, Pool, Traffic)
+    deployment = deployment_of(model, pool=pool, traffic=estimate_fields(traffic))
+    resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
+    return explain_of(resolved, deployment.traffic)
+
+
+def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
+    """`explain` of what was looked up before. Raises as `explain`."""
+    lengths = request_lengths(without_drafts(resolved), traffic)
+    resolved.memory.require_fit()
+    phases = phases_of(resolved, traffic, lengths)
+    times, steps = phases.times, resolved.step_model
+
+    def timed(pool: ResolvedPool, requests: int) -> PhaseTimes:
+        return phase_times(pool, traffic, requests, lengths)
+
+    prefill = steps.step_cost(times.prefill_shape)
+    decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
+    return Attribution(
+        model=model_summary(resolved),
+        gpu=gpu_summary(resolved),
+        engine=resolved.engine.label,
+        input_len=lengths.input_len,
+        output_len=lengths.output_len,
+        batch_size=traffic.batch_size,
+        concurrency=traffic.concurrency,
+        ttft_s=times.ttft_s,
+        tpot_s=times.tpot_s,
+        prefill=shares(prefill),
+        decode=None if decode is None else shares(decode),
+        breakdown=breakdown(prefill, decode),
+        responses=responses(resolved, phases.requests, timed),
+        warnings=(*resolved.notes, *resolved.memory.warnings, *steps.notes, *phases.warnings),
+    )

@@ -1,0 +1,122 @@
+"""`fit`: whether a model fits a pool, and what its KV cache then holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from capacity.answers.records import Fit, GpuSummary, MemorySummary, ModelSummary
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.deployment import DeploymentFile, Pool, deployment_of
+from capacity.model import ModelSpec
+from capacity.pool.resolve import ResolvedPool, resolve
+
+
+@documented(Pool)
+def fit(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Fit:
+    """Whether `model` fits the pool, and what its KV cache then holds. Does not raise where it does not fit.
+
+    Raises InvalidInput (and its kinds) for a name, value or combination that cannot be.
+    """
+    (pool,) = split(options, Pool)
+    deployment = deployment_of(model, pool=pool)
+    return fit_of(resolve(deployment.model, deployment.pool, profiles=profiles, download=download))
+
+
+def fit_of(resolved: ResolvedPool) -> Fit:
+    """`fit` of what was looked up before. Raises InvalidInput where it drafts."""
+    return fit_with(without_drafts(resolved), host_memory_notes(resolved))
+
+
+def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
+    """The record of a pool's memory, with further warnings behind its own."""
+    plan = resolved.memory
+    return Fit(
+        fits=plan.fits,
+        reason=plan.reason,
+        model=model_summary(resolved),
+        gpu=gpu_summary(resolved),
+        engine=resolved.engine.label,
+        weight_format=resolved.scheme.name,
+        kv_cache_dtype=resolved.model.dtype if resolved.kv_cache_dtype == "auto" else resolved.kv_cache_dtype,
+        max_model_len=resolved.max_model_len,
+        memory=MemorySummary(
+            total_bytes=plan.total_bytes,
+            usable_bytes=plan.usable_bytes,
+            weights_bytes=plan.weights_bytes,
+            activations_bytes=plan.activations_bytes,
+            overhead_bytes=plan.overhead_bytes,
+            kv_cache_bytes=max(plan.kv_cache_bytes, 0),
+        ),
+        kv_bytes_per_token=plan.kv_bytes_per_token,
+        kv_window_bytes_per_token=plan.kv_window_bytes_per_token,
+        linear_state_bytes_per_request=plan.linear_state_bytes_per_request,
+        kv_block_tokens=plan.kv_block_tokens,
+        kv_capacity_blocks=plan.kv_capacity_blocks,
+        kv_capacity_tokens=plan.kv_capacity_tokens,
+        max_context_tokens=plan.max_context_tokens,
+        max_concurrency=plan.max_concurrency,
+        smallest_tensor_parallel_size=resolved.smallest_tensor_parallel_size,
+        warnings=(*resolved.notes, *one_replica_notes(resolved), *plan.warnings, *warnings),
+    )
+
+
+def without_drafts(resolved: ResolvedPool) -> ResolvedPool:
+    """The pool as it is, unless it drafts, which the closed forms leave out. Raises InvalidInput."""
+    if resolved.pool.speculator is not None:
+        raise InvalidInput(
+            "--speculator is for `simulate`; `capacity speculate` gives its formulas and memory"
+        )
+    return resolved
+
+
+def model_summary(resolved: ResolvedPool) -> ModelSummary:
+    """The model of an answer."""
+    model = resolved.model
+    return ModelSummary(name=model.name, total_params=model.total_params, active_params=model.active_params)
+
+
+def gpu_summary(resolved: ResolvedPool) -> GpuSummary:
+    """The GPUs of an answer."""
+    return GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus)
+
+
+def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
+    """That a question about an engine was answered for one of several."""
+    replicas, ranks = resolved.pool.replicas, resolved.pool.data_parallel_size
+    notes: tuple[str, ...] = (
+        () if replicas == 1 else (f"of one of the {replicas} replicas; `capacity simulate` answers for all",)
+    )
+    if ranks > 1:
+        what = (
+            "share the experts and take every step together"
+            if resolved.model.is_moe
+            else "are independent engines"
+        )
+        notes += (
+            f"memory and KV cache are of one of the {ranks} data-parallel ranks, which {what}; all of them hold "
+            f"{ranks * resolved.memory.kv_capacity_tokens:,} tokens",
+        )
+    return notes
+
+
+def host_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
+    """What host memory holds of KV that leaves the GPU."""
+    pool, plan = resolved.pool, resolved.memory
+    size = pool.kv_offloading_size
+    if size is None or plan.layout.kv_windows != (None,):
+        return ()
+    engine_gpus = pool.tensor_parallel_size * pool.pipeline_parallel_size
+    tokens = int(size * 2**30 // (plan.kv_block_bytes * engine_gpus)) * plan.kv_block_tokens
+    what = "engine" if pool.data_parallel_size == 1 else "data-parallel rank"
+    return (
+        f"{size:g} GiB of host memory hold {tokens:,} tokens of KV beside the GPU's, of each {what}: to be read back "
+        "by later requests, not for running ones",
+    )

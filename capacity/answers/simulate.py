@@ -1,0 +1,192 @@
+"""`simulate`: what users of a deployment would see, from a run of its engines step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from capacity.answers.attribution import bound_times
+from capacity.answers.deployment_run import run_service, verdict_on
+from capacity.answers.engine_setup import drafting_notes, make_workload
+from capacity.answers.estimate import with_interval
+from capacity.answers.fit import gpu_summary, model_summary
+from capacity.answers.phases import check_length
+from capacity.answers.records import Quantity, Simulation
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import documented, split
+from capacity.deployment import DeploymentFile, Pool, Service, Traffic, deployment_of
+from capacity.hardware.served_bands import served_band
+from capacity.model import ModelSpec
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator import SimulationResult, StepObserver
+from capacity.simulator.distribution import Distribution
+from capacity.simulator.levels import goodput as goodput_of
+from capacity.simulator.levels import hold
+from capacity.simulator.replications import Replications, over_runs, replication_seeds
+from capacity.simulator.time_parts import time_parts
+from capacity.workload import Workload, parse_slos, write_timed_trace
+
+
+@documented(Pool, Traffic, Service)
+def simulate(
+    model: str | Path | ModelSpec | DeploymentFile,
+    *,
+    goodput: Sequence[str] | None = None,
+    slo: Sequence[str] | None = None,
+    save_trace: str | Path | None = None,
+    other_pools: Sequence[Pool] = (),
+    workload: Workload | None = None,
+    replications: int = 1,
+    sample_interval_s: float | None = None,
+    observer: StepObserver | None = None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Simulation:
+    """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
+
+    `workload` replays a Workload of your own; `goodput` gives SLOs as `vllm bench serve` does ("ttft:500", in ms),
+    `slo` those that the run is held against ("ttft:p95:500ms"); `other_pools` stand behind the router as well;
+    `save_trace` writes the requests as a file that `vllm bench serve` replays, and notes how;
+    `replications` runs it that often, with seeds that depend on `seed` alone, and gives every metric's mean over them
+    with its interval (the rest of the answer is the first run's);
+    `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
+    them), which then are taken one at a time; `progress(done, total)` is called as requests complete.
+    An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises
+    DoesNotFit, Stalled, or InvalidInput and its kinds.
+    """
+    pool, traffic_fields, service_fields = split(options, Pool, Traffic, Service)
+    deployment = deployment_of(model, pool=pool, traffic=traffic_fields, service=service_fields)
+    traffic, service = deployment.traffic, deployment.service
+    pools = [
+        resolve(deployment.model, pool, profiles=profiles, download=download)
+        for pool in (*deployment.pools, *other_pools)
+    ]
+    _check(pools, None if workload is not None else traffic)
+    levels = parse_slos(slo or ())
+    requests = workload if workload is not None else make_workload(traffic)
+    saved = _saved(requests, save_trace)
+    seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
+    run = run_service(
+        pools,
+        service,
+        requests,
+        scheduling=traffic.scheduling,
+        goodput=goodput or (),
+        seed=traffic.seed,
+        sample_interval_s=sample_interval_s,
+        keep_work=True,
+        keep_interrupted=True,
+        observer=observer,
+        progress=progress,
+    )
+    replicated = _replicated(run, seeds, pools, service, traffic, workload, goodput or ())
+    verdict = verdict_on(run, pools, service, requests, scheduling=traffic.scheduling)
+    steady = verdict is not None and verdict.verdict == "stable"
+    limits = parse_slos(goodput or ())
+    answer = _described(pools[0], requests, run)
+    return replace(
+        answer,
+        replications=replicated,
+        verdict=verdict,
+        slos=hold(levels, run.records, run.summary, steady=steady),
+        goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
+        warnings=(*answer.warnings, *_failure_notes(service), *saved),
+    )
+
+
+def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
+    """Raises DoesNotFit, and InvalidInput for requests of the traffic that are too long for an engine."""
+    for pool in pools:
+        pool.memory.require_fit()
+    if traffic is not None and traffic.input_len and traffic.output_len:
+        for pool in pools:
+            check_length(pool, traffic.input_len + traffic.output_len)
+
+
+def _saved(requests: Workload, path: str | Path | None) -> tuple[str, ...]:
+    """Writes the requests where a path is given; how to replay them."""
+    if path is None:
+        return ()
+    return (f"replay with: vllm bench serve {write_timed_trace(requests, path)}",)
+
+
+def _replicated(
+    run: SimulationResult,
+    seeds: Sequence[int],
+    pools: Sequence[ResolvedPool],
+    service: Service,
+    traffic: Traffic,
+    workload: Workload | None,
+    goodput: Sequence[str],
+) -> Replications | None:
+    """Every metric over the run and runs with the further seeds; None of one run."""
+    if len(seeds) == 1 or run.status == "interrupted":
+        return None
+    summaries = [run.summary]
+    for seed in seeds[1:]:
+        again = traffic.model_copy(update={"seed": seed})
+        requests = make_workload(again) if workload is None else workload
+        rerun = run_service(
+            pools, service, requests, scheduling=traffic.scheduling, goodput=goodput, seed=seed
+        )
+        summaries.append(rerun.summary)
+    return over_runs(seeds, summaries)
+
+
+def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
+    """The run with the engine that it is of, and where its time went."""
+    return Simulation(
+        model=model_summary(resolved),
+        gpu=gpu_summary(resolved),
+        engine=resolved.engine.label,
+        kv_capacity_tokens=resolved.memory.kv_capacity_tokens,
+        kv_capacity_blocks=resolved.memory.kv_capacity_blocks,
+        max_num_seqs=resolved.max_num_seqs,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        workload=requests.name,
+        run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
+        step_bounds=bound_times(run.step_work),
+        time_parts=time_parts(run.records, getattr(run, "transfer_ps", None)).to_dict(),
+        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved),
+        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved),
+        warnings=(
+            *resolved.notes,
+            *resolved.memory.warnings,
+            *requests.notices,
+            *resolved.step_model.notes,
+            *drafting_notes(resolved),
+        ),
+    )
+
+
+def _replication_seeds(traffic: Traffic, service: Service, count: int, *, drawn: bool) -> tuple[int, ...]:
+    """The seeds of `count` runs. Raises InvalidInput where nothing is drawn: all runs would be the same."""
+    seeds = replication_seeds(traffic.seed, count)
+    chance = (drawn and traffic.trace is None) or service.mean_time_between_failures_s is not None
+    if count > 1 and not chance:
+        raise InvalidInput(
+            "--replications of a trace are all the same run: leave it out, or generate requests "
+            "(--input-len, --output-len, --request-rate)"
+        )
+    return seeds
+
+
+def _failure_notes(service: Service) -> tuple[str, ...]:
+    """What the verdict's capacity leaves out."""
+    if service.mean_time_between_failures_s is None:
+        return ()
+    return ("the verdict's capacity is that of replicas that never fail: while one is lost there is less",)
+
+
+def _banded_mean(
+    latency: Distribution | None, metric: Literal["ttft", "tpot"], resolved: ResolvedPool
+) -> Quantity | None:
+    """A simulated mean with the band that such means earned against served runs."""
+    if latency is None:
+        return None
+    band = served_band(metric, is_moe=resolved.model.is_moe)
+    return with_interval(latency.mean, band.low, band.high)

@@ -1,0 +1,207 @@
+"""The first verbs of the command line: parse, ask `capacity`, print."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+import capacity
+from capacity.base.errors import InvalidInput
+from capacity.cli.options import (
+    FormatOption,
+    ProfilesOption,
+    ReplicationsOption,
+    check_format,
+    fail,
+    progress_bar,
+    show,
+)
+from capacity.cli.question import Question, request_of
+from capacity.cli.verbs import CLOSED_FORM, COST, POOL, SERVICE, TRAFFIC, plain_verb, verb
+
+PLACE = ("format", "deployment", "from_vllm", "write_deployment", "profiles", "download")
+MODEL_AND_PLACE = ("model", *PLACE)
+
+INTERRUPTED = 130  # exit code of what Ctrl-C ended, as shells have it
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the `capacity` command."""
+    verb(app, POOL, shared=MODEL_AND_PLACE)(fit)
+    verb(app, POOL, TRAFFIC, COST, shared=MODEL_AND_PLACE, traffic_fields=CLOSED_FORM)(estimate)
+    verb(app, POOL, TRAFFIC, shared=PLACE, traffic_fields=CLOSED_FORM)(explain)
+    verb(app, POOL, TRAFFIC, SERVICE, shared=MODEL_AND_PLACE)(simulate)
+    for function in (schedule, models, gpus, schema):
+        plain_verb(app, function)
+
+
+def fit(question: Question) -> None:
+    """Does it fit? Memory per GPU, KV capacity, longest context, most concurrent requests."""
+    answer = capacity.fit(request_of(question), profiles=question.profiles, download=question.download)
+    _show(answer, question.format)
+    if not answer.fits:
+        raise typer.Exit(1)
+
+
+def estimate(question: Question) -> None:
+    """How fast, and at what cost? TTFT, TPOT, throughput at a batch size or a concurrency, in closed form."""
+    answer = capacity.estimate(request_of(question), profiles=question.profiles, download=question.download)
+    _show(answer, question.format)
+
+
+def explain(
+    question: Question,
+    *,
+    subject: Annotated[
+        str | None, typer.Argument(help="A model; or a term, such as ttft, ridge, acceptance.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="With a term: the model whose numbers to put in.", show_default=False)
+    ] = None,
+) -> None:
+    """Where does the time go, and what would help? Shares by bound, and what +10 % of each does. Or: what is TTFT?"""
+    from capacity.cli.techniques import explain_term
+    from capacity.model import model_names
+    from capacity.techniques.glossary import find_term, is_term
+
+    if subject is not None and is_term(subject):
+        of_a_deployment = model is not None or question.deployment is not None
+        request = request_of(replace(question, model=model)) if of_a_deployment else None
+        explain_term(subject, request, question.format)
+        return
+    if model is not None:
+        raise InvalidInput(f"{subject!r} is no term, so {model!r} has no place: name one model")
+    on_a_gpu = question.deployment or question.from_vllm or "gpu" in question.flags
+    if subject is not None and not on_a_gpu and subject not in model_names():
+        find_term(subject)  # a term was meant
+    request = request_of(replace(question, model=subject))
+    answer = capacity.explain(request, profiles=question.profiles, download=question.download)
+    _show(answer, question.format)
+
+
+def simulate(
+    question: Question,
+    *,
+    goodput: Annotated[
+        list[str] | None, typer.Option("--goodput", help="SLOs per request in ms: ttft:500 tpot:50.")
+    ] = None,
+    slo: Annotated[
+        list[str] | None,
+        typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
+    ] = None,
+    replications: ReplicationsOption = 1,
+    save_trace: Annotated[
+        str | None,
+        typer.Option("--save-trace", help="Write the requests as a trace that `vllm bench serve` replays."),
+    ] = None,
+    records: Annotated[
+        str | None, typer.Option("--records", help="Write every request to this CSV file.")
+    ] = None,
+    series: Annotated[
+        str | None, typer.Option("--series", help="Write batch, queue and KV use over time to this CSV file.")
+    ] = None,
+    sample_interval: Annotated[
+        float | None,
+        typer.Option("--sample-interval", help="Seconds between samples of --series; default 1.", min=1e-6),
+    ] = None,
+    timeline: Annotated[
+        str | None,
+        typer.Option("--timeline", help="Write every step as a Chrome trace (Perfetto) to this file."),
+    ] = None,
+) -> None:
+    """What would users see? Replays a trace or generated arrivals through the engine's scheduler, step by step."""
+    from capacity.simulator import exports
+    from capacity.simulator.timeline import Timeline
+
+    observer = Timeline() if timeline else None
+    request = request_of(question)
+    with progress_bar() as progress:
+        answer = capacity.simulate(
+            request,
+            goodput=goodput,
+            slo=slo,
+            replications=replications,
+            save_trace=save_trace,
+            sample_interval_s=(sample_interval or 1.0) if series else None,
+            observer=observer,
+            profiles=question.profiles,
+            download=question.download,
+            progress=progress,
+        )
+    if records:
+        exports.write_records(answer.run, records)
+    if series:
+        exports.write_series(answer.run, series)
+    if observer and timeline:
+        exports.write_timeline(observer, answer.run, timeline)
+    _show(answer, question.format)
+    _exit_as(answer)
+
+
+def _exit_as(answer: capacity.Simulation) -> None:
+    """Ends with code 1 where a service level is unmet or the run stalled, as shells do where it was interrupted."""
+    if not all(level.met for level in answer.slos):
+        raise typer.Exit(1)
+    if answer.run.status != "complete":
+        stalled = answer.run.status == "stalled"
+        fail(f"{answer.run.status}: {answer.run.reason}", 1 if stalled else INTERRUPTED)
+
+
+def schedule(
+    file: Annotated[str, typer.Argument(help="A scenario (JSON), or many (JSON lines), plain or gzipped.")],
+    policy: Annotated[
+        str, typer.Option("--policy", help="vllm-v1, vllm-v1-async, vllm-v0, sglang-radix.")
+    ] = "vllm-v1",
+    format: Annotated[str, typer.Option("--format", help="jsonl, table or gantt.")] = "jsonl",
+) -> None:
+    """What does the scheduler decide, step by step? Written scenarios in, the reference schedules' format out."""
+    import json
+
+    from capacity.report import schedule as schedule_report
+    from capacity.simulator.scenarios import read_scenarios, schedule_scenario
+
+    if format not in ("jsonl", "table", "gantt"):
+        raise InvalidInput(f"--format is {format!r}: must be one of jsonl, table, gantt")
+    for scenario in read_scenarios(file):
+        answer = schedule_scenario(scenario, policy)
+        if format == "jsonl":
+            show(json.dumps(answer))
+        elif policy == "sglang-radix":
+            show(schedule_report.radix_table(answer))
+        else:
+            show(schedule_report.table(answer) if format == "table" else schedule_report.gantt(answer))
+
+
+def models(format: FormatOption = "table") -> None:
+    """The model presets, with parameters and KV bytes per token."""
+    from capacity.report import tables as report
+
+    show(report.listing(capacity.models(), check_format(format), title="Models"))
+
+
+def gpus(format: FormatOption = "table", profiles: ProfilesOption = None) -> None:
+    """The GPU profiles, with memory, bandwidth and dense compute rates."""
+    from capacity.report import tables as report
+
+    show(report.listing(capacity.gpus(profiles=profiles), check_format(format), title="GPUs"))
+
+
+def schema(
+    name: Annotated[
+        str | None, typer.Argument(help="A verb (fit, estimate, plan, cost, ...), deployment or sweep-file.")
+    ] = None,
+) -> None:
+    """The JSON schema of a verb's answer, or of a file; without a name, which there are."""
+    import json
+
+    from capacity.report.schemas import json_schema, schema_names
+
+    show("\n".join(schema_names()) if name is None else json.dumps(json_schema(name), indent=2))
+
+
+def _show(answer: Any, format: str) -> None:
+    from capacity.report import tables as report
+
+    show(report.render(answer, check_format(format)))

@@ -1,0 +1,105 @@
+"""What a verb is asked: a model and flags as they were typed, over a pasted command, over a deployment file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from capacity.base.errors import InvalidInput
+from capacity.cli.options import dashed
+
+if TYPE_CHECKING:
+    from capacity.base.spec import Spec
+    from capacity.deployment import DeploymentFile
+
+    AnySpec = TypeVar("AnySpec", bound=Spec)
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The model's name, the flags of specs that were set, and the options that verbs share."""
+
+    flags: Fields
+    model: str | None = None
+    format: str = "table"
+    deployment: str | None = None
+    from_vllm: str | None = None
+    write_deployment: str | None = None
+    profiles: str | None = None
+    download: bool = False
+
+    def of(self, spec: type[Spec]) -> Fields:
+        """The flags that are fields of `spec`."""
+        return {name: value for name, value in self.flags.items() if name in spec.model_fields}
+
+
+def request_of(question: Question, *, as_flags: bool = True) -> DeploymentFile:
+    """Flags over a pasted command over the deployment file, checked; also written to a file where that is wanted.
+
+    `as_flags`: errors name fields as the command line does. Raises InvalidInput, and MalformedFile for the file.
+    """
+    from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, read_deployment
+    from capacity.deployment import write_deployment as write_file
+
+    stored = None if question.deployment is None else read_deployment(question.deployment)
+    pasted_model, pasted = pasted_command(question.from_vllm)
+    pool = {**pasted, **question.of(Pool)}
+    pools = () if stored is None else stored.pools
+    if pool and len(pools) > 1:
+        raise InvalidInput(
+            f"{question.deployment} has {len(pools)} pools: change them there, not by --{dashed(next(iter(pool)))}"
+        )
+    if stored is None and "gpu" not in pool:
+        raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
+    model = question.model or pasted_model or (None if stored is None else stored.model)
+    if model is None:
+        raise InvalidInput(
+            "no model: name one (`capacity models` lists them), or give --deployment FILE.toml "
+            "or --from-vllm 'vllm serve ...'"
+        )
+    traffic, service, cost = (stored.traffic, stored.service, stored.cost) if stored else (None, None, None)
+    first = over(Pool, pools[0] if pools else None, pool, as_flags=as_flags)
+    request = DeploymentFile(
+        schema="capacity/deployment/v1",
+        model=model,
+        pools=(first, *pools[1:]),
+        traffic=over(Traffic, traffic, question.of(Traffic), as_flags=as_flags),
+        service=over(Service, service, question.of(Service), as_flags=as_flags),
+        cost=over(Cost, cost, question.of(Cost), as_flags=as_flags),
+    )
+    if question.write_deployment:
+        write_file(request, question.write_deployment)
+    return request
+
+
+def over(spec: type[AnySpec], stored: AnySpec | None, flags: Fields, *, as_flags: bool) -> AnySpec:
+    """A file's spec with flags in place of its own fields. Raises InvalidInput."""
+    from capacity.deployment import build
+
+    if stored is None:
+        return build(spec, flags, flags=as_flags)
+    if not flags:
+        return stored
+    kept = {name: getattr(stored, name) for name in stored.model_fields_set}
+    return build(spec, {**kept, **flags}, flags=as_flags)
+
+
+def pasted_command(text: str | None) -> tuple[str | None, Fields]:
+    """Model and pool fields of a pasted `vllm serve ...`; on stderr, what of it is ignored."""
+    if text is None:
+        return None, {}
+    from capacity.deployment.vllm_command import read_vllm_command
+
+    command = read_vllm_command(text)
+    note("ignored", command.ignored)
+    return command.model, command.fields
+
+
+def note(what: str, names: Iterable[str]) -> None:
+    """One line on stderr of what has no effect, if anything has none."""
+    if names := list(names):
+        print(f"{what}: {', '.join(names)}", file=sys.stderr)

@@ -1,0 +1,202 @@
+"""A verb: a function whose flags are made from the fields of specs, when it is asked for."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+import typer.core
+import typer.main
+
+from capacity.base.errors import InvalidInput
+from capacity.cli import options as common
+from capacity.cli.options import dashed
+from capacity.cli.question import Question
+
+if TYPE_CHECKING:
+    from capacity.base.spec import Spec
+
+Parameter = inspect.Parameter
+Verb = Callable[..., None]
+
+SHARED: dict[str, tuple[Any, object]] = {  # the fields of a `Question` as options, and their defaults
+    "model": (common.OptionalModel, None),
+    "format": (common.FormatOption, "table"),
+    "deployment": (common.DeploymentOption, None),
+    "from_vllm": (common.VllmOption, None),
+    "write_deployment": (common.WriteOption, None),
+    "profiles": (common.ProfilesOption, None),
+    "download": (common.DownloadOption, False),
+}
+
+# specs and selections of their fields, imported when a verb's flags are made
+POOL, TRAFFIC, SERVICE, COST, BILLING = (
+    f"capacity.deployment:{name}" for name in ("Pool", "Traffic", "Service", "Cost", "Billing")
+)
+SEARCH = "capacity.planning.space:Search"
+CLOSED_FORM = "capacity.deployment:CLOSED_FORM_TRAFFIC"
+
+
+def defer(app: typer.Typer, name: str, help: str | None, declare: Callable[[], Any]) -> None:
+    """Add a verb whose command is made when it is called: the flags of all verbs take longer than most answers."""
+
+    class Deferred(typer.core.TyperCommand):
+        def make_context(self, *args: Any, **settings: Any) -> Any:
+            return declare().make_context(*args, **settings)
+
+    app.command(name=name, help=help, cls=Deferred)(lambda: None)
+
+
+def plain_verb(app: typer.Typer, function: Verb) -> None:
+    """Add a verb whose flags are its own parameters."""
+    defer(app, dashed(function.__name__), inspect.getdoc(function), lambda: _declared(function))
+
+
+def verb(
+    app: typer.Typer,
+    *specs: type[Spec] | str,
+    shared: tuple[str, ...] = (),
+    traffic_fields: tuple[str, ...] | str | None = None,
+    without: tuple[str, ...] = (),
+) -> Callable[[Verb], None]:
+    """Add a function as a verb with the flags of `specs`; it gets those that were set, with the `shared` options as its
+    `question`, or else as `options`.
+
+    `traffic_fields`: only these of the traffic's; `without`: not these of any.
+    """
+
+    def register(function: Verb) -> None:
+        def declare() -> Any:
+            return command_of(function, *specs, shared=shared, traffic_fields=traffic_fields, without=without)
+
+        defer(app, dashed(function.__name__), inspect.getdoc(function), declare)
+
+    return register
+
+
+def command_of(
+    function: Verb,
+    *specs: type[Spec] | str,
+    shared: tuple[str, ...] = (),
+    traffic_fields: tuple[str, ...] | str | None = None,
+    without: tuple[str, ...] = (),
+) -> Any:
+    """The parser's command of a function, with the flags that `verb` adds."""
+    return _declared(_with_flags(function, shared, list(_generated(specs, traffic_fields, without))))
+
+
+def _declared(function: Verb) -> Any:
+    """The parser's command of one function."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name=dashed(function.__name__))(function)
+    return typer.main.get_command(alone)
+
+
+def _generated(
+    specs: tuple[type[Spec] | str, ...],
+    traffic_fields: tuple[str, ...] | str | None,
+    without: tuple[str, ...],
+) -> Iterator[Parameter]:
+    """The flags of specs; an engine's place in a deployment only where the deployment is asked for."""
+    from capacity.deployment import Pool, Service, Traffic
+
+    kinds = [pkgutil.resolve_name(spec) if isinstance(spec, str) else spec for spec in specs]
+    if isinstance(traffic_fields, str):
+        traffic_fields = pkgutil.resolve_name(traffic_fields)
+    for spec in kinds:
+        for name, field in spec.model_fields.items():
+            if name in without or (spec is Traffic and traffic_fields and name not in traffic_fields):
+                continue
+            if spec is Pool and Service not in kinds and name in ("replicas", "role"):
+                continue
+            yield _flag(name, field, panel=spec.__name__)
+
+
+def _flag(name: str, field: Any, panel: str) -> Parameter:
+    from capacity.base.keywords import flags_of
+
+    base = _base_type(field.annotation)
+    flag = f"--{dashed(name)}"
+    declared = [f"{flag}/--no-{dashed(name)}" if base is bool else flag, *flags_of(field)]
+    # numbers come as text: the spec parses them, and says more when they are none
+    annotation: Any = bool | None if base is bool else str | None
+    info = typer.Option(
+        *declared,
+        help=field.description,
+        rich_help_panel=panel,
+        show_default=False,
+        metavar=None if base is bool else base.__name__,
+    )
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, info])
+
+
+def _base_type(annotation: Any) -> type[bool | int | float | str]:
+    """The type that typer parses for a field: what of int, float and bool its annotation holds, else text."""
+    held = {
+        annotation,
+        *get_args(annotation),
+        *(a for inner in get_args(annotation) for a in get_args(inner)),
+    }
+    return next((base for base in (bool, int, float) if base in held), str)
+
+
+def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Parameter]) -> Verb:
+    """The function as the parser calls it: its own parameters, the shared ones, the flags of specs."""
+    declared = inspect.signature(function, eval_str=True).parameters
+    own = [p for p in declared.values() if p.name not in ("options", "question")]
+    of_question = [_shared(name) for name in shared]
+    first = 1 if "model" in shared else 0  # arguments stand in the order that they are declared in
+    parameters = [*of_question[:first], *own, *of_question[first:]]
+    names = [p.name for p in generated]
+
+    def command(**values: Any) -> None:
+        flags = {name: value for name in names if (value := values.pop(name)) is not None}
+        if values.get("deployment") is None and values.get("from_vllm") is None:  # which may say the rest
+            refuse_idle(flags)
+        if "question" in declared:
+            values["question"] = Question(flags=flags, **{name: values.pop(name) for name in shared})
+        else:
+            values["options"] = flags
+        function(**values)
+
+    command.__signature__ = inspect.Signature([*parameters, *generated])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in (*parameters, *generated)}
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    return command
+
+
+def _shared(name: str) -> Parameter:
+    annotation, default = SHARED[name]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+# flags that change nothing without another: which, and what it must be (empty: anything)
+NEEDED = {
+    **dict.fromkeys(("input_len_cv", "output_len_cv"), ("length_distribution", ("lognormal", "gamma"))),
+    **dict.fromkeys(("num_prefixes", "prefix_zipf"), ("random_prefix_len", ())),
+    **dict.fromkeys(("on_s", "off_s", "off_request_rate"), ("arrivals", ("on-off",))),
+    **dict.fromkeys(("end_request_rate", "ramp_s"), ("arrivals", ("ramp",))),
+    **dict.fromkeys(("day_peak_to_mean", "day_length_s"), ("arrivals", ("diurnal",))),
+    **dict.fromkeys(("client_zipf", "client_length_cv"), ("clients", ())),
+    "think_time_s": ("turns", ()),
+    "long_requests": ("max_request_tokens", ()),
+    **dict.fromkeys(
+        ("decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"), ("prefill_replicas", ())
+    ),
+    **dict.fromkeys(("recovery_s", "requests_of_lost_replicas"), ("mean_time_between_failures_s", ())),
+    **dict.fromkeys(("kv_offloading_backend", "kv_offloading_bytes_per_s"), ("kv_offloading_size", ())),
+}
+
+
+def refuse_idle(options: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for a flag that would change nothing, because the one that it belongs to is not given."""
+    for name in options:
+        needed, values = NEEDED.get(name, (None, ()))
+        if needed is None or (options.get(needed) in values if values else needed in options):
+            continue
+        flag, other = (f"--{dashed(field)}" for field in (name, needed))
+        which = f" {' or '.join(values)}" if values else ""
+        raise InvalidInput(f"{flag} changes nothing without {other}{which}: add it, or leave {flag} out")

@@ -1,0 +1,67 @@
+"""Fields made into a spec, and a failed validation put in one line that names the field, its value and its limit."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeVar, get_args
+
+from pydantic import ValidationError
+
+from capacity.base.errors import InvalidInput
+from capacity.base.spec import Spec
+
+LONGEST_VALUE = 60  # characters of a refused value that a message repeats
+
+_VARIANT = re.compile(
+    r"function-|constrained-|literal\[|int$|str$|dict\["
+)  # pydantic's names of alternatives
+
+SpecT = TypeVar("SpecT", bound=Spec)
+
+
+def build(spec: type[SpecT], fields: Mapping[str, object], *, flags: bool = False) -> SpecT:
+    """`spec(**fields)`. Raises InvalidInput in one line that names the field, its value and its limit.
+
+    `flags`: name fields as the command line does (`--max-num-seqs`).
+    """
+    try:
+        return spec(**fields)
+    except ValidationError as error:
+        raise InvalidInput(explain(error, spec, flags=flags)) from None
+
+
+def explain(error: ValidationError, spec: type[Spec], *, flags: bool = False) -> str:
+    """The first problem of a failed validation in one line: field, value, what is wrong."""
+    first = error.errors()[0]
+    where = [part for part in first["loc"] if not (isinstance(part, str) and _VARIANT.match(part))]
+    name = ".".join(str(part) for part in where) or spec.__name__
+    shown = f"--{name.replace('_', '-')}" if flags else name
+    if first["type"] == "extra_forbidden":
+        return f"unknown field {shown!r}; {_nearest(str(where[-1]), _field_names(spec, where[:-1]))}"
+    if first["type"] == "missing":
+        return f"{shown} is missing"
+    value = (
+        first["input"]
+        if flags and isinstance(first["input"], str) and first["input"].strip()
+        else repr(first["input"])
+    )
+    value = value if len(value) <= LONGEST_VALUE else value[: LONGEST_VALUE - 3] + "..."
+    message = first["msg"].replace("Input should be", "must be").replace("Value error, ", "")
+    return f"{shown} is {value}: {message[0].lower()}{message[1:]}"
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+def _field_names(spec: type[Spec], where: Iterable[int | str]) -> list[str]:
+    """Fields of the spec, or of the one nested in it at `where`, as a user writes them."""
+    for part in where:
+        if isinstance(part, str) and part in spec.model_fields:
+            annotation = spec.model_fields[part].annotation
+            nested = (annotation, *get_args(annotation))
+            spec = next((kind for kind in nested if isinstance(kind, type) and issubclass(kind, Spec)), spec)
+    return [field.alias or name for name, field in spec.model_fields.items()]

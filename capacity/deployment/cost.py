@@ -1,0 +1,58 @@
+"""Cost and billing: prices and what else a bill is about, as a user writes them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from capacity.base.spec import Spec
+from capacity.deployment.flags import flag
+
+
+class Cost(Spec):
+    """What a GPU-hour costs. No default: without a tier or a price there is no cost."""
+
+    price_tier: Literal["on-demand", "reserved", "spot", "owned"] | None = flag(
+        None, "Price tier of the dated table: on-demand, reserved, spot, owned."
+    )
+    price_provider: str | None = flag(None, "Provider in the price table; default: the median of the tier.")
+    price_instance: str | None = flag(
+        None, "Rentable instance (product) in the price table, such as p5.48xlarge."
+    )
+    price_file: str | None = flag(
+        None,
+        "Price table of your own (CSV in the form of capacity/hardware/prices.csv), in place of the bundled one.",
+    )
+    price: str | None = flag(None, "$ per GPU-hour: 2.50, or h100=2.50.")
+
+
+class Billing(Spec):
+    """What else a bill may ask: replicas, users, an API's prices, spot, a batch job. None: not asked."""
+
+    replicas: int = flag(1, "Engines of this kind.", ge=1, le=1_000_000)
+    requests_per_user_hour: float | None = flag(None, "Requests of one user in an hour.", gt=0)
+    co2_g_per_kwh: float | None = flag(None, "Carbon intensity of the electricity.", ge=0)
+    api: str | None = flag(
+        None, "Compare with providers of the dated API price list: DeepInfra,SambaNova, or all."
+    )
+    api_price_file: str | None = flag(
+        None,
+        "API price list of your own (CSV in the form of capacity/planning/hosted_prices.csv), "
+        "in place of the bundled one.",
+    )
+    api_input_price: float | None = flag(None, "An API's $ per 1M input tokens.", ge=0)
+    api_output_price: float | None = flag(None, "An API's $ per 1M output tokens.", ge=0)
+    api_cached_fraction: float = flag(
+        0.0, "Share of input tokens that the API's prompt cache serves.", ge=0, le=1
+    )
+    api_cached_multiple: float = flag(
+        0.1, "Price of a cached input token over that of a plain one, of --api-input-price.", ge=0, le=1
+    )
+    api_cache_write_multiple: float = flag(
+        1.0, "The same of an input token that is written to the cache; where any are cached.", ge=0
+    )
+    interruptions_per_hour: float | None = flag(
+        None, "Spot: how often an instance is taken away.", ge=0, le=3600
+    )
+    restart_s: float = flag(600.0, "Spot: until a replacement serves again, loading included.", ge=0)
+    documents: int | None = flag(None, "A batch job: requests in all.", ge=1)
+    deadline_hours: float | None = flag(None, "A batch job: hours until it must be done.", gt=0)

@@ -1,0 +1,166 @@
+"""Engines by name: their TOML files, read down to the release that is wanted."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.spec import Spec
+from capacity.deployment.engines.spec import EngineSpec, Origin
+
+FOLDER = Path(__file__).parent
+
+
+class Constant(Origin):
+    """A constant of a release; `source` may be a key of the file's [sources]."""
+
+    value: Any
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(source=self.source, date=self.date, basis=self.basis)
+
+
+class Release(Spec):
+    """What a release changes."""
+
+    version: str
+    constants: dict[str, Constant]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        constants = {name: value for name, value in fields.items() if name != "version"}
+        return {"version": fields.get("version"), "constants": constants}
+
+
+class EngineFile(Spec):
+    """One engine's file. `based_on`: the engine whose newest release its first one starts from.
+
+    `every_release`: fields of `EngineSpec` that tell the engine from others, not its releases from each other.
+    """
+
+    aliases: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    based_on: str | None = None
+    every_release: dict[str, Any] = Field(default_factory=dict)
+    sources: dict[str, str] = Field(default_factory=dict)
+    releases: tuple[Release, ...] = Field(min_length=1)
+
+    def until(self, version: str) -> EngineFile:
+        """The file as it was when this release was the newest."""
+        place = next(place for place, release in enumerate(self.releases) if release.version == version)
+        return self.model_copy(update={"releases": self.releases[: place + 1]})
+
+    def constants(self) -> dict[str, Constant]:
+        """The constants of the newest release, each with its source in full."""
+        newest = {name: constant for release in self.releases for name, constant in release.constants.items()}
+        return {
+            name: constant.model_copy(update={"source": self.sources.get(constant.source, constant.source)})
+            for name, constant in newest.items()
+        }
+
+
+def engine_names() -> tuple[str, ...]:
+    """Names of all engines, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+def find_engine(name: str) -> EngineSpec:
+    """The engine called `name`, `name@version` or an alias; without a version, its newest release.
+
+    A version that isn't listed gives the newest older one, with a note. Raises UnknownName, or InvalidInput for
+    a version older than all listed ones.
+    """
+    wanted, _, version = name.strip().lower().partition("@")
+    wanted = wanted.strip().replace("_", "-")
+    if wanted in engine_names():
+        return _release(wanted, version)
+    aliases = _aliases()
+    if wanted in aliases:
+        return _release(aliases[wanted], version)
+    raise UnknownName("engine", name, engine_names(), aliases=aliases)
+
+
+@lru_cache(maxsize=64)
+def _release(name: str, version: str) -> EngineSpec:
+    file = read_engine_file(name)
+    chosen = _chosen([release.version for release in file.releases], version, name)
+    lineage = (*_bases(file), file.until(chosen))
+    constants = {name: constant for each in lineage for name, constant in each.constants().items()}
+    every_release = {field: value for each in lineage for field, value in each.every_release.items()}
+    notes = file.notes
+    if version and version != chosen:
+        notes += (
+            f"{name} {version} is not listed; {name} {chosen}, the newest older release, stands for it",
+        )
+    return EngineSpec(
+        name=name,
+        version=chosen,
+        aliases=file.aliases,
+        notes=notes,
+        origins={field: constant.origin for field, constant in constants.items()},
+        **every_release,
+        **{field: constant.value for field, constant in constants.items()},
+    )
+
+
+def _bases(file: EngineFile) -> tuple[EngineFile, ...]:
+    """The files that this one starts from, the first one first."""
+    if file.based_on is None:
+        return ()
+    base = read_engine_file(file.based_on)
+    return (*_bases(base), base)
+
+
+def _chosen(versions: Sequence[str], wanted: str, name: str) -> str:
+    """The wanted version, the newest when none is wanted, else the newest one below it.
+
+    A listed version with a suffix ("0.8-v0") stands only for itself; builds ("b7000") are ordered by their number.
+    """
+    if not wanted:
+        return versions[-1]
+    if wanted in versions:
+        return wanted
+    from packaging.version import InvalidVersion, Version  # 7 ms that a listed version need not pay
+
+    def order(version: str) -> Version:
+        return Version(version.partition("-")[0].removeprefix("b"))
+
+    try:
+        older = [version for version in versions if "-" not in version and order(version) <= order(wanted)]
+    except InvalidVersion:
+        raise UnknownName(f"{name} version", wanted, versions) from None
+    if not older:
+        raise InvalidInput(f"{name} {wanted} is older than every listed release; the oldest is {versions[0]}")
+    return older[-1]
+
+
+def _path(name: str) -> Path:
+    return FOLDER / f"{name}.toml"
+
+
+@lru_cache(maxsize=32)
+def read_engine_file(name: str) -> EngineFile:
+    """The file of an engine. Raises MalformedFile."""
+    path = _path(name)
+    try:
+        return EngineFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise MalformedFile(path, f"cannot be read: {error}") from None
+
+
+@lru_cache(maxsize=1)
+def _aliases() -> dict[str, str]:
+    """Every engine's further names; only the heads of the files are read."""
+    aliases: dict[str, str] = {}
+    for name in engine_names():
+        head = _path(name).read_text(encoding="utf-8").split("\n[", 1)[0]
+        aliases |= dict.fromkeys(tomllib.loads(head).get("aliases", []), name)
+    return aliases

@@ -1,0 +1,182 @@
+"""An engine's release as a record: limits, memory rules and host times, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from capacity.base.spec import Spec
+from capacity.model.quantization import FormatFamily
+
+GIB = 2**30
+
+Basis = Literal["datasheet", "measured", "fitted", "assumed"]
+MemoryRule = Literal["fraction_of_total", "fraction_of_free", "sglang_static"]
+Seconds = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Origin(Spec):
+    """Where an engine's constant comes from."""
+
+    source: Annotated[str, Field(min_length=1)]
+    date: Annotated[str, Field(min_length=4)]
+    basis: Basis
+
+
+class LimitRule(Spec):
+    """Default limits for GPUs of at least `min_memory_gib` (as the engine sees it), save some architectures."""
+
+    min_memory_gib: Annotated[float, Field(ge=0)]
+    except_architectures: tuple[str, ...] = ()
+    max_num_seqs: Count
+    max_num_batched_tokens: Count  # of the API server
+    max_num_batched_tokens_offline: Count  # of the engine as a library
+    max_graph_batch: Annotated[int, Field(ge=0)] | None = None  # where it depends on memory (SGLang)
+
+
+class ExpertPadding(Spec):
+    """Expert matrices of `weight_format` are stored padded: the intermediate width of each GPU, and the hidden
+    dimension of the packed values (not of their scales)."""
+
+    weight_format: str
+    hidden_multiple: Count
+    intermediate_multiple: Count
+
+
+class EngineSpec(Spec):
+    """One release of one engine. `origins` maps each constant's name to its source; `notes` are for the user.
+
+    Scheduling. `scheduler` names the policy. `mixes_prefill_with_decode`: one step may hold both (chunked or
+    not); otherwise prefill steps stand alone. `stream_interval`: output tokens are sent in groups of so many.
+    `batch_wait_steps`: a prefill may wait so many decode steps for company.
+
+    Of every release. `baseline`: nothing to run, a textbook's way to compare with. `kernel_family`: whose fitted
+    constants stand for its kernels. `data_parallel_divides_limits`: of a mixture of experts, the default limits are
+    those of all data-parallel ranks together.
+
+    Host time of a step is host_base_s + host_per_layer_s x layers + host_per_sequence_s x sequences. Not
+    overlapped, it is added to the GPU time; overlapped, the step takes (gpu^n + host^n)^(1/n) with n =
+    `host_overlap_norm`, which tends to the larger of the two. `host_reference_layers` is the depth of the
+    models that host_per_sequence_s was fitted on: shallower ones took about 0.4 of it at 32 layers.
+    `prefill_floor_per_layer_s`: an eager prefill step takes at least this x layers.
+    `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
+    `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
+
+    Formats. `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
+    bit, which all have.
+
+    Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
+    `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
+    after weights, activations and non-torch is KV. `fraction_of_free`: KV takes that fraction of what is free
+    after loading. `sglang_static`: weights and KV take a fraction that is computed from the limits.
+    `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU.
+    `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
+    the widest layer, see `capacity.pool.activations`. `graph_bytes_*`: CUDA graphs; `graphs_in_budget`: whether the
+    engine takes their estimate out of the KV budget (otherwise they come on top of it).
+    """
+
+    name: str
+    version: str
+    aliases: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    origins: dict[str, Origin]
+
+    baseline: bool = False
+    kernel_family: str = "vllm"
+    data_parallel_divides_limits: bool = False
+
+    scheduler: str
+    block_size: Count
+    mla_block_size: Count
+    paged: bool
+    window_aware_kv: bool
+    chunked_prefill: bool
+    prefix_caching: bool
+    async_scheduling: bool
+    mixes_prefill_with_decode: bool
+    reserve_full_isl: bool
+    stream_interval: Count
+    batch_wait_steps: Annotated[int, Field(ge=0)]
+    limits: Annotated[tuple[LimitRule, ...], Field(min_length=1)]
+
+    weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
+    kv_cache_formats: tuple[str, ...]
+
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
+    memory_rule: MemoryRule
+    nontorch_bytes_tp1: Annotated[int, Field(ge=0)]
+    nontorch_bytes_tpn: Annotated[int, Field(ge=0)]
+    sampler_bytes_per_logit: Annotated[float, Field(ge=0)]
+    activation_hidden_copies: Annotated[float, Field(ge=0)]
+    activation_layer_hidden_copies: Annotated[float, Field(ge=0)]
+    activation_layer_ffn_copies: Annotated[float, Field(ge=0)]
+    graphs_in_budget: bool
+    graph_base_bytes: Annotated[int, Field(ge=0)]
+    graph_bytes_per_size: Annotated[int, Field(ge=0)]
+    expert_padding: tuple[ExpertPadding, ...] = ()
+
+    cuda_graphs: bool
+    graph_batch_factor: Annotated[float, Field(gt=0)]
+    graph_max_batch: Annotated[int, Field(ge=0)]
+    graph_max_batch_blackwell: Annotated[int, Field(ge=0)]
+    graph_fine_step: Count
+    graph_coarse_from: Count
+    graph_coarse_step: Count
+
+    host_base_s: Seconds
+    host_per_layer_s: Seconds
+    host_per_sequence_s: Seconds
+    host_reference_layers: Count
+    host_overlapped: bool
+    host_overlap_norm: Annotated[float, Field(ge=1)]
+    prefill_floor_per_layer_s: Seconds
+    request_latency_s: Seconds
+    response_latency_s: Seconds
+    output_token_s: Seconds
+
+    @property
+    def label(self) -> str:
+        """`name@version`, as `find_engine` takes it."""
+        return f"{self.name}@{self.version}"
+
+    def loads(self, families: Collection[FormatFamily]) -> bool:
+        """Whether it loads weights of all these families."""
+        return set(families) <= set(self.weight_formats)
+
+    def caches_in(self, kv_cache_format: str) -> bool:
+        """Whether it keeps KV in this format."""
+        return kv_cache_format in ("fp32", "bf16", "fp16", *self.kv_cache_formats)
+
+    def default_limits(self, memory_engine_bytes: float, architecture: str) -> LimitRule:
+        """The default limits on a GPU: the first rule, from large memory to small, that it meets."""
+        for rule in self.limits:
+            if (
+                memory_engine_bytes >= rule.min_memory_gib * GIB
+                and architecture not in rule.except_architectures
+            ):
+                return rule
+        return self.limits[-1]
+
+    def graph_batch_sizes(
+        self, max_num_seqs: int, architecture: str, *, draft_tokens: int = 0
+    ) -> tuple[int, ...]:
+        """Batch sizes that CUDA graphs are captured for; a decode batch is padded to the next one.
+
+        1, 2, 4, then fine steps, then coarse ones, up to graph_batch_factor x max_num_seqs x (1 + drafts) or the
+        architecture's cap. Above the largest the step runs eagerly. Engines whose cap is max_num_seqs itself
+        (SGLang, TensorRT-LLM) capture that size too. Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
+        """
+        if not self.cuda_graphs:
+            return ()
+        datacentre_blackwell = architecture in ("blackwell", "blackwell-ultra")
+        cap = self.graph_max_batch_blackwell if datacentre_blackwell else self.graph_max_batch
+        largest = min(int(self.graph_batch_factor * max_num_seqs * (1 + draft_tokens)), cap)
+        fine = range(self.graph_fine_step, min(self.graph_coarse_from, largest + 1), self.graph_fine_step)
+        coarse = range(self.graph_coarse_from, largest + 1, self.graph_coarse_step)
+        sizes = (*(size for size in (1, 2, 4) if size <= largest), *fine, *coarse)
+        if self.graph_batch_factor == 1 and largest and sizes[-1] != largest:
+            return (*sizes, largest)
+        return sizes

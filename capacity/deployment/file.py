@@ -1,0 +1,87 @@
+"""The deployment file: a model, its pools, their traffic, service and price, as TOML to keep, share and diff."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.spec import Spec
+from capacity.base.toml_text import toml_value
+from capacity.deployment.building import explain
+from capacity.deployment.cost import Cost
+from capacity.deployment.pool import Pool
+from capacity.deployment.service import Service
+from capacity.deployment.traffic import Traffic
+
+MAX_FILE_BYTES = 256 * 1024
+FILE_SCHEMA: Literal["capacity/deployment/v1"] = "capacity/deployment/v1"
+
+
+class DeploymentFile(Spec):
+    """A deployment with its traffic and price, as a file to keep, share and diff (TOML)."""
+
+    schema_: Literal["capacity/deployment/v1"] = Field(FILE_SCHEMA, alias="schema")
+    model: str
+    pools: tuple[Pool, ...] = Field(min_length=1)
+    traffic: Traffic = Traffic()
+    service: Service = Service()
+    cost: Cost = Cost()
+
+
+def read_deployment(path: str | Path) -> DeploymentFile:
+    """Read a deployment file.
+
+    Raises MalformedFile with the field and its value when it is not one.
+    """
+    return check_deployment(read_deployment_fields(path), path)
+
+
+def check_deployment(fields: Mapping[str, object], path: str | Path) -> DeploymentFile:
+    """The record that a deployment file's fields make; MalformedFile where they do not."""
+    try:
+        return DeploymentFile.model_validate(fields)
+    except ValidationError as error:
+        raise MalformedFile(path, explain(error, DeploymentFile)) from None
+
+
+def read_deployment_fields(path: str | Path) -> dict[str, Any]:
+    """The fields of a deployment file as they stand there, checked for being TOML alone: flags may still override."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > MAX_FILE_BYTES:
+            raise MalformedFile(path, f"larger than {MAX_FILE_BYTES} bytes; is this a deployment file?")
+        fields = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedFile(path, f"not TOML: {str(error).splitlines()[0]}") from None
+    return fields
+
+
+def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:
+    """Write a deployment file; reading it back gives an equal record. Fields left to their defaults are left out."""
+    try:
+        Path(path).write_text(to_toml(deployment), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+
+
+def to_toml(deployment: DeploymentFile) -> str:
+    """The text of a deployment file."""
+    lines = [f"schema = {toml_value(FILE_SCHEMA)}", f"model = {toml_value(deployment.model)}"]
+    for pool in deployment.pools:
+        lines += ["", "[[pools]]", *_assignments(pool)]
+    tables = {"traffic": deployment.traffic, "service": deployment.service, "cost": deployment.cost}
+    for name, spec in tables.items():
+        if assignments := _assignments(spec):
+            lines += ["", f"[{name}]", *assignments]
+    return "\n".join(lines) + "\n"
+
+
+def _assignments(spec: Spec) -> list[str]:
+    return [f"{name} = {toml_value(value)}" for name, value in spec.model_dump(exclude_defaults=True).items()]

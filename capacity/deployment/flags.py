@@ -1,0 +1,24 @@
+"""How a field of a spec is written on a command line: further spellings, and short counts such as 25.6k."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AllowInfNan, Field
+
+FiniteOrInf = Annotated[float, AllowInfNan(True)]
+
+_SHORT = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)([kKmMgG])")
+_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def flag(default: Any, help_text: str, *aliases: str, **limits: Any) -> Any:
+    """A field that is also a command-line flag; `aliases` are further spellings of it."""
+    return Field(default, description=help_text, json_schema_extra={"flags": list(aliases)}, **limits)
+
+
+def short_count(text: str) -> str | int:
+    """vLLM's short form as a count: 25.6k is 25600, 1k is 1000, 1K is 1024. What is not one stays as it is."""
+    short = _SHORT.fullmatch(text.strip())
+    return text if short is None else round(float(short[1]) * _SUFFIXES[short[2]])

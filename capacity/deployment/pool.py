@@ -1,0 +1,188 @@
+"""A pool: equal engines on equal GPUs, as a user writes them. Names are vLLM's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from capacity.base.errors import InvalidInput
+from capacity.base.spec import Spec
+from capacity.deployment.flags import FiniteOrInf, flag, short_count
+from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject
+
+
+class Pool(Spec):
+    """Equal engines on equal GPUs: hardware, parallelism, formats and the engine's limits. None: engine's default."""
+
+    gpu: str = flag(..., "GPU profile, such as h100 or h200-sxm-141gb.", "--system")
+    tensor_parallel_size: int = flag(1, "GPUs that share every layer.", "-tp", "--tp", ge=1, le=4096)
+    pipeline_parallel_size: int = flag(1, "Groups of layers in sequence.", "-pp", "--pp", ge=1, le=4096)
+    data_parallel_size: int = flag(
+        1,
+        "Ranks with a scheduler and a KV cache each; of a mixture of experts they share the experts, in lock-step.",
+        "-dp",
+        "--dp",
+        ge=1,
+        le=4096,
+    )
+    enable_expert_parallel: bool = flag(
+        False, "Distribute whole experts over the tensor- and data-parallel GPUs.", "-ep"
+    )
+    quantization: str | None = flag(
+        None, "Weight format (fp8, awq, nvfp4, ...); default: as in the checkpoint.", "-q"
+    )
+    kv_cache_dtype: str = flag(
+        "auto", "KV-cache format (auto, fp8, ...); auto: as the checkpoint says, else 16-bit."
+    )
+    engine: str = flag("vllm", "Engine, with an optional version: vllm, vllm@0.11, sglang, tensorrt-llm, ...")
+    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] = flag(
+        "auto", "Activations, KV and unquantized weights: half, bfloat16, ...; auto: as in the checkpoint."
+    )
+    max_model_len: Annotated[int, Field(ge=1, le=1 << 40)] | Literal["auto"] | None = flag(
+        None, "Longest request in tokens, prompt and output; auto: what fits; default: the model's."
+    )
+    gpu_memory_utilization: float | None = flag(
+        None,
+        "Share of GPU memory that the engine may use.",
+        "--device-memory-utilization",
+        "--gpu-mem-util",
+        gt=0,
+        le=1,
+    )
+    kv_cache_memory_bytes: int | None = flag(
+        None, "Bytes of KV cache per GPU, whatever --gpu-memory-utilization says.", ge=1, le=1 << 50
+    )
+    max_num_seqs: int | None = flag(None, "Most requests in one step.", ge=1, le=1 << 24)
+    max_num_batched_tokens: int | None = flag(None, "Token budget of one step.", ge=1, le=1 << 30)
+    max_num_scheduled_tokens: int | None = flag(
+        None, "Most tokens scheduled in a step, below the budget that memory is kept for.", ge=1, le=1 << 30
+    )
+    block_size: int | None = flag(None, "Tokens in a KV block.", ge=1, le=1 << 20)
+    enable_chunked_prefill: bool | None = flag(None, "Split long prompts over steps.")
+    enable_prefix_caching: bool | None = flag(None, "Reuse the KV of shared prefixes.")
+    async_scheduling: bool | None = flag(None, "Schedule the next step while this one runs.")
+    enforce_eager: bool = flag(False, "No CUDA graphs.")
+    long_prefill_token_threshold: int = flag(
+        0, "Most prompt tokens of one request in a step; 0: no limit.", ge=0
+    )
+    scheduling_policy: Literal["fcfs", "priority"] = flag("fcfs", "Order of waiting requests.")
+    watermark: float = flag(0.0, "Share of KV blocks kept free when admitting.", ge=0, lt=1)
+    scheduler_reserve_full_isl: bool | None = flag(None, "Admit a request only if its whole prompt fits.")
+    prefill_schedule_interval: int = flag(
+        1, "Steps from one prefill step to the next, at least.", ge=1, le=1 << 20
+    )
+    kv_offloading_size: float | None = flag(
+        None,
+        "GiB of host memory for KV that leaves the GPU, over all GPUs of an engine (of a data-parallel rank).",
+        ge=0,
+        le=1 << 30,
+    )
+    kv_offloading_backend: Literal["native", "lmcache"] = flag(
+        "native", "How it comes back: native (requests wait beside the queue) or lmcache (steps wait)."
+    )
+    kv_offloading_bytes_per_s: FiniteOrInf | None = flag(
+        None, "Rate between a GPU and host memory, each way; default: the GPU's PCIe link.", gt=0
+    )
+    kv_offloading_disk_size: float | None = flag(
+        None, "GiB of a second tier (disk, network) below host memory; default: none.", ge=0, le=1 << 40
+    )
+    kv_offloading_disk_bytes_per_s: FiniteOrInf | None = flag(
+        None, "Rate between the second tier and a GPU's share of host memory, each way.", gt=0
+    )
+    kv_offloading_disk_latency_s: float = flag(0.0, "Latency of the second tier.", ge=0, le=3600)
+    preemption_mode: Literal["recompute", "swap"] = flag(
+        "recompute", "What becomes of a preempted request's KV (vLLM's V0 engine alone can swap)."
+    )
+    swap_space: float = flag(4.0, "GiB of host memory per GPU to swap to.", ge=0, le=1 << 30)
+    kv_layout: Literal["paged", "contiguous"] = flag(
+        "paged", "KV in blocks as needed, or max_model_len reserved for every request (as before paging)."
+    )
+    speculator: str | None = flag(
+        None, "Way to draft (eagle3, ngram, mtp, ...; see `speculate`); default: none."
+    )
+    num_speculative_tokens: int | None = flag(
+        None, "Drafts of a request in a step, a tree's in depth; default: the speculator's.", ge=1, le=64
+    )
+    acceptance: str | None = flag(
+        None, "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published."
+    )
+    speculative_config: str | JsonObject | None = flag(
+        None, "The same as vLLM's JSON: method, model, num_speculative_tokens."
+    )
+    decode_context_parallel_size: int = flag(
+        1, "GPUs that share the context of a decode; only 1 is modelled.", "-dcp", "--dcp", ge=1
+    )
+    num_gpu_blocks_override: int | None = flag(
+        None, "KV blocks, as the engine's log prints them, in place of the computed number.", ge=1
+    )
+
+    replicas: int = flag(1, "Equal engines of this pool, behind the router.", ge=1, le=4096)
+    role: Literal["both", "prefill", "decode"] = flag(
+        "both", "What its engines do: both, or in a disaggregated deployment prefill or decode."
+    )
+    kv_transfer_config: str | JsonObject | None = flag(
+        None, "The same as vLLM's JSON: kv_role kv_producer (prefill) or kv_consumer (decode)."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_json(cls, fields: Any) -> Any:
+        """What vLLM's JSON options say, in this pool's own fields. One that cannot be read is left to its field."""
+        return _without_json(fields) if isinstance(fields, dict) else fields
+
+    @field_validator("decode_context_parallel_size")
+    @classmethod
+    def _one_context(cls, value: int) -> int:
+        if value > 1:
+            raise ValueError("decodes that share a context are not modelled: leave it out")
+        return value
+
+    @field_validator("speculative_config", "kv_transfer_config")
+    @classmethod
+    def _unread(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.field_name is not None:
+            JSON_OPTIONS[info.field_name](value)  # raises: else it would have been taken out
+        return value
+
+    @field_validator(
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_num_scheduled_tokens",
+        "kv_cache_memory_bytes",
+        "long_prefill_token_threshold",
+        mode="before",
+    )
+    @classmethod
+    def _written_short(cls, value: object, info: ValidationInfo) -> object:
+        """vLLM's short form: 25.6k is 25600, 1k is 1000, 1K is 1024. What is not one is left to the integer parser."""
+        if info.field_name == "max_model_len" and value in (-1, "-1"):
+            return "auto"  # as vLLM reads it
+        return short_count(value) if isinstance(value, str) else value
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of one engine of this pool, all its data-parallel ranks included."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+
+
+def _without_json(fields: JsonObject) -> JsonObject:
+    """The fields with vLLM's JSON options taken apart. Raises InvalidInput where one contradicts a field."""
+    plain = dict(fields)
+    for name, read in JSON_OPTIONS.items():
+        config = plain.get(name)
+        if not isinstance(config, str | dict):
+            continue
+        try:
+            meant = read(config)
+        except ValueError:
+            continue
+        del plain[name]
+        for field, value in meant.items():
+            if field in plain and plain[field] != value:
+                raise InvalidInput(
+                    f"{name} says {field} {value}, and {field} is {plain[field]}: give one of them"
+                )
+        plain |= meant
+    return plain

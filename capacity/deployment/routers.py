@@ -1,0 +1,254 @@
+"""Which replica a request goes to. A router knows what a real one does: what it sent where, and what came back.
+
+A new one is a class here and an entry in `ROUTERS`: `--router` then takes its name, and every list of routers has it.
+
+It never knows how long an answer will be, nor an engine's state of this very moment; replicas are numbers, a
+replica that comes back after a failure is a new one.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from capacity.base.errors import InvalidInput, UnknownName
+
+
+class Prompt(NamedTuple):
+    """What a router sees of a request. `keys` name the runs of blocks of its prompt that some other request has as
+    well, `stops` where each ends, in blocks; `blocks` are the full blocks of the prompt."""
+
+    request: int
+    tokens: int
+    session: int | None = None
+    keys: Sequence[int] = ()
+    stops: Sequence[int] = ()
+    blocks: int = 0
+
+
+class Router:
+    """The account that every router keeps, and the choice that each makes by itself."""
+
+    needs_sessions = False
+    needs_prefixes = False
+
+    def __init__(self, *, seed: int = 0) -> None:
+        """`seed` is for routers that draw."""
+        self.seed = seed
+        self.ready: list[int] = []  # replicas that take requests, in order of number
+        self.requests: list[int] = []  # outstanding, by replica
+        self.prompt_tokens: list[int] = []  # of the outstanding requests, by replica
+
+    def joined(self, replica: int) -> None:
+        """A replica takes requests from now on."""
+        while len(self.requests) <= replica:
+            self.requests.append(0)
+            self.prompt_tokens.append(0)
+        self.ready.append(replica)
+
+    def gone(self, replica: int) -> None:
+        """A replica takes no more requests."""
+        self.ready.remove(replica)
+
+    def pause(self, replica: int) -> None:
+        """A replica takes no requests for now; `resume` lets it again."""
+        self.ready.remove(replica)
+
+    def resume(self, replica: int) -> None:
+        insort(self.ready, replica)
+
+    def send(self, prompt: Prompt) -> int:
+        """The replica for a request, which is outstanding there from now on; at least one must be ready."""
+        replica = self._choose(prompt)
+        self.requests[replica] += 1
+        self.prompt_tokens[replica] += prompt.tokens
+        return replica
+
+    def left(self, replica: int, prompt_tokens: int) -> None:
+        """A request has ended, one way or the other."""
+        self.requests[replica] -= 1
+        self.prompt_tokens[replica] -= prompt_tokens
+
+    def _choose(self, prompt: Prompt) -> int:
+        raise NotImplementedError
+
+    def _least(self, loads: list[int], ready: Sequence[int], turn: int) -> int:
+        """The least loaded; between equals, whose turn it is."""
+        if len(ready) == len(loads):
+            least = min(loads)
+            try:
+                return loads.index(least, turn)
+            except ValueError:
+                return loads.index(least)
+        least = min([loads[replica] for replica in ready])
+        equal = [replica for replica in ready if loads[replica] == least]
+        return next((replica for replica in equal if replica >= turn), equal[0])
+
+
+class RoundRobin(Router):
+    """One after the other."""
+
+    _turn = -1
+
+    def _choose(self, prompt: Prompt) -> int:  # noqa: ARG002
+        ready = self.ready
+        self._turn = next((replica for replica in ready if replica > self._turn), ready[0])
+        return self._turn
+
+
+class LeastOutstanding(Router):
+    """The fewest requests outstanding."""
+
+    _turn = 0
+
+    def _choose(self, prompt: Prompt) -> int:  # noqa: ARG002
+        replica = self._least(self.requests, self.ready, self._turn)
+        self._turn = replica + 1
+        return replica
+
+
+class LeastKv(Router):
+    """The least KV cache spoken for: prompt tokens of the outstanding requests, as the router can count them."""
+
+    _turn = 0
+
+    def _choose(self, prompt: Prompt) -> int:  # noqa: ARG002
+        replica = self._least(self.prompt_tokens, self.ready, self._turn)
+        self._turn = replica + 1
+        return replica
+
+
+class PrefixAware(LeastOutstanding):
+    """The replica that was sent the longest part of this prompt before, unless loads have come apart.
+
+    Least outstanding instead where the match is below `match_fraction` of the prompt, or where the most loaded
+    replica has over `balance_requests` more requests than the least loaded and over `balance_ratio` times as many.
+    The router remembers what it sent, `MOST_KEYS` runs of blocks, oldest forgotten first. Rule and defaults: SGLang
+    model gateway, cache_aware policy (cache_threshold 0.3, balance_abs_threshold 64, balance_rel_threshold 1.5).
+    """
+
+    MOST_KEYS = 1 << 20
+    needs_prefixes = True
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        match_fraction: float = 0.3,
+        balance_requests: int = 64,
+        balance_ratio: float = 1.5,
+    ) -> None:
+        super().__init__(seed=seed)
+        self.match_fraction = match_fraction
+        self.balance_requests = balance_requests
+        self.balance_ratio = balance_ratio
+        self._holders: dict[int, int] = {}  # replicas that were sent a run, as bits
+        self._open = 0  # replicas that take requests, as bits
+
+    def joined(self, replica: int) -> None:
+        super().joined(replica)
+        self._open |= 1 << replica
+
+    def gone(self, replica: int) -> None:
+        super().gone(replica)
+        self._open &= ~(1 << replica)
+
+    def pause(self, replica: int) -> None:
+        super().pause(replica)
+        self._open &= ~(1 << replica)
+
+    def resume(self, replica: int) -> None:
+        super().resume(replica)
+        self._open |= 1 << replica
+
+    def _choose(self, prompt: Prompt) -> int:
+        _, _, _, keys, stops, blocks = prompt
+        found = self._longest_match(keys, stops, blocks) if keys else 0
+        if not found:
+            replica = super()._choose(prompt)
+        elif found & (found - 1) == 0:
+            replica = found.bit_length() - 1
+        elif found == self._open:
+            replica = self._least(self.requests, self.ready, self._turn)
+        else:
+            holding = [replica for replica in self.ready if found >> replica & 1]
+            replica = self._least(self.requests, holding, self._turn)
+        if keys and not (len(keys) == 1 and found >> replica & 1):  # it was sent that one run before
+            self._remember(keys, stops, blocks, replica)
+        return replica
+
+    def _longest_match(self, keys: Sequence[int], stops: Sequence[int], blocks: int) -> int:
+        """The replicas that were sent the longest part of this prompt, as bits; 0: the loads shall decide."""
+        known, holders, found, matched = self._holders, self._open, 0, 0
+        for key, stop in zip(keys, stops):
+            holders &= known.get(key, 0)
+            if not holders:
+                break
+            found, matched = holders, stop
+            if matched >= blocks:
+                matched = blocks
+                break
+        if matched < self.match_fraction * blocks:
+            return 0
+        loads = self.requests
+        if max(loads) > self.balance_requests:
+            ready = self.ready
+            if len(ready) != len(loads):
+                loads = [loads[replica] for replica in ready]
+            most, least = max(loads), min(loads)
+            if most - least > self.balance_requests and most > self.balance_ratio * least:
+                return 0
+        return found
+
+    def _remember(self, keys: Sequence[int], stops: Sequence[int], blocks: int, replica: int) -> None:
+        known, bit, start = self._holders, 1 << replica, 0
+        for key, stop in zip(keys, stops):
+            if start >= blocks:
+                break
+            holders = known.get(key, 0)
+            if not holders & bit:
+                known[key] = holders | bit
+            start = stop
+        if len(known) > self.MOST_KEYS:
+            for key in [key for key, _ in zip(known, range(self.MOST_KEYS // 16))]:
+                del known[key]
+
+
+class SessionSticky(LeastOutstanding):
+    """A session stays where its first request went (least outstanding), for as long as that replica lives."""
+
+    needs_sessions = True
+
+    def __init__(self, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self._homes: dict[int, int] = {}
+
+    def _choose(self, prompt: Prompt) -> int:
+        if prompt.session is None:
+            return super()._choose(prompt)
+        home = self._homes.get(prompt.session)
+        if home is None or home not in self.ready:
+            home = self._homes[prompt.session] = super()._choose(prompt)
+        return home
+
+
+ROUTERS: dict[str, type[Router]] = {
+    "round-robin": RoundRobin,
+    "least-outstanding": LeastOutstanding,
+    "least-kv": LeastKv,
+    "prefix-aware": PrefixAware,
+    "session-sticky": SessionSticky,
+}
+
+
+def make_router(name: str, *, has_sessions: bool = True, seed: int = 0) -> Router:
+    """A router by name. Raises UnknownName, and InvalidInput where it needs sessions that the workload lacks."""
+    if name not in ROUTERS:
+        raise UnknownName("router", name, ROUTERS)
+    router = ROUTERS[name](seed=seed)
+    if router.needs_sessions and not has_sessions:
+        raise InvalidInput(
+            f"--router {name} needs sessions, and this workload has none; use least-outstanding"
+        )
+    return router

@@ -1,0 +1,67 @@
+"""Service: what stands before the engines, as a user writes it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from capacity.base.spec import Spec
+from capacity.deployment.flags import FiniteOrInf, flag
+from capacity.deployment.routers import ROUTERS
+
+
+class Service(Spec):
+    """What stands before the engines: the router, and the patience of everyone involved."""
+
+    router: str = flag(
+        "round-robin",
+        f"Which replica a request goes to: {', '.join(ROUTERS)}.",
+    )
+    max_queued_requests: int | None = flag(
+        None, "An engine turns a request away where that many wait.", ge=1, le=1 << 40
+    )
+    max_outstanding_requests: int | None = flag(
+        None, "The router keeps requests back while every engine has that many.", ge=1, le=1 << 40
+    )
+    request_timeout_s: float | None = flag(
+        None, "A client gives up that many seconds after it has sent.", "--request-timeout", gt=0
+    )
+    prefill_replicas: int | None = flag(
+        None, "Of --replicas, so many only prefill and the others only decode.", ge=1, le=4096
+    )
+    decode_router: str = flag(
+        "least-outstanding", "The same as --router, among the replicas that only decode."
+    )
+    kv_transfer_link: Literal["infiniband", "nvlink", "pcie"] = flag(
+        "infiniband", "Link of KV between prefill and decode, of each GPU: infiniband, nvlink, pcie."
+    )
+    kv_transfer_bytes_per_s: FiniteOrInf | None = flag(
+        None, "Rate of KV between prefill and decode; default: that of --kv-transfer-link.", gt=0
+    )
+    mean_time_between_failures_s: float | None = flag(
+        None, "A replica is lost after so many seconds, on average (spot interruption).", "--mtbf", gt=0
+    )
+    recovery_s: float | None = flag(
+        None, "Seconds until a new replica is in place of a lost one.", "--recovery", ge=0
+    )
+    requests_of_lost_replicas: Literal["restart", "fail"] = flag(
+        "restart", "What becomes of a lost replica's requests: restart on another, or fail."
+    )
+    autoscale_max_replicas: int | None = flag(
+        None, "Scale from --replicas up to so many.", "--max-replicas", ge=1, le=4096
+    )
+    autoscale_target_requests: float | None = flag(
+        None, "Requests outstanding per replica that the autoscaler aims at.", "--target-requests", gt=0
+    )
+    decode_autoscale_max_replicas: int | None = flag(
+        None, "Scale the replicas that only decode up to so many.", ge=1, le=4096
+    )
+    decode_autoscale_target_requests: float | None = flag(
+        None, "Requests per replica that only decodes; default: --autoscale-target-requests.", gt=0
+    )
+    replica_startup_s: float | None = flag(
+        None, "Seconds until a replica that is started takes requests.", "--startup", ge=0
+    )
+    autoscale_interval_s: float = flag(15.0, "Seconds between the autoscaler's decisions.", gt=0)
+    scale_down_delay_s: float = flag(
+        300.0, "Seconds in which fewer replicas must suffice before one goes.", ge=0
+    )

@@ -1,0 +1,75 @@
+"""Which layers see a window only, by the rules of each family's code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from capacity.base.fields import Fields
+
+MAX_LAYERS = 2_000
+WindowRule: TypeAlias = Callable[[Fields, int], int | None]
+_LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
+
+
+def layer_type(text: Fields, layer: int) -> str | None:
+    """Of this layer by `layer_types`, or None where the config has no such list."""
+    kinds = text.items("layer_types")
+    if not kinds:
+        return None
+    num_layers = text.count("num_hidden_layers", "num_layers", "n_layer", maximum=MAX_LAYERS)
+    if len(kinds) != num_layers:
+        raise text.problem("layer_types", f"{len(kinds)} entries for {num_layers} layers")
+    kind = kinds[layer]
+    if kind not in _LAYER_TYPES:
+        raise text.problem("layer_types", f"{kind!r} is not one of {', '.join(_LAYER_TYPES)}")
+    return str(kind)
+
+
+def _window_tokens(text: Fields) -> int | None:
+    return text.optional_count("sliding_window", minimum=0) or None
+
+
+def uniform_window(text: Fields, layer: int) -> int | None:
+    """`sliding_window` in all layers (Mistral 7B v0.1, Phi-3), or in those that `layer_types` names."""
+    return _window_tokens(text) if layer_type(text, layer) in (None, "sliding_attention") else None
+
+
+def qwen_window(text: Fields, layer: int) -> int | None:
+    """`sliding_window` with `use_sliding_window`, from layer `max_window_layers` on."""
+    if not text.flag("use_sliding_window"):
+        return None
+    kind = layer_type(text, layer)
+    windowed = (
+        kind == "sliding_attention"
+        if kind
+        else layer >= text.count("max_window_layers", default=28, minimum=0)
+    )
+    return _window_tokens(text) if windowed else None
+
+
+def interleaved_window(pattern: int) -> WindowRule:
+    """Every `sliding_window_pattern`-th layer is full, by default every `pattern`-th."""
+
+    def rule(text: Fields, layer: int) -> int | None:
+        kind = layer_type(text, layer)
+        every = text.count("sliding_window_pattern", default=pattern)
+        windowed = kind == "sliding_attention" if kind else bool((layer + 1) % every)
+        return _window_tokens(text) if windowed else None
+
+    return rule
+
+
+def llama4_window(text: Fields, layer: int) -> int | None:
+    """Chunks of `attention_chunk_size` in the layers with rotary embedding: 3 of 4 unless the config lists them."""
+    kind = layer_type(text, layer)
+    rotary = text.items("no_rope_layers")
+    if kind is None and rotary:
+        num_layers = text.count("num_hidden_layers", maximum=MAX_LAYERS)
+        if len(rotary) != num_layers:
+            raise text.problem("no_rope_layers", f"{len(rotary)} entries for {num_layers} layers")
+        windowed = bool(rotary[layer])
+    else:
+        every = text.count("no_rope_layer_interval", default=4)
+        windowed = kind == "chunked_attention" if kind else bool((layer + 1) % every)
+    return text.optional_count("attention_chunk_size") if windowed else None

@@ -1,0 +1,95 @@
+"""NVIDIA ModelOpt: one algorithm for the model, or one a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from capacity.base.fields import Fields
+from capacity.model.quantization.formats import find_format
+from capacity.model.quantization.methods.recipe import (
+    Recipe,
+    kv_cache_scheme,
+    method_suffix,
+    module_names,
+    patterns,
+    weight_only,
+)
+from capacity.model.quantization.weight_format import WeightFormat
+
+_MODELOPT_ALGORITHMS: dict[str, Callable[[], WeightFormat]] = {
+    "fp8": lambda: find_format("fp8"),
+    "fp8_per_channel_per_token": lambda: find_format("fp8-channel"),
+    "fp8_pb_wo": lambda: weight_only(find_format("fp8-block")),
+    "fp8_pb_real": lambda: find_format("fp8-block"),
+    "fp8_block_scales": lambda: find_format("fp8-block"),
+    "mxfp8": lambda: find_format("mxfp8"),
+    "nvfp4": lambda: find_format("nvfp4"),
+    "nvfp4_awq": lambda: find_format("nvfp4"),
+    "w4a16_nvfp4": lambda: weight_only(find_format("nvfp4")),
+    "mxfp4": lambda: find_format("mxfp4"),
+    "w4a8_mxfp4_fp8": lambda: find_format("mxfp4"),
+    "w4a16_mxfp4": lambda: weight_only(find_format("mxfp4")),
+    "int4_awq": lambda: find_format("int4-g128-sym"),
+    "w4a16_awq": lambda: find_format("int4-g128-sym"),
+    "w4a8_awq": lambda: find_format("int4-g128-sym"),
+    "w8a16": lambda: find_format("int8-channel-w8a16"),
+    "int8_sq": lambda: find_format("int8"),
+    "w8a8_sq_per_channel": lambda: find_format("int8"),
+}
+
+
+def modelopt(fields: Fields) -> Recipe:
+    """Both forms: `hf_quant_config.json` nests under `quantization`, `config.json` does not."""
+    inner = fields.section("quantization") or fields
+    algorithm = inner.text("quant_algo").lower()
+    if algorithm == "mixed_precision":
+        return _modelopt_mixed(inner)
+    weight_format = _modelopt_format(inner, algorithm)
+    return Recipe(
+        method=f"modelopt-{method_suffix(weight_format)}",
+        default=weight_format,
+        ignored=module_names(inner, "exclude_modules", "ignore", "modules_to_not_convert"),
+        kv_cache_dtype=_modelopt_kv(inner),
+    )
+
+
+def _modelopt_format(fields: Fields, algorithm: str) -> WeightFormat:
+    made = _MODELOPT_ALGORITHMS.get(algorithm)
+    if made is None:
+        known = ", ".join(name.upper() for name in (*_MODELOPT_ALGORITHMS, "mixed_precision"))
+        raise fields.problem("quant_algo", f"{algorithm.upper()!r} is not supported; known: {known}")
+    return made()
+
+
+def _modelopt_mixed(fields: Fields) -> Recipe:
+    """`quantized_layers` names every module with its algorithm; what is not named stays at 16 bit."""
+    layers = fields.section("quantized_layers")
+    if layers is None or not layers.values:
+        raise fields.problem("quantized_layers", "missing under MIXED_PRECISION")
+    names: dict[str, list[str]] = {}
+    for module in layers.values:
+        section = layers.section(module)
+        algorithm = section.text("quant_algo").lower() if section else ""
+        if algorithm not in ("", "none", "unquantized"):
+            names.setdefault(algorithm, []).append(module)
+    by_module = tuple(
+        (patterns(fields, "quantized_layers", modules), _modelopt_format(layers, algorithm))
+        for algorithm, modules in names.items()
+    )
+    return Recipe(
+        method="modelopt-mixed",
+        default=by_module[0][1] if by_module else find_format("bf16"),
+        ignored=module_names(fields, "exclude_modules", "ignore"),
+        by_module=by_module,
+        only_listed=True,
+        kv_cache_dtype=_modelopt_kv(fields),
+    )
+
+
+def _modelopt_kv(fields: Fields) -> str | None:
+    algorithm = fields.text("kv_cache_quant_algo").lower()
+    if not algorithm or algorithm == "none":
+        return kv_cache_scheme(fields)
+    if algorithm not in ("fp8", "int8", "nvfp4"):
+        raise fields.problem("kv_cache_quant_algo", f"{algorithm.upper()!r} is not one of FP8, INT8, NVFP4")
+    return algorithm

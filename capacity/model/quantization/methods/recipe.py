@@ -1,0 +1,97 @@
+"""What a checkpoint's `quantization_config` says, whatever its method, and what several methods say alike."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from capacity.base.fields import Fields
+from capacity.model.quantization.formats import find_format
+from capacity.model.quantization.modules import ModulePatterns
+from capacity.model.quantization.weight_format import WeightFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What a method says: the format of most matrices, what is left alone, and formats by module."""
+
+    method: str
+    default: WeightFormat
+    ignored: ModulePatterns
+    by_module: tuple[tuple[ModulePatterns, WeightFormat], ...] = ()
+    experts_only: bool = False
+    only_listed: bool = False  # `default` holds for nothing: `by_module` lists all that is quantized
+    lm_head: bool = False
+    kv_cache_dtype: str | None = None
+
+
+def module_names(fields: Fields, *keys: str) -> ModulePatterns:
+    """The module names that any of `keys` lists; a bad regular expression is refused."""
+    listed: list[str] = []
+    for key in keys:
+        for name in fields.items(key) or []:
+            if not isinstance(name, str):
+                raise fields.problem(key, f"{name!r} is not a module name")
+            listed.append(name)
+    return patterns(fields, keys[0], listed)
+
+
+def patterns(fields: Fields, key: str, names: list[str]) -> ModulePatterns:
+    try:
+        return ModulePatterns(names)
+    except re.error as error:
+        raise fields.problem(key, f"not a regular expression ({error})") from None
+
+
+def group_size_of(fields: Fields, *keys: str, default: int = 128) -> int:
+    """-1: one scale for each output."""
+    return fields.count(*keys, default=default, minimum=-1, maximum=1 << 20)
+
+
+def fp8_block_format(fields: Fields, key: str) -> WeightFormat:
+    """Per block where `key` gives [rows, columns], else one scale for each matrix."""
+    block = fields.items(key)
+    if block is None:
+        return find_format("fp8")
+    if len(block) != 2 or not all(
+        isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 1 << 16 for n in block
+    ):
+        raise fields.problem(key, f"{block!r} is not two whole numbers")
+    if block == [128, 128]:
+        return find_format("fp8-block")
+    name = f"fp8-block-{block[0]}x{block[1]}"
+    return replace(find_format("fp8-block"), name=name, block_rows=block[0], block_columns=block[1])
+
+
+def float4_format(fields: Fields, group_size: int) -> WeightFormat:
+    if group_size not in (16, 32):
+        raise fields.problem("group_size", f"{group_size} is neither 16 (NVFP4) nor 32 (MXFP4)")
+    return find_format("nvfp4" if group_size == 16 else "mxfp4")
+
+
+def weight_only(weight_format: WeightFormat) -> WeightFormat:
+    """The same bytes, dequantized to 16 bit before they are multiplied."""
+    kernel = weight_format.fallback_kernel or weight_format.kernel
+    return replace(
+        weight_format,
+        name=f"{weight_format.name}-w{weight_format.value_bits:.0f}a16",
+        compute_dtype="bf16",
+        kernel=kernel,
+        activation="16-bit",
+        min_compute_capability=7.5,
+        fallback_kernel=None,
+    )
+
+
+def method_suffix(weight_format: WeightFormat) -> str:
+    return weight_format.name.split("-")[0]
+
+
+def kv_cache_scheme(fields: Fields) -> str | None:
+    scheme = fields.section("kv_cache_scheme")
+    if scheme is None or not scheme.values:
+        return None
+    bits, kind = scheme.count("num_bits", default=8), scheme.text("type", default="float")
+    if (kind, bits) not in (("float", 8), ("int", 8), ("int", 4)):
+        raise scheme.problem("num_bits", f"{bits} bits of type {kind!r} are not supported for the KV cache")
+    return "fp8" if kind == "float" else f"int{bits}"

@@ -1,0 +1,215 @@
+"""What drafting itself costs, by kind of speculator: steps of a draft model or layer, heads, or a lookup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from capacity.base.errors import InvalidInput
+from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
+from capacity.model.layers import LayerGroup
+from capacity.model.quantization import scheme_for, weight_bytes
+from capacity.model.spec import ModelSpec
+from capacity.pool.drafting.speculators import Speculator
+from capacity.pool.resolve import ResolvedPool
+from capacity.step import decode_shape
+from capacity.step.closed_form import EngineLimits, prefill_steps
+from capacity.step.model import StepModel
+
+VOCABULARY_SLACK = 0.01  # sizes of one tokenizer differ by padding: 151,936 and 152,064 in Qwen2.5
+LOOKUP_S = (
+    50e-6  # n-gram search on the CPU for one round: assumed, 2026-11-21; prompts of a few thousand tokens
+)
+
+
+class DraftWork(NamedTuple):
+    """The drafting of one round: requests, their context, drafts in depth, nodes in all, and what was accepted last.
+
+    `last_round_tokens`: tokens of a request that the round before yielded, on average.
+    """
+
+    batch_size: int
+    context_tokens: int
+    draft_tokens: int
+    nodes: int
+    last_round_tokens: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafter:
+    """What drafts: its time beside the target's steps (seconds), and what it keeps on the target's GPUs (bytes)."""
+
+    weights_bytes: float = 0.0
+    kv_bytes_per_token: float = 0.0
+
+    def seconds(self, work: DraftWork) -> float:
+        """Time to draft one round."""
+        raise NotImplementedError
+
+    def prefill_s(self, input_len: int) -> float:  # noqa: ARG002
+        """Time that a prompt takes before it can draft, beside the target's own prefill."""
+        return 0.0
+
+
+def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool | None) -> Drafter:
+    """The drafter of a target. Raises InvalidInput where the way to draft does not suit the model."""
+    if (draft is not None) != (speculator.kind == "draft-model"):
+        wanted = "needs a draft model (--draft MODEL)" if draft is None else "takes no draft model"
+        raise InvalidInput(f"speculation by {speculator.name} {wanted}")
+    match speculator.kind:
+        case "draft-model":
+            assert draft is not None
+            return _model_drafter(draft, target)
+        case "self-draft":
+            scheme = scheme_for(target.model, speculator.draft_quantization)
+            return _model_drafter(replace(target, scheme=scheme), target)
+        case "lookup":
+            return LookupDrafter()
+        case "heads":
+            return _heads_drafter(target, speculator)
+        case "layer":
+            return _layer_drafter(target, speculator)
+
+
+def prefill_seconds(steps: StepModel, input_len: int, limits: EngineLimits) -> float:
+    """Prefill of one prompt alone. Raises InvalidInput for an empty one."""
+    if input_len < 1:
+        raise InvalidInput(f"a prompt of {input_len} tokens: must be at least 1")
+    return sum(steps.step_seconds(shape) for shape in prefill_steps(1, input_len, limits))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDrafter(Drafter):
+    """A model, or a layer as a model of its own, that drafts token after token."""
+
+    model: ModelSpec
+    steps: StepModel
+    limits: EngineLimits  # of the target, which bounds the draft's prefill too
+
+    def seconds(self, work: DraftWork) -> float:
+        """Draft steps in sequence; the first one also takes in what the last round accepted beyond one token.
+
+        The others draft from a tree's level each, nodes/depth wide on average: 1 for a chain.
+        """
+        batch, k = work.batch_size, work.draft_tokens
+        plain = decode_shape(batch, work.context_tokens, window_tokens=self.model.window_tokens)
+        first = plain._replace(draft_tokens=round(batch * (work.last_round_tokens - 1)))
+        level = plain._replace(draft_tokens=round(batch * (work.nodes / k - 1)))
+        return self.steps.step_seconds(first) + (k - 1) * self.steps.step_seconds(level)
+
+    def prefill_s(self, input_len: int) -> float:
+        return prefill_seconds(self.steps, input_len, self.limits)
+
+
+class LookupDrafter(Drafter):
+    """N-grams of the prompt, found on the CPU."""
+
+    def seconds(self, work: DraftWork) -> float:  # noqa: ARG002
+        return LOOKUP_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadsDrafter(Drafter):
+    """Medusa: k heads at once, each a square layer and an LM head of its own; priced by the target's LM head.
+
+    Each head moves (1 + hidden/vocabulary) times the bytes of the LM head, at the rows of the batch.
+    """
+
+    target: ResolvedPool
+
+    def seconds(self, work: DraftWork) -> float:
+        model = self.target.model
+        step = self.target.step_model.step_cost(decode_shape(work.batch_size, work.context_tokens))
+        lm_head_s = sum(op.seconds for op in step.operators if op.name in ("lm_head", "sampling"))
+        return work.draft_tokens * (1.0 + model.hidden_size / model.vocab_size) * lm_head_s
+
+
+def _heads_drafter(target: ResolvedPool, speculator: Speculator) -> HeadsDrafter:
+    """Heads stay at 16 bit."""
+    hidden, vocabulary = target.model.hidden_size, target.model.vocab_size
+    weights_bytes = 2.0 * speculator.draft_tokens * (hidden * (hidden + vocabulary))
+    return HeadsDrafter(target=target, weights_bytes=weights_bytes)
+
+
+def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
+    if abs(draft.model.vocab_size / target.model.vocab_size - 1) > VOCABULARY_SLACK:
+        raise InvalidInput(
+            f"{draft.model.name} has a vocabulary of {draft.model.vocab_size} tokens, {target.model.name} of "
+            f"{target.model.vocab_size}: a draft must share the target's"
+        )
+    return ModelDrafter(
+        model=draft.model,
+        steps=draft.step_model,
+        limits=target.limits,
+        weights_bytes=weight_bytes(draft.model, draft.scheme),
+        kv_bytes_per_token=draft.model.kv_bytes_per_token(draft.kv_cache_dtype),
+    )
+
+
+def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter:
+    """EAGLE and MTP: one decoder layer fed with the target's hidden states, sharing embedding and LM head.
+
+    It runs on the tensor-parallel GPUs of one stage and rank.
+    """
+    model = layer_model(target.model, speculator)
+    one_stage = target.pool.model_copy(update={"pipeline_parallel_size": 1, "data_parallel_size": 1})
+    shared = {"embedding"} if speculator.draft_vocab_size else {"embedding", "lm_head"}
+    parts = [part for part in model.parameter_parts() if part.kind not in shared]
+    return ModelDrafter(
+        model=model,
+        steps=replace(target, model=model, pool=one_stage).step_model,
+        limits=target.limits,
+        weights_bytes=sum(target.scheme.part_bytes(part) for part in parts),
+        kv_bytes_per_token=model.kv_bytes_per_token(target.kv_cache_dtype),
+    )
+
+
+def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
+    """The drafting layer as a model of its own: the checkpoint's MTP layer, or one dense decoder layer of its size.
+
+    The projection of `fused_inputs` hidden states to one is counted as so much more feed-forward width: the same
+    parameters, FLOPs and bytes. Raises InvalidInput where the model has no MTP layer, or no attention layer.
+    """
+    if speculator.name == "mtp":
+        if model.mtp is None:
+            raise InvalidInput(
+                f"{model.name} has no multi-token-prediction layer; use --method eagle3 or ngram"
+            )
+        group = replace(model.mtp, layers=model.mtp.layers[:1])
+    else:
+        like = next(iter(model.softmax_groups), None)
+        if like is None:
+            raise InvalidInput(f"{model.name} has no softmax attention layer to draft with")
+        group = LayerGroup(layers=(0,), mixer=like.mixer, feed_forward=_dense_width(model, like))
+    extra = round(speculator.fused_inputs * model.hidden_size / 3)
+    feed_forward = group.feed_forward
+    widened: DenseFeedForward | MoEFeedForward
+    if isinstance(feed_forward, MoEFeedForward):
+        widened = replace(
+            feed_forward, shared_intermediate_size=feed_forward.shared_intermediate_size + extra
+        )
+    else:
+        widened = DenseFeedForward(intermediate_size=feed_forward.intermediate_size + extra)
+    return replace(
+        model,
+        name=f"{model.name} {speculator.name} layer",
+        layer_groups=(replace(group, layers=(0,), feed_forward=widened),),
+        vocab_size=speculator.draft_vocab_size or model.vocab_size,
+        tie_word_embeddings=False,
+        mtp=None,
+        vision_params=0,
+    )
+
+
+def _dense_width(model: ModelSpec, group: LayerGroup) -> DenseFeedForward:
+    """The layer's own width; for a mixture, that of the experts which a token uses (assumed: drafts are dense)."""
+    dense = (g.feed_forward for g in model.layer_groups if isinstance(g.feed_forward, DenseFeedForward))
+    own = next(dense, None)
+    if own is not None:
+        return own
+    assert isinstance(group.feed_forward, MoEFeedForward)
+    part = group.feed_forward
+    return DenseFeedForward(
+        intermediate_size=part.experts_per_token * part.expert_intermediate_size
+        + part.shared_intermediate_size
+    )

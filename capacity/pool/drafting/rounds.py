@@ -1,0 +1,204 @@
+"""What a round of drafts costs a batch: drafting and verifying through the step model, and where it stops paying.
+
+A round drafts k tokens, verifies them in one step of the target over batch x (k + 1) rows, and yields the accepted
+ones plus one: verification at its real price, the draft's own steps, weights and KV, and the graph sizes that rows
+pad to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.pool.drafting.drafters import DraftWork, drafter_of, prefill_seconds
+from capacity.pool.drafting.speculators import Speculator
+from capacity.pool.drafting.textbook import check_drafts
+from capacity.pool.drafting.tree import MOST_NODES
+from capacity.pool.resolve import ResolvedPool
+from capacity.step import DecodePiece, StepShape, decode_shape, picoseconds
+
+LARGEST_BATCH = 1 << 14
+ROUNDING_TOKENS = 1e-6  # so that a draft without memory leaves the capacity as it is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round of a batch, beside a plain decode step of it. Times in seconds; `speedup` is of tokens per second."""
+
+    batch_size: int
+    draft_tokens: int
+    verified_tokens: int  # rows of the verification beside each request's last token
+    tokens_per_round: float
+    draft_s: float
+    verify_s: float
+    plain_step_s: float
+
+    @property
+    def round_s(self) -> float:
+        return self.draft_s + self.verify_s
+
+    @property
+    def tpot_s(self) -> float:
+        return self.round_s / self.tokens_per_round
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        return self.batch_size / self.tpot_s
+
+    @property
+    def speedup(self) -> float:
+        return self.plain_step_s / self.tpot_s
+
+    @property
+    def verify_cost(self) -> float:
+        """Verification over a plain step: what the textbook takes to be 1."""
+        return self.verify_s / self.plain_step_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftMemory:
+    """What drafting takes from the KV cache, per GPU of the target's group (bytes) and in tokens that it holds."""
+
+    draft_weights_bytes: float
+    draft_kv_bytes_per_token: float
+    kv_capacity_tokens_before: int
+    kv_capacity_tokens_after: int
+
+
+class Speculation:
+    """A target pool that drafts. Raises InvalidInput where the way to draft does not suit the model.
+
+    `draft` is the resolved draft model, for `draft-model` only; its step times are those of its own pool (which may
+    use fewer GPUs than the target). Leaves out the rejection sampler's kernels (some tens of microseconds) and that
+    requests of a batch finish inside a round.
+    """
+
+    def __init__(
+        self, target: ResolvedPool, speculator: Speculator, *, draft: ResolvedPool | None = None
+    ) -> None:
+        self.target = target
+        self.speculator = speculator
+        self.draft = draft
+        self.drafter = drafter_of(target, speculator, draft)
+
+    def round(
+        self,
+        batch_size: int,
+        context_tokens: int,
+        draft_tokens: int | None = None,
+        tree_tokens: int | None = None,
+    ) -> Round:
+        """A round of `batch_size` requests at `context_tokens` of context each.
+
+        `tree_tokens`: nodes verified for each request; None: the method's, scaled by the depth.
+        """
+        k = self.speculator.draft_tokens if draft_tokens is None else draft_tokens
+        check_drafts(k)
+        if batch_size < 1 or context_tokens < 1:
+            raise InvalidInput(
+                f"a batch of {batch_size} at {context_tokens} tokens of context: both must be at least 1"
+            )
+        steps, window = self.target.step_model, self.target.model.window_tokens
+        plain = decode_shape(batch_size, context_tokens, window_tokens=window)
+        verified = self.speculator.verified_tokens(k) if tree_tokens is None else tree_tokens
+        if k and not k <= verified <= MOST_NODES:
+            raise InvalidInput(
+                f"a tree of {verified} drafts, {k} deep: must be from its depth to {MOST_NODES}"
+            )
+        tokens = self.speculator.tokens_per_round(k, verified)
+        return Round(
+            batch_size=batch_size,
+            draft_tokens=k,
+            verified_tokens=verified,
+            tokens_per_round=tokens,
+            draft_s=self.drafter.seconds(DraftWork(batch_size, context_tokens, k, verified, tokens))
+            if k
+            else 0.0,
+            verify_s=steps.step_seconds(plain._replace(draft_tokens=batch_size * verified)),
+            plain_step_s=steps.step_seconds(plain),
+        )
+
+    def best(self, batch_size: int, context_tokens: int, *, longest: int = 8) -> Round:
+        """The round of 0 to `longest` drafts with the most tokens per second; 0 means: do not speculate.
+
+        For a tree also over its size, from a chain to the method's own.
+        """
+        candidates = [
+            self.round(batch_size, context_tokens, k, nodes)
+            for k in range(longest + 1)
+            for nodes in self.speculator.tree_sizes(k)
+        ]
+        return max(candidates, key=lambda candidate: candidate.speedup)
+
+    def break_even_batch(self, context_tokens: int, draft_tokens: int | None = None) -> int | None:
+        """The smallest batch at which a round is no faster than plain steps; None: none up to the largest tried.
+
+        Batches are tried in powers of two and then by halving, so a short dip (a graph size) may be missed.
+        """
+        low, high = 0, 1
+        while self.round(high, context_tokens, draft_tokens).speedup > 1:
+            if high >= LARGEST_BATCH:
+                return None
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.round(middle, context_tokens, draft_tokens).speedup > 1:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def memory(self) -> DraftMemory:
+        """Weights and KV of the draft, and the KV capacity that they leave. Raises DoesNotFit where none is left."""
+        plan = self.target.memory
+        ranks = self.target.pool.tensor_parallel_size
+        weights, kv = self.drafter.weights_bytes, self.drafter.kv_bytes_per_token
+        per_token = max(plan.kv_cache_bytes, 1) / max(
+            plan.kv_capacity_tokens, 1
+        )  # of one GPU, replication included
+        left = plan.kv_cache_bytes - weights / ranks
+        if left <= 0:
+            raise DoesNotFit(
+                f"the draft's weights of {weights / ranks / 2**30:.1f} GiB per GPU exceed the "
+                f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that {ranks} x "
+                f"{self.target.profile.name} leave for KV; {self.target.more_memory}",
+                needed_bytes=weights / ranks,
+                usable_bytes=max(plan.kv_cache_bytes, 0),
+            )
+        return DraftMemory(
+            draft_weights_bytes=weights,
+            draft_kv_bytes_per_token=kv,
+            kv_capacity_tokens_before=plan.kv_capacity_tokens,
+            kv_capacity_tokens_after=math.floor(left / (per_token + kv / ranks) + ROUNDING_TOKENS),
+        )
+
+    def ttft_s(self, input_len: int) -> tuple[float, float]:
+        """Prefill of one prompt without and with the draft's own prefill of it, queueing left out."""
+        target = prefill_seconds(self.target.step_model, input_len, self.target.limits)
+        return target, target + self.drafter.prefill_s(input_len)
+
+
+class DraftedSteps:
+    """Step times of a target that drafts: every step with drafts also pays for drafting them.
+
+    A tree's nodes are rows like a chain's: `shape.draft_tokens` counts them, and `draft_tokens` is its depth.
+    """
+
+    def __init__(self, speculation: Speculation, draft_tokens: int) -> None:
+        self._steps = speculation.target.step_model
+        self._drafter = speculation.drafter
+        self._draft_tokens = draft_tokens
+        self._nodes = speculation.speculator.verified_tokens(draft_tokens)
+        self._round_tokens = speculation.speculator.tokens_per_round(draft_tokens, self._nodes)
+
+    def step_ps(self, shape: StepShape) -> int:
+        step = self._steps.step_ps(shape)
+        if not shape.draft_tokens:
+            return step
+        context = max(1, shape.decode_context_tokens // shape.decode_sequences)
+        work = DraftWork(shape.decode_sequences, context, self._draft_tokens, self._nodes, self._round_tokens)
+        return step + picoseconds(self._drafter.seconds(work))
+
+    def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
+        return None

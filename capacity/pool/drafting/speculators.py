@@ -1,0 +1,177 @@
+"""Ways to draft, as data: `speculators.toml`, each with its acceptance as published."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.spec import Spec
+from capacity.pool.drafting.textbook import (
+    LONGEST_DRAFT,
+    acceptance_of_length,
+    check_drafts,
+    check_rate,
+    expected_tokens_by_position,
+)
+from capacity.pool.drafting.tree import MOST_NODES, REJECTION_EXPONENT, first_rate_of_length, tree_rates
+
+TABLE = Path(__file__).with_name("speculators.toml")
+
+Kind = Literal["draft-model", "self-draft", "lookup", "heads", "layer"]
+
+
+class Speculator(Spec):
+    """A way to draft, as data: what a round costs, and how much of it is accepted.
+
+    Exactly one of: `acceptance_rate` (each draft alike), `acceptance_by_position` (of each draft given those before
+    it), `accepted_length` (tokens of a round of `draft_tokens`, the bonus token included), `accepted_lengths` (the
+    same by number of drafts, from 0). With `tree_tokens`, rates are those of the first candidate of each place, and
+    what its siblings add follows from `capacity.pool.drafting.tree`; a length is that of the whole tree.
+    """
+
+    name: str
+    kind: Kind
+    draft_tokens: int = Field(ge=0, le=LONGEST_DRAFT)
+    tree_tokens: int | None = Field(None, ge=1, le=MOST_NODES)
+    rank_exponent: float = Field(REJECTION_EXPONENT, gt=0, le=16)  # of the candidates after a tree's first
+    fused_inputs: int = Field(0, ge=0, le=8)  # hidden states that a `layer` projects to one
+    draft_vocab_size: int | None = Field(None, ge=1)
+    draft_quantization: str | None = None
+    acceptance_rate: float | None = Field(None, ge=0, le=1)
+    acceptance_by_position: tuple[float, ...] | None = None
+    accepted_length: float | None = Field(None, ge=1)
+    accepted_lengths: tuple[float, ...] | None = None
+    acceptance_model: str = ""
+    source: str = "given"
+    date: str = ""
+    basis: Literal["datasheet", "measured", "fitted", "assumed"] = "assumed"
+
+    def accepting(self, acceptance: str) -> Speculator:
+        """The same way to draft with another acceptance: "0.7", "0.92,0.72,0.36" by position, or "length:2.3".
+
+        Raises InvalidInput.
+        """
+        fields = self.model_dump()
+        for name in ("acceptance_rate", "acceptance_by_position", "accepted_length", "accepted_lengths"):
+            fields[name] = None
+        text, separator, length = acceptance.partition("length:")
+        try:
+            if separator and not text:
+                fields["accepted_length"] = float(length)
+                acceptance_of_length(float(length), self.draft_tokens)
+            elif "," in acceptance:
+                fields["acceptance_by_position"] = tuple(check_rate(float(a)) for a in acceptance.split(","))
+            else:
+                fields["acceptance_rate"] = check_rate(float(acceptance))
+        except ValueError as error:
+            if isinstance(error, InvalidInput):
+                raise
+            raise InvalidInput(
+                f"acceptance {acceptance!r}: give a rate (0.7), rates by position (0.92,0.72,0.36), or length:2.3"
+            ) from None
+        return Speculator(
+            **fields | {"source": "given", "date": "", "basis": "assumed", "acceptance_model": ""}
+        )
+
+    def as_chain(self) -> Speculator:
+        """The same drafts without a tree: the first candidate of each place only."""
+        if self.tree_tokens is None:
+            return self
+        fields = self.model_dump() | {"tree_tokens": None, "accepted_length": None}
+        if self.accepted_length is not None:
+            fields["acceptance_rate"] = self._first_rate
+        return Speculator(**fields)
+
+    def tokens_per_round(self, draft_tokens: int, tree_tokens: int | None = None) -> float:
+        """Expected tokens of a round of `draft_tokens` drafts in depth (and `tree_tokens` in all).
+
+        A measured length at one depth stands for a uniform rate at others; rates by position beyond those given
+        repeat the last one.
+        """
+        check_drafts(draft_tokens)
+        return expected_tokens_by_position(self.rates(draft_tokens, tree_tokens))
+
+    def rates(self, draft_tokens: int, tree_tokens: int | None = None) -> tuple[float, ...]:
+        """Acceptance at each depth given the one before: what a simulator draws from.
+
+        `tree_tokens`: nodes of the tree; None: `verified_tokens` of this depth.
+        """
+        nodes = self.verified_tokens(draft_tokens) if tree_tokens is None else tree_tokens
+        first = self.first_rates(draft_tokens)
+        if self.tree_tokens is None and nodes == draft_tokens:
+            return first
+        return tree_rates(first, nodes, exponent=self.rank_exponent)
+
+    def first_rates(self, draft_tokens: int) -> tuple[float, ...]:
+        """Acceptance of the first candidate at each depth, given that all before it were accepted."""
+        if self.acceptance_by_position is not None:
+            return _extended(self.acceptance_by_position, draft_tokens)
+        if self.accepted_lengths is not None:
+            return _extended(_rates_of_lengths(self.accepted_lengths), draft_tokens)
+        if self.accepted_length is not None:
+            return (self._first_rate,) * draft_tokens
+        return (self.acceptance_rate or 0.0,) * draft_tokens
+
+    @property
+    def _first_rate(self) -> float:
+        length, depth = self.accepted_length or 1.0, max(self.draft_tokens, 1)
+        if self.tree_tokens is None:
+            return acceptance_of_length(length, depth)
+        return first_rate_of_length(length, depth, self.tree_tokens, exponent=self.rank_exponent)
+
+    def verified_tokens(self, draft_tokens: int) -> int:
+        """Rows beside the last token that a round verifies for each request: a tree's nodes, scaled by its depth."""
+        if self.tree_tokens is None or not draft_tokens:
+            return draft_tokens
+        return max(draft_tokens, round(self.tree_tokens * draft_tokens / max(self.draft_tokens, 1)))
+
+    def tree_sizes(self, draft_tokens: int) -> tuple[int, ...]:
+        """Sizes of tree worth trying at a depth: a chain, then doubling up to the method's own."""
+        most, sizes = self.verified_tokens(draft_tokens), [draft_tokens]
+        while draft_tokens and sizes[-1] < most:
+            sizes.append(min(2 * sizes[-1], most))
+        return tuple(sizes)
+
+
+def _rates_of_lengths(lengths: Sequence[float]) -> tuple[float, ...]:
+    """From accepted lengths at 0, 1, 2, ... drafts: each gain over the gain before it.
+
+    Published lengths come from separate runs, so a gain may exceed the one before: it is then taken as 1.
+    """
+    gains = [after - before for before, after in pairwise(lengths)]
+    reached, rates = 1.0, []
+    for gain in gains:
+        rates.append(min(1.0, max(0.0, gain / reached)) if reached > 0 else 0.0)
+        reached = max(gain, 0.0)
+    return tuple(rates)
+
+
+def _extended(rates: Sequence[float], count: int) -> tuple[float, ...]:
+    return (*rates, *(rates[-1],) * max(0, count - len(rates)))[:count] if rates else (0.0,) * count
+
+
+@lru_cache(maxsize=1)
+def speculators() -> dict[str, Speculator]:
+    """All ways to draft that come with the package. Raises MalformedFile."""
+    try:
+        tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+        return {name: Speculator(name=name, **fields) for name, fields in tables.items()}
+    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+
+
+def find_speculator(name: str) -> Speculator:
+    """The way to draft of this name. Raises UnknownName."""
+    known = speculators()
+    if name not in known:
+        raise UnknownName(
+            "speculation method", name, known, aliases={"eagle-3": "eagle3", "eagle-2": "eagle2"}
+        )
+    return known[name]

@@ -1,0 +1,172 @@
+"""The textbook of speculative decoding: tokens of a round and speed-up by name, each with where it is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capacity.base.errors import InvalidInput
+
+LONGEST_DRAFT = 64
+
+
+def expected_tokens(acceptance: float, draft_tokens: int) -> float:
+    """Tokens of one round if every draft is accepted alike: (1 - a^(k+1)) / (1 - a), the bonus token included.
+
+    Wrong where acceptance falls with the position (it does: 0.92, 0.72, 0.36 for DeepSeek-R1's first three) and
+    where a request ends inside a round. Source: Leviathan et al., arXiv 2211.17192, equation 1.
+    """
+    check_rate(acceptance)
+    check_drafts(draft_tokens)
+    if acceptance == 1.0:
+        return draft_tokens + 1.0
+    return (1.0 - acceptance ** (draft_tokens + 1)) / (1.0 - acceptance)
+
+
+def expected_tokens_by_position(acceptance: Sequence[float]) -> float:
+    """Tokens of one round: 1 + a1 + a1·a2 + ..., `acceptance` being that of each draft given those before it."""
+    total = reached = 1.0
+    for rate in acceptance:
+        check_rate(rate)
+        reached *= rate
+        total += reached
+    return total
+
+
+def textbook_speedup(acceptance: float, draft_tokens: int, draft_cost: float) -> float:
+    """E(a, k) / (k·c + 1) with c = draft step over target step: Leviathan et al., theorem 3.8.
+
+    Wrong once verification is not free: at large batch the k + 1 rows of every request cost up to k + 1 times a
+    plain step (compute bound), and a mixture of experts pays for the further experts that drafts touch. It also
+    takes c from parameter counts, where a small draft is bound by launches: 68M is a hundredth of 7B, its step
+    a twentieth of the time and more.
+    """
+    if not draft_cost >= 0:
+        raise InvalidInput(f"draft cost {draft_cost}: must be at least 0 (draft step over target step)")
+    return expected_tokens(acceptance, draft_tokens) / (draft_tokens * draft_cost + 1.0)
+
+
+def acceptance_of_length(tokens_per_round: float, draft_tokens: int) -> float:
+    """The uniform acceptance at which a round yields `tokens_per_round`: inverse of `expected_tokens`.
+
+    Raises InvalidInput for a length below 1 or above k + 1.
+    """
+    check_drafts(draft_tokens)
+    if not 1 <= tokens_per_round <= draft_tokens + 1:
+        raise InvalidInput(
+            f"an accepted length of {tokens_per_round} with {draft_tokens} drafts: must be from 1 to {draft_tokens + 1}"
+        )
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if expected_tokens(middle, draft_tokens) < tokens_per_round else (low, middle)
+        )
+    return (low + high) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextbookEntry:
+    """One published figure beside the formula, and why they disagree: the variant of the formula that gives it."""
+
+    quantity: str
+    acceptance: float
+    draft_tokens: int
+    published: float
+    formula: float
+    agrees: bool
+    explained_by: str
+
+
+_PUBLISHED_TOKENS = {
+    4: {0.5: 1.94, 0.7: 2.53, 0.8: 3.00, 0.9: 3.69, 0.95: 4.24},
+    8: {0.5: 2.00, 0.7: 2.79, 0.8: 3.57, 0.9: 5.70, 0.95: 7.30},
+}
+_PUBLISHED_SPEEDUPS = {0.5: 1.5, 0.7: 2.0, 0.8: 2.4, 0.9: 2.9, 0.95: 3.4}  # K = 5, c = 0.05
+
+
+def _variants(acceptance: float, drafts: int) -> dict[str, float]:
+    return {
+        "exponent K in place of K + 1 (the bonus token forgotten)": expected_tokens(acceptance, drafts - 1),
+        "accepted drafts of K + 1, without the bonus token": acceptance * expected_tokens(acceptance, drafts),
+        "accepted drafts of K, without the bonus token": expected_tokens(acceptance, drafts) - 1,
+    }
+
+
+def textbook_table() -> tuple[TextbookEntry, ...]:
+    """A published table of tokens per round (K = 4, 8) and speed-up (K = 5, c = 0.05) beside the formulas.
+
+    An entry agrees if the formula rounds to it. Where it does not, the variants that do are named, and where none
+    does, the exponent in place of K + 1 at which the formula would give it: between K and K + 1 the bonus token is
+    lost part of the time, below K some drafts add nothing. The speed-ups are all lower than E/(K·c + 1), by 5 to
+    23 %, as if each verification cost 1.06 to 1.37 plain steps. Source of the published figures: the table quoted in
+    this project's issue on techniques, 2026-11.
+    """
+    rows = [
+        _entry("tokens per round", a, k, published, expected_tokens(a, k), _variants(a, k), digits=2)
+        for k, by_rate in _PUBLISHED_TOKENS.items()
+        for a, published in by_rate.items()
+    ]
+    for a, published in _PUBLISHED_SPEEDUPS.items():
+        verify = expected_tokens(a, 5) / published - 5 * 0.05
+        implied = {f"verification at {verify:.2f} plain steps": published}
+        rows.append(_entry("speed-up", a, 5, published, textbook_speedup(a, 5, 0.05), implied, digits=1))
+    return tuple(rows)
+
+
+def _entry(
+    quantity: str,
+    acceptance: float,
+    drafts: int,
+    published: float,
+    formula: float,
+    variants: dict[str, float],
+    *,
+    digits: int,
+) -> TextbookEntry:
+    tolerance = 0.5 * 10.0**-digits + 1e-9
+    agrees = abs(formula - published) <= tolerance
+    variant = [name for name, value in variants.items() if abs(value - published) <= tolerance]
+    return TextbookEntry(
+        quantity=quantity,
+        acceptance=acceptance,
+        draft_tokens=drafts,
+        published=published,
+        formula=formula,
+        agrees=agrees,
+        explained_by="" if agrees else "; ".join(variant) or _effective(acceptance, drafts, published),
+    )
+
+
+def effective_exponent(acceptance: float, tokens_per_round: float) -> float:
+    """The n at which (1 - a^n)/(1 - a) is so many tokens: K + 1 if the formula holds. Raises InvalidInput."""
+    left = 1.0 - tokens_per_round * (1.0 - check_rate(acceptance))
+    if not 0 < acceptance < 1 or not 0 < left < 1:
+        raise InvalidInput(
+            f"{tokens_per_round} tokens a round at an acceptance of {acceptance}: from 0 to 1/(1 - acceptance)"
+        )
+    return math.log(left) / math.log(acceptance)
+
+
+def _effective(acceptance: float, drafts: int, published: float) -> str:
+    """What an entry that no variant gives would mean."""
+    exponent = effective_exponent(acceptance, published)
+    effective = f"the formula at an exponent of {exponent:.1f} in place of {drafts + 1}"
+    if exponent >= drafts:
+        share = (published - expected_tokens(acceptance, drafts - 1)) / acceptance**drafts
+        return f"{effective}: the bonus token in {share:.0%} of the rounds that earn it"
+    return f"{effective}: as if {drafts + 1 - exponent:.1f} of {drafts} drafts were not made"
+
+
+def check_rate(rate: float) -> float:
+    """The rate. Raises InvalidInput where it is no share."""
+    if not 0 <= rate <= 1:
+        raise InvalidInput(f"acceptance {rate}: must be from 0 to 1")
+    return rate
+
+
+def check_drafts(draft_tokens: int) -> None:
+    """Raises InvalidInput for more drafts in depth than are modelled."""
+    if not 0 <= draft_tokens <= LONGEST_DRAFT or math.isnan(draft_tokens):
+        raise InvalidInput(f"{draft_tokens} draft tokens: must be from 0 to {LONGEST_DRAFT}")

@@ -1,0 +1,50 @@
+"""Which parallel sizes a model allows: what tensor parallelism must divide, and how many stages there can be."""
+
+from __future__ import annotations
+
+from capacity.base.errors import InvalidInput
+from capacity.hardware import HardwareProfile
+from capacity.model.feed_forward import DenseFeedForward
+from capacity.model.spec import ModelSpec
+from capacity.pool.settings import PoolSettings
+
+
+def largest_tensor_parallel_size(profile: HardwareProfile) -> int:
+    """GPUs of the scale-up domain, or of the node where that is larger."""
+    return max(profile.scale_up.domain_gpus, profile.gpus_per_node)
+
+
+def tensor_parallel_sizes(model: ModelSpec, most: int) -> tuple[int, ...]:
+    """The TP sizes up to `most` that divide the model's heads and widths."""
+    return tuple(size for size in range(1, most + 1) if _indivisible(model, size) is None)
+
+
+def check_parallelism(settings: PoolSettings) -> None:
+    """Raises InvalidInput for TP that does not divide heads, and for more pipeline stages than layers."""
+    model, pool = settings.model, settings.pool
+    tp, pp = pool.tensor_parallel_size, pool.pipeline_parallel_size
+    problem = _indivisible(model, tp)
+    if problem is not None:
+        fitting = ", ".join(str(size) for size in tensor_parallel_sizes(model, max(tp, 8)))
+        raise InvalidInput(
+            f"--tensor-parallel-size {tp} does not divide {problem} of {model.name}; use {fitting}"
+        )
+    if pp > model.num_layers:
+        raise InvalidInput(
+            f"--pipeline-parallel-size {pp} exceeds the {model.num_layers} layers of {model.name}; "
+            f"use at most {model.num_layers}"
+        )
+
+
+def _indivisible(model: ModelSpec, tp: int) -> str | None:
+    """What `tp` does not divide, in words; None where it divides everything that an engine splits."""
+    for group in model.layer_groups:
+        mixer, feed_forward = group.mixer, group.feed_forward
+        heads, kv_heads = mixer.num_heads, mixer.num_kv_heads
+        if heads % tp:
+            return f"the {heads} attention heads"
+        if kv_heads % tp and tp % kv_heads:
+            return f"the {kv_heads} KV heads"
+        if isinstance(feed_forward, DenseFeedForward) and feed_forward.intermediate_size % tp:
+            return f"the feed-forward width {feed_forward.intermediate_size}"
+    return None

@@ -1,0 +1,64 @@
+"""What the engine, the schedulers and the transfers ask of a KV cache. Pools differ in what a table and a hit are."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+from capacity.simulator.kv_cache.content import Content
+
+Table: TypeAlias = Any  # the KV blocks of one request, as its own pool keeps them
+Hit: TypeAlias = Any  # what `lookup` found: (cached tokens, the pool's own description of their blocks)
+
+
+class KvPool(Protocol):
+    """`num_blocks` usable blocks of `block_size` tokens: what the engine loop asks of every pool."""
+
+    num_blocks: int
+    block_size: int
+    prefix_caching: bool
+
+    @property
+    def free_blocks(self) -> int: ...
+    def table(self, content: Content) -> Table:
+        """An empty block table of a request with this content."""
+        ...
+
+
+class PagedPool(KvPool, Protocol):
+    """A pool whose requests grow block by block: what schedulers of continuous batching ask."""
+
+    def lookup(self, table: Table, max_tokens: int) -> Hit:
+        """Longest cached prefix of at most `max_tokens` tokens, in whole blocks; the first item counts its tokens."""
+        ...
+
+    def blocks_needed(
+        self, table: Table, tokens: int, hit: Hit | None = None, *, capped: bool = False
+    ) -> int:
+        """Free blocks that holding `tokens` tokens would take, those of `hit` that are free now included."""
+        ...
+
+    def grow(self, table: Table, tokens: int, hit: Hit | None = None) -> None:
+        """Take the blocks of `hit` and then new ones, so that `tokens` tokens have a place. They must be free."""
+        ...
+
+    def cache(self, table: Table, tokens: int) -> None:
+        """Give the full blocks of the first `tokens` tokens their content, so that others can hit them."""
+        ...
+
+    def leave_window(self, table: Table, processed_tokens: int) -> None:
+        """Free the blocks of windowed layers that no later token looks at."""
+        ...
+
+    def release(self, table: Table) -> None:
+        """Give back all blocks, tail first."""
+        ...
+
+    def held_blocks(self, table: Table) -> int: ...
+
+
+class LoadingPool(PagedPool, Protocol):
+    """The pool of a decode engine: blocks are taken for KV that comes from elsewhere."""
+
+    def load(self, table: Table, tokens: int) -> bool:
+        """Take blocks for `tokens` tokens to come; False: they are not free."""
+        ...

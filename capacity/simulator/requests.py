@@ -1,0 +1,112 @@
+"""The workload's requests as engines and routers see them: sequences over a KV pool, prompts with their prefixes."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from capacity.deployment.routers import Prompt, Router
+from capacity.simulator.chains import Chains
+from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.kv_cache.pool import KvPool
+from capacity.simulator.schedulers import Sequence
+from capacity.simulator.setup import EngineSetup
+from capacity.simulator.shapes import new_tuple
+from capacity.workload import Workload
+
+NewSequence: TypeAlias = Callable[[int, int], Sequence | None]
+
+
+class Requests:
+    """The columns of a workload, and what is made of them."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.prompt_tokens = array("q", workload.prompt_tokens.tobytes())
+        self._output_tokens = array("q", workload.output_tokens.tobytes())
+        self._priorities = workload.priority.tolist() if workload.priority is not None else None
+        self._sessions = workload.session.tolist() if workload.session is not None else None
+        self._chains: dict[int, Chains] = {}  # by block size
+
+    def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
+        """A function that turns request `index`, which reaches the engine at an instant, into a Sequence.
+
+        It returns None for a prompt that leaves no room for one token below max_model_len: vLLM's front-end turns
+        such a one away. A request of a prefill engine ends with its first token.
+        """
+        prompts, outputs, priorities = self.prompt_tokens, self._output_tokens, self._priorities
+        max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
+        chains = self._chains_of(pool.block_size) if pool.prefix_caching else None
+        table = pool.table
+
+        def new_sequence(index: int, arrival_ps: int) -> Sequence | None:
+            prompt_tokens = prompts[index]
+            if prompt_tokens >= max_model_len:
+                return None
+            max_known = prompt_tokens + (1 if prefill_only else outputs[index])
+            return Sequence(
+                index,
+                id=index,
+                arrival=arrival_ps,
+                prompt_tokens=prompt_tokens,
+                max_known=max_known if max_known < max_model_len else max_model_len,
+                priority=priorities[index] if priorities is not None else 0,
+                table=table(Content(~index) if chains is None else chains.content(index)),
+            )
+
+        return new_sequence
+
+    def prompt(self, request: int, router: Router, block_size: int) -> Prompt:
+        """What a router sees of a request."""
+        tokens = self.prompt_tokens[request]
+        session = self._sessions[request] if self._sessions is not None else None
+        if not router.needs_prefixes:
+            return new_tuple(Prompt, (request, tokens, session, (), (), 0))
+        keys, stops = self._chains_of(block_size).of(request)
+        return new_tuple(Prompt, (request, tokens, session, keys, stops, tokens // block_size))
+
+    def _chains_of(self, block_size: int) -> Chains:
+        chains = self._chains.get(block_size)
+        if chains is None:
+            chains = self._chains[block_size] = Chains(self.workload, block_size)
+        return chains
+
+    @cached_property
+    def answers_are_private(self) -> bool:
+        """Whether no prompt can meet an answer that is still being generated: needed to leap with prefix caching.
+
+        Answers that a prompt repeats must belong to requests that this one, by the workload's links, waits for.
+        """
+        content = self.workload.content
+        if content is None:
+            return True
+        if (
+            len(np.unique(content.answer_ids)) == len(self.workload)
+            and not np.isin(content.segment_ids, content.answer_ids).any()
+        ):
+            return True
+        return self._repeats_only_what_it_waits_for()
+
+    def _repeats_only_what_it_waits_for(self) -> bool:
+        content, after_request = self.workload.content, self.workload.after_request
+        assert content is not None
+        owner: dict[int, int] = {}
+        for request, answer in enumerate(content.answer_ids.tolist()):
+            if owner.setdefault(answer, request) != request:
+                return False
+        after = after_request.tolist() if after_request is not None else None
+        offsets = content.offsets.tolist()
+        segments = content.segment_ids.tolist()
+        for request in range(len(self.workload)):
+            owners = {owner[s] for s in segments[offsets[request] : offsets[request + 1]] if s in owner}
+            at = request
+            while owners and after is not None and after[at] >= 0:
+                at = after[at]
+                owners.discard(at)
+            if owners:
+                return False
+        return True

@@ -1,0 +1,163 @@
+"""What a deployment did with a workload: one record, added up over its engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.simulator.distribution import Distribution
+from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.kv_cache.offload import TierUse, added_up
+from capacity.simulator.ledger import Sample
+from capacity.simulator.members import Member, ReplicaSummary
+from capacity.simulator.metrics import LatencySummary, RequestTable, summarize
+from capacity.simulator.setup import Role
+from capacity.simulator.step_work import StepWork
+from capacity.step import PS_PER_S
+
+Status = Literal["complete", "stalled", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSample:
+    """The deployment at one instant: replicas that take requests or still answer some, and requests in all; those of
+    a disaggregated deployment by the side that has them or that they wait for."""
+
+    time_s: float
+    replicas: int
+    outstanding: int
+    by_role: Mapping[Role, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationResult:
+    """What the engines of a deployment did with a workload, and what happened to each.
+
+    `status`: complete; stalled (`reason` says why nothing can proceed); interrupted. KV utilisation and batch size are
+    means over the time and the steps in which the engines were busy, `busy_s`. `prefix_cache_hit_fraction` is of the
+    prompt tokens at first admission, found on the GPU; None where prefix caching is off. What was found below it is in
+    `kv_tiers`. `data_parallel_requests` are those given to each rank; empty where there are no ranks. `gaps` between
+    deliveries are in order of time; `step_work` is of each engine, `series` and `load` are samples over time, where
+    these were asked for.
+    `router` is None where one engine takes requests straight from the clients; `to_dict` then leaves out all that is of
+    several. `timed_out` requests were given up by their client, `restarted` ones begun anew after a failure, `lost`
+    ones failed with their replica; these and `rejected` are counted, and all that did not complete are the summary's
+    `failed`. `replica_s` is the time that replicas were there for, and paid for, until the last request ended.
+    Of disaggregated deployments `prefilled_ps` is the end of prefill (MISSING where it came to none), `transfer_ps`
+    the time from then to the KV's arrival, and `transfers` counts those begun, arrived and aborted.
+    """
+
+    summary: LatencySummary
+    records: RequestTable
+    status: Status
+    reason: str | None
+    steps: int
+    preemptions: int
+    rejected: int
+    prefix_cache_hit_fraction: float | None
+    kv_utilization_mean: float
+    kv_utilization_peak: float
+    mean_batch_size: float
+    busy_s: float
+    gaps: GapCounter
+    kv_tiers: tuple[TierUse, ...] = ()
+    data_parallel_requests: tuple[int, ...] = ()
+    step_work: tuple[StepWork, ...] = ()
+    series: tuple[Sample, ...] = ()
+    load: tuple[LoadSample, ...] = ()
+    replicas: tuple[ReplicaSummary, ...] = ()
+    replica_s: float = 0.0
+    router: str | None = None
+    timed_out: int = 0
+    restarted: int = 0
+    lost: int = 0
+    decode_router: str | None = None
+    prefilled_ps: npt.NDArray[np.int64] | None = None
+    transfer_ps: npt.NDArray[np.int64] | None = None
+    transfers: Mapping[str, int] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        shared = {
+            **self.summary.to_dict(),
+            "status": self.status,
+            "reason": self.reason,
+            "rejected": self.rejected,
+            "preemptions": self.preemptions,
+            "prefix_cache_hit_fraction": self.prefix_cache_hit_fraction,
+            "kv_utilization_mean": self.kv_utilization_mean,
+            "kv_utilization_peak": self.kv_utilization_peak,
+            "mean_batch_size": self.mean_batch_size,
+            "steps": self.steps,
+            "kv_tiers": [asdict(tier) for tier in self.kv_tiers],
+            "data_parallel_requests": list(self.data_parallel_requests),
+        }
+        return shared if self.router is None else shared | self._of_the_deployment()
+
+    def _of_the_deployment(self) -> dict[str, Any]:
+        return {
+            "router": self.router,
+            "decode_router": self.decode_router,
+            "timed_out": self.timed_out,
+            "restarted": self.restarted,
+            "lost": self.lost,
+            "replica_s": self.replica_s,
+            "transfer_ms": None if self.transfer_ps is None else _milliseconds(self.transfer_ps),
+            "transfers": None if self.transfers is None else dict(self.transfers),
+            "replicas": [asdict(replica) for replica in self.replicas],
+        }
+
+
+def _milliseconds(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
+    """Mean and percentiles of the times that came to an end."""
+    times = Distribution.of(times_ps[times_ps >= 0] * (1e3 / PS_PER_S))
+    if times is None:
+        return None
+    return {"mean": times.mean, **{f"p{percent}": value for percent, value in times.percentiles.items()}}
+
+
+def add_up(
+    members: Sequence[Member],
+    records: RequestTable,
+    *,
+    gaps: GapCounter,
+    goodput_ms: Mapping[str, float] | None,
+    status: Status,
+    reason: str | None,
+    rejected: int,
+) -> SimulationResult:
+    """What all engines did together; what happened before them is for the deployment to add."""
+    ledgers = [member.ledger for member in members]
+    policies = [member.engine.policy for member in members]
+    capacity_ps = sum(member.ledger.kv_busy_ps * member.engine.pool.num_blocks for member in members)
+    steps = sum(ledger.steps for ledger in ledgers)
+    hit_tokens = sum(ledger.hit_tokens for ledger in ledgers)
+    queried_tokens = sum(ledger.queried_tokens for ledger in ledgers)
+    caching = any(member.setup.enable_prefix_caching for member in members)
+    replicas = tuple(member.summary(number) for number, member in enumerate(members))
+    end_ps = max(int(records.finish_ps.max()), 0) if len(records) else 0
+    return SimulationResult(
+        summary=summarize(records, gaps=gaps, goodput_ms=goodput_ms),
+        records=records,
+        status=status,
+        reason=reason,
+        steps=steps,
+        preemptions=sum(ledger.total_preemptions for ledger in ledgers),
+        rejected=rejected,
+        prefix_cache_hit_fraction=hit_tokens / max(1, queried_tokens) if caching else None,
+        kv_utilization_mean=sum(ledger.kv_block_ps for ledger in ledgers) / capacity_ps
+        if capacity_ps
+        else 0.0,
+        kv_utilization_peak=max((replica.kv_utilization_peak for replica in replicas), default=0.0),
+        mean_batch_size=sum(ledger.rows for ledger in ledgers) / steps if steps else 0.0,
+        busy_s=sum(ledger.kv_busy_ps for ledger in ledgers) / PS_PER_S,
+        gaps=gaps,
+        kv_tiers=added_up(use for policy in policies for use in policy.tier_use),
+        data_parallel_requests=tuple(count for policy in policies for count in policy.rank_requests),
+        step_work=tuple(ledger.work for ledger in ledgers if ledger.work is not None),
+        replicas=replicas,
+        replica_s=sum(member.alive_ps(end_ps) for member in members) / PS_PER_S,
+    )

@@ -1,0 +1,109 @@
+"""What one engine of a deployment is, and how its KV pool and its scheduler are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.content_pool import ContentPool
+from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
+from capacity.simulator.kv_cache.joint_pool import JointPool
+from capacity.simulator.kv_cache.pool import KvPool
+from capacity.simulator.kv_cache.run_pool import RunPool
+from capacity.simulator.schedulers import (
+    Lockstep,
+    Policy,
+    SchedulerLimits,
+    Speculation,
+    find_scheduler,
+    make_policy,
+)
+from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
+from capacity.simulator.transfer import LoadBlockPool, LoadPool
+from capacity.step import StepTimes
+
+Role = Literal["both", "prefill", "decode"]
+Mode = Literal["jump", "step"]  # leap over regular decode steps, or take each; the answers are the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSetup:
+    """One engine: its step times, KV blocks, scheduler and limits.
+
+    `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure less its null block). `kv_windows`
+    lists the groups of layers that share the pool; `kv_contiguous_tokens` reserves that much for every request in
+    one piece instead, as before paging. `window_tokens` clips contexts in the step shapes. `policy_options` are
+    further keywords of the policy, `speculation` its drafts.
+    With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
+    its own, which take every step together, and `prompt_wait_steps`: see `capacity.simulator.schedulers.lockstep`.
+    Raises InvalidInput for ranks that would have to hand KV over.
+    """
+
+    step_times: StepTimes
+    num_blocks: int
+    block_size: int = 16
+    policy: str = "vllm-v1-async"
+    policy_options: Mapping[str, Any] = field(default_factory=dict)
+    speculation: Speculation | None = None
+    limits: SchedulerLimits = field(default_factory=SchedulerLimits)
+    enable_prefix_caching: bool = True
+    kv_windows: tuple[int | None, ...] = (None,)
+    kv_contiguous_tokens: int | None = None
+    window_tokens: int | None = None
+    data_parallel_size: int = 1
+    data_parallel_balance: str = PUBLISHED_QUEUES
+    prompt_wait_steps: int = 0
+    label: str = "engine"
+    role: Role = "both"
+
+    def __post_init__(self) -> None:
+        if self.data_parallel_size > 1 and self.role != "both":
+            raise InvalidInput(
+                f"data-parallel ranks that share experts are not simulated in a {self.role} pool: use tensor "
+                "parallelism there, or one pool that does both"
+            )
+
+
+def make_pool(setup: EngineSetup, mode: Mode) -> KvPool:
+    """An empty KV pool; of every data-parallel rank, together. Raises InvalidInput and UnknownName."""
+    if setup.num_blocks < 1 or setup.block_size < 1:
+        raise InvalidInput(
+            "the KV cache must have at least 1 block of at least 1 token, "
+            f"not {setup.num_blocks} of {setup.block_size}"
+        )
+    if setup.data_parallel_size == 1:
+        return _one_pool(setup, mode)
+    return JointPool([_one_pool(setup, mode) for _ in range(setup.data_parallel_size)])
+
+
+def _one_pool(setup: EngineSetup, mode: Mode) -> KvPool:
+    blocks, size, caching = setup.num_blocks, setup.block_size, setup.enable_prefix_caching
+    if find_scheduler(setup.policy).shares_content:
+        return ContentPool(blocks, size, prefix_caching=caching)
+    if setup.kv_contiguous_tokens is not None:
+        return ContiguousPool(blocks, size, reserved_tokens=setup.kv_contiguous_tokens)
+    loads, whole = setup.role == "decode", setup.kv_windows == (None,)
+    if whole and (loads or mode == "jump"):
+        return (LoadPool if loads else RunPool)(blocks, size, prefix_caching=caching)
+    return (LoadBlockPool if loads else BlockPool)(
+        blocks,
+        size,
+        prefix_caching=caching,
+        windows=setup.kv_windows,
+        max_model_len=setup.limits.max_model_len,
+        in_flight_tokens=setup.limits.max_num_batched_tokens,
+    )
+
+
+def make_scheduler(setup: EngineSetup, pool: KvPool) -> Policy:
+    """The engine's scheduler over a pool of `make_pool`. Raises InvalidInput and UnknownName."""
+    options = dict(setup.policy_options)
+    if setup.speculation is not None:
+        options["speculation"] = setup.speculation
+    if not isinstance(pool, JointPool):
+        return make_policy(setup.policy, setup.limits, pool, **options)
+    ranks = [make_policy(setup.policy, setup.limits, part, **options) for part in pool.parts]
+    return Lockstep(ranks, balance=setup.data_parallel_balance, prompt_wait_steps=setup.prompt_wait_steps)

@@ -1,0 +1,122 @@
+"""One workload on a deployment of one engine or several: build the parts, run the clock, add up the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator.cluster import Cluster, Dispatch
+from capacity.simulator.disaggregated import Disaggregated, check_roles
+from capacity.simulator.engine import StepObserver
+from capacity.simulator.fleet import Autoscaling, Failures, autoscaling, watching
+from capacity.simulator.frontend import FrontendTimes
+from capacity.simulator.members import Recording
+from capacity.simulator.result import SimulationResult
+from capacity.simulator.setup import EngineSetup, Mode, Role
+from capacity.simulator.transfer import KvLink
+from capacity.workload import Workload
+
+
+def simulate(
+    workload: Workload,
+    setups: EngineSetup | Sequence[EngineSetup],
+    *,
+    router: str | None = None,
+    queue_limit: int | None = None,
+    outstanding_limit: int | None = None,
+    timeout_s: float | None = None,
+    failures: Failures | None = None,
+    scaling: Autoscaling | None = None,
+    decode_scaling: Autoscaling | None = None,
+    link: KvLink | None = None,
+    decode_router: str = "least-outstanding",
+    seed: int = 0,
+    frontend: FrontendTimes | None = None,
+    sample_interval_s: float | None = None,
+    goodput_ms: Mapping[str, float] | None = None,
+    keep_work: bool = False,
+    keep_interrupted: bool = False,
+    observer: StepObserver | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    mode: Mode = "jump",
+) -> SimulationResult:
+    """Simulate `workload` on one engine for each of `setups`.
+
+    Every request runs to its `output_tokens` or to its engine's max_model_len; a prompt that leaves no room for one
+    token is turned away and counts as failed. `router` None is round-robin, or none before an engine that nothing else
+    stands before: it then takes its requests straight from the clients.
+    `queue_limit` to `seed`: see `Dispatch`. `scaling` adds replicas like the first of `setups`. Where the setups have
+    roles, requests are prefilled here and decoded there, by way of `link` and `decode_router`; `scaling` is then of the
+    prefill replicas, and `decode_scaling` of the others.
+    `frontend` says what lies between client and engine (none: nothing), and records are then on the client's clock,
+    save for the instant of first scheduling. `sample_interval_s` asks for samples over time; `keep_work`, `observer`,
+    `progress`: see `Recording`. `keep_interrupted`: on Ctrl-C the result is what was simulated so far; else the
+    interrupt goes on to the caller, who asked for a whole run. `mode` "step" takes one step at a time, block by block:
+    the reference that "jump" equals bit for bit. Raises InvalidInput and UnknownName.
+    """
+    setups = [setups] if isinstance(setups, EngineSetup) else list(setups)
+    if not setups:
+        raise InvalidInput("a deployment needs at least 1 replica")
+    if timeout_s is not None and not timeout_s > 0:
+        raise InvalidInput(f"the client timeout must be above 0 s, not {timeout_s}")
+    before = (queue_limit, outstanding_limit, timeout_s, failures, scaling, decode_scaling, link)
+    if router is None and (
+        len(setups) > 1 or setups[0].role != "both" or any(part is not None for part in before)
+    ):
+        router = "round-robin"
+    dispatch = Dispatch(
+        router=router,
+        decode_router=decode_router,
+        queue_limit=queue_limit,
+        outstanding_limit=outstanding_limit,
+        timeout_s=timeout_s,
+        failures=failures,
+        link=link,
+        seed=seed,
+    )
+    recording = Recording(
+        frontend=frontend,
+        sample_interval_s=sample_interval_s,
+        keep_work=keep_work,
+        observer=observer,
+        progress=progress,
+        mode=mode,
+    )
+    cluster = _deployment(workload, setups, dispatch, recording)
+    if decode_scaling is not None:
+        _scale(cluster, setups, "decode", decode_scaling)
+    if scaling is not None:
+        _scale(cluster, setups, setups[0].role if link is None else "prefill", scaling)
+    if sample_interval_s is not None and router is not None:
+        cluster.env.process(watching(cluster, sample_interval_s))
+    interrupted = False
+    try:
+        cluster.env.run(until=cluster.env.process(cluster.run()))
+    except KeyboardInterrupt:
+        if not keep_interrupted:
+            raise
+        interrupted = True
+    return cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
+
+
+def _deployment(
+    workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
+) -> Cluster:
+    """The engines, empty, and what stands before them."""
+    if all(setup.role == "both" for setup in setups):
+        cluster = Cluster(workload, dispatch, recording)
+    else:
+        check_roles(setups)
+        cluster = Disaggregated(workload, dispatch, recording)
+    for setup in setups:
+        cluster.add(setup)
+    return cluster
+
+
+def _scale(cluster: Cluster, setups: Sequence[EngineSetup], role: Role, plan: Autoscaling) -> None:
+    like = [setup for setup in setups if setup.role == role]
+    if not like:
+        raise InvalidInput(f"there are no {role} replicas to scale")
+    if plan.max_replicas < len(like):
+        raise InvalidInput(f"{len(like)} replicas at first are more than the {plan.max_replicas} at most")
+    cluster.env.process(autoscaling(cluster, like[0], plan))

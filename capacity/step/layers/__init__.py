@@ -1,0 +1,93 @@
+"""From a model on a group of GPUs to the operators of its step: shapes of matrices, bytes of caches, messages.
+
+One builder for each kind of mixer and of feed-forward, registered here by its type; equal operators of different
+layer groups are merged, so that a step evaluates a dozen of them whatever the depth. Tensor parallelism divides
+heads and widths; KV heads beyond it replicate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import cache, singledispatch
+
+from capacity.base.errors import UnsupportedModel
+from capacity.model.feed_forward import DenseFeedForward, FeedForward, MoEFeedForward
+from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention, Mixer
+from capacity.step.layers import ends, feed_forward, grouped, latent, linear
+from capacity.step.layers.builder import Builder, MixerOperators
+from capacity.step.operators import Operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operators:
+    """The operators of a step, by what they depend on.
+
+    `per_token`: the number of rows alone, padded to a CUDA graph's. `per_sample`: the number of sampled rows alone.
+    `per_context`: the contexts too. `shared`: the rows of all data-parallel ranks, given as their mean: experts and
+    the exchange of tokens before and after them; empty without such ranks.
+    """
+
+    per_token: tuple[Operator, ...]
+    shared: tuple[Operator, ...]
+    per_sample: tuple[Operator, ...]
+    per_context: tuple[Operator, ...]
+    notes: tuple[str, ...]
+
+
+def build_operators(build: Builder) -> Operators:
+    """All operators of one step. Raises UnsupportedModel for a layer without a builder here."""
+    per_token: list[Operator] = [*ends.embedding(build)]
+    per_context: list[Operator] = []
+    for group in build.model.layer_groups:
+        mixed = mixer_operators(group.mixer, group, build)
+        per_token += mixed.products
+        per_context += mixed.attention
+        per_token += feed_forward_operators(group.feed_forward, group, build)
+    per_token += ends.communication(build)
+    shared = feed_forward.SHARED if build.setting.joint else ()
+    return Operators(
+        per_token=merged(op for op in per_token if op.name not in shared),
+        shared=merged(op for op in per_token if op.name in shared),
+        per_sample=merged(ends.head(build)),
+        per_context=merged(per_context),
+        notes=tuple(dict.fromkeys(build.notes)),
+    )
+
+
+@singledispatch
+def mixer_operators(mixer: Mixer, group: LayerGroup, build: Builder) -> MixerOperators:  # noqa: ARG001
+    """Products and norms of a layer's token mixer, and its attention proper."""
+    raise UnsupportedModel(build.model.model_type, f"{type(mixer).__name__} has no operators in a step")
+
+
+mixer_operators.register(Attention, grouped.operators)
+mixer_operators.register(LatentAttention, latent.operators)
+mixer_operators.register(LinearAttention, linear.operators)
+
+
+@singledispatch
+def feed_forward_operators(part: FeedForward, group: LayerGroup, build: Builder) -> list[Operator]:  # noqa: ARG001
+    """Of a layer's feed-forward, dense or routed."""
+    raise UnsupportedModel(build.model.model_type, f"{type(part).__name__} has no operators in a step")
+
+
+feed_forward_operators.register(DenseFeedForward, feed_forward.dense)
+feed_forward_operators.register(MoEFeedForward, feed_forward.mixture)
+
+
+def merged(operators: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Operators of equal keys once, added up. Raises TypeError for what is no `Operator`: none is left out."""
+    by_key: dict[Hashable, Operator] = {}
+    for operator in operators:
+        _require_operator(type(operator))
+        key = operator.key()
+        by_key[key] = by_key[key].plus(operator) if key in by_key else operator
+    return tuple(by_key.values())
+
+
+@cache
+def _require_operator(kind: type) -> None:
+    lacking = [name for name in ("seconds", "cost", "key", "plus") if not hasattr(kind, name)]
+    if lacking:
+        raise TypeError(f"{kind.__name__} is no operator of a step: it has no {', no '.join(lacking)}")

@@ -1,0 +1,91 @@
+"""Feed-forwards: dense ones, and mixtures of experts with the exchange of tokens between their GPUs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
+from capacity.model.layers import LayerGroup
+from capacity.model.quantization import PartKind
+from capacity.step.collectives import Transfer
+from capacity.step.layers.builder import Builder, activation_bits
+from capacity.step.operators import ACTIVATION_BYTES, Experts, Operator
+
+EXCHANGE = "expert exchange"
+SHARED = ("experts", EXCHANGE)  # what data-parallel ranks do together
+
+
+def dense(part: DenseFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
+    """Gate and up, down, and the activation between them."""
+    return _gated("", "dense_ffn", part.intermediate_size, group, build)
+
+
+def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
+    """Router, routed experts, shared experts, and the exchange among data-parallel ranks."""
+    setting, hidden = build.setting, build.model.hidden_size
+    stored, execution = build.weights("experts")
+    ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
+    operators: list[Operator] = [
+        build.gemm("router", "router", k=hidden, n=part.num_experts, count=group.num_layers),
+        Experts(
+            name="experts",
+            count=group.num_layers,
+            hidden=hidden,
+            intermediate=part.expert_intermediate_size / (1 if setting.expert_parallel else ranks),
+            matrices=3,
+            num_experts=part.num_experts,
+            experts_per_token=part.experts_per_token,
+            expert_ranks=ranks if setting.expert_parallel else 1,
+            weight_bits=stored.bits_per_weight,
+            activation_bits=activation_bits(execution.compute_dtype),
+            flops_per_s=build.peak(execution.compute_dtype),
+            device=build.device,
+            constants=build.lookup.kernel("moe", execution.kernel),
+            token_groups=setting.data_parallel_size if setting.joint else 1,
+        ),
+    ]
+    if part.shared_intermediate_size:
+        operators += _gated("shared ", "shared_expert", part.shared_intermediate_size, group, build)
+    if setting.joint:
+        operators.append(_exchange(part, group, build, ranks))
+    return operators
+
+
+def _gated(
+    prefix: str, kind: PartKind, intermediate: float, group: LayerGroup, build: Builder
+) -> list[Operator]:
+    hidden, layers = build.model.hidden_size, group.num_layers
+    width = intermediate / build.setting.tensor_parallel_size
+    return [
+        build.gemm(f"{prefix}gate_up", kind, k=hidden, n=2 * width, count=layers),
+        build.gemm(f"{prefix}down", kind, k=width, n=hidden, count=layers),
+        build.traffic(
+            "norms, rope, activation",
+            kernels=float(layers),
+            bytes_per_row=layers * 3 * width * ACTIVATION_BYTES,
+            flops_per_row=layers * 4.0 * width,
+        ),
+    ]
+
+
+def _exchange(part: MoEFeedForward, group: LayerGroup, build: Builder, ranks: int) -> Transfer:
+    """Tokens to the experts' GPUs and back: in direct reach of each other all of them to all (all-gather, then
+    reduce-scatter: vLLM's default), beyond that each to the GPUs of its experts (all-to-all).
+
+    A GPU of a tensor-parallel rank sends its share of the rank's tokens.
+    """
+    setting = build.setting
+    link = setting.link_of(ranks)
+    everywhere = link.direct or not setting.expert_parallel
+    copies = ranks - 1.0 if everywhere else min(part.experts_per_token, ranks) * (ranks - 1) / ranks
+    kind: Literal["all_gather", "all_to_all"] = "all_gather" if everywhere else "all_to_all"
+    row_bytes = build.model.hidden_size * copies * ACTIVATION_BYTES / setting.tensor_parallel_size
+    return Transfer(
+        name=EXCHANGE,
+        kind=kind,
+        count=2 * group.num_layers,
+        ranks=ranks,
+        bytes_per_row=row_bytes,
+        link=link,
+        constants=build.lookup.nccl(kind),
+    )

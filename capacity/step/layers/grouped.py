@@ -1,0 +1,91 @@
+"""Softmax attention with KV heads: multi-head, grouped-query, multi-query; whole or windowed."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from capacity.model.layers import Attention, LayerGroup
+from capacity.step import StepShape
+from capacity.step.layers.builder import NO_WORK, AttentionWork, Builder, MixerOperators
+from capacity.step.operators import ACTIVATION_BYTES
+
+KERNELS_OF_QK_NORM = 1.0
+
+
+def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOperators:
+    """QKV and output products, rope and norms; attention of prefill and of decode."""
+    hidden, ranks, layers = build.model.hidden_size, build.setting.tensor_parallel_size, group.num_layers
+    heads, kv_heads = shard(mixer.num_heads, ranks), shard(mixer.num_kv_heads, ranks)
+    width, kv_width = heads * mixer.head_dim, kv_heads * mixer.head_dim
+    query_width = width * (2 if mixer.output_gate else 1)
+    suffix = "" if mixer.window_tokens is None else " (window)"
+    work = {
+        "windowed": mixer.window_tokens is not None,
+        "kv_heads": kv_heads,
+        "flops_per_pair": 4.0 * width,
+        "kv_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
+        "row_bytes": 2 * width * ACTIVATION_BYTES,
+    }
+    return MixerOperators(
+        products=[
+            build.gemm("qkv", "attention", k=hidden, n=query_width + 2 * kv_width, count=layers),
+            build.gemm("attention output", "attention", k=width, n=hidden, count=layers),
+            build.elementwise(
+                group,
+                rope_values=width + kv_width,
+                cache_bytes=kv_width * build.kv_cache.value_bits / 4,
+                kernels=0.0 if mixer.qk_norm == "none" else KERNELS_OF_QK_NORM,
+            ),
+        ],
+        attention=[
+            build.attention(
+                "attention prefill" + suffix, "prefill_attention", _prefill_work(**work), count=layers
+            ),
+            build.attention(
+                "attention decode" + suffix, "decode_attention", _decode_work(**work), count=layers
+            ),
+        ],
+    )
+
+
+def shard(count: float, ranks: int) -> float:
+    """Heads on the busiest rank: at least one, for what cannot be divided is replicated."""
+    return max(1.0, math.ceil(count / ranks))
+
+
+@cache
+def _prefill_work(
+    *, windowed: bool, kv_heads: float, flops_per_pair: float, kv_bytes: float, row_bytes: float
+) -> AttentionWork:
+    """FLOPs, bytes and rows of prefill: pairs attended, KV of the whole context once, queries and outputs."""
+    pairs, context = (4, 5) if windowed else (2, 3)
+
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
+        moved = shape[context] * kv_bytes + shape[1] * row_bytes
+        return shape[pairs] * flops_per_pair, moved, shape[0] * kv_heads, 0.0
+
+    return work
+
+
+@cache
+def _decode_work(
+    *, windowed: bool, kv_heads: float, flops_per_pair: float, kv_bytes: float, row_bytes: float
+) -> AttentionWork:
+    """FLOPs, bytes and rows of decode: each row's KV once, however many drafts it verifies."""
+    context = 10 if windowed else 9
+
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
+        sequences, drafts = shape[7], shape[8]
+        if sequences <= 0:
+            return NO_WORK
+        queries = 1.0 + drafts / sequences
+        moved = shape[context] * kv_bytes + (sequences + drafts) * row_bytes
+        return (
+            shape[context] * queries * flops_per_pair,
+            moved,
+            sequences * kv_heads,
+            shape[context] / sequences,
+        )
+
+    return work

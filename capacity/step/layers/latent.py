@@ -1,0 +1,146 @@
+"""Multi-head latent attention (DeepSeek's MLA), and the indexer of its sparse form."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from capacity.hardware.coefficients import AttentionCoefficients, Fit
+from capacity.model.layers import LatentAttention, LayerGroup, SparseIndexer
+from capacity.step import StepShape
+from capacity.step.layers.builder import NO_WORK, AttentionWork, Builder, MixerOperators
+from capacity.step.layers.grouped import shard
+from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator, expanded_tokens
+
+KERNELS_OF_MLA = 2.0  # norms of the two latents, joining rope and nope parts
+_INDEXER = AttentionCoefficients(
+    compute_fraction=0.35,
+    bandwidth_fraction=0.6,
+    sharpness=1.0,
+    fixed_s=15e-6,
+    fit=Fit(
+        basis="assumed", source="index logits and top-k, two kernels; no table at hand", date="2026-11-21"
+    ),
+)
+
+
+def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> MixerOperators:
+    """Prefill expands the latent of its context to heads; decode absorbs the expansion into the query."""
+    heads = shard(mixer.num_heads, build.setting.tensor_parallel_size)
+    latent, rope, value = mixer.kv_lora_rank, mixer.qk_rope_head_dim, mixer.v_head_dim
+    products: list[Operator] = [
+        *_query_products(mixer, group, build, heads),
+        build.gemm(
+            "attention output",
+            "attention",
+            k=heads * value,
+            n=build.model.hidden_size,
+            count=group.num_layers,
+        ),
+        build.elementwise(
+            group,
+            rope_values=heads * rope + rope + latent,
+            cache_bytes=mixer.kv_bytes_per_token(build.kv_cache),
+            kernels=KERNELS_OF_MLA,
+        ),
+    ]
+    expansion = build.gemm(  # of keys, and of values: in decode two kernels, before and after attention
+        "kv_b",
+        "attention",
+        k=latent,
+        n=heads * (mixer.qk_nope_head_dim + value) / 2,
+        count=2 * group.num_layers,
+        rows=expanded_tokens,
+    )
+    return MixerOperators(products=products, attention=[expansion, *_attention(mixer, group, build, heads)])
+
+
+def _attention(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Attention]:
+    """Of prefill over expanded heads, of decode over the latent, and the indexer of sparse attention."""
+    expanded, absorbed = mixer.qk_head_dim + mixer.v_head_dim, 2 * mixer.kv_lora_rank + mixer.qk_rope_head_dim
+    top_k = mixer.indexer.top_k if mixer.indexer else None
+    prefill = _prefill_work(
+        flops_per_pair=2.0 * heads * expanded,
+        context_bytes=heads * expanded * ACTIVATION_BYTES,
+        row_bytes=heads * expanded * ACTIVATION_BYTES,
+        top_k=top_k,
+    )
+    decode = _decode_work(
+        flops_per_pair=2.0 * heads * absorbed,
+        context_bytes=mixer.kv_bytes_per_token(build.kv_cache),
+        row_bytes=heads * absorbed * ACTIVATION_BYTES,
+        top_k=top_k,
+    )
+    attention = [
+        build.attention("attention prefill", "mla_prefill", prefill, count=group.num_layers),
+        build.attention("attention decode", "mla_decode", decode, count=group.num_layers),
+    ]
+    return [*attention, _indexer(mixer.indexer, group, build)] if mixer.indexer else attention
+
+
+def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Gemm]:
+    """Down to the latents, and the queries up from theirs where they have one."""
+    hidden, latent = build.model.hidden_size, mixer.kv_lora_rank + mixer.qk_rope_head_dim
+    width, rank, layers = heads * mixer.qk_head_dim, mixer.q_lora_rank, group.num_layers
+    if rank is None:
+        return [
+            build.gemm("q", "attention", k=hidden, n=width, count=layers),
+            build.gemm("kv_a", "attention", k=hidden, n=latent, count=layers),
+        ]
+    return [
+        build.gemm("qkv_a", "attention", k=hidden, n=rank + latent, count=layers),
+        build.gemm("q_b", "attention", k=rank, n=width, count=layers),
+    ]
+
+
+@cache
+def _prefill_work(
+    *, flops_per_pair: float, context_bytes: float, row_bytes: float, top_k: int | None
+) -> AttentionWork:
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
+        pairs: float = shape[2]
+        if top_k is not None and shape[1]:
+            pairs = min(pairs, float(shape[1]) * top_k)
+        return pairs * flops_per_pair, shape[3] * context_bytes + shape[1] * row_bytes, shape[0], 0.0
+
+    return work
+
+
+@cache
+def _decode_work(
+    *, flops_per_pair: float, context_bytes: float, row_bytes: float, top_k: int | None
+) -> AttentionWork:
+    """Absorbed decode. Sparse attention reads at most `top_k` tokens a row (of the mean context: a lower bound)."""
+
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
+        sequences, drafts = shape[7], shape[8]
+        if sequences <= 0:
+            return NO_WORK
+        context = shape[9] if top_k is None else min(float(shape[9]), float(sequences) * top_k)
+        queries = sequences + drafts
+        flops = context * queries / sequences * flops_per_pair
+        return flops, context * context_bytes + queries * row_bytes, queries, context / sequences
+
+    return work
+
+
+def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Attention:
+    """Scores every context token for every query in FP8, whole on every rank."""
+    rates = build.flops_per_s
+    return build.attention_with(
+        "sparse indexer",
+        _indexer_work(
+            flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim, key_bytes=indexer.cache_bytes_per_token
+        ),
+        count=group.num_layers,
+        flops_per_s=rates["fp8" if "fp8" in rates else "bf16"],
+        constants=_INDEXER,
+    )
+
+
+@cache
+def _indexer_work(*, flops_per_pair: float, key_bytes: float) -> AttentionWork:
+    def work(shape: StepShape) -> tuple[float, float, float, float]:
+        pairs = shape[2] + shape[9] * (1.0 + (shape[8] / shape[7] if shape[7] else 0.0))
+        return pairs * flops_per_pair, (shape[3] + shape[9]) * key_bytes, shape[0] + shape[7], 0.0
+
+    return work

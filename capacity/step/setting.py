@@ -1,0 +1,154 @@
+"""What a step model is made of: a model in a weight format, on GPUs in ranks, under an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment.engines import EngineSpec
+from capacity.hardware import HardwareProfile, Link, load_profile
+from capacity.hardware.coefficients import Lookup, StepCoefficients
+from capacity.model.quantization import KvCacheFormat, QuantizationScheme, find_kv_cache_format
+from capacity.model.spec import ModelSpec
+from capacity.step.collectives import Interconnect
+
+DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "c2c")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTime:
+    """What the CPU does for a step, and whether it hides behind the GPU.
+
+    `eager_s` is the time to launch the model's kernels one by one; steps of up to `graph_sizes[-1]` rows replay a
+    CUDA graph of the next larger size instead.
+    """
+
+    step_s: float = 0.0
+    per_sequence_s: float = 0.0
+    overlapped: bool = True
+    overlap_sharpness: float = 4.0
+    eager_s: float = 0.0
+    graph_sizes: tuple[int, ...] = ()
+    graphs_for_prefill: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSetting:
+    """One engine as its steps know it.
+
+    `scheme` None: as the checkpoint is stored. `engine` None: no host time but vLLM's kernels and graph sizes.
+    `max_num_seqs` None: the engine's default; it bounds the CUDA graphs. `host` and `kernel_family` replace what
+    the engine's data say. `data_parallel_size` counts ranks that take every step together.
+    """
+
+    model: ModelSpec
+    profile: HardwareProfile
+    engine: EngineSpec | None = None
+    scheme: QuantizationScheme | None = None
+    kv_cache_dtype: str = "auto"
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    enforce_eager: bool = False
+    max_num_seqs: int | None = None
+    host: HostTime | None = None
+    kernel_family: str | None = None
+
+    @property
+    def weights(self) -> QuantizationScheme:
+        """How the weights are stored."""
+        return self.model.checkpoint if self.scheme is None else self.scheme
+
+    @property
+    def kv_cache(self) -> KvCacheFormat:
+        """How keys and values are stored. Raises UnknownName."""
+        return find_kv_cache_format(self.kv_cache_dtype, model_dtype=self.model.dtype)
+
+    @property
+    def expert_parallel(self) -> bool:
+        """Whether whole experts are spread over the ranks."""
+        return self.enable_expert_parallel and self.model.is_moe
+
+    @property
+    def joint(self) -> bool:
+        """Whether data-parallel ranks meet at experts; those of a dense model have nothing to do with each other."""
+        return self.data_parallel_size > 1 and self.model.is_moe
+
+    def link_of(self, gpus: int) -> Interconnect:
+        """The link that a group of so many GPUs talks over."""
+        return interconnect(self.profile.link_for(gpus))
+
+    def lookup(self) -> Lookup:
+        """The constants of the GPU's and the engine's kernels. Raises InvalidInput for another GPU's fit."""
+        return Lookup(coefficient_sources(self.profile), self.kernel_family or family_of(self.engine))
+
+    def host_time(self) -> HostTime:
+        """The engine's host time as its data say; without an engine there is none, and vLLM's graph sizes."""
+        if self.host is not None:
+            return self.host
+        engine, architecture = self.engine, self.profile.architecture
+        if engine is None:
+            return HostTime(graph_sizes=graph_sizes(512))
+        num_layers = self.model.num_layers
+        limits = engine.default_limits(self.profile.memory_engine_bytes, architecture)
+        sizes = engine.graph_batch_sizes(self.max_num_seqs or limits.max_num_seqs, architecture)
+        if limits.max_graph_batch is not None:
+            sizes = tuple(size for size in sizes if size <= limits.max_graph_batch)
+        return HostTime(
+            step_s=engine.host_base_s + engine.host_per_layer_s * num_layers,
+            per_sequence_s=engine.host_per_sequence_s * num_layers / engine.host_reference_layers,
+            overlapped=engine.host_overlapped,
+            overlap_sharpness=engine.host_overlap_norm,
+            eager_s=engine.prefill_floor_per_layer_s * num_layers,
+            graph_sizes=sizes,
+            graphs_for_prefill=engine.mixes_prefill_with_decode,
+        )
+
+    def crossing_notes(self) -> tuple[str, ...]:
+        """What to tell of a tensor-parallel group that has no direct link between all of its GPUs."""
+        profile, ranks = self.profile, self.tensor_parallel_size
+        link = profile.link_for(ranks)
+        if ranks == 1 or link.kind in DIRECT_LINKS:
+            return ()
+        where = "leaves the node" if ranks > profile.gpus_per_node else "has no direct GPU link"
+        return (
+            f"tensor parallelism over {ranks} {profile.name} {where}: "
+            f"all-reduce over {link.kind} at {link.bytes_per_s / 1e9:.0f} GB/s",
+        )
+
+
+def graph_sizes(largest: int) -> tuple[int, ...]:
+    """vLLM's CUDA-graph batch sizes: 1, 2, 4, by 8 to 256, by 16 beyond. Source: vLLM 0.33 config/vllm.py."""
+    sizes: Sequence[int] = (1, 2, 4, *range(8, 257, 8), *range(272, largest + 1, 16))
+    return tuple(size for size in sizes if size <= largest)
+
+
+def interconnect(link: Link) -> Interconnect:
+    """The link as the collectives see it."""
+    return Interconnect(
+        bytes_per_s=link.bytes_per_s, latency_s=link.latency_s, direct=link.kind in DIRECT_LINKS
+    )
+
+
+def family_of(engine: EngineSpec | None) -> str:
+    """The kernel family of an engine: what its tables are called in the fits. vLLM's stand for all others."""
+    families = {"sglang": "sglang", "tensorrt-llm": "trtllm"}
+    return "vllm" if engine is None else families.get(engine.name, "vllm")
+
+
+def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:
+    """The profile's own fit, then the one that it transfers from. Raises InvalidInput for another GPU's fit."""
+    own = profile.step_time
+    if own is None:
+        return ()
+    if own.gpu not in (None, profile.name):
+        raise InvalidInput(
+            f"profile {profile.name} carries the step-time fit of {own.gpu}; "
+            f"say transferred_from = {own.gpu!r} instead, so that it counts as assumed"
+        )
+    if own.transferred_from is None:
+        return (own,)
+    other = load_profile(own.transferred_from).step_time
+    return (own,) if other is None else (own, other)

@@ -1,0 +1,86 @@
+"""Real workloads from files: the schema is recognised by what is in the file, not by its name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import PurePath
+from typing import NoReturn
+
+from capacity.base.errors import InvalidInput
+from capacity.workload.traces.format import FirstLine, JsonLines, Table, TraceOptions
+from capacity.workload.traces.formats import TRACE_FORMATS
+from capacity.workload.traces.json_lines import json_record
+from capacity.workload.traces.lines import TraceLines, open_trace, shown
+from capacity.workload.traces.table import refuse_table, table_of
+from capacity.workload.workload import Workload
+
+
+def read_trace(
+    path: str | os.PathLike[str],
+    *,
+    limit: int | None = None,
+    block_tokens: int | None = None,
+    seconds_per_unit: float | None = None,
+    spread_ticks: bool = False,
+    concurrent_sessions: int | None = None,
+) -> Workload:
+    """The requests of a trace file, plain or gzipped, `-` for standard input; the first `limit` in file order.
+
+    Any format of `formats/`: tables, and JSON lines. `block_tokens` and `seconds_per_unit` override what is inferred
+    from block hashes and timestamps, `spread_ticks` spreads the requests of a coarse clock; recorded sessions are
+    played by `concurrent_sessions` users.
+    Read line by line: at most 10 million requests, 4 Gi characters, 16 Mi characters a line.
+    Raises MalformedFile, one line of text that names file, line, field and value.
+    """
+    if limit is not None and limit < 1:
+        raise InvalidInput(f"the number of requests to read must be at least 1, not {limit}")
+    with open_trace(path) as lines:
+        first = _first_line(lines)
+        options = TraceOptions(
+            name=_name(lines.path),
+            limit=limit,
+            block_tokens=block_tokens,
+            seconds_per_unit=seconds_per_unit,
+            spread_ticks=spread_ticks,
+            concurrent_sessions=concurrent_sessions,
+        )
+        known = next((entry for entry in TRACE_FORMATS if entry.recognises(first)), None)
+        if known is None:
+            _refuse(lines, first)
+        return known.read(lines, first, options)
+
+
+def trace_titles() -> str:
+    """The formats, as a text lists them."""
+    titles = sorted(entry.title for entry in TRACE_FORMATS)
+    return f"{', '.join(titles[:-1])} or {titles[-1]}"
+
+
+def _first_line(lines: TraceLines) -> FirstLine:
+    """The first line that is not blank, as a table's header or a JSON object; raises MalformedFile."""
+    text = next((line for line in lines if line.strip()), None)
+    if text is None:
+        lines.refuse("the file is empty")
+    if text.lstrip().startswith(("{", "[")):
+        return JsonLines(json_record(lines, text))
+    return table_of(lines, text)
+
+
+def _refuse(lines: TraceLines, first: FirstLine) -> NoReturn:
+    """Raise MalformedFile about a file of no known format."""
+    if isinstance(first, Table):
+        refuse_table(
+            lines, first, " or ".join(",".join(entry.needed) for entry in TRACE_FORMATS if entry.tabular)
+        )
+    needed = " or ".join(
+        ", ".join(entry.needed) for entry in TRACE_FORMATS if entry.needed and not entry.tabular
+    )
+    keys = shown(", ".join(map(str, first.record)))
+    lines.refuse(f"keys {keys} are those of no known trace; needed: {needed}")
+
+
+def _name(path: str) -> str:
+    name = PurePath(path).name
+    for ending in (".gz", ".csv", ".jsonl", ".json"):
+        name = name.removesuffix(ending)
+    return name or "trace"

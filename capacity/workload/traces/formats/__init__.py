@@ -1,0 +1,17 @@
+"""Every trace format that is known: the `FORMAT` of each module of this folder, our own table first."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from capacity.workload.traces.format import TraceFormat
+
+
+def _discovered() -> tuple[TraceFormat, ...]:
+    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
+    formats: list[TraceFormat] = [module.FORMAT for module in modules]
+    return tuple(sorted(formats, key=lambda entry: (entry.name != "plain", entry.name)))
+
+
+TRACE_FORMATS = _discovered()

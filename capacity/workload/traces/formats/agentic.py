@@ -1,0 +1,245 @@
+"""Agentic coding sessions, one a line: each request waits for the one before it, and prompts grow on one another."""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from typing import Any
+
+import numpy as np
+
+from capacity.base.errors import InvalidInput
+from capacity.workload.content import PromptContent, fresh_ids
+from capacity.workload.traces.format import FirstLine, JsonLines, TraceFormat, TraceOptions
+from capacity.workload.traces.json_lines import json_number, json_record, json_tokens
+from capacity.workload.traces.lines import TraceLines, shown
+from capacity.workload.traces.table import as_ints
+from capacity.workload.workload import Workload
+
+_COLUMNS = ("t", "in", "out", "prefix_parent", "prefix_blocks", "api_time", "think_time", "subagent")
+
+
+def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
+    """Sessions as a closed loop: a request is sent a think time after its thread's previous one completes.
+
+    A subagent's first request follows the main thread's latest. Sessions that duplicate another are skipped, and
+    so are requests without an answer. With `concurrent_sessions`, each of so many users plays one session after
+    another, the next going to whoever was first done in the recording; else all sessions start at 0.
+    The recorded block hashes never cross sessions, so the tools and system prompt that a session's first large
+    prompt begins with are shared between sessions with equal `tool_tokens` (and `system_tokens`): an assumption.
+    Raises MalformedFile.
+    """
+    assert isinstance(first, JsonLines)
+    limit, users = options.limit, options.concurrent_sessions
+    if users is not None and users < 1:
+        raise InvalidInput(f"concurrent_sessions must be at least 1, not {users}")
+    rows = _Sessions(lines, users)
+    rows.add(first.record)
+    if limit is None or rows.count < limit:
+        for line in lines:
+            if line.isspace():
+                continue
+            rows.add(json_record(lines, line))
+            lines.count_row(rows.count)
+            if limit is not None and rows.count >= limit:
+                break
+    workload = rows.workload(options.name)
+    return workload if limit is None else workload.head(limit)
+
+
+class _Sessions:
+    """The requests of all sessions while they are read."""
+
+    def __init__(self, lines: TraceLines, concurrent_sessions: int | None) -> None:
+        self.lines = lines
+        self.users: list[tuple[float, int, int]] | None = None  # (free at, user, last request)
+        if concurrent_sessions is not None:
+            self.users = [(0.0, user, -1) for user in range(concurrent_sessions)]
+        self.sessions = self.duplicates = self.unanswered = 0
+        self.texts: dict[object, int] = {}
+        self.arrival_s = array("d")
+        self.prompt_tokens = array("q")
+        self.output_tokens = array("q")
+        self.session = array("q")
+        self.after_request = array("q")
+        self.think_s = array("d")
+        self.segment_ids = array("q")
+        self.segment_tokens = array("q")
+        self.offsets = array("q", [0])
+
+    @property
+    def count(self) -> int:
+        return len(self.arrival_s)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Add one session."""
+        lines = self.lines
+        missing = [
+            key
+            for key in ("id", "cols", "req", "block_size", "tool_tokens", "system_tokens")
+            if key not in record
+        ]
+        if missing:
+            lines.refuse(f"has no {missing[0]!r}; it has {shown(', '.join(map(str, record)))}")
+        if record.get("dup_of") is not None:
+            self.duplicates += 1
+            return
+        columns, requests = record["cols"], record["req"]
+        if not isinstance(columns, list) or any(column not in columns for column in _COLUMNS):
+            lines.refuse(f"cols {shown(columns)} must name {', '.join(_COLUMNS)}")
+        if not isinstance(requests, list):
+            lines.refuse(f"req {shown(requests)} is not a list of requests")
+        positions = [columns.index(column) for column in _COLUMNS]
+        picked = []
+        for index, row in enumerate(requests):
+            if not isinstance(row, list) or len(row) != len(columns):
+                lines.refuse(f"req {index} is not a list of {len(columns)} values: {shown(row)}")
+            picked.append([row[position] for position in positions])
+        self._play(record, picked)
+        self.sessions += 1
+
+    def _play(self, record: dict[str, Any], requests: list[list[Any]]) -> None:
+        lines = self.lines
+        start_s, user, previous = heapq.heappop(self.users) if self.users else (0.0, -1, -1)
+        begun = _Session(self, record)
+        end_s = start_s
+        last = previous
+        threads: dict[str | None, tuple[int, float]] = {}  # latest request of each, and when it was answered
+        for index, (t, prompt, output, parent, blocks, api_time, think, thread) in enumerate(requests):
+            where = f"req {index} "
+            if not isinstance(thread, str | None):
+                lines.refuse(f"{where}subagent {shown(thread)} is not a name")
+            sent_s = json_number(lines, where + "t", t)
+            prompt_tokens = json_tokens(lines, where + "in", prompt)
+            output_tokens = json_tokens(lines, where + "out", output)
+            begun.add_prompt(where, prompt_tokens, parent, blocks, main=thread is None)
+            if not prompt_tokens or not output_tokens:
+                self.unanswered += 1
+                continue
+            before, answered_s = threads.get(thread if thread in threads else None, (previous, 0.0))
+            took_s = 0.0 if api_time is None else json_number(lines, where + "api_time", api_time)
+            recorded = thread in threads and think is not None
+            think_s = (
+                json_number(lines, where + "think_time", think) if recorded else max(0.0, sent_s - answered_s)
+            )
+            threads[thread] = (self.count, sent_s + took_s)
+            if thread is None or last == previous:
+                last = self.count
+            end_s = max(end_s, start_s + sent_s + took_s)
+            self._append(start_s + sent_s, prompt_tokens, output_tokens, before, think_s, begun.prompts[-1])
+        if self.users is not None:
+            heapq.heappush(self.users, (end_s, user, last))
+
+    def _append(
+        self,
+        arrival_s: float,
+        prompt: int,
+        output: int,
+        before: int,
+        think_s: float,
+        segments: list[tuple[int, int]],
+    ) -> None:
+        self.arrival_s.append(arrival_s)
+        self.prompt_tokens.append(prompt)
+        self.output_tokens.append(output)
+        self.session.append(self.sessions)
+        self.after_request.append(before)
+        self.think_s.append(think_s if before >= 0 else 0.0)
+        self.segment_ids.extend([text for text, _ in segments])
+        self.segment_tokens.extend([tokens for _, tokens in segments])
+        self.offsets.append(len(self.segment_ids))
+
+    def text(self, key: object) -> int:
+        """The number of a text, the same for the same key."""
+        return self.texts.setdefault(key, len(self.texts))
+
+    def workload(self, name: str) -> Workload:
+        """The requests as a workload, with what was left out."""
+        notices: list[str] = []
+        if self.duplicates:
+            notices.append(f"{self.duplicates:,} sessions that duplicate another left out")
+        if self.unanswered:
+            notices.append(f"{self.unanswered:,} requests without prompt or answer (0 tokens) left out")
+        if not self.count:
+            self.lines.refuse("no request is left in the file")
+        if self.users is None and self.sessions > 1:
+            notices.append(
+                f"all {self.sessions:,} sessions start at once; give a number of concurrent sessions to change that"
+            )
+        notices.append("tools and system prompts taken as shared between sessions with equally long ones")
+        ids = as_ints(self.segment_ids)
+        return Workload.sorted(
+            arrival_s=np.frombuffer(self.arrival_s),
+            prompt_tokens=as_ints(self.prompt_tokens),
+            output_tokens=as_ints(self.output_tokens),
+            content=PromptContent(
+                offsets=as_ints(self.offsets),
+                segment_ids=ids,
+                segment_tokens=as_ints(self.segment_tokens),
+                answer_ids=fresh_ids(ids, self.count),
+            ),
+            session=as_ints(self.session),
+            after_request=as_ints(self.after_request),
+            think_s=np.frombuffer(self.think_s),
+            name=name,
+            source=self.lines.path,
+            notices=tuple(notices),
+            remark=False,
+        )
+
+
+class _Session:
+    """The prompts of one session: each the beginning of an earlier one, then text of its own."""
+
+    def __init__(self, sessions: _Sessions, record: dict[str, Any]) -> None:
+        self._sessions = sessions
+        self._lines = sessions.lines
+        self._session = sessions.sessions
+        self._block_tokens = json_tokens(self._lines, "block_size", record["block_size"])
+        self._tool_tokens = json_tokens(self._lines, "tool_tokens", record["tool_tokens"])
+        self._system_tokens = json_tokens(self._lines, "system_tokens", record["system_tokens"])
+        self._opened = False
+        self.prompts: list[list[tuple[int, int]]] = []
+
+    def add_prompt(self, where: str, tokens: int, parent: object, blocks: object, *, main: bool) -> None:
+        """Compose one prompt from its parent's first blocks, or from tools and system prompt, and fresh text."""
+        lines = self._lines
+        index = len(self.prompts)
+        if type(parent) is not int or not -1 <= parent < index:
+            lines.refuse(f"{where}prefix_parent {shown(parent)} is not -1 or an earlier request")
+        shared_tokens = json_tokens(lines, where + "prefix_blocks", blocks) * self._block_tokens
+        if shared_tokens > tokens:
+            lines.refuse(f"{where}prefix_blocks {shown(blocks)} is longer than the prompt of {tokens} tokens")
+        segments = _beginning(self.prompts[parent], shared_tokens) if parent >= 0 else []
+        opening_tokens = self._tool_tokens + self._system_tokens
+        if not segments and main and not self._opened and opening_tokens < tokens:
+            self._opened = True
+            segments = self._opening()
+        rest = tokens - sum(length for _, length in segments)
+        if rest:
+            segments.append((self._sessions.text((self._session, index)), rest))
+        self.prompts.append(segments)
+
+    def _opening(self) -> list[tuple[int, int]]:
+        text, tools, system = self._sessions.text, self._tool_tokens, self._system_tokens
+        segments = [(text(("tools", tools)), tools), (text(("system", tools, system)), system)]
+        return [segment for segment in segments if segment[1]]
+
+
+def _beginning(segments: list[tuple[int, int]], tokens: int) -> list[tuple[int, int]]:
+    """The segments of the first `tokens` tokens, or all of them."""
+    taken: list[tuple[int, int]] = []
+    for text, length in segments:
+        if tokens <= 0:
+            break
+        taken.append((text, min(length, tokens)))
+        tokens -= length
+    return taken
+
+
+FORMAT = TraceFormat(
+    name="agentic",
+    title="agentic",
+    recognises=lambda first: isinstance(first, JsonLines) and {"req", "cols"} <= first.record.keys(),
+    read=_read,
+)

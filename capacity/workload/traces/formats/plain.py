@@ -1,0 +1,17 @@
+"""Our own table: `arrival_s,prompt_tokens,output_tokens`, and what else a workload may have."""
+
+from __future__ import annotations
+
+from capacity.workload.traces.table import CsvSchema, table_format
+
+FORMAT = table_format(
+    CsvSchema(
+        name="plain",
+        arrival="arrival_s",
+        prompt="prompt_tokens",
+        output="output_tokens",
+        session="session",
+        optional=("priority", "after_request", "think_s"),
+    ),
+    title="plain CSV",
+)

@@ -1,0 +1,52 @@
+"""JSON objects of a trace, one a line, and their fields; every failure is one line of text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from capacity.workload.traces.lines import MAX_CLOCK_S, TraceLines, check_tokens, shown
+
+
+def json_record(lines: TraceLines, line: str) -> dict[str, Any]:
+    """One line as a JSON object; raises MalformedFile."""
+    try:
+        record = _DECODER.decode(line)
+    except RecursionError:
+        lines.refuse("is nested too deep")
+    except ValueError as error:
+        lines.refuse(f"is no JSON: {getattr(error, 'msg', error)}: {shown(line.strip())}")
+    if not isinstance(record, dict):
+        lines.refuse(f"is no JSON object: {shown(line.strip())}; a trace has one object a line")
+    return record
+
+
+def json_number(lines: TraceLines, field: str, value: object) -> float:
+    """A finite number of a JSON field, at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        lines.refuse(f"{field} {shown(value)} is not a number")
+    if not value < float("inf") or abs(value) > 1e300:
+        lines.refuse(f"{field} {shown(value)} is not finite")
+    if value < 0:
+        lines.refuse(f"{field} {shown(value)} is negative")
+    if value > 1000 * MAX_CLOCK_S:
+        lines.refuse(f"{field} {shown(value)} is too large")
+    return float(value)
+
+
+def json_tokens(lines: TraceLines, field: str, value: object) -> int:
+    """Tokens of a JSON field: a whole number from 0."""
+    if type(value) is not int:
+        number = json_number(lines, field, value)
+        if number != int(number):
+            lines.refuse(f"{field} {shown(value)} is not a whole number")
+        value = int(number)
+    check_tokens(lines, field, value, value)
+    return value
+
+
+def _no_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)

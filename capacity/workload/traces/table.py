@@ -1,0 +1,227 @@
+"""Traces as tables: one request a row, columns found by their names."""
+
+from __future__ import annotations
+
+import csv
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import NoReturn
+
+import numpy as np
+
+from capacity.workload.columns import FloatArray, IntArray
+from capacity.workload.traces.format import FirstLine, Table, TraceFormat, TraceOptions
+from capacity.workload.traces.lines import TraceLines, from_first, number, seconds, shown, token_count
+from capacity.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvSchema:
+    """One family of tables: which column holds what, and what its clock and its zeros mean."""
+
+    name: str
+    arrival: str
+    prompt: str
+    output: str
+    session: str | None = None
+    optional: tuple[str, ...] = ()
+    calendar: bool = False  # arrivals are dates with times of day
+    from_first: bool = False  # the clock's zero is arbitrary: count from the first request
+    skip_empty_answers: bool = False  # failed requests are logged, with 0 tokens
+
+    @property
+    def required(self) -> tuple[str, str, str]:
+        """The three columns that make a request."""
+        return self.arrival, self.prompt, self.output
+
+
+_FIRST_YEAR, _LAST_YEAR = 1971, 2099  # of nanoseconds since 1970 whose differences hold in 64 bits
+
+_CALENDAR = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:?[0-9]{2})?"
+)
+
+
+def table_format(schema: CsvSchema, *, title: str) -> TraceFormat:
+    """The format of one family of tables, recognised by its three required columns."""
+    return TraceFormat(
+        name=schema.name,
+        title=title,
+        recognises=lambda first: isinstance(first, Table) and first.has(schema.required),
+        read=partial(_read, schema),
+        needed=schema.required,
+        tabular=True,
+    )
+
+
+def _read(schema: CsvSchema, lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
+    assert isinstance(first, Table)
+    names = [column.casefold() for column in first.columns]
+    for column in schema.required:
+        if names.count(column.casefold()) > 1:
+            lines.refuse(f"column {shown(column)} occurs {names.count(column.casefold())} times")
+    table = _Columns(lines, schema, first.columns)
+    try:
+        table.read(csv.reader(iter(lines), delimiter=first.delimiter, strict=True), options.limit)
+    except csv.Error as error:
+        lines.refuse(str(error))
+    if not table.prompt_tokens:
+        lines.refuse(f"the header is all there is: no requests in this {schema.name} table")
+    return table.workload(options.name)
+
+
+def table_of(lines: TraceLines, first_line: str) -> Table:
+    """Column names, and the delimiter that yields most of them; raises MalformedFile."""
+    split: dict[str, list[str]] = {}
+    for delimiter in ",;\t":
+        try:
+            split[delimiter] = next(csv.reader([first_line], delimiter=delimiter, strict=True), [])
+        except csv.Error as error:
+            lines.refuse(f"the header {shown(first_line.strip())} is no CSV: {error}")
+    delimiter = max(split, key=lambda d: len(split[d]))
+    return Table(tuple(column.strip() for column in split[delimiter]), delimiter)
+
+
+def refuse_table(lines: TraceLines, table: Table, needed: str) -> NoReturn:
+    """Raise MalformedFile about columns that no format has; `needed` are those that some have."""
+    columns = shown(",".join(table.columns))
+    if all(re.fullmatch(r"[0-9.:+\- T]*", column) for column in table.columns):
+        lines.refuse(f"there is no header: the first line is {columns}; columns must be named {needed}")
+    lines.refuse(f"columns {columns} are those of no known trace; needed: {needed}")
+
+
+class _Columns:
+    """The columns of one table while it is read."""
+
+    def __init__(self, lines: TraceLines, schema: CsvSchema, header: Sequence[str]) -> None:
+        self.lines = lines
+        self.schema = schema
+        self.width = len(header)
+        self.index = {column.casefold(): position for position, column in enumerate(header)}
+        self.arrivals: array[float] | array[int] = array("q") if schema.calendar else array("d")
+        self.prompt_tokens = array("q")
+        self.output_tokens = array("q")
+        self.session: dict[str, int] | None = {} if self._position(schema.session) is not None else None
+        self.session_of = array("q")
+        self.optional = {
+            column: array("d") for column in schema.optional if self._position(column) is not None
+        }
+        self.rewritten: str | None = None  # the first count that was not written as plain digits
+        self.empty_answers = 0
+
+    def _position(self, column: str | None) -> int | None:
+        return None if column is None else self.index.get(column.casefold())
+
+    def read(self, rows: Iterator[list[str]], limit: int | None) -> None:
+        """Read up to `limit` requests."""
+        lines, schema, width = self.lines, self.schema, self.width
+        arrival, prompt, output = (self.index[column.casefold()] for column in schema.required)
+        arrival_name, prompt_name, output_name = schema.required
+        clock: Callable[[TraceLines, str, str], float] = (
+            CalendarClock().nanoseconds if schema.calendar else seconds
+        )
+        for row in rows:
+            if len(row) != width:
+                if not "".join(row).strip():
+                    continue
+                lines.refuse(f"has {len(row)} fields, the header has {width}: {shown(','.join(row))}")
+            answer_tokens = self._tokens(output_name, row[output])
+            if answer_tokens == 0:
+                if not schema.skip_empty_answers:
+                    lines.refuse(f"{output_name} {shown(row[output])} must be at least 1 token")
+                self.empty_answers += 1
+                continue
+            prompt_tokens = self._tokens(prompt_name, row[prompt])
+            if prompt_tokens == 0:
+                lines.refuse(f"{prompt_name} {shown(row[prompt])} must be at least 1 token")
+            self.arrivals.append(clock(lines, arrival_name, row[arrival]))  # type: ignore[arg-type]
+            self.prompt_tokens.append(prompt_tokens)
+            self.output_tokens.append(answer_tokens)
+            if self.session is not None or self.optional:
+                self._read_extras(row)
+            if limit is not None and len(self.prompt_tokens) >= limit:
+                return
+            lines.count_row(len(self.prompt_tokens))
+
+    def _tokens(self, column: str, text: str) -> int:
+        if text.isdigit() and text.isascii() and len(text) < 8:
+            return int(text)
+        count, rewritten = token_count(self.lines, column, text)
+        if rewritten and self.rewritten is None:
+            self.rewritten = f"line {self.lines.number}: {column} {shown(text)} read as {count}"
+        return count
+
+    def _read_extras(self, row: list[str]) -> None:
+        position = self._position(self.schema.session)
+        if self.session is not None and position is not None:
+            self.session_of.append(self.session.setdefault(row[position].strip(), len(self.session)))
+        for column, values in self.optional.items():
+            values.append(number(self.lines, column, row[self.index[column]]))
+
+    def workload(self, name: str) -> Workload:
+        """The columns as a workload, sorted, with what there is to remark."""
+        notices: list[str] = []
+        if self.rewritten:
+            notices.append(self.rewritten)
+        if self.empty_answers:
+            notices.append(f"{self.empty_answers:,} requests without an answer (0 tokens) left out")
+        arrival_s = self._arrival_s(notices)
+        return Workload.sorted(
+            arrival_s=arrival_s,
+            prompt_tokens=as_ints(self.prompt_tokens),
+            output_tokens=as_ints(self.output_tokens),
+            priority=self._optional("priority"),
+            session=None if self.session is None else as_ints(self.session_of),
+            after_request=self._optional("after_request"),
+            think_s=self._optional("think_s"),
+            name=name,
+            source=self.lines.path,
+            notices=tuple(notices),
+        )
+
+    def _arrival_s(self, notices: list[str]) -> FloatArray:
+        if self.schema.calendar:
+            arrival_ns = np.frombuffer(self.arrivals, dtype=np.int64)
+            since_first_s: FloatArray = (arrival_ns - arrival_ns.min()) / 1e9
+            return since_first_s
+        arrival_s = np.frombuffer(self.arrivals, dtype=np.float64)
+        return arrival_s - arrival_s.min() if self.schema.from_first else from_first(arrival_s, notices)
+
+    def _optional(self, column: str) -> FloatArray | None:
+        return np.frombuffer(self.optional[column], dtype=np.float64) if column in self.optional else None
+
+
+class CalendarClock:
+    """Dates with times of day as nanoseconds since 1970; a time without a zone is taken as UTC."""
+
+    def __init__(self) -> None:
+        self._minutes: dict[tuple[str, str, str | None], int] = {}
+
+    def nanoseconds(self, lines: TraceLines, field: str, text: str) -> int:
+        """Exact to the nanosecond: Azure writes seven decimals, which no datetime holds."""
+        match = _CALENDAR.fullmatch(text.strip())
+        if match is None:
+            lines.refuse(f"{field} {shown(text)} is no time such as 2023-11-16 18:15:46.6805900")
+        day, minute, second, fraction, zone = match.groups()
+        minute_ns = self._minutes.get((day, minute, zone))
+        if minute_ns is None:
+            try:
+                moment = datetime.fromisoformat(f"{day}T{minute}{zone or ''}")
+            except ValueError as error:
+                lines.refuse(f"{field} {shown(text)} is no time: {error}")
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+                lines.refuse(f"{field} {shown(text)} is not between the years {_FIRST_YEAR} and {_LAST_YEAR}")
+            minute_ns = self._minutes[day, minute, zone] = int(moment.timestamp()) * 1_000_000_000
+        if int(second) > 59:
+            lines.refuse(f"{field} {shown(text)} is no time: second must be in 0..59")
+        return minute_ns + int(second) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
+
+
+def as_ints(values: array[int]) -> IntArray:
+    """A view of an integer array that was read."""
+    return np.frombuffer(values, dtype=np.int64)

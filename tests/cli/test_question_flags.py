@@ -1,0 +1,56 @@
+"""Flags from a signature: each kind of keyword by hand, and what is refused in its words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from inspect import Parameter
+from typing import Annotated
+
+import pytest
+
+from capacity.base.errors import InvalidInput
+from capacity.base.flags import Flag
+from capacity.cli.question_flags import keywords_of, parameter, token_list
+
+
+def question(
+    trace: Annotated[str, Flag("A trace.")],
+    *,
+    contexts: Annotated[Sequence[int], Flag("Tokens.", "--contexts --lengths")] = (1024, 1 << 20),
+    gpus: Annotated[Sequence[str], Flag("GPUs.", "--gpu")] = (),
+    tree: Annotated[bool, Flag("A tree.")] = True,
+    chain: Annotated[bool, Flag("A chain.")] = False,
+    tpot_s: Annotated[float | None, Flag("In ms.", "--tpot", milliseconds=True)] = None,
+    served_by: tuple[str, int] | None = None,
+) -> None:
+    """A question of every kind of keyword."""
+
+
+def test_each_kind_of_keyword() -> None:
+    keywords = {keyword.name: keyword for keyword in keywords_of(question, first=("gpus",))}
+    assert list(keywords) == ["gpus", "trace", "contexts", "tree", "chain", "tpot_s"]
+    assert keywords["trace"].is_argument
+    assert keywords["tree"].spellings == ["--tree/--no-tree"]
+    assert keywords["chain"].spellings == ["--chain"]
+    assert parameter(keywords["contexts"]).default == "1K,1M"
+    assert parameter(keywords["gpus"]).default is None
+    assert parameter(keywords["trace"]).default is Parameter.empty
+    assert parameter(keywords["trace"], optional=True).default is None
+
+
+def test_values_are_in_the_questions_units() -> None:
+    keywords = {keyword.name: keyword for keyword in keywords_of(question)}
+    assert keywords["contexts"].value("4K") == [4096]
+    assert keywords["tpot_s"].value(50.0) == 0.05
+    assert keywords["gpus"].value(["h100"]) == ["h100"]
+    with pytest.raises(InvalidInput, match="--lengths '0'"):
+        keywords["contexts"].value("0")
+    with pytest.raises(InvalidInput, match=r"--tpot .*: must be above 0 ms"):
+        keywords["tpot_s"].value(-1.0)
+
+
+def test_token_lists() -> None:
+    assert token_list("1,4k, 1M", "--contexts") == [1, 4096, 1 << 20]
+    for wrong in ("", "0", "4G", "1.5K", "1,,2", "²"):
+        with pytest.raises(InvalidInput, match="--contexts"):
+            token_list(wrong, "--contexts")

@@ -1,0 +1,77 @@
+"""Verbs: flags that are made when they are needed, and nothing that start-up does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from capacity.base.errors import InvalidInput
+from capacity.cli.question import Question
+from capacity.cli.verbs import NEEDED, POOL, TRAFFIC, plain_verb, refuse_idle, verb
+from capacity.deployment import Cost, Pool, Service, Traffic
+
+HEAVY = {"numpy", "pandas", "scipy", "plotly", "simpy", "streamlit", "torch"}
+ESTIMATE = ("estimate", "llama-3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64", "--concurrency", "8")
+
+
+def loaded(*arguments: str) -> set[str]:
+    """The modules that a command imports."""
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from capacity.cli.main import main\n"
+        f"sys.argv = ['capacity', *{arguments!r}]\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("fit", *ESTIMATE[1:4]), ESTIMATE])
+def test_quick_answers_load_no_heavy_library(arguments: tuple[str, ...]) -> None:
+    modules = loaded(*arguments)
+    assert not HEAVY & modules
+    assert not [name for name in modules if name.startswith(("capacity.simulator.", "capacity.planning."))]
+
+
+def test_the_help_knows_no_specs() -> None:
+    assert not {"pydantic", "capacity.deployment", "capacity.techniques.quantize"} & loaded("--help")
+
+
+def test_one_verb_is_declared_when_one_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    app, declared = typer.Typer(add_completion=False), []
+
+    def quick(number: int = 1) -> None:
+        """Quick."""
+        declared.append(number)
+
+    def asks(question: Question) -> None:
+        """Asks."""
+        declared.append((question.flags, question.format))
+
+    plain_verb(app, quick)
+    verb(app, POOL, TRAFFIC, shared=("format",), without=("input_len",))(asks)
+    with pytest.raises(SystemExit):
+        app(["--help"])
+    assert {"quick", "asks"} <= set(capsys.readouterr().out.split())
+    app(["quick", "--number", "3"], standalone_mode=False)
+    app(["asks", "--gpu", "h100", "-tp", "2", "--format", "csv"], standalone_mode=False)
+    assert declared == [3, ({"gpu": "h100", "tensor_parallel_size": "2"}, "csv")]
+    with pytest.raises(Exception, match="input-len"):
+        app(["asks", "--input-len", "3"], standalone_mode=False)
+
+
+def test_flags_that_need_another_and_those_that_they_need_are_fields() -> None:
+    fields = {name for spec in (Pool, Traffic, Service, Cost) for name in spec.model_fields}
+    assert set(NEEDED) | {needed for needed, _ in NEEDED.values()} <= fields
+
+
+def test_a_flag_that_changes_nothing_is_refused() -> None:
+    refuse_idle({"think_time_s": "1", "turns": "2"})
+    with pytest.raises(InvalidInput, match="--think-time-s changes nothing without --turns"):
+        refuse_idle({"think_time_s": "1"})

@@ -1,0 +1,111 @@
+"""Names of `--quantization`: what each stands for, for every kind of model."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.base.errors import InvalidInput, UnknownName
+from capacity.model import load_model
+from capacity.model.quantization import (
+    find_format,
+    known_formats,
+    known_quantizations,
+    scheme_for,
+    weight_bytes,
+)
+
+
+def test_a_spelling_stands_for_one_format() -> None:
+    spellings = [
+        spelling
+        for stored in map(find_format, known_formats())
+        for name in stored.names
+        for spelling in name.spellings
+    ]
+    assert len(spellings) == len(set(spellings))
+    for name in known_quantizations():
+        assert scheme_for(load_model("llama-3.2-1b"), name.upper().replace("-", "_")).name == name
+
+
+@pytest.mark.parametrize("name", known_quantizations())
+@pytest.mark.parametrize(
+    "model_name", ["llama-3.2-1b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-next-80b-a3b"]
+)
+def test_every_name_gives_a_scheme_that_fits_every_model(name: str, model_name: str) -> None:
+    model = load_model(model_name)
+    scheme = scheme_for(model, name)
+    stored = weight_bytes(model, scheme)
+    assert 0.25 * model.total_params < stored <= 4 * model.total_params
+    assert stored == sum(scheme.part_bytes(part) for part in model.parameter_parts())
+
+
+def test_fewer_bits_are_fewer_bytes() -> None:
+    model = load_model("llama-3.1-70b")
+    order = ["fp32", "bf16", "int8", "fp8", "gptq-int4", "nf4"]
+    sizes = [weight_bytes(model, scheme_for(model, name)) for name in order]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_16_bit_is_two_bytes_for_each_parameter() -> None:
+    model = load_model("qwen3-8b")
+    assert weight_bytes(model) == 2 * model.total_params
+    assert weight_bytes(model, scheme_for(model, "fp32")) == 4 * model.total_params
+
+
+@pytest.mark.parametrize(
+    ("spelling", "linear"),
+    [
+        ("FP8", "fp8"),
+        ("awq", "int4-g128"),
+        ("awq_marlin", "int4-g128"),
+        ("gptq", "int4-g128"),
+        ("bitsandbytes", "nf4-dq"),
+        ("modelopt", "fp8"),
+        ("modelopt_fp4", "nvfp4"),
+        ("w8a8", "int8"),
+        ("int8", "int8"),
+        ("gguf", "gguf-q4_k"),
+        ("Q4_K_M", "gguf-q4_k"),
+        ("q8_0", "gguf-q8_0"),
+        ("mxfp4", "mxfp4"),
+        ("half", "fp16"),
+    ],
+)
+def test_vllm_names_are_accepted(spelling: str, linear: str) -> None:
+    assert scheme_for(load_model("llama-3.1-8b"), spelling).linear.name == linear
+
+
+def test_a_name_that_the_checkpoint_answers_to_is_the_checkpoint() -> None:
+    gpt_oss, deepseek = load_model("gpt-oss-20b"), load_model("deepseek-v3")
+    assert scheme_for(gpt_oss, "mxfp4") is scheme_for(gpt_oss) is gpt_oss.checkpoint
+    assert scheme_for(deepseek, "fp8") is deepseek.checkpoint
+    assert scheme_for(deepseek, "bf16").experts.name == "bf16"
+    assert scheme_for(deepseek, "nvfp4").experts.name == "nvfp4"
+
+
+def test_unknown_names_and_misplaced_methods_are_refused() -> None:
+    model = load_model("llama-3.1-8b")
+    with pytest.raises(UnknownName, match="Did you mean"):
+        scheme_for(model, "gguf-q4-k-x")
+    with pytest.raises(InvalidInput, match="compressed-tensors"):
+        scheme_for(model, "compressed-tensors")
+
+
+def test_embeddings_and_norms_stay_at_16_bit() -> None:
+    model = load_model("llama-3.1-8b")
+    scheme = scheme_for(model, "awq")
+    kept = [part for part in model.parameter_parts() if part.kind in ("embedding", "lm_head", "norm")]
+    assert all(scheme.part_bytes(part) == 2 * part.params for part in kept)
+
+
+def test_q4_k_m_promotes_half_of_the_sensitive_layers() -> None:
+    scheme = scheme_for(load_model("llama-3.1-8b"), "gguf-q4_k_m")
+    promoted = {e.part_name: e.layers for e in scheme.exceptions}
+    first_and_last, between = {0, 1, 2, 3, 28, 29, 30, 31}, set(range(6, 28, 3))
+    assert promoted == {
+        "self_attn.v_proj": first_and_last | between,
+        "mlp.down_proj": first_and_last | between,
+    }
+    assert scheme.lm_head.name == "gguf-q6_k"
+    tied = scheme_for(load_model("llama-3.2-1b"), "gguf-q4_k_m")
+    assert tied.embedding.name == "gguf-q6_k"

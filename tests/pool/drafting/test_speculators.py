@@ -1,0 +1,34 @@
+"""Ways to draft: published lengths come back, and acceptance is read in each of its forms."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.base.errors import InvalidInput
+from capacity.pool.drafting import find_speculator, speculators
+
+
+def test_lengths_by_depth_come_back_as_they_went_in() -> None:
+    """DeepSeek-R1's published 1.00 to 3.01: gains 0.92, 0.66, 0.24, 0.17, 0.02 of a token."""
+    mtp = find_speculator("mtp")
+    assert [round(mtp.tokens_per_round(k), 2) for k in range(6)] == [1.0, 1.92, 2.58, 2.82, 2.99, 3.01]
+    assert mtp.rates(3) == pytest.approx((0.92, 0.66 / 0.92, 0.24 / 0.66))
+
+
+def test_every_preset_gives_its_published_length_and_names_its_source() -> None:
+    for speculator in speculators().values():
+        assert speculator.source
+        assert speculator.date
+        if speculator.accepted_length is not None:
+            depth = speculator.draft_tokens
+            assert speculator.tokens_per_round(depth) == pytest.approx(speculator.accepted_length, abs=1e-6)
+
+
+def test_acceptance_is_read_in_each_of_its_forms() -> None:
+    eagle = find_speculator("eagle").as_chain()
+    assert eagle.accepting("0.5").tokens_per_round(2) == 1.75
+    assert eagle.accepting("0.5,0.25").tokens_per_round(3) == 1 + 0.5 + 0.125 + 0.03125
+    assert eagle.accepting("length:2.5").tokens_per_round(5) == pytest.approx(2.5)
+    for wrong in ("1.5", "x", "0.5,2", "length:9", "length:0.2", "nan"):
+        with pytest.raises(InvalidInput, match="accept"):
+            eagle.accepting(wrong)

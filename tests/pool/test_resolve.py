@@ -1,0 +1,85 @@
+"""A pool with its defaults filled in: what agrees, what is refused in one line, the least size that fits."""
+
+from __future__ import annotations
+
+import pytest
+from filled_pools import A100, H100, H200, VLLM, plan_of, pool_of
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment.engines import find_engine
+from capacity.model import load_model
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "text"),
+    [
+        (
+            "llama-3.1-70b",
+            {"tensor_parallel_size": 3},
+            r"does not divide the 64 attention heads.*use 1, 2, 4, 8",
+        ),
+        ("phi-4", {"tensor_parallel_size": 4}, "does not divide the 10 KV heads"),
+        ("llama-3.1-8b", {"pipeline_parallel_size": 33}, "exceeds the 32 layers"),
+        ("llama-3.1-8b", {"tensor_parallel_size": 0}, "greater than or equal to 1"),
+        ("llama-3.1-8b", {"max_model_len": 131_073}, "beyond the 131072 positions"),
+        ("llama-3.1-8b", {"max_model_len": 0}, "greater than or equal to 1"),
+        (
+            "llama-3.1-8b",
+            {"max_num_seqs": 512, "max_num_batched_tokens": 256},
+            "below --max-num-seqs 512",
+        ),
+        ("llama-3.1-8b", {"max_num_seqs": 10_000}, "8192 is less than --max-num-seqs 10000"),
+        ("llama-3.1-8b", {"gpu_memory_utilization": 1.1}, "less than or equal to 1"),
+    ],
+)
+def test_impossible_settings_are_refused_in_one_line(name: str, settings: dict[str, int], text: str) -> None:
+    with pytest.raises(InvalidInput, match=text) as caught:
+        plan_of(load_model(name), H100, VLLM, **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_smallest_tensor_parallel_size() -> None:
+    model = load_model("llama-3.1-70b")
+    assert pool_of(model, H100, VLLM, max_model_len=8192).smallest_tensor_parallel_size == 4
+    assert plan_of(model, H100, VLLM, tensor_parallel_size=4, max_model_len=8192).fits
+    assert not plan_of(model, H100, VLLM, tensor_parallel_size=2, max_model_len=8192).fits
+    assert pool_of(load_model("kimi-k2"), A100, VLLM).smallest_tensor_parallel_size is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields", "sequences", "budget"),
+    [
+        ("vllm@0.33", {}, 1024, 8192),
+        ("vllm@0.33", {"max_num_batched_tokens": 512}, 512, 512),  # the default of sequences follows
+        ("vllm@0.33", {"max_num_seqs": 64}, 64, 8192),
+        ("vllm@0.33", {"max_model_len": 100}, 1024, 8192),
+        ("vllm@0.33", {"enable_chunked_prefill": False, "max_model_len": 9000}, 1024, 9000),  # a whole prompt
+        ("vllm@0.33", {"enable_chunked_prefill": False, "max_model_len": 4096}, 1024, 8192),
+        ("sglang", {"data_parallel_size": 8}, 256, 1024),  # DP attention divides the defaults,
+        ("sglang", {"data_parallel_size": 8, "max_num_batched_tokens": 4096}, 256, 4096),  # not what is set
+        ("vllm@0.33", {"data_parallel_size": 8}, 1024, 8192),
+    ],
+)
+def test_limits_of_a_step(engine: str, fields: dict[str, object], sequences: int, budget: int) -> None:
+    pool = pool_of(load_model("deepseek-r1"), H200, find_engine(engine), **fields)
+    assert (pool.max_num_seqs, pool.max_num_batched_tokens) == (sequences, budget)
+
+
+def test_what_the_pool_leaves_open_is_the_engines_and_the_checkpoints() -> None:
+    model = load_model("llama-3.1-8b")
+    plain = pool_of(model, H100, VLLM)
+    assert (plain.gpu_memory_utilization, plain.reserve_full_isl, plain.prefix_caching) == (0.92, True, True)
+    assert (plain.scheme, plain.max_model_len, plain.kv_cache_dtype) == (model.checkpoint, 131_072, "auto")
+    own = pool_of(
+        model,
+        H100,
+        VLLM,
+        gpu_memory_utilization=0.5,
+        scheduler_reserve_full_isl=False,
+        enable_prefix_caching=False,
+        max_num_scheduled_tokens=100,
+    )
+    assert (own.gpu_memory_utilization, own.reserve_full_isl, own.prefix_caching) == (0.5, False, False)
+    assert (own.max_num_scheduled_tokens, own.limits.max_num_batched_tokens) == (100, 100)
+    assert (plain.max_num_scheduled_tokens, own.max_num_batched_tokens) == (8192, 8192)
+    assert plain.concurrent_requests(4096) == (plain.memory.kv_capacity_blocks - 1) // (4096 // 16)

@@ -1,0 +1,71 @@
+"""An engine's setup: each cache and each scheduler is made in one place, and what cannot be is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from capacity.base.errors import InvalidInput, UnknownName
+from capacity.simulator import EngineSetup
+from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.content_pool import ContentPool
+from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
+from capacity.simulator.kv_cache.joint_pool import JointPool
+from capacity.simulator.kv_cache.run_pool import RunPool
+from capacity.simulator.schedulers import SCHEDULERS, Lockstep, schedulers_that
+from capacity.simulator.setup import make_pool, make_scheduler
+from capacity.simulator.transfer import LoadBlockPool, LoadPool
+from capacity.step import AffineStepTimes
+
+PLAIN = EngineSetup(step_times=AffineStepTimes(0.01, 1e-4), num_blocks=30)
+
+
+@pytest.mark.parametrize(
+    ("setup", "jumping", "stepping"),
+    [
+        (PLAIN, RunPool, BlockPool),
+        (replace(PLAIN, kv_windows=(None, 64)), BlockPool, BlockPool),
+        (replace(PLAIN, kv_contiguous_tokens=64), ContiguousPool, ContiguousPool),
+        (replace(PLAIN, policy="vllm-v0"), ContentPool, ContentPool),
+        (replace(PLAIN, role="decode"), LoadPool, LoadPool),
+        (replace(PLAIN, role="decode", kv_windows=(64,)), LoadBlockPool, LoadBlockPool),
+        (replace(PLAIN, data_parallel_size=3), JointPool, JointPool),
+    ],
+)
+def test_the_pool_follows_from_the_setup(setup: EngineSetup, jumping: type, stepping: type) -> None:
+    assert type(make_pool(setup, "jump")) is jumping
+    assert type(make_pool(setup, "step")) is stepping
+
+
+def test_ranks_have_a_pool_and_a_scheduler_each() -> None:
+    setup = replace(PLAIN, policy="sglang", data_parallel_size=3, data_parallel_balance="round-robin")
+    pool = make_pool(setup, "jump")
+    assert (pool.num_blocks, pool.free_blocks) == (90, 90)
+    policy = make_scheduler(setup, pool)
+    assert isinstance(policy, Lockstep)
+    assert len(policy.ranks) == 3
+    assert policy.rank_requests == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_every_scheduler_is_made_by_its_name_alone(name: str) -> None:
+    setup = replace(PLAIN, policy=name)
+    policy = make_scheduler(setup, make_pool(setup, "step"))
+    assert (policy.unfinished, policy.num_running, policy.num_waiting, policy.tier_use) == (0, 0, 0, ())
+    assert policy.aborts or name in ("vllm-v0", "static", "slots")
+
+
+def test_abilities_name_their_schedulers() -> None:
+    assert schedulers_that("drafts") == schedulers_that("offloads") == ("vllm-v1", "vllm-v1-async")
+    assert schedulers_that("swaps") == ("vllm-v0",)
+    assert schedulers_that("hands_over") == ("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi")
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="at least 1 block"):
+        make_pool(replace(PLAIN, num_blocks=0), "jump")
+    with pytest.raises(UnknownName, match="nonesuch"):
+        make_pool(replace(PLAIN, policy="nonesuch"), "jump")
+    with pytest.raises(InvalidInput, match="decode pool"):
+        replace(PLAIN, role="decode", data_parallel_size=2)

@@ -1,0 +1,54 @@
+"""What a step model is made of: whose constants, which CUDA graphs, which ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment.engines import find_engine
+from capacity.hardware import load_profile
+from capacity.model import load_model
+from capacity.step.setting import HostTime, StepSetting, coefficient_sources, graph_sizes
+
+
+def test_another_gpus_fit_is_refused_with_a_way_out() -> None:
+    h100 = load_profile("h100-sxm-80gb")
+    stolen = h100.model_copy(update={"step_time": load_profile("a100-sxm-80gb").step_time})
+    with pytest.raises(InvalidInput, match="transferred_from"):
+        coefficient_sources(stolen)
+
+
+def test_transferred_constants_come_after_own_ones() -> None:
+    own, other = coefficient_sources(load_profile("h200-sxm-141gb"))
+    assert own.gpu == "h200-sxm-141gb"
+    assert other.gpu == "h100-sxm-80gb"
+    assert len(coefficient_sources(load_profile("h100-sxm-80gb"))) == 1
+
+
+def test_vllm_graph_sizes() -> None:
+    sizes = graph_sizes(512)
+    assert sizes[:5] == (1, 2, 4, 8, 16)
+    assert sizes[-2:] == (496, 512)
+    assert len(sizes) == 3 + 32 + 16
+
+
+def test_host_time_is_the_engines_unless_it_is_set() -> None:
+    model, profile = load_model("llama-3.1-8b"), load_profile("h100")
+    bare = StepSetting(model=model, profile=profile).host_time()
+    assert bare == HostTime(graph_sizes=graph_sizes(512))
+    engine = StepSetting(model=model, profile=profile, engine=find_engine("vllm"), max_num_seqs=100)
+    assert engine.host_time().step_s > 0
+    assert engine.host_time().graph_sizes[-1] < 512
+    assert StepSetting(model=model, profile=profile, host=HostTime(step_s=1.0)).host_time().step_s == 1.0
+
+
+@pytest.mark.parametrize(("model", "joint"), [("llama-3.1-8b", False), ("mixtral-8x7b", True)])
+def test_only_a_mixture_shares_experts_among_ranks(model: str, joint: bool) -> None:
+    setting = StepSetting(
+        model=load_model(model),
+        profile=load_profile("h100"),
+        data_parallel_size=2,
+        enable_expert_parallel=True,
+    )
+    assert (setting.joint, setting.expert_parallel) == (joint, joint)
+    assert setting.weights is setting.model.checkpoint

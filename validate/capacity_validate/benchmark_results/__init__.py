@@ -1,0 +1,76 @@
+"""Results of real servers' benchmarks: which tool wrote a file, what it measured, and the workload that it sent.
+
+One module a tool; `_FORMATS` has them in the order in which a file is tried. Names differ between tools, and one name
+hides two meanings: AIPerf's and guidellm's `inter_token_latency` is our TPOT, guidellm's `time_per_output_token`
+includes the first token. What a file does not carry stays None and is listed in `missing`, so that it can be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capacity.base.errors import MalformedFile
+from capacity_validate.benchmark_results import aiperf, guidellm, inference_perf, sglang, vllm
+from capacity_validate.benchmark_results.run import METRICS, STATISTICS, MeasuredRun, ResultFormat
+from capacity_validate.benchmark_results.values import MAX_NUMBER, documents
+
+__all__ = ["METRICS", "STATISTICS", "MeasuredRun", "read_results"]
+
+MAX_TOKENS = 10**8  # of one request
+
+# SGLang's lines hold the keys of vLLM's too, so they are tried first.
+_FORMATS = (
+    *inference_perf.FORMATS,
+    *guidellm.FORMATS,
+    *aiperf.FORMATS,
+    *sglang.FORMATS,
+    *vllm.FORMATS,
+)
+
+
+def read_results(path: str | Path) -> list[MeasuredRun]:
+    """Every run in a result file, whichever of the known tools wrote it. Raises MalformedFile."""
+    path = Path(path)
+    values = list(documents(path))
+    if not values:
+        raise MalformedFile(path, "is empty")
+    layout = _format_of(path, values)
+    try:
+        runs = layout.read(path, values)
+        for run in runs:
+            _check_lengths(path, run)
+            run.workload()
+    except (AttributeError, TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
+        reason = str(error)[:120] or type(error).__name__
+        raise MalformedFile(
+            path, f"looks like a result of {layout.tools[0]}, but is not laid out as one: {reason}"
+        ) from None
+    return runs
+
+
+def _format_of(path: Path, values: Sequence[Any]) -> ResultFormat:
+    """Which layout the JSON values have. Raises MalformedFile."""
+    if not isinstance(values[0], list) and any(not isinstance(value, dict) for value in values):
+        raise MalformedFile(path, "mixes objects and lists, which no known tool writes")
+    for layout in _FORMATS:
+        if layout.recognises(values):
+            return layout
+    tools = dict.fromkeys(tool for layout in reversed(_FORMATS) for tool in layout.tools)
+    raise MalformedFile(path, f"is no known benchmark result ({', '.join(tools)})")
+
+
+def _check_lengths(path: Path, run: MeasuredRun) -> None:
+    columns = run.requests
+    if columns is None:
+        return
+    for name, values in (("prompt", columns.prompt_tokens), ("output", columns.output_tokens)):
+        worst = max(values, default=0)
+        if worst > MAX_TOKENS or min(values, default=0) < 0:
+            raise MalformedFile(path, f"holds a {name} of {worst:,} tokens: must be 0 to {MAX_TOKENS:,}")
+    for times in (columns.start_s, columns.scheduled_s):
+        if times is not None and not (np.abs(np.asarray(times, dtype=float)) < MAX_NUMBER).all():
+            raise MalformedFile(path, "holds start times that are no numbers")

@@ -1,0 +1,65 @@
+"""Results of `sglang.bench_serving`: one JSON object a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from capacity_validate.benchmark_results.run import MeasuredRun, RequestColumns, ResultFormat
+from capacity_validate.benchmark_results.values import (
+    Document,
+    count,
+    flat_latencies,
+    lists,
+    mean,
+    number,
+    rate,
+)
+
+_KEYS = ("mean_e2e_latency_ms", "input_throughput", "sharegpt_output_len")
+
+
+def _sglang(path: Path, document: Document) -> MeasuredRun:
+    """`sglang.bench_serving` lines: no start times, Poisson gaps only."""
+    completed = count(document.get("completed")) or 0
+    columns = lists(document, "input_lens", "output_lens")
+    requests = None
+    notices: tuple[str, ...] = ()
+    if columns is not None:
+        pairs = [(int(p), int(o)) for p, o in zip(*columns, strict=True) if o]
+        requests = RequestColumns(prompt_tokens=[p for p, _ in pairs], output_tokens=[o for _, o in pairs])
+        notices = ("SGLang does not record start times: arrivals are drawn anew from the request rate",)
+    names = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e_latency"}
+    accepted = number(document.get("accept_length"))
+    return MeasuredRun(
+        tool="sglang.bench_serving",
+        path=str(path),
+        completed=completed,
+        failed=0,
+        duration_s=number(document.get("duration")),
+        request_throughput=number(document.get("request_throughput")),
+        output_throughput=number(document.get("output_throughput")),
+        latencies_ms=flat_latencies(document, names),
+        requests=requests,
+        request_rate=rate(document.get("request_rate")),
+        concurrency=count(document.get("max_concurrency")),
+        num_requests=completed,
+        mean_prompt_tokens=mean(document.get("total_input_tokens"), completed),
+        mean_output_tokens=mean(document.get("total_output_tokens"), completed),
+        accepted_length=accepted if accepted and accepted > 1.0 else None,
+        notices=notices,
+    )
+
+
+def _recognises(documents: Sequence[Any]) -> bool:
+    return any(key in documents[0] for key in _KEYS)
+
+
+FORMATS = (
+    ResultFormat(
+        tools=("SGLang",),
+        recognises=_recognises,
+        read=lambda path, documents: [_sglang(path, document) for document in documents],
+    ),
+)

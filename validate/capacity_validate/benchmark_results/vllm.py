@@ -1,0 +1,112 @@
+"""Results of `vllm bench serve`, and of older forks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from capacity_validate.benchmark_results.run import METRICS, MeasuredRun, RequestColumns, ResultFormat
+from capacity_validate.benchmark_results.values import (
+    Document,
+    count,
+    flat_latencies,
+    lists,
+    mean,
+    number,
+    rate,
+    summarise_ms,
+)
+
+
+def _vllm(path: Path, document: Document) -> MeasuredRun:
+    """`vllm bench serve` 0.33, and older forks: no `failed`, `request_goodput:` with its colon, no `e2el`."""
+    latencies = flat_latencies(document, {metric: metric for metric in METRICS})
+    requests, notices = _vllm_requests(document)
+    detailed = _detailed_latencies(document)
+    latencies = {
+        **latencies,
+        **{k: v for k, v in detailed.items() if k not in latencies or len(latencies[k]) < len(v)},
+    }
+    completed = count(document.get("completed")) or 0
+    total = count(document.get("num_prompts")) or completed
+    failed = document.get("failed")
+    return MeasuredRun(
+        tool="vllm bench serve",
+        path=str(path),
+        model=document.get("model_id"),
+        completed=completed,
+        failed=int(failed) if isinstance(failed, int) else max(0, total - completed),
+        duration_s=number(document.get("duration")),
+        request_throughput=number(document.get("request_throughput")),
+        output_throughput=number(document.get("output_throughput")),
+        latencies_ms=latencies,
+        requests=requests,
+        request_rate=rate(document.get("request_rate")),
+        burstiness=number(document.get("burstiness")) or 1.0,
+        concurrency=count(document.get("max_concurrency")),
+        num_requests=total,
+        mean_prompt_tokens=mean(document.get("total_input_tokens"), completed),
+        mean_output_tokens=mean(document.get("total_output_tokens"), completed),
+        accepted_length=number(document.get("spec_decode_acceptance_length")),
+        notices=notices,
+    )
+
+
+def _vllm_requests(document: Document) -> tuple[RequestColumns | None, tuple[str, ...]]:
+    columns = lists(document, "input_lens", "output_lens")
+    if columns is None or isinstance(columns[0][0], str):
+        return None, ()
+    prompts, outputs = columns
+    good = [i for i, tokens in enumerate(outputs) if tokens]
+    starts = lists(document, "input_lens", "start_times")
+    queued = lists(document, "input_lens", "queue_times")
+    start_s = [float(starts[1][i]) for i in good] if starts else None
+    scheduled_s = (
+        [float(starts[1][i]) - float(queued[1][i]) for i in good]
+        if starts is not None and queued is not None
+        else None
+    )
+    order = sorted(range(len(good)), key=lambda i: start_s[i]) if start_s else list(range(len(good)))
+    lost = len(outputs) - len(good)
+    notices = (f"{lost} failed requests are left out of the replay",) if lost else ()
+    return (
+        RequestColumns(
+            prompt_tokens=[int(prompts[good[i]]) for i in order],
+            output_tokens=[int(outputs[good[i]]) for i in order],
+            start_s=[start_s[i] for i in order] if start_s else None,
+            scheduled_s=[scheduled_s[i] for i in order] if scheduled_s else None,
+        ),
+        notices,
+    )
+
+
+def _detailed_latencies(document: Document) -> dict[str, dict[str, float]]:
+    """From per-request arrays: E2E from `latencies`, or as TTFT plus the gaps, where no summary was asked for."""
+    columns = lists(document, "ttfts", "output_lens", "itls")
+    if columns is None or isinstance(columns[0][0], str):
+        return {}
+    ttfts, outputs, itls = columns
+    good = [i for i, tokens in enumerate(outputs) if tokens]
+    latencies = document.get("latencies")
+    complete = isinstance(latencies, list) and len(latencies) == len(ttfts)
+    e2e = [float(latencies[i]) if complete else float(ttfts[i]) + sum(itls[i]) for i in good]  # type: ignore[index]
+    tpot = [
+        (e - float(ttfts[i])) / (outputs[i] - 1) for e, i in zip(e2e, good, strict=True) if outputs[i] > 1
+    ]
+    gaps = [float(gap) for i in good for gap in itls[i]]
+    samples = {"ttft": [float(ttfts[i]) for i in good], "tpot": tpot, "itl": gaps, "e2el": e2e}
+    return {metric: summarise_ms(values) for metric, values in samples.items() if values}
+
+
+def _recognises(documents: Sequence[Any]) -> bool:
+    return "total_output_tokens" in documents[0] and "duration" in documents[0]
+
+
+FORMATS = (
+    ResultFormat(
+        tools=("vllm bench serve",),
+        recognises=_recognises,
+        read=lambda path, documents: [_vllm(path, document) for document in documents],
+    ),
+)

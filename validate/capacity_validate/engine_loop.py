@@ -1,0 +1,287 @@
+"""A small continuous-batching engine: our own scheduler policies drive a real transformer on a real clock.
+
+The same policy object that the simulator asks decides each step; block tables are those of its KV pool. What it did,
+step by step and request by request, is then compared with what the simulator says it would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from capacity.simulator import EngineSetup, SimulationResult
+from capacity.simulator import simulate as simulate_requests
+from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.metrics import RequestRecord, RequestTable, summarize
+from capacity.simulator.schedulers import SchedulerLimits, make_policy
+from capacity.simulator.schedulers import Sequence as Request
+from capacity.simulator.shapes import sum_rows
+from capacity.step import PS_PER_S, AffineStepTimes, StepShape, StepTimes
+from capacity.workload import Workload
+from capacity_validate.step_inputs import Inputs, Row
+from capacity_validate.timing import RunClock
+
+if TYPE_CHECKING:
+    from capacity.model import ModelSpec
+    from capacity.simulator.schedulers.sequence import Row as StepRow
+
+BLOCK_TOKENS = 16
+POLICY = "vllm-v1"  # synchronous: this loop reads each step's tokens before it schedules the next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStep:
+    """One step of a real model: instants on the run's clock, its shape, and each row's request, tokens and context."""
+
+    start_s: float
+    end_s: float
+    shape: StepShape
+    rows: tuple[tuple[int, int, int], ...]  # request, new tokens, computed before
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRun:
+    """What the real engine did with a workload."""
+
+    workload: Workload
+    limits: SchedulerLimits
+    num_blocks: int
+    records: RequestTable
+    steps: tuple[EngineStep, ...]
+    taken_at_step: tuple[int, ...]  # before which decision each request was taken in
+    tokens: tuple[tuple[int, ...], ...]  # of each request, prompt first
+    preemptions: int
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return summarize(self.records).to_dict()
+
+    @property
+    def busy_s(self) -> float:
+        return sum(step.seconds for step in self.steps)
+
+
+def poisson_workload(
+    *,
+    requests: int,
+    rate_per_s: float,
+    prompt_tokens: tuple[int, int],
+    output_tokens: tuple[int, int],
+    seed: int,
+) -> Workload:
+    """Exponential gaps from 0 s on, lengths uniform over inclusive ranges."""
+    rng = np.random.default_rng(seed)
+    arrivals = np.concatenate([[0.0], np.cumsum(rng.exponential(1.0 / rate_per_s, requests - 1))])
+    return Workload(
+        arrival_s=arrivals,
+        prompt_tokens=rng.integers(prompt_tokens[0], prompt_tokens[1] + 1, requests),
+        output_tokens=rng.integers(output_tokens[0], output_tokens[1] + 1, requests),
+        name="poisson",
+    )
+
+
+class Executor(Protocol):
+    """A real model that runs steps: a `Transformer`, or one with graphs of its decode batches."""
+
+    model: ModelSpec
+    num_blocks: int
+
+    def inputs(self, rows: Sequence[Row]) -> Inputs: ...
+
+    def next_tokens(self, step: Inputs) -> list[int]: ...
+
+
+def run_engine(
+    executor: Executor,
+    workload: Workload,
+    limits: SchedulerLimits,
+    *,
+    clock: RunClock | None = None,
+    seed: int = 0,
+) -> EngineRun:
+    """Serve `workload` with real steps, on `clock`: the wall's, or a CPU thread's own."""
+    loop = _Loop(executor, workload, limits, clock=clock or RunClock(), seed=seed)
+    while loop.finished < len(workload):
+        loop.take_arrivals()
+        loop.step()
+    return loop.result()
+
+
+class _Loop:
+    """The continuous-batching loop: decide, compute, account, one step at a time."""
+
+    def __init__(
+        self, executor: Executor, workload: Workload, limits: SchedulerLimits, *, clock: RunClock, seed: int
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        self.executor, self.workload, self.limits, self.clock = executor, workload, limits, clock
+        self.pool = BlockPool(
+            executor.num_blocks,
+            BLOCK_TOKENS,
+            prefix_caching=False,
+            max_model_len=limits.max_model_len,
+            in_flight_tokens=limits.max_num_batched_tokens,
+        )
+        self.policy = make_policy(POLICY, limits, self.pool)
+        self.tokens: list[list[int]] = [
+            rng.integers(0, executor.model.vocab_size, int(n)).tolist() for n in workload.prompt_tokens
+        ]
+        self.first_scheduled_s: dict[int, float] = {}
+        self.first_token_s: dict[int, float] = {}
+        self.finish_s: dict[int, float] = {}
+        self.steps: list[EngineStep] = []
+        self.taken_at_step: list[int] = []
+        self.preemptions = 0
+
+    @property
+    def finished(self) -> int:
+        return len(self.finish_s)
+
+    def take_arrivals(self) -> None:
+        """Hand the scheduler every request that has arrived by now."""
+        self.now_s = self.clock.now_s()
+        arrival_s = self.workload.arrival_s
+        while (sent := len(self.taken_at_step)) < len(arrival_s) and arrival_s[sent] <= self.now_s:
+            self.policy.add(_request(self.workload, sent, self.pool))
+            self.taken_at_step.append(len(self.steps))
+
+    def step(self) -> None:
+        """Run one step, or wait for the next arrival where nothing can run."""
+        # decide
+        step = self.policy.schedule(int(self.now_s * PS_PER_S)) if self.policy.unfinished else None
+        if step is None or not step.rows:
+            if (sent := len(self.taken_at_step)) < len(self.workload):
+                self.clock.wait_until(float(self.workload.arrival_s[sent]))
+            return
+        self.preemptions += len(step.preempted)
+        # compute
+        ordered = sorted(step.rows, key=lambda row: row.tokens > 1)
+        for row in ordered:
+            self.first_scheduled_s.setdefault(row.sequence.index, self.now_s)
+        inputs = self.executor.inputs([self._input(row) for row in ordered])
+        shape = sum_rows(step.rows, self.executor.model.window_tokens)
+        sampled = iter(self.executor.next_tokens(inputs))
+        # account
+        end_s = self.clock.now_s()
+        for row in ordered:
+            if row.yields:
+                self.tokens[row.sequence.index].append(next(sampled))
+                self.first_token_s.setdefault(row.sequence.index, end_s)
+        rows = tuple((row.sequence.index, row.tokens, row.computed) for row in step.rows)
+        self.finish_s |= {request.index: end_s for request in self.policy.update(step)}
+        self.steps.append(EngineStep(start_s=self.now_s, end_s=self.clock.now_s(), shape=shape, rows=rows))
+
+    def _input(self, row: StepRow) -> Row:
+        known = self.tokens[row.sequence.index]
+        return Row(
+            tokens=known[row.computed : row.computed + row.tokens],
+            computed=row.computed,
+            blocks=row.sequence.table.blocks[0],
+            samples=1 if row.yields else 0,
+        )
+
+    def result(self) -> EngineRun:
+        return EngineRun(
+            workload=self.workload,
+            limits=self.limits,
+            num_blocks=self.executor.num_blocks,
+            records=RequestTable.of(self._record(i) for i in range(len(self.workload))),
+            steps=tuple(self.steps),
+            taken_at_step=tuple(self.taken_at_step),
+            tokens=tuple(map(tuple, self.tokens)),
+            preemptions=self.preemptions,
+        )
+
+    def _record(self, index: int) -> RequestRecord:
+        return RequestRecord(
+            index=index,
+            arrival_s=float(self.workload.arrival_s[index]),
+            first_scheduled_s=self.first_scheduled_s.get(index),
+            first_token_s=self.first_token_s.get(index),
+            finish_s=self.finish_s.get(index),
+            prompt_tokens=int(self.workload.prompt_tokens[index]),
+            output_tokens=int(self.workload.output_tokens[index]),
+        )
+
+
+def _request(workload: Workload, index: int, pool: BlockPool) -> Request:
+    prompt = int(workload.prompt_tokens[index])
+    return Request(
+        index,
+        id=index,
+        arrival=int(workload.arrival_s[index] * PS_PER_S),
+        prompt_tokens=prompt,
+        max_known=prompt + int(workload.output_tokens[index]),
+        priority=0,
+        table=pool.table(Content(index)),
+    )
+
+
+# comparison
+
+
+def simulate(
+    run: EngineRun, step_times: StepTimes, *, window_tokens: int | None = None, observer: Any = None
+) -> SimulationResult:
+    """What the simulator says of the same workload, limits and KV blocks."""
+    return simulate_requests(
+        run.workload,
+        EngineSetup(
+            step_times=step_times,
+            num_blocks=run.num_blocks,
+            block_size=BLOCK_TOKENS,
+            policy=POLICY,
+            limits=run.limits,
+            enable_prefix_caching=False,
+            window_tokens=window_tokens,
+        ),
+        mode="jump" if observer is None else "step",
+        observer=observer,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleMatch:
+    """How far the simulator's schedule follows the real one."""
+
+    steps: int
+    equal_steps: int  # from the first on, until they part
+    reason: str | None
+
+    @property
+    def complete(self) -> bool:
+        return self.equal_steps == self.steps
+
+
+def match_schedule(run: EngineRun, *, window_tokens: int | None = None) -> ScheduleMatch:
+    """Replay the run in the simulator, step for step, on a clock that counts decisions.
+
+    Every step takes one unit there, and a request arrives at the decision before which the real loop took it in: so
+    nothing depends on when the real clock was read, and rows must be equal without tolerance.
+    """
+    simulated: list[tuple[tuple[int, int, int], ...]] = []
+
+    def observe(step: Any, engine: Any) -> None:  # noqa: ARG001
+        simulated.append(tuple((row.sequence.index, row.tokens, row.computed) for row in step.rows))
+
+    counted = replace(run, workload=replace(run.workload, arrival_s=np.array(run.taken_at_step, dtype=float)))
+    simulate(counted, AffineStepTimes(1.0, 0.0), window_tokens=window_tokens, observer=observe)
+    for position, real in enumerate(run.steps):
+        if position >= len(simulated) or simulated[position] != real.rows:
+            return ScheduleMatch(
+                steps=len(run.steps), equal_steps=position, reason=f"step {position} differs"
+            )
+    return ScheduleMatch(steps=len(run.steps), equal_steps=len(run.steps), reason=None)
+
+
+def step_errors(run: EngineRun, step_times: Any) -> list[tuple[float, float]]:
+    """(predicted, measured) seconds of every step of the real run."""
+    return [(float(step_times.step_seconds(step.shape)), step.seconds) for step in run.steps]

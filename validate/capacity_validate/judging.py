@@ -1,0 +1,144 @@
+"""A run's measurements against the step model: fits, predictors before and after, and the report they make."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from capacity.step import decode_shape
+from capacity_validate.calibrating import FittedProfile, fit_profile
+from capacity_validate.cases import Case, MeasuredCase
+from capacity_validate.engine_loop import EngineRun, match_schedule, simulate, step_errors
+from capacity_validate.fitting import FamilyFit, Refused, calibrated_profile, fit_families
+from capacity_validate.predictions import FAMILY, Predictor
+from capacity_validate.report_data import (
+    Extrapolation,
+    FittedConstants,
+    RefusedFit,
+    ServingComparison,
+)
+from capacity_validate.residuals import step_evidence
+from capacity_validate.session import Session
+from capacity_validate.small_models import extrapolated_s
+
+Fits = tuple[list[FamilyFit], list[Refused]]
+
+
+def measured_cases(session: Session) -> list[MeasuredCase]:
+    """Everything that the measurement file holds, earlier runs included."""
+    return list(session.log.done.values())
+
+
+def fits_of(session: Session) -> Fits:
+    """Constants fitted to one half of what has been measured by now."""
+    return fit_families(
+        measured_cases(session), session.profile, source=session.source, on_gpu=session.on_gpu
+    )
+
+
+def plain_predictor(session: Session) -> Predictor:
+    """The step model with the profile as it is."""
+    model = None if session.whole is None else session.whole.spec
+    return Predictor(session.profile, on_gpu=session.on_gpu, model=model)
+
+
+def calibrated_predictor(session: Session, fits: Sequence[FamilyFit] | None = None) -> Predictor:
+    """The step model with constants and the loop's host time fitted to one half of what was measured."""
+    families = fits_of(session)[0] if fits is None else fits
+    profile = calibrated_profile(session.profile, families, family=FAMILY)
+    if session.whole is None:
+        return Predictor(profile, on_gpu=session.on_gpu, model=None)
+    model = session.whole.spec
+    if session.transformer is None:
+        return Predictor(profile, on_gpu=session.on_gpu, model=model)
+    evidence = step_evidence(measured_cases(session), model, profile, on_gpu=session.on_gpu)
+    host = None if evidence is None else evidence.host
+    return Predictor(profile, on_gpu=session.on_gpu, model=model, host=host)
+
+
+def fitted_profile(session: Session) -> FittedProfile:
+    """The profile calibrated to all cases, called `NAME@mine`."""
+    return fit_profile(
+        measured_cases(session),
+        session.profile,
+        name=f"{session.profile.name.partition('@')[0]}@mine",
+        source=session.source,
+        on_gpu=session.on_gpu,
+        model=None if session.whole is None else session.whole.spec,
+    )
+
+
+def step_cases_of(session: Session) -> list[MeasuredCase]:
+    """Timed steps of the whole model, at every depth."""
+    return [m for m in measured_cases(session) if m.case.operator.startswith("model ") and m.status == "ok"]
+
+
+def serving_comparison(
+    rate_per_s: float, run: EngineRun, before: Predictor, after: Predictor, *, layers: int, window: int | None
+) -> ServingComparison:
+    """A real serving run beside the simulator's, with the calibrated and with the uncalibrated step model."""
+    steps = after.step_model(layers)
+    simulated = simulate(run, steps, window_tokens=window).summary.to_dict()
+    uncalibrated = simulate(run, before.step_model(layers), window_tokens=window).summary.to_dict()
+    match = match_schedule(run, window_tokens=window)
+    measured = run.summary
+    return ServingComparison(
+        requests=len(run.workload),
+        rate_per_s=rate_per_s,
+        steps=match.steps,
+        equal_steps=match.equal_steps,
+        step_error_median=statistics.median(abs(p / m - 1) for p, m in step_errors(run, steps)),
+        measured_ttft_s=measured["mean_ttft_ms"] / 1e3,
+        measured_tpot_s=measured["mean_tpot_ms"] / 1e3,
+        simulated_ttft_s=simulated["mean_ttft_ms"] / 1e3,
+        simulated_tpot_s=simulated["mean_tpot_ms"] / 1e3,
+        uncalibrated_ttft_s=uncalibrated["mean_ttft_ms"] / 1e3,
+        uncalibrated_tpot_s=uncalibrated["mean_tpot_ms"] / 1e3,
+        busy_fraction=run.busy_s / measured["duration"],
+    )
+
+
+def extrapolation(session: Session, after: Predictor) -> Extrapolation | None:
+    """A decode step of the whole model: from two depths measured, against the step model."""
+    whole = session.whole
+    if whole is None or whole.transformer is None or whole.half_depth is None:
+        return None
+    spec, layers = whole.spec, whole.transformer.model.num_layers
+    by_id = {m.case.id: m for m in step_cases_of(session)}
+    for few in by_id.values():
+        more = by_id.get(_at_depth(few.case, layers).id)
+        if few.case["layers"] != whole.half_depth or more is None or few.case.operator != "model decode":
+            continue
+        shape = decode_shape(few.case["batch"], few.case["context"], window_tokens=spec.window_tokens)
+        return Extrapolation(
+            layers=float(spec.num_layers),
+            measured_s=extrapolated_s(
+                few=whole.half_depth,
+                few_s=few.seconds,
+                more=layers,
+                more_s=more.seconds,
+                layers=spec.num_layers,
+            ),
+            predicted_s=after.step_model().step_seconds(shape),
+        )
+    return None
+
+
+def _at_depth(case: Case, layers: int) -> Case:
+    sizes = {**dict(case.sizes), "layers": layers}
+    return Case(operator=case.operator, kernel=case.kernel, sizes=tuple(sorted(sizes.items())))
+
+
+def fitted_constants(fit: FamilyFit) -> FittedConstants:
+    return FittedConstants(
+        family=fit.target.label,
+        rows=fit.rows,
+        moved=fit.moved,
+        held_out_before=fit.error_before.median,
+        held_out_after=fit.error_after.median,
+        held_out_after_p90=fit.error_after.p90,
+    )
+
+
+def refused_fit(refusal: Refused) -> RefusedFit:
+    return RefusedFit(family=refusal.target.label, rows=refusal.rows, reason=refusal.reason)

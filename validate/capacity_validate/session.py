@@ -1,0 +1,168 @@
+"""One validation run's device, campaign, measurement file and budget: what every stage reads and none changes."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capacity.hardware import HardwareProfile, dump_profile, parse_profile
+from capacity.model import ModelSpec
+from capacity_validate.campaigns import Campaign, DevicePlan
+from capacity_validate.cases import MeasurementLog, read_measurements
+from capacity_validate.devices import DeviceFacts
+from capacity_validate.profile_match import match_profile
+from capacity_validate.runner import Progress
+from capacity_validate.timing import RunClock, run_clock_for
+
+if TYPE_CHECKING:
+    from capacity_validate.transformer import Transformer
+
+MEASUREMENTS = "measurements.jsonl"
+REPORT_S = 2.0  # of CPU time, to fit, draw and write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeModel:
+    """The campaign's model and, where it could be built, the transformer that runs it with its layers cut to fit."""
+
+    spec: ModelSpec  # every layer
+    transformer: Transformer | None = None
+    half_depth: int | None = None  # layers of a second depth, where layers were cut: to extrapolate to all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What a stage runs with. `deadline` is of `time.monotonic`."""
+
+    torch: Any
+    facts: DeviceFacts
+    campaign: Campaign
+    profile: HardwareProfile
+    log: MeasurementLog
+    deadline: float
+    seed: int
+    progress: Progress | None
+    whole: WholeModel | None = None
+    slowdown: float = 1.0  # wall time over CPU time: what neighbours on the machine take
+
+    @property
+    def plan(self) -> DevicePlan:
+        return self.campaign.plan(self.facts.kind)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.facts.kind == "cuda"
+
+    @property
+    def transformer(self) -> Transformer | None:
+        return None if self.whole is None else self.whole.transformer
+
+    @property
+    def source(self) -> str:
+        """Provenance of what is fitted to this run."""
+        return f"capacity validate, campaign {self.campaign.name}, on {self.facts.name}"
+
+    def with_model(self, whole: WholeModel | None, slowdown: float | None) -> Session:
+        """The session after a stage that built a model or saw how busy the machine is."""
+        return replace(self, whole=whole or self.whole, slowdown=slowdown or self.slowdown)
+
+    def time_left_s(self) -> float:
+        """Until the report must be begun."""
+        return self.deadline - REPORT_S * self.slowdown - time.monotonic()
+
+    def announce(self, stage: str) -> None:
+        """Tell the progress bar what runs now."""
+        if self.progress is not None:
+            self.progress(0, 0, stage)
+
+    def generator(self) -> Any:
+        """A torch generator on the device, from the run's seed."""
+        return self.torch.Generator(device=self.facts.torch_name).manual_seed(self.seed)
+
+    def clock(self) -> RunClock:
+        """The clock of runs of a whole model: the wall's, or a CPU thread's own."""
+        return run_clock_for(self.facts.torch_name, threads=self.facts.compute_units)
+
+    def free_memory(self) -> None:
+        """Give back what a stage that ran out of memory held."""
+        gc.collect()
+        if self.on_gpu:
+            self.torch.cuda.empty_cache()
+
+
+def open_session(
+    *,
+    torch: Any,
+    facts: DeviceFacts,
+    campaign: Campaign,
+    folder: Path,
+    gpu: str | None,
+    profiles: tuple[str, ...],
+    deadline: float,
+    seed: int,
+    progress: Progress | None,
+) -> tuple[Session, tuple[str, ...]]:
+    """The session and remarks on it. A continued measurement file keeps the roofs that it was begun with.
+
+    Raises UnknownName or InvalidInput where no profile matches, or where the file is another device's.
+    """
+    path = folder / MEASUREMENTS
+    profile, remarks = _profile(torch, facts, path, gpu=gpu, profiles=profiles)
+    log = MeasurementLog(path, _header(facts, campaign, profile))
+    if log.done:
+        remarks += (f"continued {path}: {len(log.done)} cases were there",)
+    session = Session(
+        torch=torch,
+        facts=facts,
+        campaign=campaign,
+        profile=profile,
+        log=log,
+        deadline=deadline,
+        seed=seed,
+        progress=progress,
+    )
+    return session, (*facts.remarks, *remarks)
+
+
+def _profile(
+    torch: Any, facts: DeviceFacts, path: Path, *, gpu: str | None, profiles: tuple[str, ...]
+) -> tuple[HardwareProfile, tuple[str, ...]]:
+    """The profile that the device is judged by; a CPU's is measured, or read from the file that is continued."""
+    if facts.kind == "cuda":
+        profile, remarks = match_profile(facts, gpu=gpu, directories=profiles)
+        torch.cuda.set_device(facts.torch_name)
+        return profile, tuple(remarks)
+    torch.set_num_threads(facts.compute_units)
+    if path.exists() and path.stat().st_size:
+        measurements = read_measurements(path)
+        if measurements.profile_toml is not None:
+            return parse_profile(measurements.profile_toml, origin=path), ()
+    from capacity_validate.cpu_profile import measure_cpu_profile
+
+    return measure_cpu_profile(torch, facts), ()
+
+
+def _header(facts: DeviceFacts, campaign: Campaign, profile: HardwareProfile) -> dict[str, Any]:
+    """First line of a measurement file."""
+    header: dict[str, Any] = {"environment": environment(facts), "profile": profile.name}
+    if facts.kind == "cpu":
+        header["profile_toml"] = dump_profile(profile)
+    transformer = campaign.plan(facts.kind).transformer
+    return header if transformer is None else {**header, "model": transformer.model}
+
+
+def environment(facts: DeviceFacts) -> dict[str, Any]:
+    """What was measured on, as JSON; no host name."""
+    return {
+        "device": facts.name,
+        "kind": facts.kind,
+        "date": datetime.now(tz=UTC).isoformat(timespec="seconds"),
+        "torch": facts.torch_version,
+        "python": platform.python_version(),
+        "facts": facts.as_json(),
+    }

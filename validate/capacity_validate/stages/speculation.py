@@ -1,0 +1,96 @@
+"""Speculative decoding with a shallow draft of the model: accepted lengths, equal output, speed-up."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from itertools import product
+
+from capacity.step import decode_shape
+from capacity_validate.findings import Finding
+from capacity_validate.judging import calibrated_predictor
+from capacity_validate.report_data import SpeculationRow
+from capacity_validate.session import Session
+from capacity_validate.small_models import cut_layers
+from capacity_validate.speculation import (
+    SpeculativeRun,
+    distribution_findings,
+    predicted_speedup,
+    run_models,
+)
+from capacity_validate.stages.result import StageResult
+from capacity_validate.transformer import Transformer
+
+FEWEST_S = 2  # of the budget, below which the stage is not begun
+STEPS_PER_TOKEN = 2.5  # steps of the target for each token of a speculative run and the plain one beside it
+
+
+def speculation_stage(session: Session) -> Iterator[StageResult]:
+    stage, target = session.plan.speculation, session.transformer
+    if stage is None or target is None or session.time_left_s() < FEWEST_S:
+        return
+    session.announce("speculative decoding")
+    shallow = cut_layers(target.model, max(1, target.model.num_layers // 6))
+    draft = Transformer(
+        shallow, device=session.facts.torch_name, num_blocks=target.num_blocks, seed=session.seed
+    )
+    predictor = calibrated_predictor(session)
+    target_s = predictor.step_model(target.model.num_layers).step_seconds
+    draft_s = predictor.step_model(shallow.num_layers).step_seconds
+    context = stage.output_tokens // 2
+    points = list(product(stage.draft_tokens, stage.agreements))
+    expected_s = session.slowdown * STEPS_PER_TOKEN * stage.output_tokens * target_s(decode_shape(1, context))
+    for number, (draft_tokens, agreement) in enumerate(points):
+        if expected_s > session.time_left_s():
+            yield StageResult(
+                remarks=(f"the budget left time for {number} of {len(points)} speculative runs",)
+            )
+            return
+        start = time.monotonic()
+        distribution = distribution_findings(
+            agreement=agreement,
+            draft_tokens=draft_tokens,
+            samples=stage.distribution_samples,
+            seed=session.seed,
+        )
+        yield StageResult(findings=tuple(distribution))
+        run = run_models(
+            target,
+            draft,
+            agreement=agreement,
+            draft_tokens=draft_tokens,
+            output_tokens=stage.output_tokens,
+            clock=session.clock(),
+        )
+        speedup = predicted_speedup(run, target_s=target_s, draft_s=draft_s, context=context)
+        yield StageResult(findings=(_length_finding(run),), speculation=(_row(run, speedup),))
+        expected_s = time.monotonic() - start
+
+
+def _length_finding(run: SpeculativeRun) -> Finding:
+    """The accepted length of a real run: each draft is accepted with `agreement`, so lengths scatter as computed."""
+    a, k = run.agreement, run.draft_tokens
+    probabilities = [a**i * (1 - a) for i in range(k)] + [a**k]
+    mean = sum((i + 1) * p for i, p in enumerate(probabilities))
+    variance = sum((i + 1 - mean) ** 2 * p for i, p in enumerate(probabilities))
+    return Finding(
+        name=f"speculative decoding, k={k}, agreement {a:g}: accepted length",
+        value=abs(run.accepted_length - run.expected_length),
+        limit=5 * math.sqrt(variance / run.verifications) + 1.0 / run.verifications,
+        detail=f"{run.accepted_length:.3f} measured over {run.verifications} verifications, "
+        f"{run.expected_length:.3f} by (1-a^(k+1))/(1-a); limit 5 standard errors",
+    )
+
+
+def _row(run: SpeculativeRun, predicted: float) -> SpeculationRow:
+    return SpeculationRow(
+        draft_tokens=run.draft_tokens,
+        agreement=run.agreement,
+        tokens=run.tokens,
+        equal_tokens=run.equal_tokens,
+        accepted_length=run.accepted_length,
+        expected_length=run.expected_length,
+        measured_speedup=run.speedup,
+        predicted_speedup=predicted,
+    )

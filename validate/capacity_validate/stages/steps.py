@@ -1,0 +1,139 @@
+"""Kernels by themselves and steps of a whole model, timed side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from capacity.base.errors import UnsupportedModel
+from capacity_validate.campaigns import TransformerStage, ordered_cases, spread_out
+from capacity_validate.cases import Case
+from capacity_validate.devices import clock_remarks, clocks_now
+from capacity_validate.kernels import Bench, Prepared
+from capacity_validate.model_cases import StepRunner, blocks_for, step_cases
+from capacity_validate.runner import CaseRunner
+from capacity_validate.session import Session, WholeModel
+from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
+from capacity_validate.stages.result import StageResult
+from capacity_validate.timing import stopwatch_for
+from capacity_validate.transformer import Transformer, require_supported
+
+KERNEL_SHARE = 0.6  # of the budget; the rest is for serving, speculation and memory
+ALONE_SHARE = 0.9  # of the budget, where nothing is served
+MEMORY_SHARE = 0.6  # of what is free, for the model's weights
+CACHE_SHARE = 0.25  # of what is free, for its KV cache
+
+
+def step_stage(session: Session) -> Iterator[StageResult]:
+    """Build the model, time every case, and tell how busy the machine was."""
+    for built in _built(session):
+        yield built
+        session = session.with_model(built.whole, None)
+    model = session.transformer
+    steps = (
+        []
+        if model is None or session.plan.transformer is None
+        else step_cases(session.plan.transformer, model.model)
+    )
+    runner = _runner(session)
+    share = KERNEL_SHARE if session.plan.serving else ALONE_SHARE
+    wall_s, cpu_s = time.monotonic(), time.process_time()
+    outcome = runner.run(
+        interleaved(ordered_cases(session.plan), steps),
+        passes=session.plan.passes,
+        deadline=time.monotonic() + share * session.time_left_s(),
+        progress=session.progress,
+    )
+    slowdown = None
+    if not session.on_gpu:
+        slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
+    yield StageResult(outcome=outcome, slowdown=slowdown)
+    yield StageResult(remarks=clock_remarks(session.facts, *clocks_now(session.facts)))
+    _time_half_depth(session, runner)
+
+
+def _built(session: Session) -> Iterator[StageResult]:
+    """The campaign's transformer, its layers cut to fit the device; remarks where it was cut or cannot be run."""
+    stage = session.plan.transformer
+    if stage is None:
+        return
+    spec = find_model(stage.model)
+    try:
+        require_supported(spec)
+    except UnsupportedModel as refusal:
+        yield StageResult(remarks=(f"no whole model was run: {refusal}",))
+        return
+    layers = layers_that_fit(spec, MEMORY_SHARE * session.facts.memory_free_bytes)
+    layers = min(layers, stage.max_layers or layers)
+    if layers < 1:
+        yield StageResult(remarks=(f"{spec.name} does not fit at all: no whole model was run",))
+        return
+    half_depth = max(1, layers // 2) if layers < spec.num_layers else None
+    cut = (f"{spec.name} was cut to {layers} of {spec.num_layers} layers",) if half_depth else ()
+    yield StageResult(whole=WholeModel(spec=spec, half_depth=half_depth), remarks=cut)
+    few = cut_layers(spec, layers)
+    blocks = blocks_for(stage, few, CACHE_SHARE * session.facts.memory_free_bytes)
+    model = Transformer(few, device=session.facts.torch_name, num_blocks=blocks, seed=session.seed)
+    model.fill_caches()
+    yield StageResult(whole=WholeModel(spec=spec, transformer=model, half_depth=half_depth))
+
+
+def _runner(session: Session) -> CaseRunner:
+    facts = session.facts
+    bench = Bench(
+        session.torch,
+        facts.torch_name,
+        facts.cache_bytes,
+        session.generator(),
+        0.25 * facts.memory_free_bytes,
+    )
+    return CaseRunner(
+        bench=bench,
+        stopwatch=stopwatch_for(session.torch, facts.torch_name, threads=facts.compute_units),
+        log=session.log,
+        case_s=session.plan.case_s,
+        own_calls=_step_calls(session),
+    )
+
+
+def _step_calls(session: Session) -> Callable[[Case], Prepared | None]:
+    """What times a step of the whole model; None for a case of a kernel."""
+    model = session.transformer
+
+    def prepared(case: Case) -> Prepared | None:
+        if model is None or not case.operator.startswith("model "):
+            return None
+        call = StepRunner(model, session.torch.Generator().manual_seed(session.seed)).call(case)
+        return Prepared(calls=[call], check=None, tolerance=0.0, flops=0.0, bytes=0.0, capturable=False)
+
+    return prepared
+
+
+def _time_half_depth(session: Session, runner: CaseRunner) -> None:
+    """Where layers were cut: the longest prefill and the last decode point at half the depth."""
+    whole, stage = session.whole, session.plan.transformer
+    if whole is None or whole.transformer is None or whole.half_depth is None or stage is None:
+        return
+    model = whole.transformer
+    few = cut_layers(model.model, whole.half_depth)
+    points = TransformerStage(model=stage.model, prefill=stage.prefill[-1:], decode=stage.decode[-1:])
+    every_layer = model.layers
+    model.layers = every_layer[: whole.half_depth]
+    try:
+        runner.run(step_cases(points, few), passes=1, deadline=session.deadline, progress=session.progress)
+    finally:
+        model.layers = every_layer
+
+
+def interleaved(cases: list[Case], steps: list[Case]) -> list[Case]:
+    """Steps of the whole model among the kernels, so that both see the same minutes; the first half comes first."""
+    if not steps:
+        return cases
+    every = max(1, len(cases) // (2 * len(steps)))
+    mixed: list[Case] = []
+    waiting = spread_out(steps)
+    for position, case in enumerate(cases):
+        if position % every == 0 and waiting:
+            mixed.append(waiting.pop(0))
+        mixed.append(case)
+    return [*mixed, *waiting]
