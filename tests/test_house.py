@@ -102,3 +102,14 @@ def test_extras_name_what_the_readme_promises() -> None:
     assert {"dashboard", "gpu", "test", "all"} <= set(project["optional-dependencies"])
     assert project["name"] == "llm-capacity"
     assert project["scripts"] == {"capacity": "capacity.cli.main:main"}
+
+
+LOOSE_TYPE = re.compile(r"dict\[str, Any\]")
+MOST_LOOSE_TYPES = 40
+
+
+def test_records_have_types() -> None:
+    """`dict[str, Any]` stands where JSON or TOML is read or written, nowhere else."""
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "capacity").rglob("*.py"))
+    lines = [line for text in texts for line in text.splitlines()]
+    assert sum(bool(LOOSE_TYPE.search(line)) for line in lines) <= MOST_LOOSE_TYPES

@@ -134,8 +134,7 @@ def interconnect(link: Link) -> Interconnect:
 
 def family_of(engine: EngineSpec | None) -> str:
     """The kernel family of an engine: what its tables are called in the fits. vLLM's stand for all others."""
-    families = {"sglang": "sglang", "tensorrt-llm": "trtllm"}
-    return "vllm" if engine is None else families.get(engine.name, "vllm")
+    return "vllm" if engine is None else engine.kernel_family
 
 
 def coefficient_sources(profile: HardwareProfile) -> tuple[StepCoefficients, ...]:

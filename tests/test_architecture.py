@@ -1,0 +1,96 @@
+"""The plan of the house as docs/architecture.md draws it: rooms, arrows and walks are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+
+import draw_rooms  # noqa: E402
+
+PAGE = draw_rooms.PAGE.read_text(encoding="utf-8")
+HOP = re.compile(r"^\d+\. `(?P<path>[\w/.]+)` `(?P<name>[\w.]+)`", re.MULTILINE)
+MOST_HOPS = 10
+MOST_FLOORS = 15
+FLOOR = {room: height for height, floor in enumerate(reversed(draw_rooms.floors())) for room in floor}
+
+
+def walks() -> dict[str, list[tuple[str, str]]]:
+    """Heading of each walk and its places, as (path, name)."""
+    sections = re.split(r"^### ", PAGE.partition("## Walks")[2], flags=re.MULTILINE)[1:]
+    return {text.splitlines()[0]: HOP.findall(text) for text in sections}
+
+
+def test_the_drawing_is_that_of_the_imports() -> None:
+    assert draw_rooms.page() == PAGE, "the imports have changed: run `python docs/draw_rooms.py`"
+
+
+def test_the_root_holds_rooms_and_nothing_else() -> None:
+    entries = {path.name for path in (ROOT / "capacity").iterdir() if path.name != "__pycache__"}
+    rooms = {room for floor in draw_rooms.floors() for room in floor}
+    assert entries == rooms | {"__init__.py", "__main__.py", "py.typed"}
+    assert len(draw_rooms.floors()) <= MOST_FLOORS
+
+
+def test_no_arrow_goes_up() -> None:
+    for source, target in draw_rooms.arrows():
+        if source in FLOOR:
+            assert (source, target) in draw_rooms.BY_A_VERB or FLOOR[target] < FLOOR[source], (source, target)
+
+
+@pytest.mark.parametrize("room", sorted(draw_rooms.rooms()))
+def test_every_room_says_what_it_is_for(room: str) -> None:
+    """What comes in, what goes out, where to start reading."""
+    source = (draw_rooms.rooms()[room] / "__init__.py").read_text(encoding="utf-8")
+    front = ast.get_docstring(ast.parse(source)) or ""
+    assert room in draw_rooms.EDGES or 4 <= len(front.splitlines()) <= 12
+    assert room in draw_rooms.EDGES or re.search(r"\bIn\b.*\b[Oo]ut\b.*Start reading", front, re.DOTALL)
+    assert f"`{room}" in PAGE
+
+
+@pytest.mark.parametrize("name", sorted(walks()))
+def test_a_walk_goes_one_way_and_every_place_on_it_exists(name: str) -> None:
+    hops = walks()[name]
+    assert 1 < len(hops) <= MOST_HOPS
+    for path, function in hops:
+        assert defines(ROOT / path, function), f"{path} has no {function}"
+
+
+def test_there_are_four_walks_and_none_goes_back_and_forth() -> None:
+    assert len(walks()) == 4
+    for name, hops in walks().items():
+        visited = [room for room, _ in _runs([Path(path).parts[1] for path, _ in hops])]
+        assert len(visited) == len(set(visited)), f"{name}: {visited}"
+
+
+def _runs(rooms: list[str]) -> list[tuple[str, str]]:
+    """Each room that a walk enters, with the room it comes from."""
+    return [(room, before) for before, room in pairwise(["", *rooms]) if room != before]
+
+
+def defines(path: Path, dotted: str) -> bool:
+    """Whether the file defines a function, class, method, attribute or TOML key of that name."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".toml":
+        return dotted.rpartition(".")[2] in text
+    body: list[ast.stmt] = ast.parse(text).body
+    for part in dotted.split("."):
+        holder = next((node for node in body if part in _names(node)), None)
+        if holder is None:
+            return False
+        body = getattr(holder, "body", [])
+    return True
+
+
+def _names(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
