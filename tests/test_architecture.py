@@ -51,7 +51,7 @@ def test_every_room_says_what_it_is_for(room: str) -> None:
     source = (draw_rooms.rooms()[room] / "__init__.py").read_text(encoding="utf-8")
     front = ast.get_docstring(ast.parse(source)) or ""
     assert room in draw_rooms.EDGES or 4 <= len(front.splitlines()) <= 12
-    assert room in draw_rooms.EDGES or re.search(r"\bIn\b.*\b[Oo]ut\b.*Start reading", front, re.DOTALL)
+    assert room in draw_rooms.EDGES or re.search(r"\bIn\b.*\b[Oo]ut\b.*Start\s+reading", front, re.DOTALL)
     assert f"`{room}" in PAGE
 
 
