@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from capacity.answers.attribution import BOUNDS, Shares
@@ -24,7 +24,8 @@ def roofline_chart(answer: Estimate) -> Chart:
     ridge = answer.arithmetic_intensity.ridge_flops_per_byte
     rows = [row for phase in ("prefill", "decode") for row in _roofline_rows(answer, phase)]
     figure = go.Figure()
-    low, high = min(0.5, *(row["FLOP/byte"] for row in rows)), max(4 * ridge, *(r["FLOP/byte"] for r in rows))
+    intensities = [row["FLOP/byte"] for row in rows]
+    low, high = min(0.5, *intensities), max(4 * ridge, *intensities)
     bytes_per_s = load_profile(answer.gpu.name).hbm_bytes_per_s
     roof = [(x, bytes_per_s * min(x, ridge) / TERA) for x in (low, ridge, high)]
     figure.add_scatter(
@@ -76,9 +77,9 @@ def roofline_chart(answer: Estimate) -> Chart:
     )
 
 
-def _roofline_rows(answer: Estimate, phase: str) -> list[dict[str, Any]]:
+def _roofline_rows(answer: Estimate, phase: str) -> list[Mapping[str, Any]]:
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
-    found = [
+    rows: list[Mapping[str, Any]] = [
         {
             "phase": phase,
             "operator": op.name,
@@ -94,10 +95,10 @@ def _roofline_rows(answer: Estimate, phase: str) -> list[dict[str, Any]]:
         total_s = sum(op.seconds for op in operators)
         attained = sum(op.flops for op in operators) / total_s / TERA
         bound = getattr(answer.bound, phase)
-        found.append(
+        rows.append(
             {"phase": phase, "operator": "step", "FLOP/byte": intensity, "TFLOP/s": attained, "bound": bound}
         )
-    return found
+    return rows
 
 
 def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = STANDARD) -> Chart:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from capacity.hardware import HardwareProfile
 
 
-def model_rows(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def model_rows(records: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
     """`capacity models` as numbers, with the Hugging Face id."""
     return [
         {"name": record["name"], "Hugging Face id": record["hf_id"], **_scaled("Models", record)}
@@ -23,7 +23,7 @@ def model_rows(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def gpu_rows(records: Iterable[Mapping[str, Any]], units: Units = STANDARD) -> list[dict[str, Any]]:
+def gpu_rows(records: Iterable[Mapping[str, Any]], units: Units = STANDARD) -> list[dict[str, object]]:
     """`capacity gpus` as numbers, memory in the unit asked for."""
     rows = []
     for record in records:
@@ -33,13 +33,13 @@ def gpu_rows(records: Iterable[Mapping[str, Any]], units: Units = STANDARD) -> l
     return rows
 
 
-def _scaled(table: str, record: Mapping[str, Any]) -> dict[str, Any]:
+def _scaled(table: str, record: Mapping[str, Any]) -> dict[str, object]:
     flat = flattened(record)
     found = ((heading, flat.get(key), scale) for heading, key, scale in COLUMNS[table])
     return {heading: None if value is None else value / scale for heading, value, scale in found}
 
 
-def source_rows(profile: HardwareProfile) -> list[dict[str, Any]]:
+def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
     """Every value of a profile with where it comes from; SI units, as its name says."""
     values = flattened(profile.model_dump(exclude={"provenance", "step_time"}))
     return [
@@ -54,7 +54,7 @@ def source_rows(profile: HardwareProfile) -> list[dict[str, Any]]:
     ]
 
 
-def price_rows(gpu: str) -> list[dict[str, Any]]:
+def price_rows(gpu: str) -> list[dict[str, object]]:
     """The dated prices of one GPU, cheapest first."""
     found = [asdict(price) for price in price_table() if price.gpu == gpu]
     shown = ("tier", "usd_per_gpu_hour", "provider", "product", "gpus_per_instance", "date", "source")
