@@ -16,8 +16,6 @@ from capacity.workload import (
     ArrivalProcess,
     PeriodicArrivals,
     RampArrivals,
-    RampUpArrivals,
-    RandomOnOffArrivals,
     SteadyArrivals,
     diurnal,
     on_off,
@@ -77,14 +75,6 @@ def test_a_ramp_inverts_its_integral(start: float, end: float, ramp_s: float, co
     np.testing.assert_allclose(expected, np.arange(1, count + 1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["linear", "exponential"])
-def test_ramp_up_by_request_is_vllms(strategy: str) -> None:
-    gaps_s = np.diff(times_s(RampUpArrivals(2.0, 8.0, strategy, math.inf), 5), prepend=0)  # type: ignore[arg-type]
-    progress = np.arange(5) / 4
-    rates = 2 + 6 * progress if strategy == "linear" else 2 * 4**progress
-    np.testing.assert_allclose(gaps_s, 1 / rates)
-
-
 def test_on_off_is_silent_when_off() -> None:
     process = on_off(10.0, on_s=2.0, off_s=3.0)
     arrival_s = times_s(process, 10_000)
@@ -108,18 +98,6 @@ def test_a_day_peaks_when_it_should_and_keeps_its_mean() -> None:
     np.testing.assert_allclose(flat, np.arange(1, 101) / 2)
 
 
-def test_random_bursts_have_the_moments_of_an_interrupted_poisson_process() -> None:
-    on_rate, on_s, off_s = 5.0, 2.0, 8.0
-    arrival_s = times_s(RandomOnOffArrivals(on_rate, on_s, off_s), 400_000, seed=3)
-    gaps_s = np.diff(arrival_s)
-    assert 1 / gaps_s.mean() == pytest.approx(on_rate * on_s / (on_s + off_s), rel=0.03)
-    assert times_s(RandomOnOffArrivals(100.0, 1e6, 1e9), 10)[-1] < 1.0  # a burst comes first
-    squared_cv = 1 + 2 * on_rate * on_s * (off_s / (on_s + off_s)) ** 2
-    assert cv(gaps_s) ** 2 == pytest.approx(
-        squared_cv, rel=0.05
-    )  # 40,000 bursts: heavy-tailed sampling error
-
-
 @pytest.mark.parametrize(
     ("build", "part"),
     [
@@ -130,12 +108,10 @@ def test_random_bursts_have_the_moments_of_an_interrupted_poisson_process() -> N
         (lambda: SteadyArrivals(1.0, math.nan), "burstiness must be above 0"),
         (lambda: RampArrivals(0.0, 0.0, 1.0), "ramp end rate"),
         (lambda: RampArrivals(1.0, math.inf, 1.0), "must be finite"),
-        (lambda: RampUpArrivals(0.0, 1.0), "ramp-up start rate"),
         (lambda: on_off(1.0, on_s=0.0, off_s=1.0), "finite time above 0 s"),
         (lambda: PeriodicArrivals((1.0,), (0.0,)), "at some time of its period"),
         (lambda: PeriodicArrivals((1.0, 2.0), (1.0,)), "a rate for each duration"),
         (lambda: diurnal(1.0, peak_to_mean=2.5), "from 1 (flat) to 2"),
-        (lambda: RandomOnOffArrivals(1.0, math.inf, 1.0), "finite time"),
     ],
 )
 def test_impossible_parameters_are_refused_in_one_line(build: Callable[[], object], part: str) -> None:

@@ -11,7 +11,6 @@ from small_workloads import MANY, check_refused, cv
 
 from capacity.base.errors import InvalidInput
 from capacity.workload import (
-    EmpiricalLengths,
     FixedLengths,
     GammaLengths,
     Lengths,
@@ -47,23 +46,11 @@ def test_uniform_has_vllms_ends() -> None:
     assert UniformLengths(1, 0.9).lowest_tokens == 1
 
 
-def test_a_lognormal_goes_through_its_percentiles() -> None:
-    lengths = LognormalLengths.from_percentiles(p50_tokens=1020, p99_tokens=4142)
-    drawn = lengths.draw(MANY, random_stream(0, "lengths"))
-    np.testing.assert_allclose(np.percentile(drawn, [50, 99]), [1020, 4142], rtol=0.03)
-
-
 def test_lengths_are_clipped_to_their_bounds() -> None:
     drawn = LognormalLengths(100.0, 2.0, lowest_tokens=50, highest_tokens=200).draw(
         10_000, random_stream(0, "lengths")
     )
     assert (drawn.min(), drawn.max()) == (50, 200)
-
-
-def test_empirical_lengths_are_observed_ones() -> None:
-    drawn = EmpiricalLengths(np.asarray([7, 7, 7, 900])).draw(10_000, random_stream(0, "lengths"))
-    assert set(drawn.tolist()) == {7, 900}
-    assert (drawn == 7).mean() == pytest.approx(0.75, abs=5 * math.sqrt(0.75 * 0.25 / 10_000))
 
 
 @pytest.mark.parametrize("rho", [-1.0, -0.6, 0.0, 0.35, 0.9, 1.0])
@@ -93,9 +80,7 @@ def test_rank_correlation_beyond_one_is_refused() -> None:
         (lambda: UniformLengths(100, -0.1), "at least 0"),
         (lambda: LognormalLengths(math.nan, 1.0), "mean length"),
         (lambda: LognormalLengths(100.0, -1.0), "coefficient of variation"),
-        (lambda: LognormalLengths.from_percentiles(p50_tokens=9, p99_tokens=8), "must rise"),
         (lambda: GammaLengths(100.0, 1.0, lowest_tokens=9, highest_tokens=8), "not from 9 to 8"),
-        (lambda: EmpiricalLengths(np.asarray([], dtype=int)), "at least one is needed"),
     ],
 )
 def test_impossible_parameters_are_refused_in_one_line(build: Callable[[], object], part: str) -> None:
