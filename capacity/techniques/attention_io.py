@@ -15,7 +15,7 @@ from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Pool, build
+from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.hardware import HardwareProfile
 from capacity.model import ModelSpec
 from capacity.model.layers import Attention
@@ -179,10 +179,14 @@ class AttentionTrafficTable(AnswerRecord):
 
 @documented(Pool)
 def attention_traffic(
-    model: str | ModelSpec, *, contexts: Contexts = (1024, 4096, 16384, 65536), **options: Any
+    model: str | ModelSpec | DeploymentFile,
+    *,
+    contexts: Contexts = (1024, 4096, 16384, 65536),
+    **options: Any,
 ) -> AttentionTrafficTable:
     """HBM traffic and memory of naive and tiled attention, and the measured kernel. Raises InvalidInput."""
-    resolved = resolve(model, one_rank(build(Pool, split(options, Pool)[0]), "attention-io"))
+    deployment = deployment_of(model, pool=split(options, Pool)[0])
+    resolved = resolve(deployment.model, one_rank(deployment.pool, "attention-io"))
     return AttentionTrafficTable(
         model=resolved.model.name,
         gpu=gpu_of(resolved),

@@ -1,4 +1,4 @@
-"""What the questions about one pool share: how an answer names the pool, its price, and what is of one rank only."""
+"""What the questions about one pool share: how an answer names the pool, and what is of one rank only."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
-from capacity.deployment import Cost, Pool
-from capacity.hardware.pricing import Price, find_price
+from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool
 
 InputLen = Annotated[int, Flag("Prompt tokens of a request.", "--input-len --isl")]
@@ -35,10 +34,3 @@ def one_rank(pool: Pool, verb: str) -> Pool:
             f"`{verb}` is of one data-parallel rank: leave out --data-parallel-size (`scale --axis data` adds ranks up)"
         )
     return pool
-
-
-def gpu_hour_price(resolved: ResolvedPool, cost: Cost) -> Price | None:
-    """What a GPU-hour of the pool costs; None: no price is asked for."""
-    return find_price(
-        resolved.profile.name, tier=cost.price_tier, provider=cost.price_provider, override=cost.price
-    )

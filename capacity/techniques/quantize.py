@@ -11,8 +11,8 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, Pool, build
-from capacity.hardware.pricing import Price, cost_estimate
+from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
+from capacity.hardware.pricing import Price, cost_estimate, price_of
 from capacity.model import ModelSpec
 from capacity.model.quantization import (
     find_kv_cache_format,
@@ -21,7 +21,7 @@ from capacity.model.quantization import (
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.closed_form import batch_times, closed_loop_times
-from capacity.techniques.one_pool import InputLen, OutputLen, gpu_hour_price, gpu_of, notes_of, one_rank
+from capacity.techniques.one_pool import InputLen, OutputLen, gpu_of, notes_of, one_rank
 from capacity.techniques.quantization_methods import QuantizationMethod, find_method, quantization_methods
 
 SMALL_BATCH = 1
@@ -241,7 +241,7 @@ class Quantizing(AnswerRecord):
 
 @documented(Pool, Cost)
 def quantize(
-    model: str | ModelSpec,
+    model: str | ModelSpec | DeploymentFile,
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
@@ -251,8 +251,9 @@ def quantize(
 ) -> Quantizing:
     """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""
     pool, cost = split(options, Pool, Cost)
-    resolved = resolve(model, one_rank(build(Pool, pool), "quantize"))
-    price = gpu_hour_price(resolved, build(Cost, cost))
+    deployment = deployment_of(model, pool=pool, cost=cost)
+    resolved = resolve(deployment.model, one_rank(deployment.pool, "quantize"))
+    price = price_of(resolved.profile.name, deployment.cost)
     rows = quantization_options(
         resolved,
         input_len=input_len,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from capacity.answers.records import GpuSummary
@@ -12,14 +13,14 @@ from capacity.base.errors import CapacityError, InvalidInput, UnknownName
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, Pool, build
-from capacity.hardware.pricing import Price, cost_estimate
+from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
+from capacity.hardware.pricing import Price, cost_estimate, price_of
 from capacity.model import ModelSpec
 from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes, closed_loop_times
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
-from capacity.techniques.one_pool import InputLen, OutputLen, gpu_hour_price, gpu_of, notes_of
+from capacity.techniques.one_pool import InputLen, OutputLen, gpu_of, notes_of
 from capacity.techniques.parallelism import (
     all_reduce_bytes_per_token,
     expert_imbalance,
@@ -76,7 +77,7 @@ class Layout:
 
 
 def scaling_curve(
-    model: str | ModelSpec,
+    model: str | Path | ModelSpec,
     pool: Pool,
     *,
     input_len: int,
@@ -298,7 +299,7 @@ class Scaling(AnswerRecord):
 
 @documented(Pool, Cost)
 def scale(
-    model: str | ModelSpec,
+    model: str | ModelSpec | DeploymentFile,
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
@@ -312,7 +313,8 @@ def scale(
 ) -> Scaling:
     """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""
     pool_fields, cost = split(options, Pool, Cost)
-    pool: Pool = build(Pool, pool_fields)
+    deployment = deployment_of(model, pool=pool_fields, cost=cost)
+    pool = deployment.pool
     if pool.data_parallel_size > 1:
         raise InvalidInput(
             f"--data-parallel-size {pool.data_parallel_size}: leave it out; --axis data tries 1, 2, 4, ... ranks"
@@ -320,16 +322,16 @@ def scale(
     chosen = next((known for known in AXES if known == axis), None)
     if chosen is None:
         raise UnknownName("axis of parallelism", axis, AXES)
-    resolved = resolve(model, pool)
+    resolved = resolve(deployment.model, pool)
     curve = scaling_curve(
-        model,
+        deployment.model,
         pool,
         input_len=input_len,
         output_len=output_len,
         concurrency=concurrency,
         axis=chosen,
         most_gpus=most_gpus,
-        price=gpu_hour_price(resolved, build(Cost, cost)),
+        price=price_of(resolved.profile.name, deployment.cost),
     )
     best = None if tpot_s is None else cheapest(curve, tpot_s=tpot_s)
     ranks = [count for count in (1, 2, 4, 8) if count <= most_gpus]

@@ -12,7 +12,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Pool, build
+from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.model import ModelSpec
 from capacity.pool.drafting import (
     DraftMemory,
@@ -147,7 +147,7 @@ class Speculating(AnswerRecord):
 
 @documented(Pool)
 def speculate(
-    model: Annotated[str | ModelSpec, Flag("The target model.")],
+    model: Annotated[str | ModelSpec | DeploymentFile, Flag("The target model.")],
     *,
     method: Annotated[
         str | None,
@@ -170,7 +170,8 @@ def speculate(
     `method` None: the pool's `speculator`, else eagle3. `draft` is the model of `draft-model`. `simulate` serves a
     closed loop of each batch twice beside the formula. Raises DoesNotFit or InvalidInput.
     """
-    pool = one_rank(build(Pool, split(options, Pool)[0]), "speculate")
+    deployment = deployment_of(model, pool=split(options, Pool)[0])
+    pool = one_rank(deployment.pool, "speculate")
     depth = pool.num_speculative_tokens if draft_tokens is None else draft_tokens
     if depth is not None and not 1 <= depth <= 64:
         raise InvalidInput(f"--draft-tokens {depth}: must be from 1 to 64")
@@ -179,7 +180,7 @@ def speculate(
         speculator = speculator.as_chain()
     if pool.acceptance is not None:
         speculator = speculator.accepting(pool.acceptance)
-    resolved = resolve(model, pool)
+    resolved = resolve(deployment.model, pool)
     resolved.memory.require_fit()
     drafting = None
     if draft is not None:

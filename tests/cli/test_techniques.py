@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 import jsonschema
 import pytest
 from library import SHARED
+from spec_counts import count_specs
 
 import capacity
 from capacity.base.record import AnswerRecord
@@ -103,6 +104,21 @@ def test_further_answers_are_what_their_schema_says(
     question = MORE_QUESTIONS[name]
     assert run(question, monkeypatch, capsys)[0] == 0
     _is_as_its_schema_says(json.loads(run([*question, "--format", "json"], monkeypatch, capsys)[1]))
+
+
+@pytest.mark.parametrize("name", ["quantize", "speculate", "scale", "attention-io", "batching"])
+def test_each_spec_of_a_pools_question_is_made_once(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = (
+        ["--method", "fp8-tensor"] if name == "quantize" else ["--most-gpus", "1"] if name == "scale" else []
+    )
+    small += ["--no-spread"] if name == "batching" else []
+    made = count_specs(monkeypatch)
+    assert run([*QUESTIONS[name], *small], monkeypatch, capsys)[0] == 0
+    assert made["Pool"] == made["DeploymentFile"] == 1
+    assert made["Cost"] == (name in ("quantize", "scale"))
+    assert made["Traffic"] == (name == "batching")
 
 
 def _is_as_its_schema_says(answer: dict[str, Any]) -> None:
