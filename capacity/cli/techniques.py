@@ -134,8 +134,8 @@ def _deployment(model: str, options: Mapping[str, object], specs: Sequence[type[
     if "gpu" not in options:
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
     parts = zip(specs, split(options, *specs), strict=True)
-    made: dict[str, Any] = {spec.__name__.lower(): build(spec, part, flags=True) for spec, part in parts}
-    return DeploymentFile(schema="capacity/deployment/v1", model=model, pools=(made.pop("pool"),), **made)
+    made = {spec.__name__.lower(): build(spec, part, flags=True) for spec, part in parts}
+    return DeploymentFile.model_validate({"model": model, "pools": (made.pop("pool"),), **made})
 
 
 def _show(answer: AnswerRecord, format: str) -> None:

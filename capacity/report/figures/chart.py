@@ -45,7 +45,7 @@ def pattern(index: int) -> str:
     return PATTERNS[index % len(PATTERNS)]
 
 
-def bar_style(index: int) -> dict[str, Any]:
+def bar_style(index: int) -> dict[str, object]:
     """How bars of the n-th kind look: colour, hatching over it, and text that is read on both."""
     hatched = {"shape": pattern(index), "fillmode": "overlay", "solidity": 0.15, "size": 7}
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
@@ -216,7 +216,7 @@ def _reach(changes: Sequence[float | None]) -> float:
     return max((abs(change) for change in changes if change is not None), default=0.0)
 
 
-def _swing_row(swing: Swing) -> dict[str, Any]:
+def _swing_row(swing: Swing) -> dict[str, object]:
     return {
         "input": swing.input,
         "cost, low": swing.cost_change[0],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, layout
@@ -73,9 +73,9 @@ def memory_chart(answer: Fit, units: Units = STANDARD) -> Chart:
     )
 
 
-def grid_rows(grid: FitGrid) -> list[dict[str, Any]]:
+def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
     """One row a GPU, one column a size: ✓ with the longest requests at a time, or ✗; every reason at the end."""
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, str]] = {}
     reasons: dict[str, list[str]] = {}
     for cell in grid.cells:
         rows.setdefault(cell.gpu, {"GPU": cell.gpu})[f"TP {cell.tensor_parallel_size}"] = cell_text(cell)

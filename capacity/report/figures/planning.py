@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capacity.planning.records import KINDS
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from capacity.planning.records import Plan, Ranked
 
 
-def ranked_rows(plan: Plan) -> list[dict[str, Any]]:
+def ranked_rows(plan: Plan) -> list[dict[str, object]]:
     """The deployments that meet the service levels, best first."""
     return [_ranked_row(number, answer) for number, answer in enumerate(plan.ranked, start=1)]
 
 
-def _ranked_row(number: int, answer: Ranked) -> dict[str, Any]:
+def _ranked_row(number: int, answer: Ranked) -> dict[str, object]:
     cost = answer.cost
-    row: dict[str, Any] = {
+    row: dict[str, object] = {
         "": number,
         "deployment": answer.candidate.label,
         "GPUs": answer.num_gpus,
@@ -36,7 +36,7 @@ def _ranked_row(number: int, answer: Ranked) -> dict[str, Any]:
     }
 
 
-def rejected_rows(plan: Plan) -> list[dict[str, Any]]:
+def rejected_rows(plan: Plan) -> list[dict[str, object]]:
     """Every candidate that is no answer, with its reason."""
     return [
         {
@@ -52,7 +52,7 @@ def rejected_rows(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def miss_rows(plan: Plan) -> list[dict[str, Any]]:
+def miss_rows(plan: Plan) -> list[dict[str, object]]:
     """What stands in the way where nothing meets the service levels."""
     return [
         {

@@ -104,7 +104,7 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
         vertical_spacing=0.07,
         subplot_titles=[t for _, t in STATES],
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[Mapping[str, object]] = []
     said = []
     for index, (label, answer) in enumerate(runs.items()):
         found = _states(answer)

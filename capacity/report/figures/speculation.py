@@ -138,7 +138,7 @@ def _pays_above_one(figure: Any) -> None:
     )
 
 
-def _row(row: SpeculationRow) -> dict[str, Any]:
+def _row(row: SpeculationRow) -> dict[str, float]:
     return {
         "batch": row.batch_size,
         "tokens a round": row.tokens_per_round,

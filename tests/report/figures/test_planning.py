@@ -33,5 +33,5 @@ def test_the_front_has_a_filled_mark_for_what_meets_the_levels(plan: Plan) -> No
     meeting = [row for row in chart.rows if row["meets the SLO"]]
     assert chart.alt.endswith(f"{len(meeting)} of them meet the service levels.")
     drawn = {trace.name: len(trace.x) for trace in chart.figure.data if trace.mode == "markers"}
-    assert drawn["h100"] == len(meeting)
+    assert drawn[plan.speed_front[0].gpu] == len(meeting)
     assert sum(drawn.values()) == len(chart.rows)
