@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
@@ -21,7 +22,7 @@ from capacity.model import ModelSpec
 from capacity.model.layers import Attention
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import prefill_shape
-from capacity.techniques.one_pool import Contexts, gpu_of, notes_of, one_rank
+from capacity.techniques.one_pool import Contexts, notes_of, one_rank
 
 # Bytes of shared memory that one block may use. NVIDIA CUDA programming guide, compute capability tables, 2025:
 # 163 KiB (8.0), 99 KiB (8.6, 8.9, 12.0), 227 KiB (9.0, 10.0); AMD CDNA3 white paper, 2023: 64 KiB LDS. Datasheet.
@@ -189,7 +190,7 @@ def attention_traffic(
     resolved = resolve(deployment.model, one_rank(deployment.pool, "attention-io"))
     return AttentionTrafficTable(
         model=resolved.model.name,
-        gpu=gpu_of(resolved),
+        gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         on_chip_bytes=shared_memory_bytes(resolved.profile),
         rows=tuple(attention_io(resolved, tokens) for tokens in contexts),

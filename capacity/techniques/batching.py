@@ -15,6 +15,7 @@ from capacity.answers.engine_setup import (
     make_workload,
     policy_name,
 )
+from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
@@ -32,7 +33,7 @@ from capacity.techniques.batch_waste import (
     paged_kv_waste,
     static_slot_waste,
 )
-from capacity.techniques.one_pool import gpu_of, notes_of
+from capacity.techniques.one_pool import notes_of
 from capacity.techniques.waste import Waste
 from capacity.workload import Workload
 
@@ -363,7 +364,7 @@ def compare_batching(
     final = requests.prompt_tokens + requests.output_tokens
     return Batching(
         model=resolved.model.name,
-        gpu=gpu_of(resolved),
+        gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         workload=requests.name,
         requests=len(requests),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.deployment import Pool
@@ -15,11 +14,6 @@ InputLen = Annotated[int, Flag("Prompt tokens of a request.", "--input-len --isl
 OutputLen = Annotated[int, Flag("Output tokens of a request.", "--output-len --osl")]
 Contexts = Annotated[Sequence[int], Flag("Tokens, as 4K,32K,128K,1M.", "--contexts")]
 TensorParallel = Annotated[int, Flag("", "--tensor-parallel-size -tp", least=1)]
-
-
-def gpu_of(resolved: ResolvedPool) -> GpuSummary:
-    """The GPU profile, and how many of them one engine uses."""
-    return GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus)
 
 
 def notes_of(resolved: ResolvedPool) -> tuple[str, ...]:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
+from capacity.answers.estimate import cost_of
+from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
-from capacity.hardware.pricing import Price, cost_estimate, price_of
+from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
 from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes, closed_loop_times
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
-from capacity.techniques.one_pool import InputLen, OutputLen, gpu_of, notes_of
+from capacity.techniques.one_pool import InputLen, OutputLen, notes_of
 from capacity.techniques.parallelism import (
     all_reduce_bytes_per_token,
     expert_imbalance,
@@ -77,8 +78,7 @@ class Layout:
 
 
 def scaling_curve(
-    model: str | Path | ModelSpec,
-    pool: Pool,
+    base: ResolvedPool,
     *,
     input_len: int,
     output_len: int,
@@ -87,7 +87,7 @@ def scaling_curve(
     most_gpus: int = 8,
     price: Price | None = None,
 ) -> tuple[Layout, ...]:
-    """Layouts of 1 to `most_gpus` GPUs along one axis; `pool` gives everything else.
+    """Layouts of 1 to `most_gpus` GPUs along one axis; `base` gives everything else.
 
     `pipeline`: as many micro-batches as stages are under way, each with its share of the requests; bubbles from
     uneven micro-batches are left out. `expert`: tensor parallelism of attention, whole experts on each GPU. `data`:
@@ -99,7 +99,6 @@ def scaling_curve(
             f"{input_len} tokens in, {output_len} out, {concurrency} in flight, {most_gpus} GPUs: "
             f"at least 1, 2, 1 and 1 to {LARGEST_GROUP}"
         )
-    base = resolve(model, pool)
     if axis in ("expert", "data") and not base.model.is_moe:
         raise InvalidInput(
             f"{base.model.name} has no experts to distribute; use --axis tensor or pipeline, or replicas"
@@ -232,16 +231,14 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
 
 
 def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) -> float | None:
-    if load.price is None:
-        return None
-    return cost_estimate(
+    cost = cost_of(
         load.price,
+        replace(loop.times, requests_per_s=loop.requests_per_s),
         num_gpus=resolved.pool.num_gpus,
-        requests_per_s=loop.requests_per_s,
-        input_tokens=load.input_len,
-        output_tokens=load.output_len,
-        prefill_share=loop.times.prefill_share,
-    ).usd_per_million_tokens
+        input_len=load.input_len,
+        output_len=load.output_len,
+    )
+    return None if cost is None else cost.usd_per_million_tokens
 
 
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
@@ -324,8 +321,7 @@ def scale(
         raise UnknownName("axis of parallelism", axis, AXES)
     resolved = resolve(deployment.model, pool)
     curve = scaling_curve(
-        deployment.model,
-        pool,
+        resolved,
         input_len=input_len,
         output_len=output_len,
         concurrency=concurrency,
@@ -337,7 +333,7 @@ def scale(
     ranks = [count for count in (1, 2, 4, 8) if count <= most_gpus]
     return Scaling(
         model=resolved.model.name,
-        gpu=gpu_of(resolved),
+        gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         axis=axis,
         input_len=input_len,

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar
 
 from capacity.answers.engine_setup import engine_setup, with_drafts
+from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
@@ -27,7 +28,7 @@ from capacity.pool.drafting import (
 from capacity.pool.resolve import resolve
 from capacity.simulator import SimulationResult, simulate
 from capacity.simulator.schedulers import DrawnSpeculation, schedulers_that
-from capacity.techniques.one_pool import gpu_of, notes_of, one_rank
+from capacity.techniques.one_pool import notes_of, one_rank
 from capacity.workload import Workload, random_requests
 
 BATCHES = (1, 4, 16, 64, 256)
@@ -191,7 +192,7 @@ def speculate(
     plain_ttft_s, drafted_ttft_s = speculation.ttft_s(context_tokens)
     return Speculating(
         model=resolved.model.name,
-        gpu=gpu_of(resolved),
+        gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         method=speculator.name,
         draft=draft,

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import capacity
+from capacity.answers.fit import gpu_summary
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Cost, DeploymentFile, Pool
 from capacity.pool.resolve import resolve
-from capacity.techniques.one_pool import gpu_of, notes_of, one_rank
+from capacity.techniques.one_pool import notes_of, one_rank
 
 PRICED: dict[str, dict[str, Any]] = {
     "quantize": {"methods": ("bf16",)},
@@ -66,5 +67,6 @@ def test_data_parallel_ranks_are_refused_by_the_verbs_name() -> None:
 
 def test_a_pool_is_named_with_all_its_gpus_and_notes() -> None:
     resolved = resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, pipeline_parallel_size=2))
-    assert (gpu_of(resolved).name, gpu_of(resolved).count) == ("h100-sxm-80gb", 4)
+    gpus = gpu_summary(resolved)
+    assert (gpus.name, gpus.count) == ("h100-sxm-80gb", 4)
     assert set(resolved.step_model.notes) <= set(notes_of(resolved))

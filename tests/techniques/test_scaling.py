@@ -10,6 +10,7 @@ import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.hardware.pricing import find_price
+from capacity.pool.resolve import resolve
 from capacity.techniques.parallelism import (
     all_reduce_bytes_per_token,
     expert_imbalance,
@@ -23,17 +24,22 @@ def test_what_each_axis_says_of_itself() -> None:
     common = {"input_len": 1000, "output_len": 100, "concurrency": 32}
     moe, dense = Pool(gpu="h100", max_model_len=32768), Pool(gpu="h100", max_model_len=32768)
     for axis in ("expert", "data"):
-        one, two = scaling_curve("qwen3-30b-a3b", moe, axis=axis, most_gpus=2, **common)
+        one, two = scaling_curve(resolve("qwen3-30b-a3b", moe), axis=axis, most_gpus=2, **common)
         assert (one.expert_imbalance, two.num_gpus) == (1, 2)
         assert two.expert_imbalance == pytest.approx(expert_imbalance(128, 8, 32, 2))
         assert one.experts_read == pytest.approx(experts_touched(128, 8, 32))
         assert two.output_tokens_per_s_per_gpu is not None
     piped = scaling_curve(
-        "llama-3.1-8b", dense, axis="pipeline", most_gpus=4, input_len=20_000, output_len=100, concurrency=2
+        resolve("llama-3.1-8b", dense),
+        axis="pipeline",
+        most_gpus=4,
+        input_len=20_000,
+        output_len=100,
+        concurrency=2,
     )
     assert [x.bubble_fraction for x in piped] == [0, 1 / 4, 3 / 6]
     assert [x.idle_fraction for x in piped] == [0, 0, 0.5]
-    tensor = scaling_curve("llama-3.1-8b", dense, most_gpus=8, **common)
+    tensor = scaling_curve(resolve("llama-3.1-8b", dense), most_gpus=8, **common)
     assert tensor[3].all_reduce_bytes_per_token == all_reduce_bytes_per_token(4096, 32, 8)
     assert tensor[0].experts_read is tensor[0].expert_imbalance is None
 
@@ -48,7 +54,7 @@ def test_what_each_axis_says_of_itself() -> None:
 )
 def test_a_layout_is_what_estimate_says_of_it(axis: Axis, layout: dict[str, int]) -> None:
     load = {"input_len": 1000, "output_len": 100, "concurrency": 32}
-    curve = scaling_curve("qwen3-30b-a3b", Pool(gpu="h100"), axis=axis, most_gpus=2, **load)
+    curve = scaling_curve(resolve("qwen3-30b-a3b", Pool(gpu="h100")), axis=axis, most_gpus=2, **load)
     estimate = capacity.estimate("qwen3-30b-a3b", gpu="h100", **layout, **load)  # type: ignore[arg-type]
     assert estimate.tpot_s is not None
     assert curve[-1].ttft_s == estimate.ttft_s.value
@@ -60,14 +66,16 @@ def test_data_parallel_attention_scales_the_cache() -> None:
     """DeepSeek-V3's latent: eight ranks of attention hold more requests than eight tensor-parallel GPUs."""
     common = {"input_len": 4096, "output_len": 256, "concurrency": 256, "most_gpus": 8}
     pool = Pool(gpu="h200", max_model_len=8192)
-    tensor = scaling_curve("deepseek-v3", pool, axis="expert", **common)[-1]
-    data = scaling_curve("deepseek-v3", pool, axis="data", **common)[-1]
+    tensor = scaling_curve(resolve("deepseek-v3", pool), axis="expert", **common)[-1]
+    data = scaling_curve(resolve("deepseek-v3", pool), axis="data", **common)[-1]
     assert (tensor.tensor_parallel_size, data.data_parallel_size) == (8, 8)
     assert data.max_batch > 2 * tensor.max_batch
 
 
 def test_tensor_parallelism_is_faster_and_less_efficient() -> None:
-    curve = scaling_curve("llama-3.1-8b", Pool(gpu="h100"), input_len=1000, output_len=200, concurrency=32)
+    curve = scaling_curve(
+        resolve("llama-3.1-8b", Pool(gpu="h100")), input_len=1000, output_len=200, concurrency=32
+    )
     assert [layout.num_gpus for layout in curve] == [1, 2, 4, 8]
     assert curve[0].efficiency == curve[0].speedup == 1
     for fewer, more in pairwise(curve):
@@ -81,8 +89,7 @@ def test_tensor_parallelism_is_faster_and_less_efficient() -> None:
 def test_pipelines_raise_throughput_rather_than_speed() -> None:
     """Every token still passes all layers: TPOT falls only as far as smaller micro-batches are faster."""
     curve = scaling_curve(
-        "llama-3.1-8b",
-        Pool(gpu="h100"),
+        resolve("llama-3.1-8b", Pool(gpu="h100")),
         input_len=500,
         output_len=200,
         concurrency=256,
@@ -97,7 +104,7 @@ def test_pipelines_raise_throughput_rather_than_speed() -> None:
 def test_the_cheapest_layout_that_meets_a_tpot() -> None:
     price = find_price("h100", override="2.50")
     curve = scaling_curve(
-        "llama-3.1-8b", Pool(gpu="h100"), input_len=1000, output_len=200, concurrency=32, price=price
+        resolve("llama-3.1-8b", Pool(gpu="h100")), input_len=1000, output_len=200, concurrency=32, price=price
     )
     loose, tight = cheapest(curve, tpot_s=1.0), cheapest(curve, tpot_s=curve[2].tpot_s or 0.0)
     assert loose is not None
@@ -110,7 +117,10 @@ def test_the_cheapest_layout_that_meets_a_tpot() -> None:
 
 def test_what_does_not_fit_is_a_row_with_its_reason() -> None:
     curve = scaling_curve(
-        "llama-3.3-70b", Pool(gpu="h100", max_model_len=4096), input_len=1000, output_len=100, concurrency=8
+        resolve("llama-3.3-70b", Pool(gpu="h100", max_model_len=4096)),
+        input_len=1000,
+        output_len=100,
+        concurrency=8,
     )
     assert curve[0].reason is not None
     assert "141" in curve[0].reason
@@ -122,9 +132,14 @@ def test_what_does_not_fit_is_a_row_with_its_reason() -> None:
 def test_bad_questions_are_refused_in_one_line() -> None:
     pool = Pool(gpu="h100")
     with pytest.raises(InvalidInput, match="no experts"):
-        scaling_curve("llama-3.1-8b", pool, input_len=10, output_len=10, concurrency=1, axis="expert")
+        scaling_curve(
+            resolve("llama-3.1-8b", pool), input_len=10, output_len=10, concurrency=1, axis="expert"
+        )
     for lengths in ((0, 10, 1), (10, 1, 1), (10, 10, 0), (200_000, 10, 1)):
         with pytest.raises(InvalidInput):
             scaling_curve(
-                "llama-3.1-8b", pool, input_len=lengths[0], output_len=lengths[1], concurrency=lengths[2]
+                resolve("llama-3.1-8b", pool),
+                input_len=lengths[0],
+                output_len=lengths[1],
+                concurrency=lengths[2],
             )
