@@ -64,7 +64,7 @@ def roofline_chart(answer: Estimate) -> Chart:
     layout(figure, x="FLOP per HBM byte", y="TFLOP/s on one GPU", height=460)
     figure.update_xaxes(type="log", dtick=1, exponentformat="none")
     figure.update_yaxes(type="log", dtick=1, exponentformat="none")
-    said = [
+    phrases = [
         f"{point.phase} {point.flop_per_byte:,.0f} FLOP/byte at {point.tflop_per_s:,.1f} TFLOP/s"
         for point in points
         if point.is_step
@@ -72,7 +72,7 @@ def roofline_chart(answer: Estimate) -> Chart:
     return Chart(
         name="roofline",
         title=f"Roofline of one {answer.gpu.name}",
-        alt=f"{listed(said)}; compute takes over from memory at the ridge of {ridge:,.0f} FLOP/byte.",
+        alt=f"{listed(phrases)}; compute takes over from memory at the ridge of {ridge:,.0f} FLOP/byte.",
         figure=figure,
         rows=tuple(point.row for point in points),
     )
@@ -142,11 +142,11 @@ def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = S
     figure.update_yaxes(categoryorder="array", categoryarray=[op.name for op in reversed(operators)])
     figure.update_xaxes(range=[0, units.of_seconds(total_s) * 1.2])
     largest = sorted(operators, key=lambda op: -op.seconds)[:3]
-    said = listed([f"{op.name} {op.seconds / total_s:.0%}" for op in largest])
+    phrases = listed([f"{op.name} {op.seconds / total_s:.0%}" for op in largest])
     return Chart(
         name=f"{phase}_step",
         title=f"A {phase} step: {units.time_text(total_s)}",
-        alt=f"A {phase} step takes {units.time_text(total_s)}; the largest parts are {said}.",
+        alt=f"A {phase} step takes {units.time_text(total_s)}; the largest parts are {phrases}.",
         figure=figure,
         rows=tuple(
             {
@@ -169,7 +169,7 @@ def shares_chart(answer: Attribution) -> Chart:
     phases = [("prefill", answer.prefill), *([("decode", answer.decode)] if answer.decode else [])]
     figure = go.Figure()
     for index, bound in enumerate(BOUNDS):
-        values = [getattr(found, bound) for _, found in phases]
+        values = [getattr(parts, bound) for _, parts in phases]
         figure.add_bar(
             name=bound,
             orientation="h",
@@ -184,13 +184,13 @@ def shares_chart(answer: Attribution) -> Chart:
         )
     layout(figure, x="% of the step", y="", height=420, barmode="stack")
     figure.update_yaxes(autorange="reversed")
-    said = [f"{name} is {largest_bound(found)}-bound" for name, found in phases]
+    phrases = [f"{name} is {largest_bound(parts)}-bound" for name, parts in phases]
     return Chart(
         name="bounds",
         title="What bounds it",
-        alt=f"By share of time, {listed(said)}.",
+        alt=f"By share of time, {listed(phrases)}.",
         figure=figure,
-        rows=tuple({"phase": name, **{b: getattr(found, b) for b in BOUNDS}} for name, found in phases),
+        rows=tuple({"phase": name, **{b: getattr(parts, b) for b in BOUNDS}} for name, parts in phases),
     )
 
 
@@ -198,12 +198,12 @@ def responses_chart(answer: Attribution) -> Chart:
     """What 10 % more of each resource does to TTFT, TPOT and cost per token."""
     import plotly.graph_objects as go
 
-    resources = [f"{found.change:+.0%} {found.resource}" for found in answer.responses]
+    resources = [f"{response.change:+.0%} {response.resource}" for response in answer.responses]
     figure = go.Figure()
     for index, (name, field) in enumerate(
         (("TTFT", "ttft"), ("TPOT", "tpot"), ("$/token", "cost_per_token"))
     ):
-        values = [getattr(found, field) for found in answer.responses]
+        values = [getattr(response, field) for response in answer.responses]
         if None in values:
             continue
         figure.add_bar(
@@ -223,7 +223,9 @@ def responses_chart(answer: Attribution) -> Chart:
     figure.update_xaxes(
         zeroline=True, zerolinecolor=NEUTRAL, range=[min(*moved, 0.0) - room, max(*moved, 0.0) + room]
     )
-    best = min(answer.responses, key=lambda found: found.ttft if found.tpot is None else found.tpot)
+    best = min(
+        answer.responses, key=lambda response: response.ttft if response.tpot is None else response.tpot
+    )
     metric = "TTFT" if best.tpot is None else "TPOT"
     most = best.ttft if best.tpot is None else best.tpot
     return Chart(
@@ -233,12 +235,12 @@ def responses_chart(answer: Attribution) -> Chart:
         figure=figure,
         rows=tuple(
             {
-                "resource": found.resource,
-                "change": found.change,
-                "TTFT": found.ttft,
-                "TPOT": found.tpot,
-                "$/token": found.cost_per_token,
+                "resource": response.resource,
+                "change": response.change,
+                "TTFT": response.ttft,
+                "TPOT": response.tpot,
+                "$/token": response.cost_per_token,
             }
-            for found in answer.responses
+            for response in answer.responses
         ),
     )

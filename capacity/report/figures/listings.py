@@ -35,8 +35,8 @@ def gpu_rows(records: Iterable[GpuListing], units: Units = STANDARD) -> list[dic
 
 def _scaled(table: str, record: Mapping[str, object]) -> dict[str, object]:
     flat = flattened(record)
-    found = ((heading, flat.get(key), scale) for heading, key, scale in COLUMNS[table])
-    return {heading: None if value is None else value / scale for heading, value, scale in found}
+    values = ((heading, flat.get(key), scale) for heading, key, scale in COLUMNS[table])
+    return {heading: None if value is None else value / scale for heading, value, scale in values}
 
 
 def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
