@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
@@ -78,7 +77,7 @@ def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
     )
 
 
-def offloading(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
+def offloading(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     """The keywords of the policy that say where KV goes which leaves the GPU; none where it is dropped.
 
     Raises InvalidInput where the engine, or the model's cache, does not go with it.
@@ -125,7 +124,7 @@ def offloading(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
     return {"offload": offload}
 
 
-def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
+def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     pool, block_bytes = resolved.pool, resolved.memory.kv_block_bytes
     if policy not in schedulers_that("swaps"):
         raise InvalidInput(
@@ -176,7 +175,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
     return setup
 
 
-def _engine_options(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
+def _engine_options(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     """Keywords of the policy that are facts of the engine's release, where they are not 0."""
     scheduler = SCHEDULERS.get(policy)
     names = () if scheduler is None else scheduler.engine_options
