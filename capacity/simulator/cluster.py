@@ -315,7 +315,7 @@ class Cluster(EventLoop):
         """A replica has answered a request."""
         request = sequence.index
         number = replica.number
-        if self._home.get(request) != number:  # its client has given up
+        if self._home.get(request) != number:  # its client timed out
             return
         replica.ledger.finished(sequence, now_ps)
         if self._independent and not replica.draining:

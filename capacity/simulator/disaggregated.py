@@ -123,7 +123,7 @@ class Disaggregated(Cluster):
             super().finished(replica, sequence, now_ps)
             return
         request, tokens, pool = sequence.index, sequence.prompt_tokens, cast(PagedPool, replica.pool)
-        if self._home.get(request) != number:  # its client has given up
+        if self._home.get(request) != number:  # its client timed out
             return
         kept = pool.table(sequence.table.content)
         # its blocks are free since this very instant: take them back
@@ -200,7 +200,7 @@ class Disaggregated(Cluster):
         )
 
     def _free_kept(self, handoff: Handoff, now_ps: int) -> None:
-        """The sender may forget: no one will ask for this KV again."""
+        """Free a request's KV blocks at the sender, which retires where it drains and was waiting for this."""
         del self._handoffs[handoff.request]
         sender = self.replicas[handoff.sender]
         if not sender.alive:

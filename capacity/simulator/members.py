@@ -119,7 +119,7 @@ class MemberMaker:
     def driven(
         self, setup: EngineSetup, now_ps: int, *, number: int, owner: Owner, queue_limit: int | None
     ) -> Member:
-        """An engine that is given its requests, with sums of its own."""
+        """An engine behind a router, with running sums of its own."""
         ledger = copy.copy(self._ledger)  # columns are shared
         return self._made(
             partial(Replica, number=number, owner=owner, queue_limit=queue_limit), setup, ledger, now_ps

@@ -1,7 +1,7 @@
 """One engine of several: it runs only as far as it must, because what comes next to it is for others to say.
 
 An engine that stands alone knows when its next request comes. One behind a router does not, so its decisions wait:
-`key` says when it has to be asked next, and until then nothing that others can see happens to it. Settling a step
+`key` is when `proceed` has to be called next, and until then nothing that others can see happens to it. Settling a step
 comes before arrivals at the same instant, deciding the next one after them, as in an engine that stands alone.
 """
 
@@ -29,7 +29,7 @@ Action = Callable[[int], None]
 
 
 class Owner(Protocol):
-    """Who is told what became of a request."""
+    """Receives the end of every request of a replica."""
 
     def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None: ...
     def refused(self, replica: Replica, request: int, now_ps: int) -> None: ...
@@ -137,7 +137,7 @@ class Replica(Engine):
             self.key = 4 * at_ps + DECIDE
 
     def catch_up(self, at_ps: int) -> None:
-        """Take the decode steps that nothing has asked for yet, up to the one that is under way at `at_ps`."""
+        """Take the decode steps that are put off, up to the one that is under way at `at_ps`."""
         if self._wake_ps is None and self.now_ps < at_ps and self.key < NEVER_KEY and self.key & 3 == SETTLE:
             if self._settle_by_ps >= 0:
                 self._settle_by_ps = at_ps
