@@ -21,10 +21,10 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router
 from capacity.simulator.cluster import Cluster, Dispatch
+from capacity.simulator.driven import DrivenEngine
 from capacity.simulator.kv_cache.pool import PagedPool, Table
 from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
-from capacity.simulator.replica import Replica
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.schedulers import Sequence, schedulers_that
 from capacity.simulator.setup import EngineSetup, Role
@@ -117,7 +117,7 @@ class Disaggregated(Cluster):
 
     # requests
 
-    def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None:
+    def finished(self, replica: DrivenEngine, sequence: Sequence, now_ps: int) -> None:
         number = replica.number
         if self.members[number].setup.role == "decode":
             super().finished(replica, sequence, now_ps)

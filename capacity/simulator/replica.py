@@ -9,30 +9,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Protocol, cast
+from typing import cast
 
 import simpy
 
 from capacity.simulator.client import NEVER
+from capacity.simulator.driven import DECIDE, NEVER_KEY, SETTLE, Action, Owner
 from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.kv_cache.pool import KvPool, LoadingPool
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.schedulers import Policy, Sequence
 from capacity.simulator.transfer import Load
 from capacity.step import StepTimes
-
-# keys order what happens at one instant: 4·time + one of these
-SETTLE, ARRIVE, DECIDE = 0, 1, 2
-NEVER_KEY = 4 * NEVER
-
-Action = Callable[[int], None]
-
-
-class Owner(Protocol):
-    """Receives the end of every request of a replica."""
-
-    def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None: ...
-    def refused(self, replica: Replica, request: int, now_ps: int) -> None: ...
 
 
 class _Door:
@@ -52,7 +40,7 @@ class _Door:
 
 
 class Replica(Engine):
-    """An engine with a mailbox. `deliver` a request, or an action, at its instant; `proceed` when its key is least."""
+    """An engine with a mailbox: a `DrivenEngine`."""
 
     def __init__(
         self,
