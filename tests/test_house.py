@@ -110,5 +110,6 @@ MOST_LOOSE_TYPES = 40
 
 def test_records_have_types() -> None:
     """`dict[str, Any]` stands where JSON or TOML is read or written, nowhere else."""
-    lines = [line for path in (ROOT / "capacity").rglob("*.py") for line in path.read_text(encoding="utf-8").splitlines()]
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "capacity").rglob("*.py"))
+    lines = [line for text in texts for line in text.splitlines()]
     assert sum(bool(LOOSE_TYPE.search(line)) for line in lines) <= MOST_LOOSE_TYPES

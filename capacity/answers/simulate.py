@@ -56,7 +56,7 @@ def simulate(
     `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
     them), which then are taken one at a time; `progress(done, total)` is called as requests complete.
     An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises
-    DoesNotFit, Stalled, or InvalidInput and its kinds.
+    DoesNotFit, or InvalidInput and its kinds.
     """
     pool, traffic_fields, service_fields = split(options, Pool, Traffic, Service)
     deployment = deployment_of(model, pool=pool, traffic=traffic_fields, service=service_fields)
@@ -150,7 +150,7 @@ def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult
         workload=requests.name,
         run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
         step_bounds=bound_times(run.step_work),
-        time_parts=time_parts(run.records, getattr(run, "transfer_ps", None)).to_dict(),
+        time_parts=time_parts(run.records, run.transfer_ps).to_dict(),
         mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved),
         mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved),
         warnings=(

@@ -257,7 +257,7 @@ def from_vllm(
 
 
 def _show(answer: Any, format: str) -> None:
-    from capacity.report import planning as report
+    from capacity.report import tables as report
 
     show(report.render(answer, format))
 

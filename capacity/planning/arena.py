@@ -8,15 +8,16 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 
 from capacity.deployment import Pool
 from capacity.model import ModelSpec
+from capacity.planning.judging import Goal, Trial
 from capacity.planning.space import Candidate
 from capacity.planning.step_error import ScaledSteps, factors_at
-from capacity.planning.trial import Engines, Goal, Role, Trial, scaled_steps, try_engines
+from capacity.planning.trial import Engines, Role, scaled_steps, try_engines
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 
@@ -48,7 +49,7 @@ class Arena:
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
     _steps: dict[tuple[Pool, float | None], ScaledSteps] = field(default_factory=dict, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Worker processes look names up themselves: step models do not travel."""
         return {**self.__dict__, "_resolved": {}, "_steps": {}}
 

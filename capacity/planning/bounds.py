@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from capacity.planning.trial import Goal, Role
+from capacity.planning.judging import Goal
+from capacity.planning.trial import Role
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepShape, decode_shape
 from capacity.step.closed_form import prefill_steps

@@ -9,8 +9,7 @@ import numpy as np
 
 from capacity.base.errors import CapacityError
 from capacity.hardware.pricing import Price, find_price, price_table
-from capacity.model import ModelSpec
-from capacity.model.layers import Attention
+from capacity.model import Attention, ModelSpec
 from capacity.planning.outcome import Latencies
 from capacity.planning.space import rounded_context
 from capacity.pool.resolve import ResolvedPool, resolve

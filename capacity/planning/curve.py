@@ -24,8 +24,9 @@ from capacity.hardware.pricing import Price, price_of
 from capacity.planning.bounds import Load, bound
 from capacity.planning.day import Day, day_of, replicas_by_hour
 from capacity.planning.draws import draws
+from capacity.planning.judging import Goal, Level, Trial
 from capacity.planning.step_error import ScaledSteps, factors_at
-from capacity.planning.trial import Goal, Level, Trial, deployment_label, simulate_trial
+from capacity.planning.trial import deployment_label, simulate_trial
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload, parse_slos
 

@@ -11,23 +11,18 @@ what is tried does not depend on how many workers there are.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from capacity.deployment import Pool
-from capacity.planning.options import Option, costlier
-from capacity.planning.records import Rejection
+from capacity.planning.family import Family, engine_of
+from capacity.planning.judging import Trial
+from capacity.planning.option import Option
 from capacity.planning.space import Candidate
-from capacity.planning.trial import Trial
 
 GROWTH = 1.5  # of the replicas, from one guess that does not do to the next
 TOGETHER = 2  # options of a family that are tried at a time
 GUESS = 2.0  # replicas that are needed, over the bound: what the first guess assumes
 PREFILL_GUESS = 1.5  # the same of replicas that prefill
-SEEN = {
-    "given up": " in the part simulated before it was given up",
-    "at best": " even where drafts or data-parallel ranks cost less than they do",
-}
 POLISH = 2  # equally dear options that are tried for more margin
 
 
@@ -41,154 +36,6 @@ class Ask(NamedTuple):
 
 Batch = tuple[Ask, ...]
 Hunt = Generator[Batch, Sequence[Trial], None]
-
-
-@dataclass(kw_only=True)
-class Ceiling:
-    """What every family must beat: `base`, and where only the best of all is wanted (`shared`) what others offer."""
-
-    base: float = float("inf")
-    shared: bool = False
-    offers: dict[int, float] = field(default_factory=dict)
-    loosened: bool = False  # an offer was taken back: what it put aside must be looked at again
-
-    @property
-    def value(self) -> float:
-        return min(self.base, *self.offers.values()) if self.shared and self.offers else self.base
-
-    def offer(self, family: Family) -> None:
-        """Take note of a family's incumbent."""
-        before = self.offers.get(id(family), float("inf"))
-        self.offers[id(family)] = family.objective
-        self.loosened |= self.shared and family.objective > before
-
-
-@dataclass(kw_only=True)
-class Family:
-    """What is known of one GPU and weight format so far."""
-
-    options: list[Option]
-    ceiling: Ceiling = field(default_factory=Ceiling, repr=False)
-    open_loop: bool = True  # arrivals wait for no answer
-    incumbent: tuple[Option, int, Trial] | None = None
-    found: list[tuple[Option, int, Trial]] = field(
-        default_factory=list
-    )  # every deployment that meets the SLO
-    missed: list[tuple[Option, int, Trial]] = field(default_factory=list)
-    open: list[Option] = field(default_factory=list)  # not settled yet
-    pruned: list[Option] = field(default_factory=list)  # settled without a simulation
-    outpaced: list[Option] = field(
-        default_factory=list
-    )  # pairs whose prefills alone are too slow, at any number
-    done: bool = False
-
-    @property
-    def objective(self) -> float:
-        """Of the incumbent; infinite without one."""
-        if self.incumbent is None:
-            return float("inf")
-        option, replicas, trial = self.incumbent
-        return trial.ratio if option.search.objective == "latency" else option.objective(replicas)
-
-    @property
-    def engines(self) -> int:
-        """Engines, or pairs of them."""
-        return len({_engine(option) for option in self.options})
-
-    @property
-    def engines_open(self) -> int:
-        """Of these, not settled."""
-        return 0 if self.done else len({_engine(option) for option in self.open})
-
-    @property
-    def to_beat(self) -> float:
-        """What a further answer must be below."""
-        return min(self.objective, self.ceiling.value)
-
-    def record(self, option: Option, replicas: int, trial: Trial) -> bool:
-        """Take note of a trial; whether it is the new incumbent."""
-        (self.found if trial.met else self.missed).append((option, replicas, trial))
-        if not trial.met:
-            return False
-        value = trial.ratio if option.search.objective == "latency" else option.objective(replicas)
-        if self.incumbent is not None and _key(value, option, trial) >= _key(
-            self.objective, self.incumbent[0], self.incumbent[2]
-        ):
-            return False
-        self.incumbent = (option, replicas, trial)
-        self.ceiling.offer(self)
-        return True
-
-    def retract(self) -> tuple[Option, int]:
-        """The incumbent did not stand up to a full simulation: it, and the next best takes its place."""
-        assert self.incumbent is not None
-        option, replicas, _ = self.incumbent
-        self.found = [entry for entry in self.found if entry[:2] != (option, replicas)]
-        found, self.found, self.incumbent = self.found, [], None
-        for entry in found:
-            self.record(*entry)
-        self.ceiling.offer(self)
-        return option, replicas
-
-    def settle(self, option: Option, replicas: int, trial: Trial) -> None:
-        """This is the incumbent, whatever margin mere samples of equally dear ones promise."""
-        self.incumbent = (option, replicas, trial)
-        self.ceiling.offer(self)
-
-    def forget(self) -> None:
-        """Begin anew; what was simulated is not simulated again."""
-        self.incumbent, self.done = None, False
-        self.found, self.missed, self.open, self.pruned, self.outpaced = [], [], [], [], []
-        self.ceiling.offers.pop(id(self), None)
-
-    def rejections(self) -> list[Rejection]:
-        """Why each engine, or pair of them, that is not among `found` is not an answer."""
-        settled = {_engine(option) for option, _, _ in self.found}
-        rejected = []
-        for option, replicas, trial in self.missed:
-            if _engine(option) not in settled:
-                miss = describe_miss(trial)
-                rejected.append(Rejection.of(option.at(replicas), "slo", miss, replicas=replicas))
-                settled.add(_engine(option))
-        for option in self.outpaced:
-            if _engine(option) not in settled:
-                late = (
-                    "the first tokens alone are late with as many replicas that prefill as the limits allow"
-                )
-                rejected.append(Rejection.of(option.at(option.least), "slo", late, replicas=None))
-                settled.add(_engine(option))
-        for option in self.pruned:
-            if _engine(option) not in settled:
-                why = costlier(option, self.to_beat)
-                rejected.append(
-                    Rejection.of(option.at(option.least), why.kind, why.reason, replicas=option.least)
-                )
-                settled.add(_engine(option))
-        for option in self.open:
-            if _engine(option) not in settled:
-                reason = "not simulated: the search ended before its turn"
-                rejected.append(Rejection.of(option.at(option.least), "unresolved", reason, replicas=None))
-                settled.add(_engine(option))
-        return rejected
-
-
-def _engine(option: Option) -> tuple[Pool, Pool | None, str]:
-    return option.pool, option.prefill, option.router
-
-
-def _key(value: float, option: Option, trial: Trial) -> tuple[float, float, float]:
-    """Order of answers: the objective, then the published loss of quality, then the margin to the SLO."""
-    loss = option.quality.worst_loss_fraction
-    return (value, 1.0 if loss is None else loss, trial.ratio)
-
-
-def describe_miss(trial: Trial) -> str:
-    """Which level was missed by how much."""
-    worst = max(trial.levels, key=lambda level: level.ratio)
-    seen = SEEN.get(trial.seen, "")
-    if worst.value_s is None:
-        return f"{worst.slo}: {worst.good_fraction:.1%} of requests within, {worst.required_fraction:.1%} needed{seen}"
-    return f"{worst.slo}: {worst.value_s * 1e3:,.0f} ms{seen}, {worst.ratio:.2f} times the limit"
 
 
 def hunt(family: Family) -> Hunt:
@@ -261,7 +108,7 @@ def _polish(family: Family) -> Hunt:
         return
     winner, _, _ = family.incumbent
     value = family.objective
-    tried = {(option.pool, replicas) for option, replicas, _ in (*family.found, *family.missed)}
+    tried = {(option.pool, replicas) for option, replicas, _ in (*family.met, *family.missed)}
     equal: list[tuple[Option, int]] = []
     for option in family.options:
         replicas = option.most_below(value * (1 + 1e-9))
@@ -298,7 +145,7 @@ def _apart(family: Family) -> Hunt:
     """Every pair of a prefill and a decode engine that its bounds leave open, the most promising first."""
     pairs: dict[tuple[Pool, Pool | None, str], list[Option]] = {}
     for option in family.open:
-        pairs.setdefault(_engine(option), []).append(option)
+        pairs.setdefault(engine_of(option), []).append(option)
     fewest: dict[Pool, int] = {}
     latency = family.options[0].search.objective == "latency"
     for options in pairs.values():
@@ -317,7 +164,7 @@ def _apart(family: Family) -> Hunt:
         elif left:
             yield from _walk(family, left)
         family.pruned.append(options[0])
-        family.open = [option for option in family.open if _engine(option) != _engine(options[0])]
+        family.open = [option for option in family.open if engine_of(option) != engine_of(options[0])]
 
 
 def _fewest_prefills(options: Sequence[Option]) -> Generator[Batch, Sequence[Trial], int]:
@@ -370,7 +217,7 @@ def _balance(family: Family, options: Sequence[Option]) -> Hunt:
 
 def _verify(family: Family) -> Hunt:
     """The incumbent in full; where a sample had flattered it, what it had put aside is tried again."""
-    while family.incumbent is not None and family.incumbent[2].seen == "sample":
+    while family.incumbent is not None and family.incumbent.trial.seen == "sample":
         option, replicas, _ = family.incumbent
         (trial,) = yield (Ask(option.at(replicas), sample=False),)
         family.retract()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from capacity.answers.engine_setup import engine_setup, policy_name
-from capacity.base.errors import CapacityError, InvalidInput
-from capacity.deployment import Cost, Pool
-from capacity.hardware import load_profile, profile_names
-from capacity.hardware.pricing import Price, price_of, usd_per_hour
+from capacity.base.errors import CapacityError
+from capacity.deployment import Pool
 from capacity.planning.arena import Arena
 from capacity.planning.bounds import PLAIN, Bound, Drafting, Load, StepSeconds, bound
+from capacity.planning.market import Market
+from capacity.planning.option import Option, Survey, Turned, costlier
 from capacity.planning.quality import QualityChange, quality_change
-from capacity.planning.records import Kind, Rejection
+from capacity.planning.records import Rejection
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search, pairs, pools, rounded_context
 from capacity.planning.step_error import ScaledSteps, factors_at
 from capacity.planning.trial import Role, most_replicas
@@ -23,147 +21,6 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup
 from capacity.simulator.schedulers import SCHEDULERS, DrawnSpeculation
 from capacity.step import PS_PER_S, StepShape
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """An engine that might be an answer, with the replicas that are still open (`least` to `most`).
-
-    With `prefill`, the engine only decodes, and `prefill_replicas` of that one prefill: options of one pair differ
-    in them. `gpu_s` is the GPU time of a request at best.
-    """
-
-    pool: Pool
-    price: Price | None
-    watts_per_gpu: float
-    quality: QualityChange
-    bound: Bound
-    gpu_s: float
-    least: int
-    most: int
-    search: Search
-    prefill: Pool | None = None
-    prefill_replicas: int = 0
-    router: str = ROUND_ROBIN
-
-    @property
-    def family(self) -> tuple[str, str | None]:
-        """Answers are given for each GPU and weight format."""
-        return (self.pool.gpu, self.pool.quantization)
-
-    @property
-    def promise(self) -> float:
-        """What a request would cost at best, up to whole GPUs."""
-        match self.search.objective:
-            case "cost":
-                assert self.price is not None
-                return self.gpu_s * self.price.usd_per_gpu_hour
-            case "energy":
-                return self.gpu_s * self.watts_per_gpu
-            case _:
-                return self.gpu_s
-
-    def gpus(self, replicas: int) -> int:
-        """GPUs in use."""
-        prefill = 0 if self.prefill is None else self.prefill.num_gpus * self.prefill_replicas
-        return self.pool.num_gpus * replicas + prefill
-
-    def billed_gpus(self, replicas: int) -> int:
-        """GPUs of whole instances."""
-        instance = self.price.gpus_per_instance if self.price else 1
-        return math.ceil(self.gpus(replicas) / instance) * instance
-
-    def usd_per_hour(self, replicas: int) -> float | None:
-        """$ per hour of whole instances; None without a price."""
-        return None if self.price is None else usd_per_hour(self.price, self.billed_gpus(replicas))
-
-    def watts(self, replicas: int) -> float:
-        """All in, at full use."""
-        return self.watts_per_gpu * self.gpus(replicas)
-
-    def objective(self, replicas: int) -> float:
-        """What is minimised, as far as it is known without simulating; rises with replicas."""
-        match self.search.objective:
-            case "cost":
-                found = self.usd_per_hour(replicas)
-                assert found is not None
-                return found
-            case "energy":
-                return self.watts(replicas)
-            case _:
-                return float(self.gpus(replicas))
-
-    def most_below(self, objective: float) -> int:
-        """The most replicas, of those open, whose objective is below that; 0 where none is."""
-        low, high = self.least - 1, self.most
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.objective(middle) < objective else (low, middle - 1)
-        return 0 if low < self.least else low
-
-    def at(self, replicas: int) -> Candidate:
-        """The candidate with so many replicas."""
-        return Candidate(
-            pool=self.pool,
-            replicas=replicas,
-            prefill=self.prefill,
-            prefill_replicas=self.prefill_replicas,
-            router=self.router,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """The options left after exclusion and bounds, and everything that is not among them."""
-
-    options: tuple[Option, ...]
-    rejected: tuple[Rejection, ...]
-    engines: int
-    points: int
-    least_ratio: tuple[float, Candidate, str] | None  # of the bounds that exclude for good: the nearest miss
-
-    def __add__(self, other: Survey) -> Survey:
-        ratios = [found for found in (self.least_ratio, other.least_ratio) if found is not None]
-        return Survey(
-            options=self.options + other.options,
-            rejected=self.rejected + other.rejected,
-            engines=self.engines + other.engines,
-            points=self.points + other.points,
-            least_ratio=min(ratios, key=lambda found: found[0], default=None),
-        )
-
-
-NOTHING = Survey(options=(), rejected=(), engines=0, points=0, least_ratio=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Market:
-    """The GPUs to choose from, each with its price, or with why it has none although one is needed."""
-
-    quotes: dict[str, Price | None]
-    unpriced: dict[str, str]
-
-    @classmethod
-    def of(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
-        """Look GPUs and prices up. Raises UnknownName, InvalidInput."""
-        needed = search.objective == "cost" or search.budget is not None
-        quotes: dict[str, Price | None] = {}
-        unpriced: dict[str, str] = {}
-        for gpu in gpu_names(search, profiles):
-            try:
-                quotes[gpu] = price_of(gpu, cost)
-            except InvalidInput as error:
-                quotes[gpu] = None
-                if needed:
-                    unpriced[gpu] = str(error)
-        return cls(quotes=quotes, unpriced=unpriced)
-
-
-def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:
-    """The GPUs to choose from by their profiles' names. Raises UnknownName."""
-    if [name.lower() for name in search.gpus] == ["all"]:
-        return tuple(name for name in profile_names(profiles) if "@" not in name)
-    return tuple(dict.fromkeys(load_profile(name, profiles).name for name in search.gpus))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,55 +42,55 @@ class Surveyor:
         return self._aggregated(drafting=True)
 
     def _aggregated(self, *, drafting: bool) -> Survey:
-        found = Found()
+        survey = SurveyBuilder()
         for gpu in self.market.quotes if "aggregated" in self.search.serving else ():
             for pool in pools(self.search, gpu, self.arena.model):
                 if (pool.speculator is not None) != drafting:
                     continue
-                found.engines += 1
+                survey.engines += 1
                 side = self._side(pool, "both")
                 candidate = Candidate(pool=pool, replicas=1)
                 if isinstance(side, Turned):
-                    found.turn(candidate, side)
+                    survey.turn(candidate, side)
                     if side.kind == "unmeetable":
-                        found.points += self._most(pool)
+                        survey.points += self._most(pool)
                     continue
                 most = self._most(pool)
                 routers = self._routers() if most > 1 else (ROUND_ROBIN,)
-                found.points += most * len(routers)
+                survey.points += most * len(routers)
                 blocked = self._blocked(side, candidate, most, side.bound.min_replicas)
                 if blocked is not None:
-                    found.turn(candidate, blocked)
+                    survey.turn(candidate, blocked)
                     continue
                 for router in routers:
                     least = max(side.bound.min_replicas, 1 if router == ROUND_ROBIN else 2)
                     if least <= most:
-                        found.options.append(self._option(side, least=least, most=most, router=router))
-        return found.survey()
+                        survey.options.append(self._option(side, least=least, most=most, router=router))
+        return survey.built()
 
     def disaggregated(self, ceiling: float) -> Survey:
         """Pairs of a prefill and a decode engine, at every ratio that may be below `ceiling`."""
-        found = Found()
+        survey = SurveyBuilder()
         for gpu in self.market.quotes if "disaggregated" in self.search.serving else ():
             for prefill, decode in pairs(self.search, gpu, self.arena.model):
-                found.engines += 1
+                survey.engines += 1
                 sides = self._side(prefill, "prefill"), self._side(decode, "decode")
                 candidate = Candidate(pool=decode, replicas=1, prefill=prefill, prefill_replicas=1)
                 turned = next((side for side in sides if isinstance(side, Turned)), None)
                 if turned is None or turned.kind == "unmeetable":
-                    found.points += self._ratios(prefill, decode, gpu)
+                    survey.points += self._ratios(prefill, decode, gpu)
                 if turned is not None:
-                    found.turn(candidate, turned)
+                    survey.turn(candidate, turned)
                     continue
                 options = self._pair(sides[0], sides[1], gpu)  # type: ignore[arg-type]
                 if isinstance(options, Turned):
-                    found.turn(candidate, options)
+                    survey.turn(candidate, options)
                     continue
                 open_ = [option for option in options if option.most_below(ceiling)]
-                found.options += open_
+                survey.options += open_
                 if not open_:
-                    found.turn(options[0].at(options[0].least), costlier(options[0], ceiling))
-        return found.survey()
+                    survey.turn(options[0].at(options[0].least), costlier(options[0], ceiling))
+        return survey.built()
 
     def _pair(self, prefill: Side, decode: Side, gpu: str) -> list[Option] | Turned:
         """An option for each number of prefill replicas."""
@@ -269,21 +126,21 @@ class Surveyor:
         prefill: Side | None = None,
         prefill_replicas: int = 0,
     ) -> Option:
-        gpu_s, found = side.bound.work_s * side.pool.num_gpus, side.bound
+        gpu_s, own = side.bound.work_s * side.pool.num_gpus, side.bound
         if prefill is not None:
             before_s = prefill.bound.work_s * prefill.pool.num_gpus
             gpu_s += before_s
-            found = replace(
-                found,
+            own = replace(
+                own,
                 prefill_share=before_s / gpu_s if gpu_s else 0.0,
-                ratio=max(found.ratio, prefill.bound.ratio),
+                ratio=max(own.ratio, prefill.bound.ratio),
             )
         return Option(
             pool=side.pool,
             price=self.market.quotes[side.pool.gpu],
             watts_per_gpu=side.watts_per_gpu,
             quality=side.quality,
-            bound=found,
+            bound=own,
             gpu_s=gpu_s,
             least=least,
             most=most,
@@ -333,10 +190,10 @@ class Surveyor:
         )
 
     def _side(self, pool: Pool, role: Role) -> Side | Turned:
-        found = self._sides.get((pool, role))
-        if found is None:
-            found = self._sides[pool, role] = self._look(pool, role)
-        return found
+        side = self._sides.get((pool, role))
+        if side is None:
+            side = self._sides[pool, role] = self._look(pool, role)
+        return side
 
     def _look(self, pool: Pool, role: Role) -> Side | Turned:
         """An engine in one role: excluded exactly, or bounded."""
@@ -360,7 +217,7 @@ class Surveyor:
         except CapacityError as error:
             return Turned("impossible", str(error))
         steps = ScaledSteps(setup.step_times, factors_at(resolved.step_model, self.search.confidence))
-        found = bound(
+        bounds = bound(
             resolved,
             steps.step_seconds,
             self.load,
@@ -369,10 +226,10 @@ class Surveyor:
             drafting=_drafting(setup),
             alone_seconds=_one_rank(steps, resolved.lockstep_ranks),
         )
-        if found.reason is not None:
-            return Turned("unmeetable", found.reason, found.ratio)
+        if bounds.reason is not None:
+            return Turned("unmeetable", bounds.reason, bounds.ratio)
         watts = resolved.profile.system_watts_per_gpu
-        return Side(pool=pool, bound=found, quality=quality, watts_per_gpu=watts)
+        return Side(pool=pool, bound=bounds, quality=quality, watts_per_gpu=watts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,17 +242,8 @@ class Side:
     watts_per_gpu: float
 
 
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """Why something is not an option; `ratio` of value to limit where a bound made it."""
-
-    kind: Kind
-    reason: str
-    ratio: float | None = None
-
-
 @dataclass(kw_only=True)
-class Found:
+class SurveyBuilder:
     """A survey in the making."""
 
     options: list[Option] = field(default_factory=list)
@@ -410,8 +258,8 @@ class Found:
         if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
             self.nearest = (why.ratio, candidate, why.reason)
 
-    def survey(self) -> Survey:
-        """What was found."""
+    def built(self) -> Survey:
+        """The survey."""
         return Survey(
             options=tuple(self.options),
             rejected=tuple(self.rejected),
@@ -438,31 +286,6 @@ def _drafting(setup: EngineSetup) -> Drafting:
     return Drafting(rows=speculation.k, tokens=expected_tokens_by_position(rates), most_tokens=len(rates) + 1)
 
 
-def costlier(option: Option, to_beat: float) -> Turned:
-    """That not even the bound of an option beats the answer."""
-    what = f"{option.least} replicas"
-    if option.prefill is not None:
-        what = f"{option.prefill_replicas} replicas that prefill and {option.least} that decode"
-    return Turned(
-        "costlier",
-        f"needs at least {what}: {amount(option, option.objective(option.least))}, "
-        f"no better than the answer's {amount(option, to_beat)}",
-    )
-
-
-def amount(option: Option, value: float) -> str:
-    """An objective's value in words."""
-    match option.search.objective:
-        case "cost":
-            return f"${value:,.2f}/h"
-        case "energy":
-            return f"{value / 1e3:,.1f} kW"
-        case "latency":
-            return f"{value:.2f} of the limit"
-        case _:
-            return f"{value:.0f} GPUs"
-
-
 def _limits(search: Search) -> str:
     budget = "" if search.budget is None else f" and --budget {search.budget:g}"
     return f"--max-gpus {search.max_gpus}{budget}"
@@ -483,13 +306,3 @@ def _with_context(arena: Arena, pool: Pool, load: Load) -> tuple[Pool, ResolvedP
     trimmed = pool.model_copy(update={"max_model_len": shorter})
     retried = arena.resolved(trimmed)
     return (trimmed, retried) if retried.memory.fits else (pool, resolved)
-
-
-def families(options: tuple[Option, ...]) -> Iterator[tuple[tuple[str, str | None], list[Option]]]:
-    """Options by GPU and weight format, the most promising family and option first."""
-    groups: dict[tuple[str, str | None], list[Option]] = {}
-    for option in options:
-        groups.setdefault(option.family, []).append(option)
-    for group in groups.values():
-        group.sort(key=lambda option: option.promise)
-    yield from sorted(groups.items(), key=lambda item: item[1][0].promise)

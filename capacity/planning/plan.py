@@ -45,9 +45,9 @@ def plan(
     from capacity.planning.arena import Arena
     from capacity.planning.bounds import Load
     from capacity.planning.draws import draws
-    from capacity.planning.options import Market
+    from capacity.planning.judging import Goal
+    from capacity.planning.market import Market
     from capacity.planning.search import run_search
-    from capacity.planning.trial import Goal
 
     started_s = time.monotonic()
     search_fields, traffic_fields, cost_fields = split(options, Search, Traffic, Cost)

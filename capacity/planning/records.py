@@ -11,9 +11,9 @@ from pydantic import Field
 from capacity.base.record import UNWRITTEN, AnswerRecord, Written
 from capacity.deployment import Pool
 from capacity.hardware.pricing import CostEstimate
+from capacity.planning.judging import Level, Trial
 from capacity.planning.quality import QualityChange
 from capacity.planning.space import Candidate, Objective
-from capacity.planning.trial import Level, Trial
 
 Kind = Literal[
     "impossible",
@@ -155,6 +155,11 @@ class Point:
     tokens_per_s_per_gpu: float
     levels: tuple[Level, ...]
     met: bool
+
+    @property
+    def worst_ratio(self) -> float:
+        """The worst level's value over its limit."""
+        return max((level.ratio for level in self.levels), default=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

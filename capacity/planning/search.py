@@ -9,23 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from capacity.base.errors import DoesNotFit, InvalidInput
-from capacity.hardware.pricing import CostEstimate, cost_estimate
-from capacity.model import ModelSpec
 from capacity.planning.arena import Arena, Task, run_all
 from capacity.planning.bounds import Load
-from capacity.planning.hunt import Ask, Batch, Ceiling, Family, Hunt, hunt
-from capacity.planning.options import NOTHING, Market, Option, Survey, Surveyor, families
-from capacity.planning.records import Miss, Plan, Point, Ranked, SearchCounts
-from capacity.planning.space import TUNING, Candidate, Search, speculators
-from capacity.planning.step_error import LEVELS
-from capacity.planning.trial import Level, Trial
-from capacity.pool.drafting import find_speculator
+from capacity.planning.family import Ceiling, Family
+from capacity.planning.fronts import cost_front, points_of, speed_front
+from capacity.planning.hunt import Ask, Batch, Hunt, hunt
+from capacity.planning.judging import Trial
+from capacity.planning.market import Market
+from capacity.planning.option import NOTHING, Survey, families
+from capacity.planning.options import Surveyor
+from capacity.planning.ranking import Ranking
+from capacity.planning.records import Plan, SearchCounts
+from capacity.planning.remarks import not_searched, require_options, warnings_of
+from capacity.planning.space import Candidate, Search
 
-TOP = 8  # answers that are ranked
-CLOSER = 4  # of them, those that are run again in full, with intervals
+CLOSER = 4  # answers that are run again in full, with intervals
 Progress = Callable[["Snapshot"], None]
 
 
@@ -147,10 +147,10 @@ class _Search:
         """Where time ran out: the best so far in full, or the next best that stands up to it."""
         while True:
             best = min(self.families, key=lambda family: family.objective, default=None)
-            if best is None or best.incumbent is None or best.incumbent[2].seen != "sample":
+            if best is None or best.incumbent is None or best.incumbent.trial.seen != "sample":
                 return
             option, replicas, _ = best.incumbent
-            candidate = option.at(replicas)
+            candidate = best.incumbent.candidate
             task = Task(candidate=candidate, confidence=self.search.confidence, intervals=True)
             (trial,) = run_all(self.arena, [task], self.executor)
             self.trials[Ask(candidate, sample=False)] = trial
@@ -186,7 +186,7 @@ class _Search:
                     simulated=self.simulated,
                     families_done=sum(family.done for family in self.families),
                     families=len(self.families),
-                    best=None if incumbent is None else incumbent[0].at(incumbent[1]),
+                    best=None if incumbent is None else incumbent.candidate,
                     objective=None if incumbent is None else best.objective,
                 )
             )
@@ -224,17 +224,17 @@ def run_search(
     state.run()
     if state.late:
         state.verify()
-    found = state.survey
-    _require_options(found)
-    ranked = _ranked(state)
-    misses = () if ranked else _misses(state)
-    points = _points(state)
-    rejected = [*found.rejected, *(r for family in state.families for r in family.rejections())]
+    survey, hunted = state.survey, state.families
+    require_options(survey)
+    ranking = Ranking(arena=arena, search=search, load=load, executor=executor)
+    ranked = ranking.ranked(hunted, closer=1 if state.late else CLOSER)
+    options = (option for family in hunted for option in family.options)
+    points = points_of(state.trials, options)
+    rejected = [*survey.rejected, *(r for family in hunted for r in family.rejections())]
     unresolved = sum(rejection.kind == "unresolved" for rejection in rejected)
-    workload = arena.workloads[0]
     return Plan(
         model=arena.model.name,
-        workload=workload.name,
+        workload=arena.workloads[0].name,
         requests=load.requests,
         requests_per_s=load.requests / load.span_s if load.span_s else float("inf"),
         input_tokens=load.input_tokens,
@@ -243,19 +243,19 @@ def run_search(
         objective=search.objective,
         confidence=search.confidence,
         ranked=ranked,
-        misses=misses,
+        misses=() if ranked else ranking.misses(hunted, survey),
         rejected=tuple(rejected),
-        speed_front=_speed_front(points),
-        cost_front=_cost_front(points),
+        speed_front=speed_front(points),
+        cost_front=cost_front(points),
         counts=SearchCounts(
-            engines=found.engines,
-            points=found.points,
+            engines=survey.engines,
+            points=survey.points,
             excluded=sum(r.kind in ("impossible", "does not fit", "quality", "no price") for r in rejected),
             bounded=sum(r.kind in ("unmeetable", "limit", "costlier") for r in rejected),
             simulated=state.simulated,
             unresolved=unresolved,
         ),
-        proved=not unresolved and all(family.done for family in state.families),
+        proved=not unresolved and all(family.done for family in hunted),
         first_answer_s=state.first_answer_s,
         elapsed_s=state.elapsed_s,
         prices=tuple(
@@ -264,304 +264,5 @@ def run_search(
             if price is not None
         ),
         not_searched=not_searched(search, load, arena.model),
-        warnings=_warnings(arena, ranked),
-    )
-
-
-def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...]:
-    """What the axes leave out, and the flag that takes it in."""
-    texts = []
-    drafts = any(speculators(search, model))
-    if not drafts:
-        texts.append("drafts (--speculators eagle3-chain,mtp)")
-    if "disaggregated" not in search.serving:
-        texts.append("disaggregated prefill and decode (--serving aggregated,disaggregated)")
-    elif drafts:
-        texts.append("drafts in disaggregated deployments")
-    tuned = any(len(getattr(search, name)) > 1 for name in TUNING)
-    if tuned and (drafts or "disaggregated" in search.serving):
-        texts.append(
-            "token budgets and the like, but the first, with drafts, data-parallel ranks or disaggregated"
-        )
-    if model.is_moe and search.data_parallel_sizes == (1,):
-        texts.append("data-parallel attention (--data-parallel-sizes 1,8)")
-    elif model.is_moe and "disaggregated" in search.serving:
-        texts.append("data-parallel attention in disaggregated deployments")
-    if not search.routers:
-        shared = load.computed_input_tokens < load.input_tokens
-        asked = "round robin and prefix-aware" if shared else "round robin"
-        texts.append(f"routers other than {asked} (--routers least-outstanding)")
-    return tuple(texts)
-
-
-def _require_options(found: Survey) -> None:
-    """Where nothing was left to try for want of memory or of a way to run it: that, and never the SLO."""
-    if found.options:
-        return
-    kinds = {rejection.kind for rejection in found.rejected}
-    if kinds & {"unmeetable", "limit"}:
-        return
-    for kind in ("does not fit", "quality", "no price", "impossible"):
-        reasons = [rejection.reason for rejection in found.rejected if rejection.kind == kind]
-        if reasons:
-            text = f"nothing in the space can serve this model ({len(reasons)} engines: {kind}); for one: {reasons[-1]}"
-            if kind == "does not fit":
-                raise DoesNotFit(text, needed_bytes=0.0, usable_bytes=0.0)
-            raise InvalidInput(text)
-    raise InvalidInput("the space is empty: give --gpus")
-
-
-# answers
-
-
-def _ranked(state: _Search) -> tuple[Ranked, ...]:
-    """The best of each family, then other deployments on other hardware, by objective; the first ones in full."""
-    chosen: dict[tuple[object, ...], tuple[Option, int, Trial, bool]] = {}
-    for family in state.families:
-        best = family.incumbent
-        for option, replicas, trial in family.found:
-            pool = option.pool
-            parallelism = (
-                pool.tensor_parallel_size,
-                pool.pipeline_parallel_size,
-                pool.enable_expert_parallel,
-            )
-            before = option.prefill and option.prefill.tensor_parallel_size
-            shape = (pool.gpu, pool.quantization, *parallelism, pool.speculator, before, option.router)
-            is_best = best is not None and option is best[0] and replicas == best[1]
-            entry = (option, replicas, trial, is_best)
-            rival = chosen.get(shape)
-            if rival is None or is_best or (not rival[3] and _order(entry) < _order(rival)):
-                chosen[shape] = entry
-    order = sorted(chosen.values(), key=_order)
-    leaders = [entry for entry in order if entry[3]]
-    rest = [entry for entry in order if not entry[3]]
-    shown = sorted((leaders + rest)[: max(TOP, len(leaders))], key=_order)
-    closer = shown[:CLOSER] if not state.late else shown[:1]
-    tasks = []
-    for option, replicas, trial, _ in closer:
-        candidate = option.at(replicas)
-        if _wants_intervals(trial):
-            tasks.append(Task(candidate=candidate, confidence=state.search.confidence, intervals=True))
-        tasks.append(Task(candidate=candidate, confidence=None, sample=True, give_up=False))
-        tasks += [
-            Task(candidate=candidate, confidence=level, sample=True)
-            for level in LEVELS
-            if level > state.search.confidence
-        ]
-    trials = iter(run_all(state.arena, tasks, state.executor))
-    answers = []
-    for number, (option, replicas, trial, is_best) in enumerate(shown):
-        predicted, confidence = None, state.search.confidence
-        if number < len(closer):
-            trial = next(trials) if _wants_intervals(trial) else trial
-            predicted = next(trials)
-            held = [level for level in LEVELS if level > confidence if next(trials).met]
-            confidence = _highest(held, confidence)
-        answers.append(_answer(state, option, replicas, trial, predicted, confidence, is_best=is_best))
-    return tuple(answers)
-
-
-def _wants_intervals(trial: Trial) -> bool:
-    return trial.seen == "all" and all(level.low_s is None for level in trial.levels)
-
-
-def _highest(held: Sequence[float], required: float) -> float:
-    """The highest level that held together with all levels below it."""
-    highest = required
-    for level in (level for level in LEVELS if level > required):
-        if level not in held:
-            break
-        highest = level
-    return highest
-
-
-def _order(entry: tuple[Option, int, Trial, bool]) -> tuple[float, bool, float, float]:
-    """By objective; among equals what was simulated in full first, then by loss of quality and margin."""
-    option, replicas, trial, _ = entry
-    value = trial.ratio if option.search.objective == "latency" else option.objective(replicas)
-    loss = option.quality.worst_loss_fraction
-    return (value, trial.seen != "all", 1.0 if loss is None else loss, trial.ratio)
-
-
-def _answer(
-    state: _Search,
-    option: Option,
-    replicas: int,
-    trial: Trial,
-    predicted: Trial | None,
-    confidence: float,
-    *,
-    is_best: bool,
-) -> Ranked:
-    steps = state.arena.resolved(option.pool).step_model
-    gpus = option.gpus(replicas)
-    watts = option.watts(replicas)
-    value = trial.ratio if state.search.objective == "latency" else option.objective(replicas)
-    return Ranked(
-        candidate=option.at(replicas),
-        num_gpus=gpus,
-        billed_gpus=option.billed_gpus(replicas),
-        objective=value,
-        trial=trial,
-        predicted=predicted,
-        confidence=confidence,
-        cost=_cost(state, option, replicas, predicted or trial),
-        watts=watts,
-        joules_per_output_token=watts / trial.output_tokens_per_s if trial.output_tokens_per_s else None,
-        quality=option.quality,
-        basis=steps.basis,
-        step_error_assumed=steps.residuals("decode").fit.basis == "assumed",
-        best_of_its_kind=is_best,
-    )
-
-
-def _cost(state: _Search, option: Option, replicas: int, trial: Trial) -> CostEstimate | None:
-    """At the load that is served: idle time and whole instances are paid for."""
-    if option.price is None or not trial.requests_per_s:
-        return None
-    return cost_estimate(
-        option.price,
-        num_gpus=option.billed_gpus(replicas),
-        requests_per_s=trial.requests_per_s,
-        input_tokens=state.load.input_tokens,
-        output_tokens=state.load.output_tokens,
-        prefill_share=option.bound.prefill_share,
-    )
-
-
-# what nothing meets
-
-
-def _misses(state: _Search) -> tuple[Miss, ...]:
-    """The parts of the SLO that stay out of reach, on the candidate that comes nearest to all of it."""
-    tried = [entry for family in state.families for entry in family.missed]
-    if tried:
-        option, replicas, _ = min(tried, key=lambda entry: entry[2].ratio)
-        candidate = option.at(replicas)
-        (trial,) = run_all(
-            state.arena,
-            [Task(candidate=candidate, confidence=state.search.confidence, give_up=False)],
-            state.executor,
-        )
-        missed = [level for level in trial.levels if level.ratio > 1]
-        return tuple(_miss(level, candidate.label) for level in missed)
-    if state.survey.least_ratio is not None:
-        ratio, candidate, reason = state.survey.least_ratio
-        slo = reason.split(" cannot be met: ")[0]
-        best = reason.split("needs ")[-1] + " on an empty engine"
-        limit = slo.split(":")[-1]
-        return (Miss(slo=slo, limit=limit, best=best, factor=ratio, candidate=candidate.label),)
-    blocked = next((r for r in state.survey.rejected if r.kind == "limit"), None)
-    if blocked is None:
-        return ()
-    label = Candidate(pool=blocked.pool, replicas=1).label
-    return (
-        Miss(
-            slo="capacity",
-            limit="--max-gpus or --budget",
-            best=blocked.reason,
-            factor=float("inf"),
-            candidate=label,
-        ),
-    )
-
-
-def _miss(level: Level, candidate: str) -> Miss:
-    if level.value_s is None:
-        best = f"{level.good_fraction:.1%} of requests"
-        return Miss(
-            slo=level.slo,
-            limit=f"{level.required_fraction:.1%}",
-            best=best,
-            factor=level.ratio,
-            candidate=candidate,
-        )
-    return Miss(
-        slo=level.slo,
-        limit=f"{level.limit_s * 1e3:,.0f} ms",
-        best=f"{level.value_s * 1e3:,.0f} ms",
-        factor=level.ratio,
-        candidate=candidate,
-    )
-
-
-# fronts
-
-
-def _points(state: _Search) -> list[Point]:
-    """What was simulated and not given up, each candidate once, in full where it was."""
-    options = {option.at(0): option for family in state.families for option in family.options}
-    latest = {
-        ask.candidate: trial
-        for ask, trial in state.trials.items()
-        if trial.seen in ("all", "sample") and not ask.first_tokens
-    }
-    return [
-        _point(options[replace(candidate, replicas=0)], candidate, trial)
-        for candidate, trial in latest.items()
-    ]
-
-
-def _point(option: Option, candidate: Candidate, trial: Trial) -> Point:
-    return Point(
-        label=candidate.label,
-        gpu=candidate.pool.gpu,
-        num_gpus=candidate.num_gpus,
-        usd_per_hour=option.usd_per_hour(candidate.replicas),
-        tokens_per_s_per_user=trial.tokens_per_s_per_user,
-        tokens_per_s_per_gpu=trial.output_tokens_per_s / candidate.num_gpus,
-        levels=trial.levels,
-        met=trial.met,
-    )
-
-
-def _speed_front(points: Sequence[Point]) -> tuple[Point, ...]:
-    """tok/s per user against tok/s per GPU, of what was simulated: no other is better in both."""
-    known = [point for point in points if point.tokens_per_s_per_user is not None]
-    return _front(known, lambda point: (-(point.tokens_per_s_per_user or 0.0), -point.tokens_per_s_per_gpu))
-
-
-def _cost_front(points: Sequence[Point]) -> tuple[Point, ...]:
-    """$ per hour (GPUs without a price) against the worst level's share of its limit."""
-
-    def values(point: Point) -> tuple[float, float]:
-        price = point.usd_per_hour if point.usd_per_hour is not None else float(point.num_gpus)
-        return price, max((level.ratio for level in point.levels), default=0.0)
-
-    return _front(points, values)
-
-
-def _front(points: Sequence[Point], values: Callable[[Point], tuple[float, float]]) -> tuple[Point, ...]:
-    """The points that none beats in both values, in order of the first."""
-    front: list[Point] = []
-    for point in sorted(points, key=values):
-        if not front or values(point)[1] < values(front[-1])[1]:
-            front.append(point)
-    return tuple(front)
-
-
-def _warnings(arena: Arena, ranked: Sequence[Ranked]) -> tuple[str, ...]:
-    texts = list(arena.workloads[0].notices)
-    if any(answer.step_error_assumed for answer in ranked):
-        texts.append(
-            "the error band of the step times is assumed for some of these GPUs: confidence is only as good"
-        )
-    if any(answer.candidate.replicas > 1 for answer in ranked):
-        texts.append("replicas share no prefix cache; a router stands before them (round robin unless named)")
-    for name in dict.fromkeys(answer.candidate.pool.speculator for answer in ranked):
-        if name is not None:
-            texts.append(_acceptance(name, ranked))
-    return tuple(texts)
-
-
-def _acceptance(name: str, ranked: Sequence[Ranked]) -> str:
-    """Where the acceptance of drafts is from: the confidence does not cover it."""
-    speculator = find_speculator(name)
-    given = next(a.candidate.pool.acceptance for a in ranked if a.candidate.pool.speculator == name)
-    if given is not None:
-        return f"drafts by {name} are accepted as given ({given}); the confidence does not cover that"
-    return (
-        f"drafts by {name} are accepted as published for {speculator.acceptance_model} ({speculator.source}); the "
-        "confidence does not cover that: measure yours, and give it by --acceptance"
+        warnings=warnings_of(arena, ranked),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,6 +19,7 @@ Objective = Literal["cost", "gpus", "energy", "latency"]
 Serving = Literal["aggregated", "disaggregated"]
 NONE = ("none", "default", "checkpoint", "auto")
 ROUND_ROBIN = "round-robin"
+Fields = Mapping[str, Any]  # of a pool
 ROUND_TOKENS = 1024  # a context length that is derived from the traffic is rounded up to this
 
 
@@ -256,7 +257,7 @@ def speculators(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
     return search.speculators or (None, "eagle3-chain" if model.mtp is None else "mtp")
 
 
-def _drafts(search: Search, model: ModelSpec) -> Iterator[dict[str, Any]]:
+def _drafts(search: Search, model: ModelSpec) -> Iterator[Fields]:
     for speculator in speculators(search, model):
         if speculator is None:
             yield {}
@@ -269,7 +270,7 @@ def _drafts(search: Search, model: ModelSpec) -> Iterator[dict[str, Any]]:
             }
 
 
-def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[dict[str, Any]]:
+def _parallelisms(search: Search, *, has_experts: bool) -> Iterator[Fields]:
     """Data-parallel ranks of a dense model are replicas under another name: experts alone make them one engine."""
     axes = itertools.product(
         search.tensor_parallel_sizes,

@@ -145,9 +145,12 @@ def tornado_of(
 
 def replace_cost(base: Outcome, factor: float) -> Outcome:
     """The same latencies at another price."""
-    names = ("usd_per_hour", "usd_per_request_served", "usd_per_request_full")
-    found: dict[str, Any] = {name: getattr(base, name) for name in names}
-    return replace(base, **{name: usd and usd * factor for name, usd in found.items()})
+    return replace(
+        base,
+        usd_per_hour=base.usd_per_hour and base.usd_per_hour * factor,
+        usd_per_request_served=base.usd_per_request_served and base.usd_per_request_served * factor,
+        usd_per_request_full=base.usd_per_request_full and base.usd_per_request_full * factor,
+    )
 
 
 def with_outputs(workload: Workload, factor: float) -> Workload:

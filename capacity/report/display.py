@@ -85,3 +85,8 @@ def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:
     """Both, and whose price it is."""
     within = usd_interval(quantity)
     return usd_text(quantity), within and f"{within}, by share of GPU time"
+
+
+def shown(value: float | None, form: str) -> str:
+    """A number in a format of `format()`; "-" for None."""
+    return "-" if value is None else format(value, form)

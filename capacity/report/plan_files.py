@@ -19,7 +19,7 @@ from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import addresses, kubernetes_disaggregated, kubernetes_manifest
 from capacity.report.launching import ENGINES, PORT, PROXY_PORT, Launch, launch_command
 from capacity.report.plan_html import plan_html
-from capacity.report.planning import finite
+from capacity.report.tables import finite
 from capacity.workload import Workload, parse_slos, write_timed_trace
 
 if TYPE_CHECKING:

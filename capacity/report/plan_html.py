@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from capacity.report.planning import level_text, quality_text
+from capacity.base.html import list_html, page_html, table_html
+from capacity.report.curve import day_text
+from capacity.report.plan import cost_text, level_text, quality_sources, quality_text, turned_down
+from capacity.report.svg_scatter import scatter
 
 if TYPE_CHECKING:
     from capacity.planning.curve import Curve
-    from capacity.planning.records import Plan, Point
+    from capacity.planning.records import Plan, Point, Ranked
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")  # Okabe and Ito, 2008
-MARKS = ("circle", "square", "diamond", "triangle")
-WIDTH, HEIGHT, MARGIN = 640, 360, 56
-
+VIEWPORT = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 STYLE = """
 :root { color-scheme: light dark; font-family: system-ui, sans-serif; }
 body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem; line-height: 1.45; }
@@ -45,16 +44,12 @@ def plan_html(plan: Plan, files: Sequence[tuple[str, str]] = ()) -> str:
         _speed_chart(plan.speed_front),
         _cost_chart(plan.cost_front),
         "<h2>Turned down</h2>",
-        _table(("engines", "why", "for one"), _reasons(plan)),
+        table_html(("engines", "why", "for one"), turned_down(plan)),
         "<h2>Assumptions and sources</h2>",
-        _list(_assumptions(plan)),
+        list_html(_assumptions(plan)),
         *(f"<h2>{escape(title)}</h2><pre>{escape(text)}</pre>" for title, text in files),
     ]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(plan.model)} plan</title><style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
-    )
+    return page_html(f"{plan.model} plan", "".join(parts), style=STYLE, head=VIEWPORT)
 
 
 def curve_html(curve: Curve) -> str:
@@ -78,28 +73,27 @@ def curve_html(curve: Curve) -> str:
     charts.append(
         scatter(speed, title="Throughput against load", axes=("requests/s offered", "output tokens/s"))
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Load</title><style>{STYLE}</style></head><body><h1>{escape(curve.deployment)}</h1>"
+    body = (
+        f"<h1>{escape(curve.deployment)}</h1>"
         f"<p>{escape(curve.workload)}; values above four times a limit are drawn there.</p>"
-        f"{_list(_curve_facts(curve))}{''.join(charts)}{_day_table(curve)}{_list(curve.warnings)}</body></html>\n"
+        f"{list_html(_curve_facts(curve))}{''.join(charts)}{_day_table(curve)}{list_html(curve.warnings)}"
     )
+    return page_html("Load", body, style=STYLE, head=VIEWPORT)
 
 
 def _curve_facts(curve: Curve) -> tuple[str, ...]:
     """The knee, the highest rate with what it leaves open, and the users that this is."""
     facts = [f"knee (throughput over latency is greatest): {curve.knee_per_s:,.3g} requests/s"]
-    if found := curve.highest:
+    if highest := curve.highest:
         facts.append(
-            f"highest rate within the SLO: {found.predicted:,.3g} requests/s as predicted "
-            f"({found.low:,.3g} to {found.high:,.3g} over the 90 % band of the step model's error), "
-            f"{found.at_confidence:,.3g} with {found.confidence:.0%} confidence"
+            f"highest rate within the SLO: {highest.predicted:,.3g} requests/s as predicted "
+            f"({highest.low:,.3g} to {highest.high:,.3g} over the 90 % band of the step model's error), "
+            f"{highest.at_confidence:,.3g} with {highest.confidence:.0%} confidence"
         )
-        if found.sampling_low is not None and found.sampling_high is not None:
+        if highest.sampling_low is not None and highest.sampling_high is not None:
             facts.append(
-                f"another draw of the traffic: {found.sampling_low:,.3g} to {found.sampling_high:,.3g} requests/s "
-                f"(90 % interval over {found.replications} draws)"
+                f"another draw of the traffic: {highest.sampling_low:,.3g} to {highest.sampling_high:,.3g} requests/s "
+                f"(90 % interval over {highest.replications} draws)"
             )
     if curve.users is not None:
         facts.append(f"users: {curve.users:,.0f} of {curve.requests_per_user_hour:g} requests an hour each")
@@ -111,23 +105,12 @@ def _day_table(curve: Curve) -> str:
     day = curve.day
     if day is None:
         return ""
-    rows = "".join(
-        f"<tr><td>{hour.hour}</td><td>{hour.request_rate_per_s:,.2f}</td><td>{hour.replicas}</td></tr>"
-        for hour in day.hours
-    )
-    money = (
-        ""
-        if day.fixed_usd_per_month is None or day.autoscaled_usd_per_month is None
-        else f"; ${day.autoscaled_usd_per_month:,.0f} against ${day.fixed_usd_per_month:,.0f} a month"
-    )
-    return (
-        f"<h2>Replicas by the hour</h2><p>{day.autoscaled_replica_hours} replica-hours autoscaled, "
-        f"{day.fixed_replica_hours} fixed{money}</p><table><tr><th>hour</th><th>requests/s</th><th>replicas</th></tr>"
-        f"{rows}</table>"
-    )
+    rows = [(hour.hour, f"{hour.request_rate_per_s:,.2f}", hour.replicas) for hour in day.hours]
+    table = table_html(("hour", "requests/s", "replicas"), rows, scope="")
+    return f"<h2>Replicas by the hour</h2><p>{day_text(day)}</p>{table}"
 
 
-def _price(best: Any) -> str:
+def _price(best: Ranked) -> str:
     if best.cost is None:
         return f", {best.num_gpus} GPUs"
     return f", ${best.cost.usd_per_hour:,.2f} an hour, ${best.cost.usd_per_month:,.0f} a month of 730 hours"
@@ -143,7 +126,7 @@ def _facts(plan: Plan) -> str:
         ("search", _search_text(plan)),
         ("first answer, and last", _clock_text(plan)),
     ]
-    return _table(None, rows)
+    return table_html(None, rows)
 
 
 def _search_text(plan: Plan) -> str:
@@ -170,7 +153,7 @@ def _ranked(plan: Plan) -> str:
     )
     rows = []
     for answer in plan.ranked:
-        price = "-" if answer.cost is None else f"{answer.cost.usd_per_hour:,.2f}"
+        price = cost_text(answer, "usd_per_hour", ",.2f")
         levels = (level_text(level) for level in answer.trial.levels)
         rows.append(
             (
@@ -182,32 +165,16 @@ def _ranked(plan: Plan) -> str:
                 quality_text(answer),
             )
         )
-    return _table(heads, rows) + "<p>In brackets: 90 % interval of sampling.</p>"
+    return table_html(heads, rows) + "<p>In brackets: 90 % interval of sampling.</p>"
 
 
 def _misses(plan: Plan) -> str:
     rows = [(m.slo, m.limit, m.best, f"{m.factor:.2f}", m.candidate) for m in plan.misses]
-    return _table(("part", "limit", "best found", "times the limit", "on"), rows)
-
-
-def _reasons(plan: Plan) -> list[tuple[object, ...]]:
-    from capacity.planning.records import KINDS
-
-    rows: list[tuple[object, ...]] = []
-    for kind, count in sorted(plan.reasons.items(), key=lambda item: -item[1]):
-        example = next(rejection for rejection in plan.rejected if rejection.kind == kind)
-        rows.append(
-            (
-                count,
-                KINDS[kind],
-                f"{example.engine}: {example.reason}",
-            )
-        )
-    return rows
+    return table_html(("part", "limit", "best found", "times the limit", "on"), rows)
 
 
 def _assumptions(plan: Plan) -> list[str]:
-    quality = {a.quality.what: a.quality.source for a in plan.ranked if a.quality.worst_loss_fraction != 0}
+    quality = quality_sources(plan.ranked)
     return [
         *(f"price of {price}" for price in plan.prices),
         *(f"quality: {what}; source: {source}" for what, source in quality.items()),
@@ -216,33 +183,14 @@ def _assumptions(plan: Plan) -> list[str]:
     ]
 
 
-def _table(heads: Sequence[str] | None, rows: Sequence[Sequence[object]]) -> str:
-    head = (
-        ""
-        if heads is None
-        else "<tr>" + "".join(f'<th scope="col">{escape(h)}</th>' for h in heads) + "</tr>"
-    )
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table>{head}{body}</table>"
-
-
-def _list(items: Sequence[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
-
-
-# charts
-
-
 def _speed_chart(points: Sequence[Point]) -> str:
-    found = [
-        (p, p.tokens_per_s_per_user, p.tokens_per_s_per_gpu)
+    values = [
+        (p.gpu, p.label, float(p.tokens_per_s_per_user), p.tokens_per_s_per_gpu)
         for p in points
         if p.tokens_per_s_per_user is not None
     ]
     return scatter(
-        [(p.gpu, p.label, float(x), y) for p, x, y in found if x is not None],
+        values,
         title="Speed for a user against use of a GPU",
         axes=("output tokens/s per user", "output tokens/s per GPU"),
     )
@@ -250,7 +198,12 @@ def _speed_chart(points: Sequence[Point]) -> str:
 
 def _cost_chart(points: Sequence[Point]) -> str:
     values = [
-        (p.gpu, p.label, p.usd_per_hour if p.usd_per_hour is not None else float(p.num_gpus), _ratio(p))
+        (
+            p.gpu,
+            p.label,
+            p.usd_per_hour if p.usd_per_hour is not None else float(p.num_gpus),
+            min(p.worst_ratio, 3.0),
+        )
         for p in points
     ]
     return scatter(
@@ -258,84 +211,4 @@ def _cost_chart(points: Sequence[Point]) -> str:
         title="Price against the worst service level",
         axes=("$ per hour", "value over limit"),
         line_y=1.0,
-    )
-
-
-def _ratio(point: Point) -> float:
-    return min(max((level.ratio for level in point.levels), default=0.0), 3.0)
-
-
-def scatter(
-    points: Sequence[tuple[str, str, float, float]],
-    *,
-    title: str,
-    axes: tuple[str, str],
-    line_y: float | None = None,
-) -> str:
-    """An SVG of (group, label, x, y): groups differ in colour and shape, labels show on hover."""
-    if not points:
-        return ""
-    groups = list(dict.fromkeys(group for group, _, _, _ in points))
-    most_x = max(x for _, _, x, _ in points) * 1.08 or 1.0
-    most_y = max([y for _, _, _, y in points] + ([line_y] if line_y else [])) * 1.1 or 1.0
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        left = MARGIN + x / most_x * (WIDTH - 2 * MARGIN)
-        return round(left, 1), round(HEIGHT - MARGIN - y / most_y * (HEIGHT - 2 * MARGIN), 1)
-
-    marks = [
-        f"<g><title>{escape(label)}: {x:,.4g}, {y:,.4g}</title>{_mark(groups.index(group), *place(x, y))}</g>"
-        for group, label, x, y in points
-    ]
-    if line_y is not None:
-        (x0, y0), (x1, _) = place(0, line_y), place(most_x, line_y)
-        marks.append(f'<line x1="{x0}" y1="{y0}" x2="{x1}" y2="{y0}" class="axis" stroke-dasharray="4"/>')
-    return (
-        f'<figure><figcaption>{escape(title)}</figcaption><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{escape(title)}: {len(points)} points">{_axes(axes, most_x, most_y, place)}{"".join(marks)}'
-        f"{_legend(groups)}</svg></figure>"
-    )
-
-
-def _axes(axes: tuple[str, str], most_x: float, most_y: float, place: Any) -> str:
-    (x0, y0), (x1, _), (_, y1) = place(0, 0), place(most_x, 0), place(0, most_y)
-    lines = [
-        f'<line class="axis" x1="{x0}" y1="{y0}" x2="{x1}" y2="{y0}"/>',
-        f'<line class="axis" x1="{x0}" y1="{y0}" x2="{x0}" y2="{y1}"/>',
-        f'<text x="{(x0 + x1) / 2}" y="{HEIGHT - 12}" text-anchor="middle">{escape(axes[0])}</text>',
-        f'<text x="14" y="{MARGIN - 20}">{escape(axes[1])}</text>',
-    ]
-    for value in _ticks(most_x):
-        x, _ = place(value, 0)
-        lines.append(f'<text x="{x}" y="{y0 + 16}" text-anchor="middle">{value:,.6g}</text>')
-    for value in _ticks(most_y):
-        _, y = place(0, value)
-        lines.append(f'<text x="{x0 - 6}" y="{y + 4}" text-anchor="end">{value:,.6g}</text>')
-    return "".join(lines)
-
-
-def _ticks(most: float) -> list[float]:
-    """Round numbers from 0 to `most`, three to six of them above 0."""
-    ten = 10 ** math.floor(math.log10(most))
-    step = next(step for step in (ten / 5, ten / 2, ten, 2 * ten) if most / step < 7)
-    return [step * count for count in range(int(most / step) + 1)]
-
-
-def _mark(number: int, x: float, y: float) -> str:
-    colour = COLOURS[number % len(COLOURS)]
-    match MARKS[number % len(MARKS)]:
-        case "circle":
-            return f'<circle cx="{x}" cy="{y}" r="5" fill="{colour}"/>'
-        case "square":
-            return f'<rect x="{x - 5}" y="{y - 5}" width="10" height="10" fill="{colour}"/>'
-        case "diamond":
-            return f'<path d="M{x} {y - 7}l7 7l-7 7l-7-7z" fill="{colour}"/>'
-        case _:
-            return f'<path d="M{x} {y - 7}l7 12h-14z" fill="{colour}"/>'
-
-
-def _legend(groups: Sequence[str]) -> str:
-    return "".join(
-        f'{_mark(n, WIDTH - 170, 20 + 18 * n)}<text x="{WIDTH - 158}" y="{24 + 18 * n}">{escape(group)}</text>'
-        for n, group in enumerate(groups)
     )

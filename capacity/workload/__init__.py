@@ -1,4 +1,9 @@
-"""Who asks what, when: workloads from distributions and from traces, and the service levels they are owed."""
+"""Who asks what, when: requests from distributions, clients and traces, and the service levels they are owed.
+
+In: the traffic as a user described it, a trace file in one of the formats of `traces/formats`, or arrays of one's
+own. Out: a `Workload`, columns of arrivals (s), lengths (tokens), sessions and contents; `Slo`s. Randomness comes from
+a seed alone. Knows no engine and no GPU. Start reading at `workload`, then `described`.
+"""
 
 from capacity.workload.arrivals import (
     ArrivalProcess,

@@ -11,15 +11,14 @@ from capacity.answers.engine_setup import engine_setup
 from capacity.deployment import Pool
 from capacity.model import load_model
 from capacity.planning.easing import MARGIN, PooledSteps, RoundSteps, easier, rounds_of
+from capacity.planning.judging import Goal, latencies_s
 from capacity.planning.plan import parsed_slos, plan
 from capacity.planning.search import _Search
 from capacity.planning.space import Search, pools
 from capacity.planning.step_error import Factors, ScaledSteps, factors_at
 from capacity.planning.trial import (
     Engines,
-    Goal,
     _run_easier,
-    latencies_s,
     run_engines,
     simulate_trial,
     try_engines,

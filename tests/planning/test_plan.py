@@ -20,13 +20,15 @@ from capacity.model.quantization import scheme_for
 from capacity.planning.arena import Arena, Task
 from capacity.planning.bounds import Load, bound
 from capacity.planning.draws import draws
-from capacity.planning.options import Market, Surveyor
+from capacity.planning.judging import Goal
+from capacity.planning.market import Market
+from capacity.planning.options import Surveyor
 from capacity.planning.plan import parsed_slos, plan
 from capacity.planning.quality import quality_change, quality_table
 from capacity.planning.records import Plan
 from capacity.planning.space import Candidate, Search, pairs, pools
 from capacity.planning.step_error import Factors, ScaledSteps, factors_at
-from capacity.planning.trial import Engines, Goal, run_engines, simulate_trial
+from capacity.planning.trial import Engines, run_engines, simulate_trial
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.workload import SteadyArrivals, ThinkTime, conversations, random_requests

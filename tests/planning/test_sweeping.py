@@ -27,7 +27,7 @@ from capacity import estimate
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.planning.sweeping.run import Crew, answer_point, answer_points, dask_executors, run_sweep, sweep
 from capacity.planning.sweeping.spec import SweepSpec, points, read_sweep
-from capacity.planning.sweeping.store import open_store
+from capacity.planning.sweeping.store import Row, open_store
 
 HEAD = 'schema = "capacity/sweep/v1"\n'
 SPEC = (
@@ -62,7 +62,7 @@ def spec(tmp_path: Path) -> Path:
     return path
 
 
-def rows_of(spec: Path, store: Path) -> list[dict[str, Any]]:
+def rows_of(spec: Path, store: Path) -> list[Row]:
     with open_store(store) as opened:
         return list(opened.rows(points(read_sweep(spec))))
 
@@ -72,18 +72,18 @@ def test_a_point_equals_the_question_asked_alone(spec: Path, tmp_path: Path) -> 
     assert (swept.points, swept.done + swept.failed, swept.skipped) == (18, 18, 0)
     first = rows_of(spec, tmp_path / "s.db")[0]
     alone = estimate("llama-3.1-8b", gpu="h100", input_len=256, output_len=16, batch_size=1, price="2.5")
-    assert first["answer"]["ttft_s"]["value"] == alone.ttft_s.value
-    assert first["answer"]["cost"]["usd_per_hour"] == 2.5
+    assert first.answer["ttft_s"]["value"] == alone.ttft_s.value
+    assert first.answer["cost"]["usd_per_hour"] == 2.5
 
 
 def test_a_failing_point_is_recorded_and_the_rest_go_on(spec: Path, tmp_path: Path) -> None:
     swept = sweep(spec, tmp_path / "s.db")
     rows = rows_of(spec, tmp_path / "s.db")
-    failed = [row for row in rows if row["status"] == "failed"]
+    failed = [row for row in rows if row.status == "failed"]
     assert swept.failed == len(failed) > 0
-    assert swept.first_failure in [row["reason"] for row in failed]
-    assert all("InvalidInput" in row["reason"] or "DoesNotFit" in row["reason"] for row in failed)
-    assert all(row["options"]["output_len"] == 200000 or row["options"]["gpu"] == "l4" for row in failed)
+    assert swept.first_failure in [row.reason for row in failed]
+    assert all(row.reason and row.reason.startswith(("InvalidInput", "DoesNotFit")) for row in failed)
+    assert all(row.options["output_len"] == 200000 or row.options["gpu"] == "l4" for row in failed)
 
 
 def test_what_is_done_is_not_done_again(spec: Path, tmp_path: Path) -> None:
@@ -311,9 +311,9 @@ def test_a_point_that_kills_its_worker_is_recorded_and_takes_no_other_with_it(tm
         swept = run_sweep(many, store, executors=armed)
         rows = list(store.rows(points(many)))
     assert (swept.points, swept.done, swept.failed) == (360, 358, 2)
-    failed = [row for row in rows if row["status"] == "failed"]
-    assert [row["options"]["gpu"] for row in failed] == [DEADLY] * 2
-    assert {row["reason"] for row in failed} == {"the worker died each time it was tried"}
+    failed = [row for row in rows if row.status == "failed"]
+    assert [row.options["gpu"] for row in failed] == [DEADLY] * 2
+    assert {row.reason for row in failed} == {"the worker died each time it was tried"}
 
 
 def test_parquet(spec: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from capacity.hardware import profile_names
 from capacity.planning.records import Plan
 from capacity.planning.search import Snapshot
 from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
-from capacity.report.planning import finite
+from capacity.report.tables import finite
 from capacity_app import parts, state
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task

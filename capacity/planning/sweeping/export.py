@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from html import escape
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from capacity.base.errors import InvalidInput
+from capacity.base.html import page_html, table_html
 from capacity.base.rows import flattened, to_csv
+from capacity.planning.sweeping.store import Row
 
 LEFT_OUT = ("breakdown", "warnings", "schema")
 STYLE = (
@@ -16,20 +16,20 @@ STYLE = (
 )
 
 
-def flat_rows(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+Flat = Mapping[str, object]
+
+
+def flat_row(row: Row) -> Flat:
     """Options, status and the answer's numbers on one level; breakdowns and warnings stay in the store."""
-    found = []
-    for row in rows:
-        answer = {name: value for name, value in row["answer"].items() if name not in LEFT_OUT}
-        options = {f"option.{name}": value for name, value in row["options"].items()}
-        found.append({**options, "status": row["status"], "reason": row["reason"], **flattened(answer)})
-    return found
+    answer = {name: value for name, value in row.answer.items() if name not in LEFT_OUT}
+    options = {f"option.{name}": value for name, value in row.options.items()}
+    return {**options, "status": row.status, "reason": row.reason, **flattened(answer)}
 
 
-def export(rows: Iterable[dict[str, Any]], path: str | Path) -> None:
+def export(rows: Iterable[Row], path: str | Path) -> None:
     """Write the rows as the file's ending says: .csv, .parquet or .html. Raises InvalidInput."""
     file = Path(path)
-    flat = flat_rows(rows)
+    flat = [flat_row(row) for row in rows]
     try:
         match file.suffix:
             case ".csv":
@@ -46,7 +46,7 @@ def export(rows: Iterable[dict[str, Any]], path: str | Path) -> None:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
 
 
-def _parquet(rows: list[dict[str, Any]], file: Path) -> None:
+def _parquet(rows: Sequence[Flat], file: Path) -> None:
     import pandas
 
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -59,7 +59,7 @@ def _parquet(rows: list[dict[str, Any]], file: Path) -> None:
         ) from None
 
 
-def _of_one_type(values: list[Any]) -> list[Any]:
+def _of_one_type(values: list[object]) -> list[object]:
     """A column as it is, or as text where it holds several types: Parquet has one a column."""
     kinds = {float if type(value) is int else type(value) for value in values if value is not None}
     if len(kinds) <= 1 and kinds <= {bool, float, str}:
@@ -67,20 +67,13 @@ def _of_one_type(values: list[Any]) -> list[Any]:
     return [None if value is None else str(value) for value in values]
 
 
-def _html(rows: list[dict[str, Any]]) -> str:
+def _html(rows: Sequence[Flat]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(_shown(row.get(name)))}</td>" for name in names) + "</tr>"
-        for row in rows
-    )
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Sweep</title><style>{STYLE}</style></head>'
-        f"<body><table><tr>{head}</tr>{body}</table></body></html>\n"
-    )
+    cells = ([_shown(row.get(name)) for name in names] for row in rows)
+    return page_html("Sweep", table_html(names, cells), style=STYLE)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)

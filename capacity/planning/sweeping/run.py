@@ -10,13 +10,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.keywords import split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import Price, price_of
+from capacity.model import ModelSpec, load_model
 from capacity.planning.sweeping.export import export
 from capacity.planning.sweeping.spec import Point, SweepSpec, points, read_sweep
 from capacity.planning.sweeping.store import Answer, Store, open_store
@@ -201,7 +202,7 @@ def answer_point(point: Point) -> Answer:
     return Answer(key=point.key, answer=json.dumps(described, sort_keys=True), reason=None)
 
 
-def _ask(point: Point) -> dict[str, Any]:
+def _ask(point: Point) -> Mapping[str, object]:
     """The answer of one point; what points share, a deployment and its price, is looked up once."""
     from capacity.answers.estimate import estimate_of
     from capacity.answers.fit import fit_of
@@ -222,15 +223,15 @@ def _ask(point: Point) -> dict[str, Any]:
     return estimate_of(resolved, traffic_of(traffic), price).to_dict()
 
 
-Frozen = tuple[tuple[str, Any, type], ...]
+Frozen = tuple[tuple[str, object, type], ...]
 
 
-def _frozen(fields: Mapping[str, Any]) -> Frozen:
+def _frozen(fields: Mapping[str, object]) -> Frozen:
     """Fields as a key; with the type of each value, for 1, 1.0 and True are equal and not the same."""
     return tuple((name, value, type(value)) for name, value in fields.items())
 
 
-def _thawed(fields: Frozen) -> dict[str, Any]:
+def _thawed(fields: Frozen) -> Mapping[str, object]:
     return {name: value for name, value, _ in fields}
 
 
@@ -245,9 +246,7 @@ def _price(gpu: str, cost: Frozen) -> Price | None:
 
 
 @lru_cache(maxsize=64)
-def _model(name: str) -> Any:
-    from capacity.model import load_model
-
+def _model(name: str) -> ModelSpec:
     return load_model(name)
 
 

@@ -8,7 +8,7 @@ import json
 import math
 import random
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +27,7 @@ MAX_POINTS = 1_000_000
 FILE_OPTIONS = ("model", "trace", "price_file")
 
 Value = bool | int | float | str
+Options = Mapping[str, Any]  # of a point: a model and fields of specs
 
 
 class Range(Spec):
@@ -56,7 +57,7 @@ class Point:
 
     ordinal: int
     question: str
-    options: dict[str, Any]
+    options: Options
     goodput: tuple[str, ...]
     key: str
 
@@ -144,7 +145,7 @@ def _drawn(values: tuple[Value, ...] | Range, rng: random.Random) -> Value:
     return round(drawn) if whole else drawn
 
 
-def point_key(question: str, options: dict[str, Any], goodput: tuple[str, ...]) -> str:
+def point_key(question: str, options: Options, goodput: tuple[str, ...]) -> str:
     """SHA-256 of everything that can change a point's answer: its options, the files they name, code and data."""
     named = {name: _content_hash(str(options[name])) for name in FILE_OPTIONS if name in options}
     described = {

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from capacity.base.errors import MalformedFile
-from capacity.planning.sweeping.spec import Point
+from capacity.planning.sweeping.spec import Options, Point
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS points (
@@ -31,6 +30,16 @@ class Answer:
     key: str
     answer: str | None
     reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A point with what became of it; `answer` is empty where there is none."""
+
+    options: Options
+    status: str
+    reason: str | None
+    answer: Mapping[str, object]
 
 
 class Store:
@@ -60,16 +69,16 @@ class Store:
         with self._connection:
             self._connection.executemany("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)", rows)
 
-    def rows(self, points: Iterable[Point]) -> Iterator[dict[str, Any]]:
-        """The points that are there, in the sweep's order: options, status, answer, reason."""
+    def rows(self, points: Iterable[Point]) -> Iterator[Row]:
+        """The points that are there, in the sweep's order."""
         for point in points:
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "SELECT status, answer, reason FROM points WHERE key = ?", (point.key,)
             ).fetchone()
-            if found is not None:
-                status, answer, reason = found
+            if row is not None:
+                status, answer, reason = row
                 described = json.loads(answer) if answer is not None else {}
-                yield {"options": point.options, "status": status, "reason": reason, "answer": described}
+                yield Row(options=point.options, status=status, reason=reason, answer=described)
 
 
 @contextmanager

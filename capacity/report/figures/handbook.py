@@ -12,7 +12,7 @@ from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.figures.svg_chart import Line, line_chart
-from capacity.report.tables import GIB
+from capacity.report.layout import GIB
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
 from capacity.techniques.batch_waste import continuous_gain_bound, exponential_gain_bound

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from capacity.planning.records import KINDS
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
-from capacity.report.planning import level_text, quality_text
+from capacity.report.plan import level_text, quality_text
 
 if TYPE_CHECKING:
     from capacity.planning.records import Plan, Ranked

@@ -13,7 +13,7 @@ from capacity.base.record import AnswerRecord
 from capacity.base.rows import flattened, to_csv
 from capacity.report.figures.batching import batching_chart
 from capacity.report.figures.chart import Chart
-from capacity.report.tables import _text
+from capacity.report.layout import printed
 from capacity.report.techniques.attention_io import attention_io_parts
 from capacity.report.techniques.batching import batching_parts
 from capacity.report.techniques.cache_curve import cache_curve_parts
@@ -42,7 +42,7 @@ CHARTS: dict[str, Callable[[Any], Chart]] = {"batching": batching_chart}  # by v
 def render_answer(answer: AnswerRecord, format: str) -> str:
     """A technique's answer in `format`: table, json or csv (its rows, or the record where it has none)."""
     if format == "table":
-        return _text(TABLES.get(answer.SCHEMA.split("/")[1], record_parts)(answer))
+        return printed(TABLES.get(answer.SCHEMA.split("/")[1], record_parts)(answer))
     record = answer.to_dict()
     if format == "json":
         return json.dumps(record, indent=2, allow_nan=False)

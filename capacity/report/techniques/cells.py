@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from capacity.report.tables import GIB, _grid
+from capacity.report.layout import GIB, Side, grid
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,12 +49,14 @@ class OfAPool(Protocol):
 
 def table(title: str, rows: Sequence[Row], columns: Sequence[tuple[str, Cell[Row]]]) -> Part:
     """A table of records: the first column and those of prose to the left, numbers to the right."""
-    sides = ("left" if i == 0 or heading in PROSE else "right" for i, (heading, _) in enumerate(columns))
-    grid: Table = _grid(title, *((heading, side) for (heading, _), side in zip(columns, sides, strict=True)))
-    grid.columns[0].no_wrap = True
+    sides: list[Side] = [
+        "left" if i == 0 or heading in PROSE else "right" for i, (heading, _) in enumerate(columns)
+    ]
+    lines: Table = grid(title, *((heading, side) for (heading, _), side in zip(columns, sides, strict=True)))
+    lines.columns[0].no_wrap = True
     for row in rows:
-        grid.add_row(*(cell(row) for _, cell in columns))
-    return grid
+        lines.add_row(*(cell(row) for _, cell in columns))
+    return lines
 
 
 def number(key: str, scale: float = 1.0, digits: int = 2) -> Cell[object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from capacity.report.tables import GIB
+from capacity.report.layout import GIB
 from capacity.report.techniques.cells import Cell, Columns, Part, number, table, text, tokens
 
 if TYPE_CHECKING:

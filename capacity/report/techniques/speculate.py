@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from capacity.report.tables import GIB
+from capacity.report.layout import GIB
 from capacity.report.techniques.cells import Columns, Part, headline, notes, number, table, text
 
 if TYPE_CHECKING:

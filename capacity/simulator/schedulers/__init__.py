@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from capacity.base.errors import UnknownName
+from capacity.simulator.kv_cache.pool import KvPool, PagedPool
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES, Lockstep
 from capacity.simulator.schedulers.offloading import OffloadingV1
 from capacity.simulator.schedulers.policy import Policy
@@ -73,7 +74,7 @@ class Scheduler:
     synchronous: str | None = None
 
 
-def _vllm_v1(limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:
+def _vllm_v1(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy:
     return OffloadingV1(limits, pool, **options) if "offload" in options else VllmV1(limits, pool, **options)
 
 
@@ -111,6 +112,6 @@ def schedulers_that(ability: str) -> tuple[str, ...]:
     return tuple(name for name, scheduler in SCHEDULERS.items() if getattr(scheduler, ability))
 
 
-def make_policy(name: str, limits: SchedulerLimits, pool: Any, **options: Any) -> Policy:
+def make_policy(name: str, limits: SchedulerLimits, pool: KvPool, **options: Any) -> Policy:
     """The policy `name` over a KV pool, with keywords of its own. Raises UnknownName."""
     return find_scheduler(name).make(limits, pool, **options)

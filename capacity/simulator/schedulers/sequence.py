@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
+from capacity.simulator.kv_cache.pool import Table
 
 MASK_64 = (1 << 64) - 1
 
@@ -55,7 +56,7 @@ class Sequence:
         prompt_tokens: int,
         max_known: int,
         priority: int,
-        table: Any,
+        table: Table,
     ) -> None:
         self.index = index
         self.id = id

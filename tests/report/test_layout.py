@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.report.tables import _grid, _text
+from capacity.report.layout import grid, printed
 
 HEADS = ("change", "TTFT, ms", "busiest GPU x", "efficiency", "$/1M tokens", "experts read", "tokens/s /GPU")
 ROWS = (
@@ -14,19 +14,19 @@ ROWS = (
 
 
 def test_a_table_that_must_wrap_breaks_no_word() -> None:
-    grid = _grid("Changes", *((head, "left") for head in HEADS))
+    table = grid("Changes", *((head, "left") for head in HEADS))
     for row in ROWS:
-        grid.add_row(*row)
-    found = _text([grid])
-    assert max(len(line) for line in found.splitlines()) <= 110
+        table.add_row(*row)
+    text = printed([table])
+    assert max(len(line) for line in text.splitlines()) <= 110
     words = {word for texts in (HEADS, *ROWS) for text in texts for word in text.split()}
-    assert {word for word in words if "[" not in word} <= set(found.split())
+    assert {word for word in words if "[" not in word} <= set(text.split())
 
 
 @pytest.mark.parametrize("length", [30, 200])
 def test_words_that_have_no_room_are_folded_and_not_lost(length: int) -> None:
-    grid = _grid("Paths", ("", "left"), *(("column", "left") for _ in range(8)))
-    grid.add_row("a" * length, *(["b" * 20] * 8))
-    found = _text([grid])
-    assert found.count("a") == length + 1  # and one of the title
-    assert found.count("b") == 8 * 20
+    table = grid("Paths", ("", "left"), *(("column", "left") for _ in range(8)))
+    table.add_row("a" * length, *(["b" * 20] * 8))
+    text = printed([table])
+    assert text.count("a") == length + 1  # and one of the title
+    assert text.count("b") == 8 * 20

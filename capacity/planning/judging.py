@@ -1,0 +1,277 @@
+"""What a deployment did with requests, held against the service levels: levels, and misses that are certain early."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator import SimulationResult
+from capacity.simulator.distribution import PERCENTILES
+from capacity.simulator.metrics import RequestTable
+from capacity.step import PS_PER_S
+from capacity.workload import Slo
+
+Floats = npt.NDArray[np.float64]
+Seen = Literal["all", "sample", "given up", "at best"]
+
+NEVER_S = 1e9  # the latency of a request that was turned away or never ended, in percentiles
+BOOTSTRAP_BLOCKS = 20
+BOOTSTRAP_DRAWS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """The service levels, and the share of requests that must meet those without a percentile."""
+
+    slos: tuple[Slo, ...]
+    goodput_target: float = 0.99
+
+    def may_miss(self, slo: Slo) -> float:
+        """The share of requests that may be beyond a limit."""
+        return 1 - self.goodput_target if slo.percentile is None else 1 - slo.percentile / 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One service level held against a run. `value_s` is its percentile, or None for a limit owed to each request;
+    `good_fraction` is the share of requests within the limit; `low_s` to `high_s` is the 90 % interval of
+    `value_s` by resampling blocks of time, None where it was not asked for."""
+
+    slo: str
+    limit_s: float
+    value_s: float | None
+    good_fraction: float
+    required_fraction: float
+    met: bool
+    low_s: float | None = None
+    high_s: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Value over limit; above 1 is a miss. For limits owed to each request, bad share over what is allowed."""
+        if self.value_s is not None:
+            return self.value_s / self.limit_s
+        allowed = 1 - self.required_fraction
+        bad = 1 - self.good_fraction
+        return bad / allowed if allowed > 0 else (1.0 if bad <= 0 else 1 + bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a deployment did. `seen`: "all" requests; a "sample" (one replica, for the others are like it); or it was
+    "given up" once it could not meet the SLO any more, and its values are of the part that was simulated; or missed
+    even "at best", by an easier engine in its place."""
+
+    levels: tuple[Level, ...]
+    met: bool
+    seen: Seen
+    requests: int
+    output_tokens_per_s: float
+    input_tokens_per_s: float
+    requests_per_s: float
+    tokens_per_s_per_user: float | None
+    mean_e2e_s: float
+    mean_batch_size: float
+    kv_utilization_peak: float
+    preemptions: int
+
+    @property
+    def ratio(self) -> float:
+        """The worst level's value over its limit."""
+        return max((level.ratio for level in self.levels), default=0.0)
+
+    @property
+    def decode_missed(self) -> bool:
+        """Whether a limit of decode alone was missed."""
+        return any(level.slo.startswith(("tpot", "itl")) and level.ratio > 1 for level in self.levels)
+
+
+def judged(
+    runs: Sequence[SimulationResult],
+    goal: Goal,
+    *,
+    seen: Seen,
+    replicas: int = 1,
+    intervals: bool = False,
+) -> Trial:
+    """`replicas`: how many like the one that ran there are, for the rates."""
+    tables = [run.records for run in runs]
+    tpot = latencies_s(tables, "tpot")
+    together = _good_together(tables, goal)
+    levels = tuple(_level(slo, runs, together, goal, intervals=intervals) for slo in goal.slos)
+    duration_s = sum(_duration_s(table) for table in tables)
+
+    def rate(values: Iterable[int]) -> float:
+        return sum(values) * replicas / duration_s if duration_s else 0.0
+
+    return Trial(
+        levels=levels,
+        met=seen not in ("given up", "at best") and all(level.met for level in levels),
+        seen=seen,
+        requests=sum(len(table) for table in tables),
+        output_tokens_per_s=rate(run.summary.total_output_tokens for run in runs),
+        input_tokens_per_s=rate(run.summary.total_input_tokens for run in runs),
+        requests_per_s=rate(run.summary.completed for run in runs),
+        tokens_per_s_per_user=float(1 / np.median(tpot)) if len(tpot) else None,
+        mean_e2e_s=float(latencies_s(tables, "e2el").mean()),
+        mean_batch_size=sum(run.mean_batch_size * run.steps for run in runs)
+        / max(sum(r.steps for r in runs), 1),
+        kv_utilization_peak=max(run.kv_utilization_peak for run in runs),
+        preemptions=sum(run.preemptions for run in runs),
+    )
+
+
+def _duration_s(table: RequestTable) -> float:
+    """From the first arrival to the last completion of one run."""
+    first, last = int(table.arrival_ps.min()), int(table.finish_ps.max())  # MISSING is -1
+    return max(last - first, 0) / PS_PER_S
+
+
+def _good_together(tables: Sequence[RequestTable], goal: Goal) -> float | None:
+    """Share of requests within every limit that is owed to each; None where none is."""
+    owed = [slo for slo in goal.slos if slo.percentile is None]
+    if not owed:
+        return None
+    good = total = 0
+    for table in tables:
+        within = table.completed.copy()
+        for slo in owed:
+            if slo.metric == "tpot":
+                gaps = np.maximum(table.output_tokens - 1, 1)
+                within &= (table.finish_ps - table.first_token_ps) / PS_PER_S <= slo.limit_s * gaps
+            else:
+                within &= _column(table, slo.metric) <= slo.limit_s
+        good += int(within.sum())
+        total += len(table)
+    return good / total if total else 0.0
+
+
+def _level(
+    slo: Slo,
+    runs: Sequence[SimulationResult],
+    together: float | None,
+    goal: Goal,
+    *,
+    intervals: bool,
+) -> Level:
+    if slo.metric == "itl":
+        return _gap_level(slo, runs)
+    blocks = [_column(run.records, slo.metric) for run in runs]
+    values = np.concatenate(blocks)
+    within = float((values <= slo.limit_s).mean()) if len(values) else 1.0
+    if slo.percentile is None:
+        assert together is not None
+        return Level(
+            slo=str(slo),
+            limit_s=slo.limit_s,
+            value_s=None,
+            good_fraction=within,
+            required_fraction=goal.goodput_target,
+            met=together >= goal.goodput_target,
+        )
+    value_s = slo.value_s(values)
+    low_s, high_s = _interval(blocks, slo.percentile) if intervals and len(values) else (None, None)
+    return Level(
+        slo=str(slo),
+        limit_s=slo.limit_s,
+        value_s=value_s or 0.0,
+        good_fraction=within,
+        required_fraction=slo.percentile / 100,
+        met=slo.attained_by(value_s),
+        low_s=low_s,
+        high_s=high_s,
+    )
+
+
+def _gap_level(slo: Slo, runs: Sequence[SimulationResult]) -> Level:
+    """Of gaps between tokens only fixed percentiles are kept: the worst run's stands for all."""
+    if slo.percentile not in PERCENTILES:
+        known = ", ".join(f"p{p}" for p in PERCENTILES)
+        raise InvalidInput(f"{slo}: percentiles of itl are kept at {known} only")
+    gaps = [run.summary.itl_ms for run in runs if run.summary.itl_ms is not None]
+    value_s = max((each.percentiles[int(slo.percentile)] * 1e-3 for each in gaps), default=None)
+    met = slo.attained_by(value_s)
+    return Level(
+        slo=str(slo),
+        limit_s=slo.limit_s,
+        value_s=value_s or 0.0,
+        good_fraction=float(met),
+        required_fraction=slo.percentile / 100,
+        met=met,
+    )
+
+
+def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
+    """90 % interval of a percentile: blocks of consecutive requests are drawn anew, so that bursts stay whole."""
+    blocks = [block for values in runs for block in np.array_split(values, BOOTSTRAP_BLOCKS) if len(block)]
+    rng = np.random.default_rng(0)
+    draws = rng.integers(0, len(blocks), size=(BOOTSTRAP_DRAWS, len(blocks)))
+    values = [np.percentile(np.concatenate([blocks[i] for i in draw]), percentile) for draw in draws]
+    return float(np.percentile(values, 5)), float(np.percentile(values, 95))
+
+
+# certain before the end
+
+
+def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, seen: float, alone: bool) -> float:
+    """Requests beyond a limit over those that may be, in the worst level. Above 1 the deployment misses.
+
+    The runs are stretches of a part that has the share `seen` of all `total` requests. `alone`: that part's own
+    verdict is asked for; else the other parts may make up for one that is twice as bad as allowed.
+    """
+    worst = 0.0
+    tables = [run.records for run in runs]
+    for slo in goal.slos:
+        if slo.metric == "itl":
+            continue
+        bad = int((latencies_s(tables, slo.metric) > slo.limit_s).sum())
+        share = goal.may_miss(slo)
+        allowed = math.ceil(total * share * min(1.0, seen * (1 if alone else 2))) + 1
+        worst = max(worst, bad / allowed)
+    return worst
+
+
+def hopeless(runs: Sequence[SimulationResult], goal: Goal, total: int, *, seen: float, parts: int) -> bool:
+    """Whether too many requests are beyond a limit for the rest to make up for it.
+
+    `seen` 1: certain, by counting: more are bad already than may be of all `total`. Below 1 it is the share of equal
+    parts seen, and the rest is taken to be as bad: the share that is bad must exceed 1 + 1/parts times the allowed.
+    """
+    tables = [run.records for run in runs]
+    for slo in goal.slos:
+        if slo.metric == "itl":
+            continue
+        bad = int((latencies_s(tables, slo.metric) > slo.limit_s).sum())
+        share = goal.may_miss(slo)
+        allowed = total * share * min(1.0, seen * (1 + 1 / parts))
+        if bad > math.ceil(allowed) + 1:
+            return True
+    return False
+
+
+# latencies
+
+
+def latencies_s(tables: Iterable[RequestTable], metric: str) -> Floats:
+    """One metric of every request (TPOT: of those with two output tokens or more), `NEVER_S` for failed ones."""
+    columns = [_column(table, metric) for table in tables]
+    return np.concatenate(columns) if columns else np.empty(0)
+
+
+def _column(table: RequestTable, metric: str) -> Floats:
+    done = table.completed
+    if metric == "tpot":
+        several = done & (table.output_tokens > 1)
+        decode_ps = (table.finish_ps - table.first_token_ps)[several]
+        failed: Floats = np.full(int((~done).sum()), NEVER_S)
+        return np.concatenate((decode_ps / PS_PER_S / (table.output_tokens[several] - 1), failed))
+    end_ps = table.first_token_ps if metric == "ttft" else table.finish_ps
+    values = (end_ps - table.arrival_ps) / PS_PER_S
+    values[~done] = NEVER_S
+    return np.asarray(values, dtype=np.float64)

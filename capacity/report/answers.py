@@ -1,0 +1,157 @@
+"""What `fit`, `estimate` and `explain` answer, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from capacity.answers.records import Attribution, Estimate, Fit, OperatorTime
+from capacity.report.display import (
+    STANDARD,
+    rate_and_interval,
+    seconds_and_interval,
+    shown,
+    time_and_interval,
+    usd_and_interval,
+)
+from capacity.report.layout import Part, crossed, facts, grid, listed, notes
+
+BOUNDS = ("compute", "memory", "communication", "launch", "host")
+Fact = tuple[str, str, str]
+
+
+def _headline(answer: Fit) -> str:
+    gpus = f"{answer.gpu.count} x {answer.gpu.name}" if answer.gpu.count > 1 else answer.gpu.name
+    return (
+        f"[bold]{answer.model.name}[/bold] ({answer.model.total_params / 1e9:.1f} B parameters, "
+        f"{answer.weight_format} weights, {answer.kv_cache_dtype} KV cache) on [bold]{gpus}[/bold], {answer.engine}"
+    )
+
+
+def fit_tables(answer: Fit) -> list[Part]:
+    """Whether it fits, and where the memory of one GPU goes."""
+    verdict = "[green]fits[/green]" if answer.fits else f"[red]does not fit:[/red] {answer.reason}"
+    return [f"{_headline(answer)}: {verdict}", _memory_table(answer), *notes(answer.warnings)]
+
+
+def _memory_table(answer: Fit) -> Part:
+    memory, gib = answer.memory, STANDARD.memory_text
+    blocks = f"{answer.kv_capacity_blocks:,} blocks of {answer.kv_block_tokens}"
+    rows = [
+        ("engine sees", gib(memory.total_bytes), ""),
+        ("may use", gib(memory.usable_bytes), f"{memory.usable_bytes / memory.total_bytes:.0%}"),
+        ("weights", gib(memory.weights_bytes), ""),
+        ("activations", gib(memory.activations_bytes), "peak of a full step"),
+        ("overhead", gib(memory.overhead_bytes), "CUDA context, communication buffers, CUDA graphs"),
+        ("KV cache", gib(memory.kv_cache_bytes), blocks),
+        ("KV per token", f"{answer.kv_bytes_per_token / 1024:,.1f} KiB", "whole model"),
+        ("KV capacity", f"{answer.kv_capacity_tokens:,} tokens", ""),
+        ("longest request", f"{answer.max_context_tokens:,} tokens", "that fits alone"),
+        ("concurrency", f"{answer.max_concurrency:,.2f}", f"requests of {answer.max_model_len:,} tokens"),
+    ]
+    if answer.smallest_tensor_parallel_size:
+        rows.append(("smallest TP", str(answer.smallest_tensor_parallel_size), "that fits"))
+    return facts("Memory of one GPU", rows)
+
+
+def estimate_tables(answer: Estimate) -> list[Part]:
+    """Latencies, throughput, bill and energy with their intervals; then a prefill and a decode step."""
+    load = (
+        f"{answer.batch_size} requests together"
+        if answer.batch_size
+        else f"{answer.concurrency} requests in flight, closed loop"
+    )
+    lengths = f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
+    intensity = answer.arithmetic_intensity
+    ridge = f"FLOP/byte, ridge {intensity.ridge_flops_per_byte:,.0f}"
+    tables: list[Part] = [
+        f"{_headline(answer)}\n{load}, {lengths}; basis: {answer.basis}",
+        facts(
+            "Prediction" + (" (90 % interval)" if answer.ttft_s.low is not None else ""),
+            [*_prediction_rows(answer), *_cost_rows(answer), _energy_row(answer)],
+        ),
+        _step_table(
+            f"A prefill step: {intensity.prefill_flops_per_byte:,.0f} {ridge}", answer.breakdown.prefill
+        ),
+    ]
+    if intensity.decode_flops_per_byte is not None:
+        title = f"A decode step: {intensity.decode_flops_per_byte:,.0f} {ridge}"
+        tables.append(_step_table(title, answer.breakdown.decode))
+    return [*tables, *notes(answer.warnings)]
+
+
+def _prediction_rows(answer: Estimate) -> list[Fact]:
+    tpot = time_and_interval(answer.tpot_s) if answer.tpot_s else ("-", "a single output token")
+    return [
+        ("TTFT", *time_and_interval(answer.ttft_s)),
+        ("TPOT", *tpot),
+        ("E2E latency", *seconds_and_interval(answer.e2e_s)),
+        ("output tokens/s", *rate_and_interval(answer.output_tokens_per_s)),
+        ("  per GPU", *rate_and_interval(answer.output_tokens_per_s_per_gpu)),
+        ("  per user", *rate_and_interval(answer.output_tokens_per_s_per_user)),
+        ("requests/s", *rate_and_interval(answer.requests_per_s)),
+        ("KV capacity", f"{answer.kv_capacity_tokens:,} tokens", f"{answer.kv_cache_dtype}"),
+    ]
+
+
+def _cost_rows(answer: Estimate) -> list[Fact]:
+    cost = answer.cost
+    if cost is None:
+        return []
+    price = f"{cost.tier}, ${cost.usd_per_gpu_hour:.2f} per GPU-hour: {cost.source}"
+    return [
+        ("cost", f"${cost.usd_per_hour:,.2f}/h", price),
+        ("  month", f"${cost.usd_per_month:,.0f}", "730 h"),
+        ("  1M input tokens", *usd_and_interval(answer.usd_per_million_input_tokens)),
+        ("  1M output tokens", *usd_and_interval(answer.usd_per_million_output_tokens)),
+        ("  request", f"${cost.usd_per_request:.6f}", ""),
+    ]
+
+
+def _energy_row(answer: Estimate) -> Fact:
+    energy = answer.energy
+    joules, watts = f"{energy.joules_per_output_token:.2f} J/token", f"{energy.watts_per_gpu:,.0f} W per GPU"
+    return ("energy", joules, f"{watts}, all in")
+
+
+def _step_table(title: str, operators: Sequence[OperatorTime]) -> Part:
+    total = sum(op.seconds for op in operators)
+    table = listed(
+        title,
+        operators,
+        ("operator", "left", lambda op: op.name),
+        ("ms", "right", lambda op: f"{op.seconds * 1e3:.3f}"),
+        ("share", "right", lambda op: f"{op.seconds / total:.0%}"),
+        ("GFLOP", "right", lambda op: f"{op.flops / 1e9:,.1f}"),
+        ("MB", "right", lambda op: f"{op.bytes / 1e6:,.1f}"),
+        ("bound", "left", lambda op: op.bound),
+    )
+    table.add_row("step", f"{total * 1e3:.3f}", "", "", "", "", style="bold")
+    return table
+
+
+def explain_tables(answer: Attribution) -> list[Part]:
+    """What bounds the steps, what faster hardware would change, and the steps."""
+    load = f"batch of {answer.batch_size}" if answer.batch_size else f"closed loop of {answer.concurrency}"
+    headline = (
+        f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}, "
+        f"{load}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
+    )
+    share = grid("Where the time goes", ("", "left"), ("prefill step", "right"), ("decode step", "right"))
+    for bound in BOUNDS:
+        decode = "-" if answer.decode is None else f"{getattr(answer.decode, bound):.0%}"
+        share.add_row(bound, f"{getattr(answer.prefill, bound):.0%}", decode)
+    helped = crossed(
+        "What would help",
+        ("TTFT", "TPOT", "$/token"),
+        (
+            (
+                f"{response.change:+.0%} {response.resource}",
+                (shown(each, "+.1%") for each in (response.ttft, response.tpot, response.cost_per_token)),
+            )
+            for response in answer.responses
+        ),
+    )
+    steps = [_step_table("A prefill step", answer.breakdown.prefill)]
+    if answer.breakdown.decode:
+        steps.append(_step_table("A decode step", answer.breakdown.decode))
+    return [headline, share, helped, *steps, *notes(answer.warnings)]

@@ -1,0 +1,166 @@
+"""What `diff`, `tornado` and `advise` answer, as tables: one deployment against another, its inputs, its changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from capacity.report.display import shown
+from capacity.report.layout import Part, facts, listed, notes
+
+if TYPE_CHECKING:
+    from capacity.planning.advice import Advice, AdviceList, Effects
+    from capacity.planning.diff import Diff, Difference
+    from capacity.planning.tornado import Swing, Tornado
+    from capacity.simulator.replications import PairedMetric
+
+STATISTICS = ("request", "output", "mean", "p50", "p95", "p99")  # of replicated metrics, those that are shown
+Change = tuple[float | None, float | None]
+
+
+# diff
+
+
+def diff_tables(diff: Diff) -> list[Part]:
+    """What differs in the settings, in the latencies, in the bill."""
+    rows = [(name, before, f"then {after}") for name, before, after in diff.settings]
+    parts: list[Part] = [
+        f"[bold]{diff.first}[/bold] then [bold]{diff.second}[/bold], {diff.workload}",
+        _difference_table(diff),
+    ]
+    if diff.replicated:
+        parts.append(_replicated_table(diff))
+    parts.append(facts("What was changed", rows) if rows else "the two are the same deployment")
+    if diff.cost_change is not None:
+        before, after = diff.first_outcome.usd_per_hour, diff.second_outcome.usd_per_hour
+        parts.append(f"bill: ${before:,.2f} to ${after:,.2f} an hour ({diff.cost_change:+.1%})")
+    return [*parts, *notes(diff.warnings)]
+
+
+def _difference_table(diff: Diff) -> Part:
+    def moved(name: str) -> Callable[[Difference], str]:
+        return lambda each: (
+            f"{each.first_percentiles_s[name] * 1e3:,.1f} to {each.second_percentiles_s[name] * 1e3:,.1f} ms"
+        )
+
+    return listed(
+        f"Second less first, over {diff.requests:,} requests (95 % interval of the mean)",
+        diff.differences,
+        ("", "left", lambda each: each.metric.upper()),
+        ("mean", "right", lambda each: f"{each.mean_s * 1e3:+,.2f} ms{_doubt(each)}"),
+        ("interval", "right", lambda each: f"{each.low_s * 1e3:+,.2f} to {each.high_s * 1e3:+,.2f}"),
+        ("second sooner for", "right", lambda each: f"{each.faster_fraction:.0%}"),
+        ("p50", "right", moved("p50")),
+        ("p95", "right", moved("p95")),
+        ("p99", "right", moved("p99")),
+    )
+
+
+def _replicated_table(diff: Diff) -> Part:
+    """Metric by metric over several draws of the traffic, the same for both."""
+
+    def interval(each: PairedMetric) -> str:
+        low, high = each.difference.low, each.difference.high
+        return "-" if low is None or high is None else f"{low:+,.2f} to {high:+,.2f}"
+
+    def own_draws(each: PairedMetric) -> str:
+        return "-" if each.independent_half is None else f"± {each.independent_half:,.2f}"
+
+    return listed(
+        "Second less first over draws of the traffic, the same for both (95 % interval)",
+        [each for each in diff.replicated if each.metric.split("_")[0] in STATISTICS],
+        ("", "left", lambda each: each.metric),
+        ("first", "right", lambda each: f"{each.first:,.2f}"),
+        ("second", "right", lambda each: f"{each.second:,.2f}"),
+        ("difference", "right", lambda each: f"{each.difference.value:+,.2f}{_doubt(each)}"),
+        ("interval", "right", interval),
+        ("with draws of their own", "right", own_draws),
+    )
+
+
+def _doubt(each: Difference | PairedMetric) -> str:
+    return "" if each.significant else " (not told apart)"
+
+
+# tornado
+
+
+def tornado_tables(tornado: Tornado) -> list[Part]:
+    """Each input at -20 % and +20 %, the one that moves most first."""
+
+    def moved(change: Callable[[Swing], Change]) -> Callable[[Swing], str]:
+        return lambda each: " / ".join(shown(end, "+.1%") for end in change(each))
+
+    swing = f"{tornado.swing:.0%}"
+    table = listed(
+        f"Relative change when an input is -{swing} / +{swing}",
+        tornado.swings,
+        ("input", "left", lambda each: each.input),
+        ("p95 E2E", "right", moved(lambda each: each.e2e_p95_change)),
+        ("p95 TTFT", "right", moved(lambda each: each.ttft_p95_change)),
+        ("$ per request", "right", moved(lambda each: each.cost_change)),
+        ("at full load", "right", moved(lambda each: each.full_cost_change)),
+    )
+    head = f"[bold]{tornado.deployment}[/bold], {tornado.workload}: p95 E2E {tornado.base.e2e_p95_s:,.2f} s"
+    left_out = f"not varied: {'; '.join(tornado.not_varied)}"
+    return [head, table, *([left_out] if tornado.not_varied else [])]
+
+
+# advice
+
+
+def advice_tables(answer: AdviceList) -> list[Part]:
+    """The checklist, most beneficial first; then what cannot be done here."""
+    base = answer.base
+    full = base.usd_per_request_full
+    paid = "" if full is None else f", ${1e3 * full:,.4f} per 1,000 requests at full load"
+    return [
+        f"[bold]{answer.deployment}[/bold], {answer.workload}: p95 TTFT {base.ttft_p95_s * 1e3:,.0f} ms, "
+        f"p95 E2E {base.e2e_p95_s * 1e3:,.0f} ms{paid}",
+        _advice_table(answer),
+        *(f"{line.change}: {line.note}" for line in answer.advice if line.note),
+        *answer.observations,
+        *(f"[yellow]not here:[/yellow] {line.change}: {line.refused}" for line in answer.refused),
+    ]
+
+
+def _advice_table(answer: AdviceList) -> Part:
+    rows = [(line, line.effects) for line in answer.advice if line.effects is not None]
+    return listed(
+        "Changes on the same arrivals, most beneficial first: what p95 and $ become more by (less is better)",
+        rows,
+        ("change", "left", lambda row: _change_text(row[0])),
+        ("TTFT, ms", "right", lambda row: _ms(row[1].ttft_p95_s, row[1].ttft_p95_change)),
+        ("TPOT, ms", "right", lambda row: _ms(row[1].tpot_p95_s, row[1].tpot_p95_change)),
+        ("E2E, ms", "right", lambda row: _ms(row[1].e2e_p95_s, row[1].e2e_p95_change)),
+        ("$/h", "right", lambda row: _usd(row[1].usd_per_hour, "+,.2f")),
+        ("$/1k full", "right", lambda row: _usd(_per_thousand(row[1]), "+,.4f")),
+        ("quality", "left", lambda row: _loss(row[0])),
+    )
+
+
+def _change_text(line: Advice) -> str:
+    flags = f"\n[dim]{line.flags}[/dim]" if line.flags else ""
+    failed = f"\n[red]{line.failed:,} requests fail[/red]" if line.failed else ""
+    return f"{line.change}{flags}{failed}"
+
+
+def _per_thousand(effects: Effects) -> float | None:
+    usd = effects.usd_per_request_full
+    return None if usd is None else 1e3 * usd
+
+
+def _ms(seconds: float | None, relative: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return "0" if seconds == 0 else f"{seconds * 1e3:+,.1f} ({shown(relative, '+.0%')})"
+
+
+def _usd(usd: float | None, form: str) -> str:
+    return "0" if usd == 0 else shown(usd, form)
+
+
+def _loss(line: Advice) -> str:
+    if not line.quality_known:
+        return "unknown"
+    return f"up to -{line.worst_quality_loss:.1%}" if line.worst_quality_loss else "same"

@@ -1,0 +1,118 @@
+"""What `cost` answers, as tables: the bill, the cost of a token, and the API, spot and batch jobs beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from capacity.report.display import shown
+from capacity.report.layout import Part, crossed, facts, listed, notes
+
+if TYPE_CHECKING:
+    from capacity.planning.billing import BatchJob, Bill, SpotCost
+
+LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
+    ("requests/s", "requests_per_s", ",.3f"),
+    ("output tokens/s", "output_tokens_per_s", ",.0f"),
+    ("$ per request", "usd_per_request", ".6f"),
+    ("$ per 1M input tokens", "usd_per_million_input_tokens", ",.4f"),
+    ("$ per 1M output tokens", "usd_per_million_output_tokens", ",.4f"),
+    ("$ per 1M tokens, in and out", "usd_per_million_tokens", ",.4f"),
+    ("users", "users", ",.0f"),
+    ("$ per user-month", "usd_per_user_month", ",.4f"),
+    ("J per output token", "joules_per_output_token", ",.3f"),
+    ("kWh per 1M tokens", "kwh_per_million_tokens", ",.4f"),
+    ("output tokens/s per MW", "output_tokens_per_s_per_megawatt", ",.0f"),
+    ("g CO2 per 1M tokens", "co2_g_per_million_tokens", ",.1f"),
+)  # heading, field of a `LoadCost`, format
+
+
+def bill_tables(bill: Bill) -> list[Part]:
+    """The bill, what it makes of a token at the served and at the full load, and whatever else was asked for."""
+    return [
+        f"[bold]{bill.deployment}[/bold]",
+        _bill_facts(bill),
+        _load_table(bill),
+        *_api_table(bill),
+        *_spot_facts(bill.spot),
+        *_job_facts(bill.job),
+        f"rule: {bill.rule}",
+        *notes(bill.warnings),
+    ]
+
+
+def _bill_facts(bill: Bill) -> Part:
+    whole = f"{bill.billed_gpus} in whole instances, {bill.num_gpus} used"
+    rows = [
+        ("price", f"${bill.usd_per_gpu_hour:,.4g} per GPU-hour", f"{bill.tier}: {bill.source}"),
+        ("GPUs", f"{bill.billed_gpus:,}", "" if bill.billed_gpus == bill.num_gpus else whole),
+        ("hour", f"${bill.usd_per_hour:,.2f}", ""),
+        ("month", f"${bill.usd_per_month:,.2f}", "730 h"),
+        ("power", f"{bill.watts / 1e3:,.2f} kW", "all in, at full use: an upper bound of what is served"),
+    ]
+    if bill.co2_g_per_kwh is not None:
+        rows.append(("carbon", f"{bill.co2_g_per_kwh:,.4g} g CO2 per kWh", "as given"))
+    if bill.utilization is not None:
+        rows.append(("utilization", f"{bill.utilization:.1%}", "served over full load"))
+    return facts("Bill", rows)
+
+
+def _load_table(bill: Bill) -> Part:
+    loads = [load for load in (bill.served, bill.full) if load is not None]
+    heads = ("as served", "at full load") if bill.served is not None else ("at full load",)
+    rows = ((title, [getattr(load, name) for load in loads], form) for title, name, form in LOAD_ROWS)
+    return crossed(
+        "What it makes of a token",
+        heads,
+        (
+            (title, [shown(value, form) for value in values])
+            for title, values, form in rows
+            if any(value is not None for value in values)
+        ),
+    )
+
+
+def _api_table(bill: Bill) -> list[Part]:
+    against = [api for api in (bill.break_even, *bill.apis) if api is not None]
+    if not against:
+        return []
+    load = "at full load" if bill.served is None else "at this load"
+    table = listed(
+        f"Against an API; these GPUs are ${bill.usd_per_month:,.2f} a month, busy or idle",
+        against,
+        ("API", "left", lambda api: api.api),
+        ("$ a request", "right", lambda api: f"{api.api_usd_per_request:.6f}"),
+        (f"$ a month {load}", "right", lambda api: f"{api.api_usd_per_month:,.2f}"),
+        (
+            "cheaper from, requests/s",
+            "right",
+            lambda api: (
+                f"{api.requests_per_s:,.3f}" + ("" if api.possible else " (more than these can serve)")
+            ),
+        ),
+        ("requests a month", "right", lambda api: f"{api.requests_per_month:,.0f}"),
+    )
+    return [table]
+
+
+def _spot_facts(spot: SpotCost | None) -> list[Part]:
+    if spot is None:
+        return []
+    same = f"{spot.replicas_for_same_capacity} replicas"
+    rows = [
+        ("useful time", f"{spot.useful_fraction:.1%}", "the rest is restarts"),
+        ("useful hour", f"${spot.usd_per_useful_hour:,.2f}", ""),
+        ("same capacity", same, f"${spot.usd_per_hour_for_same_capacity:,.2f} an hour"),
+    ]
+    return [facts("On capacity that can be taken away", rows)]
+
+
+def _job_facts(job: BatchJob | None) -> list[Part]:
+    if job is None:
+        return []
+    rows = [
+        ("documents", f"{job.documents:,}", f"in {job.deadline_hours:g} h"),
+        ("replicas", f"{job.replicas:,}", f"{job.gpus} GPUs, {job.billed_gpus} billed"),
+        ("time", f"{job.hours:,.2f} h", f"{job.gpu_hours:,.2f} GPU-hours"),
+        ("bill", f"${job.usd:,.2f}", f"${job.usd_per_document:.6f} a document"),
+    ]
+    return [facts("Batch job at full load", rows)]

@@ -1,0 +1,188 @@
+"""What `plan` answers, as tables: the ranking, its service levels, the fronts, and what was turned down and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from capacity.report.display import shown
+from capacity.report.layout import Part, facts, grid, listed, notes
+
+if TYPE_CHECKING:
+    from capacity.planning.judging import Level, Trial
+    from capacity.planning.records import Plan, Point, Ranked
+
+
+def plan_tables(plan: Plan) -> list[Part]:
+    """The answer, how sure it is, what stands in the way, and what was turned down."""
+    rate = "all at once" if plan.requests_per_s == float("inf") else f"{plan.requests_per_s:,.2f} requests/s"
+    parts: list[Part] = [
+        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {rate}, "
+        f"{plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average\n"
+        f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
+    ]
+    if not plan.proved:
+        rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
+        parts.append(f"[yellow]not proved:[/yellow] {plan.proof}; {rest}")
+    if plan.ranked:
+        parts += [
+            _ranked_table(plan.ranked),
+            _levels_table(plan.ranked),
+            _quality_table(plan.ranked),
+            _front_table("Fastest per user against most per GPU, of what was simulated", plan.speed_front),
+            _front_table("Price against margin, of what was simulated", plan.cost_front),
+        ]
+    else:
+        parts.append(_misses_table(plan))
+    return [
+        *parts,
+        _rejected_table(plan),
+        _search_text(plan),
+        *(f"price of {price}" for price in plan.prices),
+        f"not searched: {'; '.join(plan.not_searched)}",
+        *notes(plan.warnings),
+    ]
+
+
+def _search_text(plan: Plan) -> str:
+    counts = plan.counts
+    first = "" if plan.first_answer_s is None else f", first answer after {plan.first_answer_s:.1f} s"
+    return (
+        f"{counts.points:,} deployments ({counts.engines:,} engines): {counts.simulated:,} simulated "
+        f"({counts.simulated_fraction:.1%}), {plan.proof}; {plan.elapsed_s:.1f} s{first}"
+    )
+
+
+def _ranked_table(ranked: Sequence[Ranked]) -> Part:
+    return listed(
+        "Deployments that meet the SLO, best first",
+        enumerate(ranked, start=1),
+        ("deployment", "left", lambda each: f"{each[0]}. {each[1].label}"),
+        ("GPUs", "right", lambda each: _gpus_text(each[1])),
+        ("$/h", "right", lambda each: cost_text(each[1], "usd_per_hour", ",.2f")),
+        ("$/month", "right", lambda each: cost_text(each[1], "usd_per_month", ",.0f")),
+        ("$/1M out", "right", lambda each: cost_text(each[1], "usd_per_million_output_tokens", ",.3f")),
+        ("J/token", "right", lambda each: shown(each[1].joules_per_output_token, ",.1f")),
+        ("busiest level", "right", lambda each: f"{each[1].trial.ratio:.0%} of limit"),
+        ("confidence", "right", lambda each: _confidence_text(each[1])),
+        ("quality loss", "right", lambda each: quality_text(each[1])),
+    )
+
+
+def cost_text(answer: Ranked, name: str, form: str) -> str:
+    """A figure of the bill; "-" without a price."""
+    return "-" if answer.cost is None else format(getattr(answer.cost, name), form)
+
+
+def _gpus_text(answer: Ranked) -> str:
+    whole = f" of {answer.billed_gpus}" if answer.billed_gpus > answer.num_gpus else ""
+    return f"{answer.num_gpus}{whole}"
+
+
+def _confidence_text(answer: Ranked) -> str:
+    return f"{answer.confidence:.0%}" + ("" if answer.trial.seen == "all" else " (1 replica)")
+
+
+def quality_text(answer: Ranked) -> str:
+    """The published loss: typical, and at worst."""
+    quality = answer.quality
+    if quality.worst_loss_fraction is None or quality.typical_loss_fraction is None:
+        return "unknown"
+    if not quality.worst_loss_fraction:
+        return "none"
+    return f"{quality.typical_loss_fraction:.1%}, up to {quality.worst_loss_fraction:.1%}"
+
+
+def level_text(level: Level | None) -> str:
+    """A level's value, with its interval where it has one."""
+    if level is None:
+        return "-"
+    if level.value_s is None:
+        return f"{level.good_fraction:.2%}"
+    value = f"{level.value_s * 1e3:,.0f} ms"
+    if level.low_s is None or level.high_s is None:
+        return value
+    return f"{value} ({level.low_s * 1e3:,.0f} to {level.high_s * 1e3:,.0f})"
+
+
+def _levels_table(ranked: Sequence[Ranked]) -> Part:
+    slos = [level.slo for level in ranked[0].trial.levels]
+    heads = [f"{slo}{when}" for slo in slos for when in (", as predicted", ", at confidence")]
+    table = grid(
+        "Service levels (90 % interval of sampling)",
+        ("", "left"),
+        *((head, "right") for head in (*heads, "tok/s/user")),
+    )
+    for number, answer in enumerate(ranked, start=1):
+        cells = []
+        for place in range(len(slos)):
+            cells += [level_text(_level(answer.predicted, place)), level_text(_level(answer.trial, place))]
+        table.add_row(f"{number}.", *cells, shown(answer.trial.tokens_per_s_per_user, ",.1f"))
+    return table
+
+
+def _level(trial: Trial | None, place: int) -> Level | None:
+    return None if trial is None else trial.levels[place]
+
+
+def _quality_table(ranked: Sequence[Ranked]) -> Part:
+    sources = quality_sources(ranked)
+    if not sources:
+        return ""
+    rows = [(what, "", source) for what, source in sources.items()]
+    return facts("Published quality of the formats", rows)
+
+
+def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
+    """What is published of the formats that may lose anything, and where."""
+    return {a.quality.what: a.quality.source for a in ranked if a.quality.worst_loss_fraction != 0}
+
+
+def _misses_table(plan: Plan) -> Part:
+    return listed(
+        "[red]Nothing in the space meets the SLO[/red]",
+        plan.misses,
+        ("part", "left", lambda miss: miss.slo),
+        ("limit", "right", lambda miss: miss.limit),
+        ("best found", "left", lambda miss: miss.best),
+        (
+            "times the limit",
+            "right",
+            lambda miss: "-" if miss.factor == float("inf") else f"{miss.factor:,.2f}",
+        ),
+        ("on", "left", lambda miss: miss.candidate),
+    )
+
+
+def _front_table(title: str, points: Sequence[Point]) -> Part:
+    return listed(
+        title,
+        points,
+        ("", "left", lambda point: point.label + ("" if point.met else " (misses the SLO)")),
+        ("GPUs", "right", lambda point: str(point.num_gpus)),
+        ("$/h", "right", lambda point: shown(point.usd_per_hour, ",.2f")),
+        ("tok/s/user", "right", lambda point: shown(point.tokens_per_s_per_user, ",.1f")),
+        ("tok/s/GPU", "right", lambda point: f"{point.tokens_per_s_per_gpu:,.0f}"),
+        ("worst level", "right", lambda point: f"{point.worst_ratio:.2f} of limit"),
+    )
+
+
+def turned_down(plan: Plan) -> list[tuple[int, str, str]]:
+    """How many engines for which reason, most first, and one of them."""
+    from capacity.planning.records import KINDS
+
+    rows = []
+    for kind, count in sorted(plan.reasons.items(), key=lambda item: -item[1]):
+        example = next(rejection for rejection in plan.rejected if rejection.kind == kind)
+        rows.append((count, KINDS[kind], f"{example.engine}: {example.reason}"))
+    return rows
+
+
+def _rejected_table(plan: Plan) -> Part:
+    return listed(
+        "Turned down",
+        turned_down(plan),
+        ("engines", "right", lambda row: f"{row[0]:,}"),
+        ("why", "left", lambda row: row[1]),
+        ("for one", "left", lambda row: row[2]),
+    )

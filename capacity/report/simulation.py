@@ -1,0 +1,246 @@
+"""What `simulate` answers, as tables: what was served, latencies with their intervals, and the service levels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from capacity.report.display import between, shown
+from capacity.report.layout import Part, crossed, facts, grid, notes
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from capacity.answers.records import Simulation
+    from capacity.simulator.intervals import Interval
+    from capacity.simulator.levels import Goodput, SloLevel
+    from capacity.simulator.verdict import Verdict
+
+LATENCIES = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el"))
+PERCENTILES = ("p50", "p90", "p95", "p99")
+STATISTICS = ("mean", *PERCENTILES)
+LEAST_SHARE = 5e-4  # of busy time: what bounds less of it, and no step mostly, is left out
+Fact = tuple[str, str, str]
+Values = Mapping[str, Any]  # the answer as JSON values
+
+
+def simulation_tables(answer: Simulation) -> list[Part]:
+    """The whole answer, most important first."""
+    values = answer.to_dict()
+    gpus = _at_start(values.get("replicas") or ()) or f"{answer.gpu.count} x {answer.gpu.name}"
+    headline = f"[bold]{answer.model.name}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}"
+    ended = [] if values["status"] == "complete" else [f"[red]{values['status']}:[/red] {values['reason']}"]
+    latency = _by_latency("Latency, ms", STATISTICS, lambda key: shown(values.get(key), ",.1f"))
+    return [
+        headline,
+        *ended,
+        *_verdict(answer.verdict),
+        facts("Served", _served_rows(answer, values)),
+        latency,
+        *_model_error(answer),
+        *_time_parts(answer),
+        *_step_bounds(answer),
+        *_steady_part(answer.verdict),
+        *_replications(answer),
+        *_goodput(answer.goodput),
+        *_service_levels(answer.slos),
+        *notes(answer.warnings),
+    ]
+
+
+def _by_latency(title: str, statistics: Sequence[str], cell: Callable[[str], str]) -> Table:
+    """A row for each latency, a column for each statistic: `cell` of names as in `p99_ttft_ms`."""
+    rows = ((label, (cell(f"{name}_{key}_ms") for name in statistics)) for label, key in LATENCIES)
+    return crossed(title, statistics, rows)
+
+
+def _verdict(verdict: Verdict | None) -> list[Part]:
+    if verdict is None:
+        return []
+    colour = {"stable": "green", "overloaded": "red"}.get(verdict.verdict, "yellow")
+    return [f"[{colour}]{verdict.verdict}[/{colour}]: {verdict.reason}"]
+
+
+# what was served
+
+
+def _served_rows(answer: Simulation, values: Values) -> list[Fact]:
+    rows = [
+        ("requests", f"{values['completed']:,}", f"{values['failed']:,} failed"),
+        ("duration", f"{values['duration']:,.1f} s", "simulated"),
+        ("requests/s", f"{values['request_throughput']:,.2f}", ""),
+        ("output tokens/s", f"{values['output_throughput']:,.0f}", ""),
+        *_goodput_rows(values),
+        ("steps", f"{values['steps']:,}", f"mean batch {values['mean_batch_size']:.1f}"),
+        ("KV use", f"{values['kv_utilization_mean']:.0%}", f"peak {values['kv_utilization_peak']:.0%}"),
+        ("preemptions", f"{values['preemptions']:,}", ""),
+        ("prefix cache hits", _hits(values["prefix_cache_hit_fraction"]), "of prompt tokens"),
+        *_tier_rows(answer),
+    ]
+    if ranks := values["data_parallel_requests"]:
+        spread = f"in lock-step; {min(ranks):,} to {max(ranks):,} requests each"
+        rows.append(("data-parallel ranks", str(len(ranks)), spread))
+    return [*rows, *_replica_rows(values)] if values.get("replicas") else rows
+
+
+def _goodput_rows(values: Values) -> list[Fact]:
+    goodput = values.get("request_goodput")
+    return [] if goodput is None else [("goodput", f"{goodput:,.2f}", "requests/s that meet the SLO")]
+
+
+def _hits(fraction: float | None) -> str:
+    return "off" if fraction is None else f"{fraction:.1%}"
+
+
+def _tier_rows(answer: Simulation) -> list[Fact]:
+    """Where KV went that left the GPU, and what came back."""
+    prompts = max(1, int(answer.run.records.prompt_tokens.sum()))
+    return [
+        (
+            f"{tier.name} hits" if tier.name != "swap" else "swapped back",
+            _hits(tier.hit_tokens / prompts) if tier.name != "swap" else f"{tier.loaded:,} blocks",
+            f"{tier.loaded_bytes / 1e9:,.1f} GB in, {tier.stored_bytes / 1e9:,.1f} GB out, per GPU",
+        )
+        for tier in answer.run.kv_tiers
+    ]
+
+
+def _at_start(replicas: Sequence[Values]) -> str:
+    """What stands at the start of the run, where that is more than one engine: 2 replicas of 4 x h100."""
+    counts = Counter((each["role"], each["label"]) for each in replicas if not each["from_s"])
+    if counts.total() < 2:
+        return ""
+    return " + ".join(
+        f"{count} {'' if role == 'both' else role + ' '}replica{'s' if count > 1 else ''} of {label}"
+        for (role, label), count in counts.items()
+    )
+
+
+def _replica_rows(values: Values) -> list[Fact]:
+    """Replicas by role, transfers of KV between them, and requests that came to nothing."""
+    roles: dict[str, list[Values]] = {}
+    for replica in values["replicas"]:
+        roles.setdefault(replica["role"], []).append(replica)
+    rows = [_role_row(role, members, values) for role, members in roles.items()]
+    if values["transfer_ms"]:
+        mean, p99 = values["transfer_ms"]["mean"], values["transfer_ms"]["p99"]
+        aborted = values["transfers"]["aborted"]
+        more = f"; {aborted:,} aborted" if aborted else ""
+        rows.append(("KV transfer", f"{mean:,.1f} ms", f"mean; p99 {p99:,.1f} ms{more}"))
+    for name in ("rejected", "timed_out", "restarted", "lost"):
+        if values[name]:
+            rows.append((name.replace("_", " "), f"{values[name]:,}", "requests"))
+    return rows
+
+
+def _role_row(role: str, members: Sequence[Values], values: Values) -> Fact:
+    router = values["decode_router"] if role == "decode" else values["router"]
+    label = "replicas" if role == "both" else f"{role} replicas"
+    shares = [each["requests"] for each in members]
+    later = sum(each["from_s"] > 0 for each in members)
+    failed = sum(each["ended"] == "failed" for each in members)
+    changes = [f"{failed:,} lost"] * (failed > 0) + [f"{later:,} started later"] * (later > 0)
+    text = "; ".join((router, *changes, f"{min(shares):,} to {max(shares):,} requests each"))
+    return label, str(len(members) - later), text
+
+
+# latencies, and what they are made of
+
+
+def _model_error(answer: Simulation) -> list[Part]:
+    means = (("TTFT", answer.mean_ttft_ms), ("TPOT", answer.mean_tpot_ms))
+    error = ", ".join(f"mean {name} {between(mean, 1, 1, ' ms')}" for name, mean in means if mean is not None)
+    return [f"90 % interval by the simulator's error against real servers: {error}"] if error else []
+
+
+def _time_parts(answer: Simulation) -> list[Part]:
+    parts = answer.time_parts
+    if parts is None:
+        return []
+    names = list(parts["mean_ms"])
+    rows = (
+        (label, [f"{parts[key][name]:,.1f}" for name in names])
+        for label, key in (("all requests", "mean_ms"), ("slowest 5 %", "slowest_mean_ms"))
+    )
+    return [crossed("Where the time goes, ms", names, rows)]
+
+
+def _step_bounds(answer: Simulation) -> list[Part]:
+    if not answer.step_bounds:
+        return []
+    bounds = [each for each in answer.step_bounds if each.time_fraction >= LEAST_SHARE or each.steps_fraction]
+    rows = (
+        ("share of busy time", [f"{each.time_fraction:.1%}" for each in bounds]),
+        ("steps mostly so", [f"{each.steps_fraction:.1%}" for each in bounds]),
+    )
+    return [crossed("What bounds the steps", [each.bound for each in bounds], rows)]
+
+
+def _steady_part(verdict: Verdict | None) -> list[Part]:
+    """Percentiles of the steady part with their intervals."""
+    if verdict is None or verdict.verdict != "stable":
+        return []
+    intervals = verdict.intervals_ms
+    title = "Steady part, ms (95 % interval)"
+    table = _by_latency(title, PERCENTILES, lambda name: _range(intervals.get(name)))
+    open_ended = any("?" in str(cell) for column in table.columns for cell in column.cells)
+    return [table, "?: this run is too short to tell that end"] if open_ended else [table]
+
+
+def _replications(answer: Simulation) -> list[Part]:
+    """Means over the runs, of each statistic, with their intervals."""
+    runs = answer.replications
+    if runs is None:
+        return []
+    title = f"Mean of {len(runs.seeds)} runs, ms (95 % interval)"
+    return [_by_latency(title, STATISTICS, lambda name: _plus_minus(runs.metrics[name]))]
+
+
+def _plus_minus(interval: Interval | None) -> str:
+    if interval is None:
+        return "-"
+    half = "?" if interval.high is None else f"{interval.high - interval.value:,.1f}"
+    return f"{interval.value:,.1f} ± {half}"
+
+
+def _range(interval: Interval | None) -> str:
+    if interval is None:
+        return "-"
+    if interval.low is None and interval.high is None:
+        return "too few to tell"
+    return " to ".join("?" if end is None else f"{end:,.1f}" for end in (interval.low, interval.high))
+
+
+# service levels
+
+
+def _goodput(goodput: Goodput | None) -> list[Part]:
+    if goodput is None:
+        return []
+    table = grid(
+        "Goodput", ("", "left"), ("requests/s", "right"), ("attained", "right"), ("95 % interval", "right")
+    )
+    for level in goodput.limits:
+        table.add_row(level.slo, "", *_attained(level))
+    table.add_row("all", f"{goodput.requests_per_s:,.2f}", *_attained(goodput))
+    return [table]
+
+
+def _service_levels(levels: Sequence[SloLevel]) -> list[Part]:
+    if not levels:
+        return []
+    columns = ("value, ms", "attained", "95 % interval")
+    table = grid("Service levels", ("", "left"), *((head, "right") for head in columns), ("", "left"))
+    for level in levels:
+        met = "[green]met[/green]" if level.met else "[red]unmet[/red]"
+        table.add_row(level.slo, shown(level.value_ms, ",.1f"), *_attained(level), met)
+    return [table]
+
+
+def _attained(level: SloLevel | Goodput) -> tuple[str, str]:
+    """The share of requests within, and its interval."""
+    if level.attained_fraction is None:
+        return "-", ""
+    ends = ("?" if end is None else f"{end:.2%}" for end in (level.attained_low, level.attained_high))
+    return f"{level.attained_fraction:.2%}", " to ".join(ends)
