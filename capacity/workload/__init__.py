@@ -9,8 +9,6 @@ from capacity.workload.arrivals import (
     ArrivalProcess,
     PeriodicArrivals,
     RampArrivals,
-    RampUpArrivals,
-    RandomOnOffArrivals,
     SteadyArrivals,
     diurnal,
     on_off,
@@ -19,7 +17,6 @@ from capacity.workload.clients import Clients, client_mix
 from capacity.workload.content import BlockRuns, PromptContent
 from capacity.workload.export import write_csv, write_timed_trace
 from capacity.workload.lengths import (
-    EmpiricalLengths,
     FixedLengths,
     GammaLengths,
     Lengths,
@@ -28,7 +25,7 @@ from capacity.workload.lengths import (
     rank_correlated,
 )
 from capacity.workload.randomness import random_stream
-from capacity.workload.slo import Slo, good_requests, parse_slos
+from capacity.workload.slo import Slo, parse_slos
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, random_requests, synthetic
 from capacity.workload.traces import read_trace, trace_titles
 from capacity.workload.workload import Workload
@@ -37,7 +34,6 @@ __all__ = [
     "ArrivalProcess",
     "BlockRuns",
     "Clients",
-    "EmpiricalLengths",
     "FixedLengths",
     "GammaLengths",
     "Lengths",
@@ -45,8 +41,6 @@ __all__ = [
     "PeriodicArrivals",
     "PromptContent",
     "RampArrivals",
-    "RampUpArrivals",
-    "RandomOnOffArrivals",
     "SharedPrefixes",
     "Slo",
     "SteadyArrivals",
@@ -56,7 +50,6 @@ __all__ = [
     "client_mix",
     "conversations",
     "diurnal",
-    "good_requests",
     "on_off",
     "parse_slos",
     "random_requests",
