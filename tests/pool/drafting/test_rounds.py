@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +24,7 @@ from capacity.pool.drafting import (
 )
 from capacity.simulator import EngineSetup, simulate
 from capacity.step import AffineStepTimes, decode_shape
-from capacity.techniques.speculate import simulate_speculation
-from capacity.workload import Workload, random_requests
+from capacity.workload import Workload
 
 RATE = st.floats(0, 1)
 
@@ -255,19 +253,6 @@ def _cycle(drafts: int, accepted: tuple[int, ...]) -> object:
     return Drafted(drafts, accepted, lookahead_slots=drafts)
 
 
-def test_simulation_and_formula_agree_on_a_real_pool() -> None:
-    """Closed loop of 16 with long answers: within 8 %, which is the prefills that the formula leaves out."""
-    speculation = Speculation(pool("llama-3.1-8b", "h100"), chain(acceptance_rate=0.7))
-    workload = random_requests(
-        num_requests=32, input_len=64, output_len=400, request_rate_per_s=math.inf, concurrency=16, seed=0
-    )
-    run = simulate_speculation(speculation, workload, draft_tokens=3)
-    formula = speculation.round(16, 64 + 200, 3)
-    assert run.speculated.status == run.plain.status == "complete"
-    assert run.throughput_gain == pytest.approx(formula.speedup, rel=0.08)
-    assert run.speculated.steps < run.plain.steps
-
-
 # bad questions
 
 
@@ -289,18 +274,6 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
             speculation.round(batch, context, drafts)
     with pytest.raises(InvalidInput):
         speculation.ttft_s(0)
-
-
-def test_drafts_are_refused_under_schedulers_that_have_none() -> None:
-    workload = random_requests(num_requests=2, input_len=8, output_len=8, request_rate_per_s=1.0, seed=0)
-    other = Speculation(pool("llama-3.1-8b", "h100", "tensorrt-llm"), chain(acceptance_rate=0.5))
-    with pytest.raises(InvalidInput, match="vllm-v1"):
-        simulate_speculation(other, workload)
-    ours = Speculation(pool("llama-3.1-8b", "h100"), chain(acceptance_rate=0.5))
-    with pytest.raises(InvalidInput, match="at least 1"):
-        simulate_speculation(ours, workload, draft_tokens=0)
-    windowed = Speculation(pool("gemma-3-4b", "h100"), chain(acceptance_rate=0.5))
-    assert simulate_speculation(windowed, workload).speculated.status == "complete"
 
 
 def test_a_draft_that_does_not_fit_says_how_far_off() -> None:
