@@ -29,9 +29,9 @@ class Fields:
         self, *keys: str, default: int | None = None, minimum: int = 1, maximum: int = MAX_COUNT
     ) -> int:
         """The first of `keys` that is there, a whole number from `minimum` to `maximum`; else `default`."""
-        found = self.optional_count(*keys, minimum=minimum, maximum=maximum)
-        if found is not None:
-            return found
+        value = self.optional_count(*keys, minimum=minimum, maximum=maximum)
+        if value is not None:
+            return value
         if default is None:
             raise self.problem(keys[0], "missing; it must be a whole number")
         return default

@@ -66,9 +66,9 @@ class Written:
 
 def _hint(kind: type, name: str, hints: Mapping[str, object]) -> object:
     """The type of a field, or of what a property returns."""
-    found = getattr(kind, name, None)
-    if isinstance(found, property):
-        return get_type_hints(found.fget, include_extras=True)["return"]
+    attribute = getattr(kind, name, None)
+    if isinstance(attribute, property):
+        return get_type_hints(attribute.fget, include_extras=True)["return"]
     return hints[name]
 
 

@@ -164,28 +164,28 @@ class PrefixAware(LeastOutstanding):
 
     def _choose(self, prompt: Prompt) -> int:
         _, _, _, keys, stops, blocks = prompt
-        found = self._longest_match(keys, stops, blocks) if keys else 0
-        if not found:
+        matching = self._longest_match(keys, stops, blocks) if keys else 0
+        if not matching:
             replica = super()._choose(prompt)
-        elif found & (found - 1) == 0:
-            replica = found.bit_length() - 1
-        elif found == self._open:
+        elif matching & (matching - 1) == 0:
+            replica = matching.bit_length() - 1
+        elif matching == self._open:
             replica = self._least(self.requests, self.ready, self._turn)
         else:
-            holding = [replica for replica in self.ready if found >> replica & 1]
+            holding = [replica for replica in self.ready if matching >> replica & 1]
             replica = self._least(self.requests, holding, self._turn)
-        if keys and not (len(keys) == 1 and found >> replica & 1):  # it was sent that one run before
+        if keys and not (len(keys) == 1 and matching >> replica & 1):  # it was sent that one run before
             self._remember(keys, stops, blocks, replica)
         return replica
 
     def _longest_match(self, keys: Sequence[int], stops: Sequence[int], blocks: int) -> int:
         """The replicas that were sent the longest part of this prompt, as bits; 0: the loads shall decide."""
-        known, holders, found, matched = self._holders, self._open, 0, 0
+        known, holders, matching, matched = self._holders, self._open, 0, 0
         for key, stop in zip(keys, stops):
             holders &= known.get(key, 0)
             if not holders:
                 break
-            found, matched = holders, stop
+            matching, matched = holders, stop
             if matched >= blocks:
                 matched = blocks
                 break
@@ -199,7 +199,7 @@ class PrefixAware(LeastOutstanding):
             most, least = max(loads), min(loads)
             if most - least > self.balance_requests and most > self.balance_ratio * least:
                 return 0
-        return found
+        return matching
 
     def _remember(self, keys: Sequence[int], stops: Sequence[int], blocks: int, replica: int) -> None:
         known, bit, start = self._holders, 1 << replica, 0

@@ -27,11 +27,11 @@ def read_price_rows(
         missing = [column for column in columns if column not in (lines.fieldnames or ())]
         if missing:
             raise MalformedFile(path, f"column {missing[0]} is missing; needed are {','.join(columns)}")
-        found = tuple(price(row, f"line {lines.line_num}") for row in lines)
+        prices = tuple(price(row, f"line {lines.line_num}") for row in lines)
     except OSError as error:
         raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise MalformedFile(path, f"cannot be read: {error}") from None
-    if not found:
+    if not prices:
         raise MalformedFile(path, "holds no price")
-    return found
+    return prices

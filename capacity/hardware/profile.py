@@ -291,7 +291,7 @@ def _find_path(name: str, directories: Sequence[Path | str]) -> Path:
 @lru_cache(maxsize=8)
 def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
     """Alias to name, from the few lines above the first table of each file; the rest isn't parsed."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for path in paths:
         if "@" in path.stem:
             continue
@@ -301,8 +301,8 @@ def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
         except tomllib.TOMLDecodeError:
             continue  # said in full when that profile is asked for by its name
         for alias in aliases:
-            found.setdefault(_normalised(str(alias)), path.stem)
-    return found
+            names.setdefault(_normalised(str(alias)), path.stem)
+    return names
 
 
 def _normalised(name: str) -> str:

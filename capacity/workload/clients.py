@@ -83,16 +83,16 @@ def client_mix(
     order = np.argsort(around, kind="stable")
     client, expected = client[order], around[order] * num_requests
     lengths = random_stream(seed, "lengths")
-    asked = _scaled(prompt, client, clients.factors(lengths), lengths)
-    answered = _scaled(output, client, clients.factors(lengths), lengths)
+    prompt_tokens = _scaled(prompt, client, clients.factors(lengths), lengths)
+    output_tokens = _scaled(output, client, clients.factors(lengths), lengths)
     content = None
     if client_prompt_tokens:
-        content = prefixed(client, client_prompt_tokens, asked, clients.count)
-        asked = asked + client_prompt_tokens
+        content = prefixed(client, client_prompt_tokens, prompt_tokens, clients.count)
+        prompt_tokens = prompt_tokens + client_prompt_tokens
     return Workload(
         arrival_s=pace.when_s(expected),
-        prompt_tokens=asked,
-        output_tokens=answered,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
         content=content,
         session=client,
         name=name,

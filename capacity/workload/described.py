@@ -54,9 +54,9 @@ def described(traffic: Traffic) -> Workload:
 
 
 def _traced(traffic: Traffic, path: str) -> Workload:
-    given = [name for name in GENERATED if name in traffic.model_fields_set]
-    if given:
-        raise InvalidInput(f"--trace brings its own requests: leave out --{given[0].replace('_', '-')}")
+    named = [name for name in GENERATED if name in traffic.model_fields_set]
+    if named:
+        raise InvalidInput(f"--trace brings its own requests: leave out --{named[0].replace('_', '-')}")
     workload = read_trace(path, limit=traffic.num_prompts, spread_ticks=traffic.trace_spread_ticks)
     if traffic.trace_sessions == "closed":
         workload = workload.in_session_loop()
@@ -84,9 +84,9 @@ def _generated(traffic: Traffic) -> Workload:
         "trace_sessions",
         "trace_spread_ticks",
     )
-    given = [name for name in only_traces if name in traffic.model_fields_set]
-    if given:
-        raise InvalidInput(f"--{given[0].replace('_', '-')} changes a trace: add --trace, or leave it out")
+    named = [name for name in only_traces if name in traffic.model_fields_set]
+    if named:
+        raise InvalidInput(f"--{named[0].replace('_', '-')} changes a trace: add --trace, or leave it out")
     requests = DEFAULT_NUM_PROMPTS if traffic.num_prompts is None else traffic.num_prompts
     prompt = _lengths(traffic, traffic.input_len, traffic.input_len_cv)
     output = _lengths(traffic, traffic.output_len, traffic.output_len_cv)

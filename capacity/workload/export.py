@@ -55,13 +55,13 @@ def write_timed_trace(
     timestamps = [_unscaled(arrival_s, seconds_per_unit) for arrival_s in workload.arrival_s.tolist()]
     lengths = zip(workload.prompt_tokens.tolist(), workload.output_tokens.tolist())
     with _written(path) as stream:
-        for timestamp, (given, answered), hash_ids in zip(
+        for timestamp, (prompt_tokens, output_tokens), hash_ids in zip(
             timestamps, lengths, _hash_ids(workload, block_tokens)
         ):
             record = {
                 "timestamp": timestamp,
-                "input_length": given,
-                "output_length": answered,
+                "input_length": prompt_tokens,
+                "output_length": output_tokens,
                 "hash_ids": hash_ids,
             }
             stream.write(json.dumps(record, separators=(", ", ": ")) + "\n")

@@ -156,8 +156,8 @@ def conversations(
     turns_of = turns.draw(num_sessions, random_stream(seed, "sessions"))
     requests = int(turns_of.sum())
     lengths_rng = random_stream(seed, "lengths")
-    asked = user_tokens.draw(requests, lengths_rng)
-    answered = output.draw(requests, lengths_rng)
+    question_tokens = user_tokens.draw(requests, lengths_rng)
+    answer_tokens = output.draw(requests, lengths_rng)
     first = np.concatenate(([0], np.cumsum(turns_of)[:-1]))
     opens = np.zeros(requests, dtype=bool)
     opens[first] = True
@@ -165,9 +165,11 @@ def conversations(
     session = np.repeat(np.arange(num_sessions), turns_of)
     return Workload.sorted(
         arrival_s=np.repeat(starts_s, turns_of) + _running_sums(think_s, first, turns_of),
-        prompt_tokens=system_prompt_tokens + _running_sums(asked + answered, first, turns_of) - answered,
-        output_tokens=answered,
-        content=_conversation_content(asked, answered, first, turns_of, system_prompt_tokens),
+        prompt_tokens=system_prompt_tokens
+        + _running_sums(question_tokens + answer_tokens, first, turns_of)
+        - answer_tokens,
+        output_tokens=answer_tokens,
+        content=_conversation_content(question_tokens, answer_tokens, first, turns_of, system_prompt_tokens),
         session=session,
         after_request=np.where(opens, -1, np.arange(requests) - 1),
         think_s=think_s,
@@ -197,19 +199,23 @@ def prefixed(picked: IntArray, prefix_tokens: int, own_tokens: IntArray, prefixe
 
 
 def _conversation_content(
-    asked: IntArray, answered: IntArray, first: IntArray, turns_of: IntArray, system_prompt_tokens: int
+    question_tokens: IntArray,
+    answer_tokens: IntArray,
+    first: IntArray,
+    turns_of: IntArray,
+    system_prompt_tokens: int,
 ) -> PromptContent:
     """Text 0 is the system prompt; request r asks text 2r + 1 and is answered by text 2r + 2."""
     prompts: list[list[tuple[int, int]]] = []
     opening = [(0, system_prompt_tokens)] if system_prompt_tokens else []
-    questions, answers = asked.tolist(), answered.tolist()
+    questions, answers = question_tokens.tolist(), answer_tokens.tolist()
     for begin, turns in zip(first.tolist(), turns_of.tolist()):
-        said = list(opening)
+        history = list(opening)
         for request in range(begin, begin + turns):
-            said.append((2 * request + 1, questions[request]))
-            prompts.append(list(said))
-            said.append((2 * request + 2, answers[request]))
-    return PromptContent.from_segments(prompts, answer_ids=2 * np.arange(len(asked)) + 2)
+            history.append((2 * request + 1, questions[request]))
+            prompts.append(list(history))
+            history.append((2 * request + 2, answers[request]))
+    return PromptContent.from_segments(prompts, answer_ids=2 * np.arange(len(question_tokens)) + 2)
 
 
 def _around(tokens: int, range_ratio: float) -> Lengths:

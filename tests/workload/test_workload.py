@@ -1,4 +1,4 @@
-"""Workloads: columns that are checked, processes against their closed forms, prefixes against their tokens."""
+"""Workloads: sorted, cut, scaled and fitted, and a fingerprint that sees every column."""
 
 from __future__ import annotations
 
@@ -148,7 +148,6 @@ def test_the_fingerprint_sees_every_column() -> None:
 
 
 def test_no_pandas_and_no_scipy_are_imported() -> None:
-
     code = "import sys, capacity.workload; print(sorted({'pandas', 'scipy', 'pydantic', 'rich'} & set(sys.modules)))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert re.sub(r"\s", "", printed) == "[]"

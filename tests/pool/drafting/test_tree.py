@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import random
-from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from resolved_pools import pool
 
 import capacity
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, Speculator, expected_tokens, find_speculator
 from capacity.pool.drafting.tree import candidate_rate, depth_reach, first_rate_of_length, tree_rates
-from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.schedulers.sequence import DrawnSpeculation, Sequence
 from capacity.step import FunctionStepTimes, StepShape
@@ -26,11 +24,6 @@ from capacity.workload import Workload, random_requests
 
 RATE = st.floats(0.05, 0.95)
 Node = tuple[int, ...]  # the ranks from the root
-
-
-@lru_cache(maxsize=2)
-def pool() -> ResolvedPool:
-    return resolve("llama-3.1-8b", Pool(gpu="h100"))
 
 
 def tree(**fields: object) -> Speculator:
@@ -144,7 +137,7 @@ def test_a_speculators_tree_and_its_chain() -> None:
 
 
 def test_a_bigger_tree_pays_at_batch_one_and_a_chain_at_many() -> None:
-    speculation = Speculation(pool(), tree(acceptance_rate=0.6))
+    speculation = Speculation(pool("llama-3.1-8b", "h100"), tree(acceptance_rate=0.6))
     alone, crowded = speculation.best(1, 1000), speculation.best(256, 1000)
     assert alone.verified_tokens > alone.draft_tokens
     assert crowded.verified_tokens < alone.verified_tokens
@@ -199,7 +192,7 @@ def test_every_node_is_a_row_a_slot_and_a_token_of_the_budget() -> None:
 
 def test_simulation_and_formula_agree_on_a_tree() -> None:
     """Closed loop of 8 with long answers: within 8 %, which is the prefills that the formula leaves out."""
-    speculation = Speculation(pool(), tree(acceptance_rate=0.6))
+    speculation = Speculation(pool("llama-3.1-8b", "h100"), tree(acceptance_rate=0.6))
     workload = random_requests(
         num_requests=16, input_len=64, output_len=400, request_rate_per_s=math.inf, concurrency=8, seed=0
     )
