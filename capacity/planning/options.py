@@ -42,55 +42,55 @@ class Surveyor:
         return self._aggregated(drafting=True)
 
     def _aggregated(self, *, drafting: bool) -> Survey:
-        found = Found()
+        survey = SurveyBuilder()
         for gpu in self.market.quotes if "aggregated" in self.search.serving else ():
             for pool in pools(self.search, gpu, self.arena.model):
                 if (pool.speculator is not None) != drafting:
                     continue
-                found.engines += 1
+                survey.engines += 1
                 side = self._side(pool, "both")
                 candidate = Candidate(pool=pool, replicas=1)
                 if isinstance(side, Turned):
-                    found.turn(candidate, side)
+                    survey.turn(candidate, side)
                     if side.kind == "unmeetable":
-                        found.points += self._most(pool)
+                        survey.points += self._most(pool)
                     continue
                 most = self._most(pool)
                 routers = self._routers() if most > 1 else (ROUND_ROBIN,)
-                found.points += most * len(routers)
+                survey.points += most * len(routers)
                 blocked = self._blocked(side, candidate, most, side.bound.min_replicas)
                 if blocked is not None:
-                    found.turn(candidate, blocked)
+                    survey.turn(candidate, blocked)
                     continue
                 for router in routers:
                     least = max(side.bound.min_replicas, 1 if router == ROUND_ROBIN else 2)
                     if least <= most:
-                        found.options.append(self._option(side, least=least, most=most, router=router))
-        return found.survey()
+                        survey.options.append(self._option(side, least=least, most=most, router=router))
+        return survey.built()
 
     def disaggregated(self, ceiling: float) -> Survey:
         """Pairs of a prefill and a decode engine, at every ratio that may be below `ceiling`."""
-        found = Found()
+        survey = SurveyBuilder()
         for gpu in self.market.quotes if "disaggregated" in self.search.serving else ():
             for prefill, decode in pairs(self.search, gpu, self.arena.model):
-                found.engines += 1
+                survey.engines += 1
                 sides = self._side(prefill, "prefill"), self._side(decode, "decode")
                 candidate = Candidate(pool=decode, replicas=1, prefill=prefill, prefill_replicas=1)
                 turned = next((side for side in sides if isinstance(side, Turned)), None)
                 if turned is None or turned.kind == "unmeetable":
-                    found.points += self._ratios(prefill, decode, gpu)
+                    survey.points += self._ratios(prefill, decode, gpu)
                 if turned is not None:
-                    found.turn(candidate, turned)
+                    survey.turn(candidate, turned)
                     continue
                 options = self._pair(sides[0], sides[1], gpu)  # type: ignore[arg-type]
                 if isinstance(options, Turned):
-                    found.turn(candidate, options)
+                    survey.turn(candidate, options)
                     continue
                 open_ = [option for option in options if option.most_below(ceiling)]
-                found.options += open_
+                survey.options += open_
                 if not open_:
-                    found.turn(options[0].at(options[0].least), costlier(options[0], ceiling))
-        return found.survey()
+                    survey.turn(options[0].at(options[0].least), costlier(options[0], ceiling))
+        return survey.built()
 
     def _pair(self, prefill: Side, decode: Side, gpu: str) -> list[Option] | Turned:
         """An option for each number of prefill replicas."""
@@ -126,21 +126,21 @@ class Surveyor:
         prefill: Side | None = None,
         prefill_replicas: int = 0,
     ) -> Option:
-        gpu_s, found = side.bound.work_s * side.pool.num_gpus, side.bound
+        gpu_s, own = side.bound.work_s * side.pool.num_gpus, side.bound
         if prefill is not None:
             before_s = prefill.bound.work_s * prefill.pool.num_gpus
             gpu_s += before_s
-            found = replace(
-                found,
+            own = replace(
+                own,
                 prefill_share=before_s / gpu_s if gpu_s else 0.0,
-                ratio=max(found.ratio, prefill.bound.ratio),
+                ratio=max(own.ratio, prefill.bound.ratio),
             )
         return Option(
             pool=side.pool,
             price=self.market.quotes[side.pool.gpu],
             watts_per_gpu=side.watts_per_gpu,
             quality=side.quality,
-            bound=found,
+            bound=own,
             gpu_s=gpu_s,
             least=least,
             most=most,
@@ -190,10 +190,10 @@ class Surveyor:
         )
 
     def _side(self, pool: Pool, role: Role) -> Side | Turned:
-        found = self._sides.get((pool, role))
-        if found is None:
-            found = self._sides[pool, role] = self._look(pool, role)
-        return found
+        side = self._sides.get((pool, role))
+        if side is None:
+            side = self._sides[pool, role] = self._look(pool, role)
+        return side
 
     def _look(self, pool: Pool, role: Role) -> Side | Turned:
         """An engine in one role: excluded exactly, or bounded."""
@@ -217,7 +217,7 @@ class Surveyor:
         except CapacityError as error:
             return Turned("impossible", str(error))
         steps = ScaledSteps(setup.step_times, factors_at(resolved.step_model, self.search.confidence))
-        found = bound(
+        bounds = bound(
             resolved,
             steps.step_seconds,
             self.load,
@@ -226,10 +226,10 @@ class Surveyor:
             drafting=_drafting(setup),
             alone_seconds=_one_rank(steps, resolved.lockstep_ranks),
         )
-        if found.reason is not None:
-            return Turned("unmeetable", found.reason, found.ratio)
+        if bounds.reason is not None:
+            return Turned("unmeetable", bounds.reason, bounds.ratio)
         watts = resolved.profile.system_watts_per_gpu
-        return Side(pool=pool, bound=found, quality=quality, watts_per_gpu=watts)
+        return Side(pool=pool, bound=bounds, quality=quality, watts_per_gpu=watts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,7 @@ class Side:
 
 
 @dataclass(kw_only=True)
-class Found:
+class SurveyBuilder:
     """A survey in the making."""
 
     options: list[Option] = field(default_factory=list)
@@ -258,8 +258,8 @@ class Found:
         if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
             self.nearest = (why.ratio, candidate, why.reason)
 
-    def survey(self) -> Survey:
-        """What was found."""
+    def built(self) -> Survey:
+        """The survey."""
         return Survey(
             options=tuple(self.options),
             rejected=tuple(self.rejected),

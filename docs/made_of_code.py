@@ -1,8 +1,10 @@
-"""Draw the rooms of `capacity/` and who imports whom: `python docs/draw_rooms.py` writes it into docs/architecture.md.
+"""What the handbook takes from the code: `python docs/made_of_code.py` writes it into the pages.
 
-An arrow is an import; a number beside it counts the modules' imports that it stands for. Arrows that follow from
-longer ways (A to C where A to B to C is drawn) are left out of the picture and listed in the table below it. A dotted
-arrow is one verb of the command line that starts the dashboard or the harness.
+The rooms of `capacity/` and who imports whom, in docs/architecture.md; the routers, in docs/deployments.md.
+
+An arrow is an import; the number beside it counts those that it stands for. Arrows that follow from longer ways (A to
+C where A to B to C is drawn) are left out of the picture and listed in the table below it. A dotted arrow is one verb
+of the command line that starts the dashboard or the harness.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "architecture.md"
 EDGES = {"app": ROOT / "app" / "capacity_app", "validate": ROOT / "validate" / "capacity_validate"}
 BY_A_VERB = {("cli", "app"), ("cli", "validate")}  # imported only when that verb runs
-START, END = "<!-- rooms: made by docs/draw_rooms.py -->", "<!-- end of rooms -->"
+START, END = "<!-- made by docs/made_of_code.py -->", "<!-- end of what is made -->"
 
 Arrows = Counter[tuple[str, str]]
 
@@ -93,11 +95,26 @@ def drawing() -> str:
     return "\n".join(lines)
 
 
-def page() -> str:
-    """docs/architecture.md with the drawing as the imports are now."""
-    head, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-    return f"{head}{START}\n\n{drawing()}\n\n{END}{rest.partition(END)[2]}"
+def router_table() -> str:
+    """The routers and what each does, as Markdown."""
+    from capacity.deployment.routers import ROUTERS
+
+    rows = [f"| `{name}` | {(router.__doc__ or '').splitlines()[0]} |" for name, router in ROUTERS.items()]
+    return "\n".join(["| `--router` | goes to |", "| --- | --- |", *rows])
+
+
+MADE: dict[Path, Callable[[], str]] = {
+    ROOT / "docs" / "architecture.md": drawing,
+    ROOT / "docs" / "deployments.md": router_table,
+}
+
+
+def written(path: Path) -> str:
+    """A page with what is made of the code as it is now."""
+    head, _, rest = path.read_text(encoding="utf-8").partition(START)
+    return f"{head}{START}\n\n{MADE[path]()}\n\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for path in MADE:
+        path.write_text(written(path), encoding="utf-8")

@@ -1,34 +1,17 @@
-"""Charts: valid SVG whose lines stay inside the axes; those in the handbook are what the library draws.
-
-`UPDATE_README=1 python -m pytest tests/report/test_handbook_charts.py` draws the handbook's charts anew.
-"""
+"""SVG charts: valid, inside their axes, points where they belong."""
 
 from __future__ import annotations
 
-import os
-import re
 import xml.etree.ElementTree as ET
-from functools import lru_cache
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool
-from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.report.figures.handbook import CHARTS, write_charts
 from capacity.report.figures.svg_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Line, line_chart
 
-FOLDER = Path(__file__).parents[2] / "docs" / "charts"
-CLOSED_FORM = ("kv-cache", "flash-attention", "prefix-caching", "batching")
 VALUE = st.floats(1e-6, 1e9)
-
-
-@lru_cache(maxsize=1)
-def pool() -> ResolvedPool:
-    return resolve("llama-3.1-8b", Pool(gpu="h100"))
 
 
 def lines_of(svg: str) -> list[list[tuple[float, float]]]:
@@ -70,24 +53,3 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     for point in ((0.0, 1.0), (1.0, float("nan")), (float("inf"), 1.0)):
         with pytest.raises(InvalidInput, match="cannot draw"):
             line_chart("t", [Line(name="l", points=(point,))], x_label="x", y_label="y")
-
-
-def test_every_chart_of_the_handbook_is_drawn(tmp_path: Path) -> None:
-    written = write_charts(pool(), tmp_path / "new")
-    assert {path.stem for path in written} == set(CHARTS)
-    if os.environ.get("UPDATE_README"):
-        write_charts(pool(), FOLDER)
-    for path in written:
-        assert lines_of(path.read_text(encoding="utf-8"))
-        committed = FOLDER / path.name
-        assert committed.is_file()
-        if path.stem in CLOSED_FORM:
-            assert committed.read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
-    with pytest.raises(InvalidInput, match="cannot write"):
-        write_charts(pool(), written[0])
-
-
-def test_the_handbook_shows_its_charts() -> None:
-    for name in CHARTS:
-        page = (FOLDER.parent / f"{name}.md").read_text(encoding="utf-8")
-        assert re.search(rf"!\[[^\]]+\]\(charts/{name}\.svg\)", page)
