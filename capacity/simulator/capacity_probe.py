@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from capacity.simulator.intervals import Floats, t_quantile
+from capacity.simulator.intervals import t_quantile
 from capacity.simulator.metrics import MISSING, RequestTable
 from capacity.simulator.peaks import peak_load
 from capacity.step import PS_PER_S
 from capacity.workload import PromptContent, Workload
+from capacity.workload.columns import FloatArray
 
 WINDOWS = 10
 PROBE_REQUESTS = (1500, 20_000)
@@ -48,7 +49,7 @@ def capacity_for(
     return probe_capacity(workload, run, in_flight=in_flight)
 
 
-def _far_from(capacity: Capacity, arrival: Floats) -> bool:
+def _far_from(capacity: Capacity, arrival: FloatArray) -> bool:
     """Whether so much more or less arrives that the error of a short probe cannot matter, at any time of the run."""
     span_s = float(arrival[-1] - arrival[0])
     if not span_s:
@@ -104,7 +105,7 @@ def _probe_size(workload: Workload, in_flight: float, bounds: tuple[int, int], b
     return int(min(max(batches * in_flight, least), most, max(copies, least)))
 
 
-def _progress(begin: Floats, end: Floats, weight: Floats, edges: Floats) -> Floats:
+def _progress(begin: FloatArray, end: FloatArray, weight: FloatArray, edges: FloatArray) -> FloatArray:
     """Work done by each of `edges`, where each request's `weight` is done evenly from its begin to its end."""
     length = np.maximum(end - begin, 1e-12)
     return np.array([float((np.clip((at - begin) / length, 0, 1) * weight).sum()) for at in edges])

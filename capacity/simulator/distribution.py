@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-
 PERCENTILES = (50, 90, 95, 99)
 
 

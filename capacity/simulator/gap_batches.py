@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from capacity.workload.columns import IntArray
 
 MOST_BATCHES = 40  # two are made one when there are more: 20 or more of a long run
 BIN_BITS = 8  # bins per octave of gap, as a power of two: a gap is known to 0.4 %
@@ -23,18 +25,18 @@ class GapBatches:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[Ints] = []
-        self._counts: Ints | None = None  # by batch and bin
+        self._waiting: list[IntArray] = []
+        self._counts: IntArray | None = None  # by batch and bin
         self._size = FIRST_SIZE
         self._seen = 0
 
-    def add(self, series: Ints) -> None:
+    def add(self, series: IntArray) -> None:
         """Series in the order in which they were delivered."""
         self._waiting.append(series)
         if len(self._waiting) > HELD:
             self._count()
 
-    def histograms(self) -> Ints:
+    def histograms(self) -> IntArray:
         """Gaps by batch (rows, in order of time; the last may not be full) and bin; no rows without gaps."""
         self._count()
         if self._counts is None:
@@ -46,16 +48,10 @@ class GapBatches:
             return
         series = np.concatenate(self._waiting)
         self._waiting.clear()
-        slices = np.cumsum(series[:, 2]) // EXPANDED
-        for part in np.split(series, np.flatnonzero(np.diff(slices)) + 1):
-            self._count_expanded(part)
+        for values, counts in expanded(series):
+            self._count_gaps(values, counts)
 
-    def _count_expanded(self, series: Ints) -> None:
-        first, step, lengths, weights = series.T
-        ends = np.cumsum(lengths)
-        rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-        values = np.repeat(first, lengths) + np.repeat(step, lengths) * rank
-        counts = np.repeat(weights, lengths)
+    def _count_gaps(self, values: IntArray, counts: IntArray) -> None:
         before = self._seen + np.cumsum(counts) - counts
         self._seen = int(before[-1] + counts[-1])
         if self._counts is None:
@@ -69,10 +65,20 @@ class GapBatches:
         self._counts += added.astype(np.int64).reshape(MOST_BATCHES, NUM_BINS)
 
 
-def bin_of(gaps_ps: Ints) -> Ints:
+def expanded(series: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """(gaps, how often each) of series of first, step, length and weight: about `EXPANDED` gaps at a time."""
+    slices = np.cumsum(series[:, 2]) // EXPANDED
+    for part in np.split(series, np.flatnonzero(np.diff(slices)) + 1):
+        first, step, lengths, weights = part.T
+        ends = np.cumsum(lengths)
+        rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
+        yield np.repeat(first, lengths) + np.repeat(step, lengths) * rank, np.repeat(weights, lengths)
+
+
+def bin_of(gaps_ps: IntArray) -> IntArray:
     """A gap's bin: its leading BIN_BITS + 1 bits."""
     shift = np.maximum(np.frexp(gaps_ps.astype(np.float64))[1] - (BIN_BITS + 1), 0).astype(np.int64)
-    bins: Ints = (shift << BIN_BITS) + (gaps_ps >> shift)
+    bins: IntArray = (shift << BIN_BITS) + (gaps_ps >> shift)
     return bins
 
 

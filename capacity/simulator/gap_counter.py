@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from capacity.simulator.distribution import PERCENTILES, Distribution
-from capacity.simulator.gap_batches import GapBatches
+from capacity.simulator.gap_batches import GapBatches, expanded
 from capacity.step import PS_PER_S
-
-Ints = npt.NDArray[np.int64]
+from capacity.workload.columns import IntArray
 
 EXACT_GAPS = 1 << 20  # distinct gaps kept exactly; beyond, they are counted in bins
-EXPANDED_GAPS = 1 << 18  # of series, spelled out at a time
 BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
 NUM_BINS = 64 << BIN_BITS
 
@@ -32,9 +29,9 @@ class GapCounter:
         self.total_ps = 0
         self.resolution = 0.0  # relative width of a bin; 0: exact
         self._series: list[int] = []  # first, step, length, weight, first, ...: numpy reads no tuples quickly
-        self._chunks: list[tuple[Ints, Ints]] = []  # (gaps, how often), as they came
+        self._chunks: list[tuple[IntArray, IntArray]] = []  # (gaps, how often), as they came
         self._raw = self._distinct = 0
-        self._bins: Ints | None = None
+        self._bins: IntArray | None = None
         self._batches = GapBatches()
 
     def batches(self) -> GapBatches:
@@ -63,11 +60,10 @@ class GapCounter:
         series = np.array(self._series, dtype=np.int64).reshape(-1, 4)
         self._series.clear()
         self._batches.add(series)
-        slices = np.cumsum(series[:, 2]) // EXPANDED_GAPS
-        for part in np.split(series, np.flatnonzero(np.diff(slices)) + 1):
-            self._count(*_expanded(part))
+        for values, counts in expanded(series):
+            self._count(values, counts)
 
-    def _count(self, values: Ints, counts: Ints) -> None:
+    def _count(self, values: IntArray, counts: IntArray) -> None:
         if self._bins is not None:
             self._bins += _binned(values, counts)
             return
@@ -91,7 +87,7 @@ class GapCounter:
             self._bins = _binned(values, counts)
             self._chunks.clear()
 
-    def _multiset(self) -> tuple[Ints, Ints]:
+    def _multiset(self) -> tuple[IntArray, IntArray]:
         """(gaps in rising order, how often each)."""
         self._flush()
         if self._bins is None:
@@ -128,24 +124,16 @@ class GapCounter:
         return Distribution(mean=mean_ps * scale, std=variance**0.5 * scale, percentiles=percentiles)
 
 
-def _expanded(series: Ints) -> tuple[Ints, Ints]:
-    """(every gap, how often) of series of first, step, length, weight."""
-    first, step, lengths, weights = series.T
-    ends = np.cumsum(lengths)
-    rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-    return np.repeat(first, lengths) + np.repeat(step, lengths) * rank, np.repeat(weights, lengths)
-
-
-def _binned(values: Ints, counts: Ints) -> Ints:
+def _binned(values: IntArray, counts: IntArray) -> IntArray:
     """How many gaps fall into each bin: a bin keeps a gap's leading BIN_BITS + 1 bits, so small ones are exact."""
     shift = np.maximum(np.frexp(values.astype(np.float64))[1] - (BIN_BITS + 1), 0).astype(np.int64)
     index = (shift << BIN_BITS) + (values >> shift)
-    bins: Ints = np.bincount(index, weights=counts, minlength=NUM_BINS).astype(np.int64)
+    bins: IntArray = np.bincount(index, weights=counts, minlength=NUM_BINS).astype(np.int64)
     return bins
 
 
-def _bin_middles(index: Ints) -> Ints:
+def _bin_middles(index: IntArray) -> IntArray:
     shift = np.maximum((index >> BIN_BITS) - 1, 0)
     half = np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
-    middles: Ints = ((index - (shift << BIN_BITS)) << shift) + half
+    middles: IntArray = ((index - (shift << BIN_BITS)) << shift) + half
     return middles

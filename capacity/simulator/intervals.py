@@ -14,9 +14,7 @@ import numpy.typing as npt
 from capacity.base.errors import InvalidInput
 from capacity.simulator.gap_batches import MOST_BATCHES, bin_middles_ps
 from capacity.step import PS_PER_S
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from capacity.workload.columns import FloatArray, IntArray
 
 CONFIDENCE = 0.95
 BATCHES = 20  # of one run: enough for a variance, and each long enough to outlast the memory of a queue
@@ -61,7 +59,7 @@ def percentile_interval(values: npt.NDArray[Any], percent: float) -> Interval | 
     )
 
 
-def gap_interval_ms(batches: Ints, percent: float) -> Interval | None:
+def gap_interval_ms(batches: IntArray, percent: float) -> Interval | None:
     """The same of gaps between deliveries, from their histograms by batch (`capacity.simulator.gap_batches`), in ms.
 
     Known to the width of a bin, 0.4 %. Fewer than half of the batches there can be give no bounds: the run is short, or
@@ -121,7 +119,7 @@ class _Places:
     above: float
 
     @classmethod
-    def of(cls, batch_shares: Floats, share: float, count: int, *, of_share: bool = False) -> _Places:
+    def of(cls, batch_shares: FloatArray, share: float, count: int, *, of_share: bool = False) -> _Places:
         """From the share of values below it by batch, on the scale of log odds.
 
         Few values beyond a percentile come in fewer stretches, whose own number is left to chance: that side is made
@@ -141,7 +139,7 @@ class _Places:
         return cls(low, high, below, above)
 
 
-def mean_interval(values: Floats) -> Interval | None:
+def mean_interval(values: FloatArray) -> Interval | None:
     """The mean of values in order of time, by batch means; None of no values."""
     if not len(values):
         return None
@@ -154,7 +152,7 @@ def mean_interval(values: Floats) -> Interval | None:
     return Interval(value=value, low=value - half, high=value + half)
 
 
-def _standard_error(batch_means: Floats) -> float:
+def _standard_error(batch_means: FloatArray) -> float:
     spread = batch_means - batch_means.mean()
     squares = float(spread @ spread)
     if not squares:

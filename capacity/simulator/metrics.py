@@ -20,9 +20,7 @@ from capacity.base.errors import InvalidInput
 from capacity.simulator.distribution import PERCENTILES, Distribution
 from capacity.simulator.gap_counter import GapCounter
 from capacity.step import PS_PER_S
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from capacity.workload.columns import IntArray
 
 PS_PER_MS = PS_PER_S // 1000
 GOODPUT_METRICS = ("ttft", "tpot", "e2el")
@@ -75,15 +73,17 @@ class RequestRecord:
 class RequestTable(Sequence[RequestRecord]):
     """Requests as columns, instants in whole picoseconds (MISSING: never); indexing gives a RequestRecord."""
 
-    arrival_ps: Ints
-    first_scheduled_ps: Ints
-    first_token_ps: Ints
-    finish_ps: Ints
-    prompt_tokens: Ints
-    output_tokens: Ints
-    cached_tokens: Ints
-    preemptions: Ints
-    preempted_ps: Ints | None = None  # after the first token, without a place in the batch; None: not known
+    arrival_ps: IntArray
+    first_scheduled_ps: IntArray
+    first_token_ps: IntArray
+    finish_ps: IntArray
+    prompt_tokens: IntArray
+    output_tokens: IntArray
+    cached_tokens: IntArray
+    preemptions: IntArray
+    preempted_ps: IntArray | None = (
+        None  # after the first token, without a place in the batch; None: not known
+    )
 
     def __len__(self) -> int:
         return len(self.arrival_ps)
@@ -99,7 +99,7 @@ class RequestTable(Sequence[RequestRecord]):
             raise IndexError(index)
         index %= len(self)
 
-        def instant(column: Ints) -> float | None:
+        def instant(column: IntArray) -> float | None:
             ps = int(column[index])
             return None if ps == MISSING else ps / PS_PER_S
 
@@ -136,11 +136,11 @@ class RequestTable(Sequence[RequestRecord]):
         """Columns of records, a real server's included (whatever their clock's origin)."""
         rows = list(records)
 
-        def instants(name: str) -> Ints:
+        def instants(name: str) -> IntArray:
             values = [getattr(row, name) for row in rows]
             return np.array([MISSING if v is None else round(v * PS_PER_S) for v in values], dtype=np.int64)
 
-        def counts(name: str) -> Ints:
+        def counts(name: str) -> IntArray:
             return np.array([getattr(row, name) for row in rows], dtype=np.int64)
 
         return cls(

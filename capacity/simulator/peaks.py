@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from capacity.simulator.intervals import Floats
+from capacity.workload.columns import FloatArray
 
 LEAST_RESIDENCES = 10  # a stretch, or a run, in times that a request stays
 
 
-def local_variation(arrival: Floats) -> float:
+def local_variation(arrival: FloatArray) -> float:
     """Squared coefficient of variation of the gaps, within short stretches: chance, without the changes of the rate."""
     gaps = np.diff(arrival)
     size = 25
@@ -24,7 +24,7 @@ def local_variation(arrival: Floats) -> float:
     return float(np.median(parts[usual].var(axis=1, ddof=1) / means[usual] ** 2))
 
 
-def peak_load(arrival: Floats, capacity: float, stay_s: float) -> tuple[float, float, float] | None:
+def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> tuple[float, float, float] | None:
     """The stretch in which most above capacity arrives: (load, from, to); None: all can be chance, or passes quickly.
 
     Stretches are halves, quarters, ... down to ten stays of a request; beyond chance is 5 standard errors.

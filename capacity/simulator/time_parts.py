@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from capacity.simulator.metrics import RequestTable
 from capacity.step import PS_PER_S
+from capacity.workload.columns import IntArray
 
-Ints = npt.NDArray[np.int64]
 PARTS = ("queue", "prefill", "transfer", "decode", "preempted")
 
 
@@ -23,11 +22,11 @@ class TimeParts:
     `preempted`: the time for which it had lost its place (what it then computed again counts as decode).
     """
 
-    queue: Ints
-    prefill: Ints
-    transfer: Ints
-    decode: Ints
-    preempted: Ints
+    queue: IntArray
+    prefill: IntArray
+    transfer: IntArray
+    decode: IntArray
+    preempted: IntArray
 
     def mean_ms(self) -> dict[str, float] | None:
         """The mean of each part; None without any request."""
@@ -46,7 +45,7 @@ class TimeParts:
         return {"mean_ms": means, "slowest_mean_ms": tail}
 
 
-def time_parts(records: RequestTable, transfer_ps: Ints | None = None) -> TimeParts:
+def time_parts(records: RequestTable, transfer_ps: IntArray | None = None) -> TimeParts:
     """The parts of every completed request of `records`; `transfer_ps` of a disaggregated deployment, else none."""
     done = records.completed
     arrival, scheduled = records.arrival_ps[done], records.first_scheduled_ps[done]

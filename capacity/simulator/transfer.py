@@ -66,7 +66,6 @@ class Transfer:
     """KV on its way, or waiting for its ports; `end_ps`: when it has arrived."""
 
     tokens: int
-    asked_ps: int
     ports: tuple[Port, ...]
     arrived: Callable[[int], None]
     begin_ps: int = 0
@@ -88,7 +87,7 @@ class Transfers:
 
     def begin(self, tokens: int, now_ps: int, *ports: Port, arrived: Callable[[int], None]) -> Transfer:
         """Reserve the ports for a transfer; `arrived(instant)` is called when its KV is there."""
-        transfer = Transfer(tokens, now_ps, ports, arrived)
+        transfer = Transfer(tokens, ports, arrived)
         self.begun += 1
         self._under_way[transfer] = None
         self._reserve(transfer, now_ps)

@@ -19,7 +19,6 @@ from capacity.simulator.capacity_probe import Capacity
 from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.intervals import (
-    Floats,
     Interval,
     gap_interval_ms,
     percentile_interval,
@@ -29,6 +28,7 @@ from capacity.simulator.metrics import RequestTable
 from capacity.simulator.peaks import LEAST_RESIDENCES, local_variation, peak_load
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
+from capacity.workload.columns import FloatArray
 
 Judgement = Literal["stable", "saturated", "overloaded", "too short to tell"]
 Bools = npt.NDArray[np.bool_]
@@ -161,7 +161,7 @@ def _with_losses(
 
 
 def _of_open_loop(
-    arrival: Floats,
+    arrival: FloatArray,
     capacity: Capacity | None,
     load: float | None,
     peak: tuple[float, float, float] | None,
@@ -225,7 +225,9 @@ def _of_closed_loop(
     return "stable", f"{sent}: {share:.0%} of a request's time is waiting"
 
 
-def _steady_part(arrival: Floats, finish: Floats, completed: Bools, stay_s: float, first_wave: int) -> Bools:
+def _steady_part(
+    arrival: FloatArray, finish: FloatArray, completed: Bools, stay_s: float, first_wave: int
+) -> Bools:
     """Requests after the warm-up and before the drain.
 
     Warm-up ends where the mean latency of the rest is known best (MSER-5: White, 1997), in the first half; requests
@@ -247,7 +249,7 @@ def _steady_part(arrival: Floats, finish: Floats, completed: Bools, stay_s: floa
     return kept & completed
 
 
-def _least_error(means: Floats) -> int:
+def _least_error(means: FloatArray) -> int:
     """How many leading values to leave out, at most half, so that the standard error of the rest's mean is least."""
     backwards = means[::-1]
     counts = np.arange(1, len(means) + 1)
@@ -257,7 +259,7 @@ def _least_error(means: Floats) -> int:
     return int(np.argmin(errors[::-1][: half + 1]))
 
 
-def _growth(arrival: Floats, finish: Floats) -> float | None:
+def _growth(arrival: FloatArray, finish: FloatArray) -> float | None:
     """Share of arrivals that pile up: the slope of the requests in the system over the rate, beyond chance; else 0.
 
     Over the last three quarters of the arrivals, in windows of equal time. None with too few of them.
