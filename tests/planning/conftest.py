@@ -9,6 +9,7 @@ from capacity import advise
 from capacity.planning.advice import AdviceList
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def answer() -> AdviceList:
+    """Advice on two replicas: a dozen simulations."""
     return advise(MODEL, **LOAD, price_tier="on-demand", replicas=2)

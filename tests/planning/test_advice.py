@@ -1,4 +1,4 @@
-"""The checklist: every item is evaluated or refused with its reason, and each effect is that of asking for it."""
+"""Advice: each effect is that of asking for it, the most beneficial first."""
 
 from __future__ import annotations
 

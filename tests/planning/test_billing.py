@@ -1,4 +1,4 @@
-"""The bill: identities to the cent, the literature's examples, and what a bill refuses."""
+"""The bill: identities to the cent, the literature's examples, break-even, spot and batch jobs."""
 
 from __future__ import annotations
 

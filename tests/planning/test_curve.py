@@ -1,4 +1,4 @@
-"""Curves over load: the knee and the highest rate, users and days."""
+"""Curves over load: the knee, the highest rate and users."""
 
 from __future__ import annotations
 

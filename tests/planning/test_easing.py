@@ -176,6 +176,3 @@ def test_a_stand_in_has_as_many_replicas() -> None:
     goal, workload = Goal(slos=parsed_slos("ttft:p95:200ms")), requests(60)
     alone, four = (simulate_trial(resolved, count, [workload], goal, sample=True) for count in (1, 4))
     assert (alone.seen, four.met) == ("at best", True)
-
-
-# the time limit

@@ -1,4 +1,4 @@
-"""The planner against brute force, its bounds against simulation, and what it says when nothing will do."""
+"""What a plan refuses, with the way out."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import pytest
 from quick_plans import quick
 
 from capacity.base.errors import InvalidInput
-
-# what it says
 
 
 def test_refusals_name_the_way_out() -> None:
@@ -21,6 +19,3 @@ def test_refusals_name_the_way_out() -> None:
         quick(gpus=())
     with pytest.raises(InvalidInput, match="--budget needs a price"):
         quick(budget=10.0)
-
-
-# objectives and limits

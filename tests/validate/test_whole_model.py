@@ -39,7 +39,6 @@ from capacity_validate.speculation import (  # noqa: E402
     chi_square_p,
     distribution_findings,
     draft_of_agreement,
-    mean_accepted_length,
     run_models,
     verify,
 )
@@ -196,15 +195,6 @@ def test_scheduled_requests_get_the_tokens_that_they_get_alone(tiny: Transformer
 
 
 # speculation
-
-
-@given(st.floats(0.0, 0.99), st.integers(1, 8))
-def test_accepted_length_is_the_geometric_sum(acceptance: float, k: int) -> None:
-    assert mean_accepted_length(acceptance, k) == pytest.approx(sum(acceptance**i for i in range(k + 1)))
-
-
-def test_certain_acceptance_gives_every_draft_and_one_more() -> None:
-    assert mean_accepted_length(1.0, 4) == 5
 
 
 @pytest.mark.parametrize("agreement", [0.0, 0.6, 1.0])
