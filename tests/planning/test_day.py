@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from capacity.base.errors import InvalidInput
 from capacity.planning.curve import curve
-from capacity.planning.day import day_of
+from capacity.planning.day import day_of, replicas_by_hour
 
 SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}
 
@@ -24,3 +25,20 @@ def test_a_day_by_the_hour() -> None:
     assert day.fixed_usd_per_month == pytest.approx(day.peak_replicas * 2 * 730)
     assert day.autoscaled_usd_per_month == pytest.approx(day.autoscaled_replica_hours / 24 * 2 * 730)
     assert day.autoscaled_usd_per_month < day.fixed_usd_per_month  # type: ignore[operator]
+
+
+def test_replicas_by_hand() -> None:
+    """Two replicas carry 10 a second; 26 need six of them, and a silent night needs one."""
+    day = replicas_by_hour([0.0] * 23 + [26.0], 10.0, replicas=2, gpus_per_replica=1, price=None)
+    assert [hour.replicas for hour in day.hours] == [1] * 23 + [6]
+    assert (day.autoscaled_replica_hours, day.fixed_replica_hours) == (29, 144)
+    assert (day.autoscaled_usd_per_month, day.fixed_usd_per_month) == (None, None)
+
+
+def test_what_is_no_day_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="from 1"):
+        day_of(10.0, 2.5)
+    with pytest.raises(InvalidInput, match="give --slo"):
+        replicas_by_hour([1.0] * 24, None, replicas=1, gpus_per_replica=1, price=None)
+    with pytest.raises(InvalidInput, match="24 hourly rates"):
+        replicas_by_hour([1.0] * 23, 1.0, replicas=1, gpus_per_replica=1, price=None)
