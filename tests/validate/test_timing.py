@@ -1,9 +1,18 @@
-"""Timing arithmetic."""
+"""Timing arithmetic, and clocks that do not count waiting."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from capacity_validate.timing import quantile, rotations, summarise_samples
+from capacity_validate.timing import (
+    CpuStopwatch,
+    RunClock,
+    ThreadClock,
+    quantile,
+    rotations,
+    summarise_samples,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,3 +36,25 @@ def test_quantiles_are_numpys() -> None:
 def test_rotated_inputs_exceed_the_cache_twice_or_are_many(bytes_per_set: int, cache_bytes: int) -> None:
     count = rotations(bytes_per_set, cache_bytes)
     assert count * bytes_per_set >= 2 * cache_bytes or count == 32
+
+
+def test_thread_time_does_not_count_sleep_and_wall_time_does() -> None:
+    samples, how = CpuStopwatch().sample([lambda: time.sleep(0.02)], budget_s=0, at_least=3, at_most=3)
+    assert how == "thread time"
+    assert max(samples) < 0.01
+    samples, how = CpuStopwatch(threads=2).sample(
+        [lambda: time.sleep(0.02)], budget_s=0, at_least=3, at_most=3
+    )
+    assert how == "wall time"
+    assert min(samples) >= 0.02
+
+
+def test_a_thread_clock_leaps_over_waiting() -> None:
+    clock = ThreadClock()
+    start = time.perf_counter()
+    clock.wait_until(100.0)
+    assert time.perf_counter() - start < 1.0
+    assert clock.now_s() == pytest.approx(100.0, abs=0.1)
+    wall = RunClock()
+    wall.wait_until(0.02)
+    assert wall.now_s() >= 0.02
