@@ -13,13 +13,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 
-import draw_rooms  # noqa: E402
+import made_of_code  # noqa: E402
 
-PAGE = draw_rooms.PAGE.read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 HOP = re.compile(r"^\d+\. `(?P<path>[\w/.]+)` `(?P<name>[\w.]+)`", re.MULTILINE)
 MOST_HOPS = 10
 MOST_FLOORS = 15
-FLOOR = {room: height for height, floor in enumerate(reversed(draw_rooms.floors())) for room in floor}
+FLOOR = {room: height for height, floor in enumerate(reversed(made_of_code.floors())) for room in floor}
 
 
 def walks() -> dict[str, list[tuple[str, str]]]:
@@ -28,30 +28,36 @@ def walks() -> dict[str, list[tuple[str, str]]]:
     return {text.splitlines()[0]: HOP.findall(text) for text in sections}
 
 
-def test_the_drawing_is_that_of_the_imports() -> None:
-    assert draw_rooms.page() == PAGE, "the imports have changed: run `python docs/draw_rooms.py`"
+@pytest.mark.parametrize("path", made_of_code.MADE, ids=lambda path: path.stem)
+def test_what_the_handbook_takes_from_the_code_is_as_the_code_is(path: Path) -> None:
+    """The drawing of the rooms is that of the imports; the routers are those there are."""
+    page = path.read_text(encoding="utf-8")
+    assert made_of_code.written(path) == page, "the code has changed: run `python docs/made_of_code.py`"
 
 
 def test_the_root_holds_rooms_and_nothing_else() -> None:
     entries = {path.name for path in (ROOT / "capacity").iterdir() if path.name != "__pycache__"}
-    rooms = {room for floor in draw_rooms.floors() for room in floor}
+    rooms = {room for floor in made_of_code.floors() for room in floor}
     assert entries == rooms | {"__init__.py", "__main__.py", "py.typed"}
-    assert len(draw_rooms.floors()) <= MOST_FLOORS
+    assert len(made_of_code.floors()) <= MOST_FLOORS
 
 
 def test_no_arrow_goes_up() -> None:
-    for source, target in draw_rooms.arrows():
+    for source, target in made_of_code.arrows():
         if source in FLOOR:
-            assert (source, target) in draw_rooms.BY_A_VERB or FLOOR[target] < FLOOR[source], (source, target)
+            assert (source, target) in made_of_code.BY_A_VERB or FLOOR[target] < FLOOR[source], (
+                source,
+                target,
+            )
 
 
-@pytest.mark.parametrize("room", sorted(draw_rooms.rooms()))
+@pytest.mark.parametrize("room", sorted(made_of_code.rooms()))
 def test_every_room_says_what_it_is_for(room: str) -> None:
     """What comes in, what goes out, where to start reading."""
-    source = (draw_rooms.rooms()[room] / "__init__.py").read_text(encoding="utf-8")
+    source = (made_of_code.rooms()[room] / "__init__.py").read_text(encoding="utf-8")
     front = ast.get_docstring(ast.parse(source)) or ""
-    assert room in draw_rooms.EDGES or 4 <= len(front.splitlines()) <= 12
-    assert room in draw_rooms.EDGES or re.search(r"\bIn\b.*\b[Oo]ut\b.*Start reading", front, re.DOTALL)
+    assert room in made_of_code.EDGES or 4 <= len(front.splitlines()) <= 12
+    assert room in made_of_code.EDGES or re.search(r"\bIn\b.*\b[Oo]ut\b.*Start\s+reading", front, re.DOTALL)
     assert f"`{room}" in PAGE
 
 

@@ -203,16 +203,16 @@ def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
     first = {"both": 0, "prefill": 0, "decode": 0}
     for pool in pools:
         first[pool.pool.role] += pool.pool.replicas
-    scaled = set()
-    found = []
+    scaled = []
+    counted = set()
     for pool in pools:
         role = pool.pool.role
         most = service.decode_autoscale_max_replicas if role == "decode" else service.autoscale_max_replicas
-        more = max((most or 0) - first[role], 0) if role not in scaled else 0
-        scaled.add(role)  # replicas like the first pool's are added
+        more = max((most or 0) - first[role], 0) if role not in counted else 0
+        counted.add(role)  # replicas like the first pool's are added
         replicas = pool.pool.replicas + more
-        found.append(replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas})))
-    return found
+        scaled.append(replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas})))
+    return scaled
 
 
 def _in_flight(pools: Sequence[ResolvedPool], workload: Workload) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
@@ -51,7 +50,7 @@ def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
 
 
 def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
-    """The scheduler's limits and switches: the pool's where given, else the engine's."""
+    """The scheduler's limits and switches, with every default of the engine filled in."""
     pool = resolved.pool
     return SchedulerLimits(
         max_num_seqs=resolved.max_num_seqs,
@@ -78,7 +77,7 @@ def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
     )
 
 
-def offloading(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
+def _offloading(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     """The keywords of the policy that say where KV goes which leaves the GPU; none where it is dropped.
 
     Raises InvalidInput where the engine, or the model's cache, does not go with it.
@@ -125,7 +124,7 @@ def offloading(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
     return {"offload": offload}
 
 
-def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
+def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     pool, block_bytes = resolved.pool, resolved.memory.kv_block_bytes
     if policy not in schedulers_that("swaps"):
         raise InvalidInput(
@@ -154,7 +153,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         num_blocks=blocks,
         block_size=block_tokens,
         policy=policy,
-        policy_options=_engine_options(resolved, policy) | offloading(resolved, policy),
+        policy_options=_engine_options(resolved, policy) | _offloading(resolved, policy),
         data_parallel_size=resolved.lockstep_ranks,
         data_parallel_balance=PUBLISHED_QUEUES if own is None else own.balance,
         limits=scheduler_limits(resolved),
@@ -176,7 +175,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
     return setup
 
 
-def _engine_options(resolved: ResolvedPool, policy: str) -> dict[str, Any]:
+def _engine_options(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     """Keywords of the policy that are facts of the engine's release, where they are not 0."""
     scheduler = SCHEDULERS.get(policy)
     names = () if scheduler is None else scheduler.engine_options

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capacity.answers.fit import fit_with, without_drafts
-from capacity.answers.phases import RequestLengths, estimate_fields, phases_of, request_lengths
+from capacity.answers.phases import estimate_fields, phases_of, request_lengths
 from capacity.answers.records import (
     Bounds,
     Breakdown,
@@ -58,7 +58,13 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     e2e = _sum_interval(times.e2e_s, ttft, tpot, lengths.output_len - 1)
     requests_per_s = e2e.inverse(times.requests_per_s * e2e.value)
     output_rate = requests_per_s.scaled(lengths.output_len)
-    bill = _cost(resolved, price, times, lengths)
+    bill = cost_of(
+        price,
+        times,
+        num_gpus=resolved.pool.num_gpus,
+        input_len=lengths.input_len,
+        output_len=lengths.output_len,
+    )
     memory = fit_with(resolved, (*steps.notes, *phases.warnings))
     return Estimate(
         **{field.name: getattr(memory, field.name) for field in fields(Fit)},
@@ -130,17 +136,18 @@ def _intensity(resolved: ResolvedPool, prefill: StepCost, decode: StepCost | Non
     )
 
 
-def _cost(
-    resolved: ResolvedPool, price: Price | None, times: PhaseTimes, lengths: RequestLengths
+def cost_of(
+    price: Price | None, times: PhaseTimes, *, num_gpus: int, input_len: int, output_len: int
 ) -> CostEstimate | None:
+    """What a load costs that runs at the speed of its closed form; None without a price."""
     if price is None:
         return None
     return cost_estimate(
         price,
-        num_gpus=resolved.pool.num_gpus,
+        num_gpus=num_gpus,
         requests_per_s=times.requests_per_s,
-        input_tokens=lengths.input_len,
-        output_tokens=lengths.output_len,
+        input_tokens=input_len,
+        output_tokens=output_len,
         prefill_share=times.prefill_share,
     )
 

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from capacity.hardware import load_profile, profile_names
 from capacity.model import load_model, model_names
 
 
-def models() -> list[dict[str, Any]]:
+class ModelListing(TypedDict):
+    """A model preset; KV bytes per token at 16 bit."""
+
+    name: str
+    hf_id: str | None
+    total_params: int
+    active_params: int
+    kv_bytes_per_token: int
+
+
+class GpuListing(TypedDict):
+    """A GPU profile: memory as the engine sees it, HBM bandwidth, dense rates, link per direction, power."""
+
+    name: str
+    memory_bytes: int
+    hbm_bytes_per_s: float
+    dense_flops_per_s: dict[str, float]
+    link_bytes_per_s: float
+    tdp_watts: float
+
+
+def models() -> list[ModelListing]:
     """Every model preset: name, Hugging Face id, parameters, KV bytes per token at 16 bit."""
     return [
         {
@@ -23,7 +44,7 @@ def models() -> list[dict[str, Any]]:
     ]
 
 
-def gpus(*, profiles: str | Path | None = None) -> list[dict[str, Any]]:
+def gpus(*, profiles: str | Path | None = None) -> list[GpuListing]:
     """Every GPU profile: memory as the engine sees it, HBM bandwidth, dense rates, link per direction, power."""
     directories = [profiles] if profiles else []
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -226,7 +227,7 @@ class Simulation:
     slos: tuple[SloLevel, ...] = ()
     goodput: Goodput | None = None
     replications: Replications | None = None
-    time_parts: dict[str, Any] | None = None
+    time_parts: Mapping[str, Mapping[str, float]] | None = None
     step_bounds: tuple[BoundTime, ...] = ()
     mean_ttft_ms: Quantity | None = None
     mean_tpot_ms: Quantity | None = None
@@ -243,7 +244,7 @@ class Simulation:
             "max_num_batched_tokens": self.max_num_batched_tokens,
             "workload": self.workload,
         }
-        judged: dict[str, Any] = dict.fromkeys(("verdict", "verdict_reason", "evidence", "intervals"))
+        judged: dict[str, object] = dict.fromkeys(("verdict", "verdict_reason", "evidence", "intervals"))
         return {
             "schema": self.SCHEMA,
             **described,
@@ -267,7 +268,7 @@ class Simulation:
         number, count, text = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "string"}
         nullable = {"type": ["number", "null"]}
         statistics = ("mean", "median", "std", "p50", "p90", "p95", "p99")
-        properties: dict[str, Any] = {
+        properties: dict[str, object] = {
             "schema": {"const": cls.SCHEMA},
             "model": {"type": "object"},
             "gpu": {"type": "object"},
@@ -290,7 +291,7 @@ class Simulation:
             "prediction_intervals": {"type": "object"},
             "warnings": {"type": "array", "items": text},
         }
-        of_some_engines: dict[str, Any] = {
+        of_some_engines: dict[str, object] = {
             "kv_tiers": {"type": "array", "items": {"type": "object"}},
             "data_parallel_requests": {"type": "array", "items": count},
         }

@@ -118,13 +118,13 @@ def read_json_object(path: Path) -> dict[str, Any]:
 def parse_json_object(raw: bytes, origin: object) -> dict[str, Any]:
     """`raw` as one JSON object; NaN, Infinity, duplicate keys and endless nesting are refused."""
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        fields: dict[str, object] = {}
         for key, value in pairs:
-            if key in found:
+            if key in fields:
                 raise MalformedFile(origin, "the key stands twice in one object", where=key)
-            found[key] = value
-        return found
+            fields[key] = value
+        return fields
 
     def no_constant(text: str) -> None:
         raise MalformedFile(origin, f"{text} is not JSON")

@@ -27,7 +27,7 @@ def flags_of(field: FieldInfo) -> list[str]:
     return [str(flag) for flag in flags] if isinstance(flags, list) else []
 
 
-def split(options: Mapping[str, Any], *specs: type[Spec]) -> tuple[dict[str, Any], ...]:
+def split(options: Mapping[str, object], *specs: type[Spec]) -> tuple[dict[str, object], ...]:
     """Each option to the spec that declares it.
 
     Raises InvalidInput for an option that none declares, with the nearest one that is.

@@ -60,7 +60,7 @@ class Written:
 
         kind: Any = cls
         hints = get_type_hints(cls, include_extras=True)
-        shown: dict[str, Any] = {name: (_hint(cls, name, hints), ...) for name in written_names(kind) or ()}
+        shown: Any = {name: (_hint(cls, name, hints), ...) for name in written_names(kind) or ()}
         return handler.generate_schema(create_model(cls.__name__, __doc__=cls.__doc__, **shown))
 
 

@@ -11,9 +11,9 @@ from typing import Any
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def flattened(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flattened(record: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one level of dotted names; lists stay as JSON text."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
             flat |= flattened(value, f"{prefix}{name}.")
@@ -22,7 +22,7 @@ def flattened(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+def to_csv(rows: Iterable[Mapping[str, object]]) -> str:
     """CSV with a header; text that a spreadsheet would take for a formula gets a leading apostrophe."""
     rows = list(rows)
     output = io.StringIO()
@@ -38,5 +38,5 @@ def guarded_cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
-def _guarded(value: Any) -> Any:
+def _guarded(value: object) -> object:
     return guarded_cell(value) if isinstance(value, str) else value

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 def toml_key(key: str) -> str:
     """A key, quoted where it must be."""
     bare = key.replace("-", "").replace("_", "")
-    return key if bare.isalnum() and bare.isascii() else json.dumps(key)
+    return key if bare.isalnum() and bare.isascii() else toml_value(key)
 
 
 def toml_value(value: object) -> str:

@@ -162,8 +162,7 @@ def schedule(
     from capacity.report import schedule as schedule_report
     from capacity.simulator.scenarios import read_scenarios, schedule_scenario
 
-    if format not in ("jsonl", "table", "gantt"):
-        raise InvalidInput(f"--format is {format!r}: must be one of jsonl, table, gantt")
+    check_format(format, ("jsonl", "table", "gantt"))
     for scenario in read_scenarios(file):
         answer = schedule_scenario(scenario, policy)
         if format == "jsonl":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -45,10 +45,10 @@ def dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def check_format(format: str) -> str:
-    """The format, if there is one of that name; InvalidInput otherwise."""
-    if format not in FORMATS:
-        raise InvalidInput(f"--format is {format!r}: must be one of {', '.join(FORMATS)}")
+def check_format(format: str, formats: Sequence[str] = FORMATS) -> str:
+    """The format, if it is one of those; InvalidInput otherwise."""
+    if format not in formats:
+        raise InvalidInput(f"--format is {format!r}: must be one of {', '.join(formats)}")
     return format
 
 

@@ -7,7 +7,7 @@ called, so that `capacity --help` loads no technique.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,9 +62,8 @@ def _asking(technique: Technique, question: Callable[..., AnswerRecord]) -> Call
                 return _show(getattr(module, other.question)(), format)
         _check_model(technique, flags)
         if specs:
-            _check(options, *specs)
-        values = {k.name: k.value(flags[k.name]) for k in keywords if flags[k.name] is not None}
-        answer = question(**values, **options)
+            flags["model"] = _deployment(flags["model"], options, specs)
+        answer = question(**{k.name: k.value(flags[k.name]) for k in keywords if flags[k.name] is not None})
         if chart:
             write(chart, CHARTS[technique.verb](answer).html())
         return _show(answer, format)
@@ -83,7 +82,7 @@ def _name(flag: str) -> str:
     return flag.strip("-").replace("-", "_")
 
 
-def _check_model(technique: Technique, flags: dict[str, Any]) -> None:
+def _check_model(technique: Technique, flags: Mapping[str, object]) -> None:
     """Raises InvalidInput where no model is named and none of the other questions is asked."""
     if technique.instead and flags["model"] is None:
         ways = " or ".join(other.flag for other in technique.instead)
@@ -101,7 +100,7 @@ def charts(
     from capacity.pool.resolve import resolve
     from capacity.report.figures.handbook import write_charts
 
-    (pool,) = _check(options, Pool)
+    (pool,) = _deployment(model, options, (Pool,)).pools
     for path in write_charts(resolve(model, pool), output):
         sys.stdout.write(f"{path}\n")
 
@@ -127,15 +126,16 @@ def explain_term(term: str, request: DeploymentFile | None, format: str) -> None
         sys.stdout.write(f"Yours: {definition.yours}\n")
 
 
-def _check(options: dict[str, object], *specs: type[Spec]) -> list[Any]:
-    """Each spec of the options that were given. Raises InvalidInput in the command line's words."""
+def _deployment(model: str, options: Mapping[str, object], specs: Sequence[type[Spec]]) -> DeploymentFile:
+    """The model, and each spec with its flags. Raises InvalidInput in the command line's words."""
     from capacity.base.keywords import split
-    from capacity.deployment import build
+    from capacity.deployment import DeploymentFile, build
 
-    parts = split(options, *specs)
-    if "gpu" not in parts[0]:
+    if "gpu" not in options:
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
-    return [build(spec, part, flags=True) for spec, part in zip(specs, parts, strict=True)]
+    parts = zip(specs, split(options, *specs), strict=True)
+    made = {spec.__name__.lower(): build(spec, part, flags=True) for spec, part in parts}
+    return DeploymentFile.model_validate({"model": model, "pools": (made.pop("pool"),), **made})
 
 
 def _show(answer: AnswerRecord, format: str) -> None:

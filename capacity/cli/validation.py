@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
     MODEL_HELP,
     DownloadOption,
     ProfilesOption,
+    check_format,
     progress_bar,
     show,
 )
@@ -20,14 +20,8 @@ from capacity.cli.verbs import POOL, TRAFFIC, plain_verb, verb
 
 COMPARED_TRAFFIC = ("input_len", "output_len", "request_rate", "concurrency", "random_range_ratio", "seed")
 
+REPORT_FORMATS = ("table", "json")
 ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
-
-
-def _check_format(format: str) -> str:
-    """Raises InvalidInput for what is neither table nor json."""
-    if format not in ("table", "json"):
-        raise InvalidInput(f"--format is {format!r}: must be one of table, json")
-    return format
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +63,7 @@ def validate(
     from capacity_validate.html_report import summary_lines
     from capacity_validate.report_data import finite
 
-    _check_format(format)
+    check_format(format, REPORT_FORMATS)
     with progress_bar() as progress:
         report = run(
             device,
@@ -106,7 +100,7 @@ def calibrate(
     """Fit a profile to measurements: what moved, by how much, and how wrong it is on cases that it did not see."""
     from capacity_validate import calibrate as run
 
-    _check_format(format)
+    check_format(format, REPORT_FORMATS)
     answer = run(measurements, name=name, gpu=gpu, out=out, profiles=(profiles,) if profiles else ())
     show(json.dumps(answer.to_dict(), indent=2) if format == "json" else "\n".join(answer.lines()))
 
@@ -129,7 +123,7 @@ def compare(
     """Does it agree with your own server? Replays what a benchmark sent, and names the likely cause of each gap."""
     from capacity_validate import compare as run
 
-    _check_format(format)
+    check_format(format, REPORT_FORMATS)
     answer = run(
         results,
         model=model,

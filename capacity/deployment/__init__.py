@@ -11,9 +11,7 @@ from capacity.deployment.deployment import CLOSED_FORM_TRAFFIC, Deployment, depl
 from capacity.deployment.file import (
     MAX_FILE_BYTES,
     DeploymentFile,
-    check_deployment,
     read_deployment,
-    read_deployment_fields,
     to_toml,
     write_deployment,
 )
@@ -32,11 +30,9 @@ __all__ = [
     "Service",
     "Traffic",
     "build",
-    "check_deployment",
     "deployment_of",
     "explain",
     "read_deployment",
-    "read_deployment_fields",
     "to_toml",
     "write_deployment",
 ]

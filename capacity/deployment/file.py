@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -38,29 +37,17 @@ def read_deployment(path: str | Path) -> DeploymentFile:
 
     Raises MalformedFile with the field and its value when it is not one.
     """
-    return check_deployment(read_deployment_fields(path), path)
-
-
-def check_deployment(fields: Mapping[str, object], path: str | Path) -> DeploymentFile:
-    """The record that a deployment file's fields make; MalformedFile where they do not."""
-    try:
-        return DeploymentFile.model_validate(fields)
-    except ValidationError as error:
-        raise MalformedFile(path, explain(error, DeploymentFile)) from None
-
-
-def read_deployment_fields(path: str | Path) -> dict[str, Any]:
-    """The fields of a deployment file as they stand there, checked for being TOML alone: flags may still override."""
     file = Path(path)
     try:
         if file.stat().st_size > MAX_FILE_BYTES:
             raise MalformedFile(path, f"larger than {MAX_FILE_BYTES} bytes; is this a deployment file?")
-        fields = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+        return DeploymentFile.model_validate(tomllib.loads(file.read_bytes().decode("utf-8-sig")))
     except OSError as error:
         raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedFile(path, f"not TOML: {str(error).splitlines()[0]}") from None
-    return fields
+    except ValidationError as error:
+        raise MalformedFile(path, explain(error, DeploymentFile)) from None
 
 
 def write_deployment(deployment: DeploymentFile, path: str | Path) -> None:

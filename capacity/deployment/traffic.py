@@ -64,7 +64,7 @@ class Traffic(Spec):
     think_time_s: float = flag(0.0, "Mean seconds between an answer and the next question.", ge=0)
     trace: str | None = flag(
         None,
-        "A trace file, CSV or JSON lines, gzip or not; one in no known format is refused with those that are; -: stdin.",
+        "A trace file, CSV or JSON lines, gzip or not; one in no known format is refused with those known; -: stdin.",
     )
     trace_from_s: float = flag(0.0, "Leave out what arrives earlier in the trace.", ge=0)
     trace_until_s: float | None = flag(None, "Leave out what arrives from then on.", gt=0)

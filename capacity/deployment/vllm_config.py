@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 METHODS = {  # vLLM 0.33.0, config/speculative.py
     "ngram": "ngram",
@@ -33,7 +32,7 @@ ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 OTHER_OFFLOADING = ("lmcache", "sharedstorage")
 GIB = 2**30
 
-JsonObject = dict[str, Any]
+JsonObject = dict[str, object]
 
 
 def speculation(config: str | JsonObject) -> JsonObject:
@@ -44,7 +43,7 @@ def speculation(config: str | JsonObject) -> JsonObject:
     if unknown := [key for key in options if key not in SPECULATIVE_KEYS]:
         raise ValueError(f"{unknown[0]!r} is not modelled; read are {', '.join(SPECULATIVE_KEYS)}")
     method = options.get("method") or ("draft_model" if "model" in options else None)
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         known = ", ".join(METHODS)
         raise ValueError(f"method {method!r} is not one of {known}; or give --speculator and --acceptance")
     drafts = options.get("num_speculative_tokens")
@@ -59,21 +58,21 @@ def kv_role(config: str | JsonObject) -> JsonObject:
         return {}
     connector = str(options.get("kv_connector", ""))
     if connector == "OffloadingConnector":
-        return _offloading(options.get("kv_connector_extra_config") or {})
+        extra = options.get("kv_connector_extra_config")
+        return _offloading(extra.get("cpu_bytes_to_use") if isinstance(extra, dict) else None)
     if connector.lower().startswith(OTHER_OFFLOADING):
         raise ValueError(
             f"{connector} offloads KV, it does not hand it over: --kv-offloading-size says how much, and "
             "--kv-offloading-backend how (lmcache, native)"
         )
     role = options.get("kv_role")
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         raise ValueError(f"kv_role {role!r} is not one of {', '.join(ROLES)}")
     return {} if role == "kv_both" else {"role": ROLES[role]}
 
 
-def _offloading(extra: JsonObject) -> JsonObject:
+def _offloading(size: object) -> JsonObject:
     """Host memory of vLLM's own connector; its older `num_cpu_blocks` leaves bytes to the engine."""
-    size = extra.get("cpu_bytes_to_use")
     if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
         raise ValueError(
             f"OffloadingConnector's cpu_bytes_to_use is {size!r}, must be bytes of host memory; or use "

@@ -187,15 +187,15 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
     sources = document.get("sources", {})
     if not isinstance(sources, dict):
         raise MalformedFile(origin, "is not a table of texts", where="sources")
-    values: dict[str, Any] = {}
-    provenance: dict[str, Any] = {}
+    values: dict[str, object] = {}
+    provenance: dict[str, dict[str, object]] = {}
     for field, entry in facts.items():
         if field not in _GROUPS:
             values[field], provenance[field] = _split_fact(field, entry, sources, origin)
             continue
         if not isinstance(entry, dict):
             raise MalformedFile(origin, "is not a table", where=f"facts.{field}")
-        group = values[field] = {}
+        values[field] = group = dict[str, object]()
         for member, fact in entry.items():
             dotted = f"{field}.{member}"
             if member in _GROUP_LABELS:
@@ -216,7 +216,7 @@ def _from_document(document: Mapping[str, Any], origin: object) -> HardwareProfi
 
 def _split_fact(
     field: str, entry: object, sources: Mapping[str, Any], origin: object
-) -> tuple[object, dict[str, Any]]:
+) -> tuple[object, dict[str, object]]:
     """The value of one fact, and where it comes from.
 
     A source may be a key of the [sources] table, which holds its text, or `{source, date, basis}` for all facts of it.

@@ -1,10 +1,11 @@
 """Simulate a deployment of serving engines: requests in, steps decided by each engine's scheduler, records out.
 
 In: a `Workload`, one `EngineSetup` an engine (its step times, KV blocks, scheduler), and what stands before them. Out:
-`SimulationResult`, a record a request and what the engines did. It knows no roofline: a step takes what the
-`StepTimes` that it is given say. Time is whole picoseconds, so that leaping over steps equals taking each. Start
-reading at `simulation`, then `cluster` (who gets which request), `engine` (decide, compute, account), `schedulers`
-(what an engine decides) and `kv_cache`; `metrics` and `verdict` say what the records show.
+`SimulationResult`, a record a request and what the engines did. It knows no roofline: the duration of a step comes
+from `StepTimes`. Time is whole picoseconds, so that leaping over steps equals taking each.
+Start reading at `simulation`, then `cluster` (which replica gets which request), `driven` (what the deployment's clock
+asks of an engine), `engine` (decide, compute, account), `schedulers` (what a step computes) and `kv_cache`; `metrics`
+and `verdict` say what the records show.
 """
 
 from capacity.simulator.engine import Engine, StepObserver

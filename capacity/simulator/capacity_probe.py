@@ -42,9 +42,9 @@ def capacity_for(
     """
     first = _probe_size(workload, in_flight, FIRST_REQUESTS, FIRST_BATCHES)
     if first < _probe_size(workload, in_flight, PROBE_REQUESTS, PROBE_BATCHES) * 0.6:
-        found = probe_capacity(workload, run, in_flight=in_flight, count=first)
-        if found is not None and _far_from(found, workload.arrival_s):
-            return replace(found, error_fraction=max(found.error_fraction, FIRST_ERROR))
+        short = probe_capacity(workload, run, in_flight=in_flight, count=first)
+        if short is not None and _far_from(short, workload.arrival_s):
+            return replace(short, error_fraction=max(short.error_fraction, FIRST_ERROR))
     return probe_capacity(workload, run, in_flight=in_flight)
 
 

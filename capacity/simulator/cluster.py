@@ -12,13 +12,13 @@ import simpy
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router, make_router
 from capacity.simulator.client import Arrivals, client_of
+from capacity.simulator.driven import NEVER_KEY, Action, DrivenEngine
 from capacity.simulator.event_loop import EventLoop
 from capacity.simulator.fleet import Failures, failing
 from capacity.simulator.frontend import client_behind, to_client_clock
 from capacity.simulator.ledger import Sample
 from capacity.simulator.members import Member, MemberMaker, Recording, new_ledger
 from capacity.simulator.metrics import MISSING
-from capacity.simulator.replica import NEVER_KEY, Action, Replica
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import LoadSample, SimulationResult, Status, add_up
 from capacity.simulator.schedulers import Sequence
@@ -102,8 +102,8 @@ class Cluster(EventLoop):
                 f"requests cannot time out under the {setup.policy} scheduler: it cannot abort any"
             )
         self.members.append(member)
-        if isinstance(member.engine, Replica):
-            self.replicas.append(member.engine)
+        if member.driven is not None:
+            self.replicas.append(member.driven)
             self.keys.append(NEVER_KEY)
             if ready:
                 self.open(number, now_ps)
@@ -311,11 +311,11 @@ class Cluster(EventLoop):
         replica.deliver(at_ps, request, action)
         self.keys[number] = replica.key
 
-    def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None:
+    def finished(self, replica: DrivenEngine, sequence: Sequence, now_ps: int) -> None:
         """A replica has answered a request."""
         request = sequence.index
         number = replica.number
-        if self._home.get(request) != number:  # its client has given up
+        if self._home.get(request) != number:  # its client timed out
             return
         replica.ledger.finished(sequence, now_ps)
         if self._independent and not replica.draining:
@@ -324,7 +324,7 @@ class Cluster(EventLoop):
         else:
             self._left(request, now_ps)
 
-    def refused(self, replica: Replica, request: int, now_ps: int) -> None:
+    def refused(self, replica: DrivenEngine, request: int, now_ps: int) -> None:
         """A replica has turned a request away."""
         if self._home.get(request) == replica.number:
             self.rejected += 1

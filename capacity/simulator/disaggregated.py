@@ -21,10 +21,10 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router
 from capacity.simulator.cluster import Cluster, Dispatch
+from capacity.simulator.driven import DrivenEngine
 from capacity.simulator.kv_cache.pool import PagedPool, Table
 from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
-from capacity.simulator.replica import Replica
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.schedulers import Sequence, schedulers_that
 from capacity.simulator.setup import EngineSetup, Role
@@ -117,13 +117,13 @@ class Disaggregated(Cluster):
 
     # requests
 
-    def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None:
+    def finished(self, replica: DrivenEngine, sequence: Sequence, now_ps: int) -> None:
         number = replica.number
         if self.members[number].setup.role == "decode":
             super().finished(replica, sequence, now_ps)
             return
         request, tokens, pool = sequence.index, sequence.prompt_tokens, cast(PagedPool, replica.pool)
-        if self._home.get(request) != number:  # its client has given up
+        if self._home.get(request) != number:  # its client timed out
             return
         kept = pool.table(sequence.table.content)
         # its blocks are free since this very instant: take them back
@@ -200,7 +200,7 @@ class Disaggregated(Cluster):
         )
 
     def _free_kept(self, handoff: Handoff, now_ps: int) -> None:
-        """The sender may forget: no one will ask for this KV again."""
+        """Free a request's KV blocks at the sender, which retires where it drains and was waiting for this."""
         del self._handoffs[handoff.request]
         sender = self.replicas[handoff.sender]
         if not sender.alive:

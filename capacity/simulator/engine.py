@@ -1,7 +1,7 @@
 """The engine loop: decide, compute, account, as in an engine itself, on a SimPy clock of whole picoseconds.
 
 As many steps are in flight as the policy asks for: one (synchronous), two (asynchronous), one per pipeline stage.
-It knows no roofline: a step's duration is whatever the `StepTimes` that it is given says.
+It knows no roofline: the duration of a step comes from `StepTimes`.
 """
 
 from __future__ import annotations

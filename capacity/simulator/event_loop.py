@@ -14,7 +14,7 @@ from itertools import count
 import simpy
 
 from capacity.simulator.client import NEVER, Arrivals
-from capacity.simulator.replica import ARRIVE, NEVER_KEY, Replica
+from capacity.simulator.driven import ARRIVE, NEVER_KEY, DrivenEngine
 
 
 class EventLoop(ABC):
@@ -25,7 +25,7 @@ class EventLoop(ABC):
         `feedback`: a completion may bring a request."""
         self.env = simpy.Environment(initial_time=0)
         self.client = client
-        self.replicas: list[Replica] = []
+        self.replicas: list[DrivenEngine] = []
         self.keys: list[int] = []
         self.now_ps = 0
         self._timers: list[tuple[int, int, Callable[[], None]]] = []

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.ledger import Sample
@@ -36,7 +35,7 @@ def write_timeline(timeline: Timeline, run: SimulationResult, path: str | Path) 
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
 
 
-def _write_csv(path: str | Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def _write_csv(path: str | Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     try:
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")

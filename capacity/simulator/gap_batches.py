@@ -65,15 +65,15 @@ class GapBatches:
             self._counts = np.concatenate((merged, np.zeros_like(merged)))
             self._size *= 2
         place = before // self._size * NUM_BINS + bin_of(values)
-        found = np.bincount(place, weights=counts, minlength=MOST_BATCHES * NUM_BINS)
-        self._counts += found.astype(np.int64).reshape(MOST_BATCHES, NUM_BINS)
+        added = np.bincount(place, weights=counts, minlength=MOST_BATCHES * NUM_BINS)
+        self._counts += added.astype(np.int64).reshape(MOST_BATCHES, NUM_BINS)
 
 
 def bin_of(gaps_ps: Ints) -> Ints:
     """A gap's bin: its leading BIN_BITS + 1 bits."""
     shift = np.maximum(np.frexp(gaps_ps.astype(np.float64))[1] - (BIN_BITS + 1), 0).astype(np.int64)
-    found: Ints = (shift << BIN_BITS) + (gaps_ps >> shift)
-    return found
+    bins: Ints = (shift << BIN_BITS) + (gaps_ps >> shift)
+    return bins
 
 
 def bin_middles_ps() -> npt.NDArray[np.float64]:

@@ -107,8 +107,8 @@ def share_interval(within: npt.NDArray[Any]) -> Interval | None:
         open_end = (1 - CONFIDENCE) ** (1 / count)  # the share at which so many in a row are that unlikely
         return Interval(value=value, low=open_end if value else 0.0, high=1.0 if value else 1 - open_end)
     batches = np.array([part.mean() for part in np.array_split(within, BATCHES)])
-    found = _Places.of(batches, value, count, of_share=True)
-    return Interval(value=value, low=found.low, high=found.high)
+    places = _Places.of(batches, value, count, of_share=True)
+    return Interval(value=value, low=places.low, high=places.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class _Places:
 
         Few values beyond a percentile come in fewer stretches, whose own number is left to chance: that side is made
         wider by 1 + 3 / their effective number, which M/M/1 at a load of 0.7 needs to be held in nine runs of ten.
-        `of_share`: the share itself is asked for, and may be lower where few were seen above.
+        `of_share`: the interval is of the share itself, and its lower side is the wide one where few lie above.
         """
         # at least what independent values would have: batches that happen to agree prove nothing
         error = max(_standard_error(batch_shares), math.sqrt(share * (1 - share) / count))

@@ -71,7 +71,7 @@ class Ledger:
         self.queried_tokens = 0
         self.samples: list[Sample] = []
         self.completed = 0
-        self.work: StepWork | None = None  # what the steps were like, where that is asked for
+        self.work: StepWork | None = None  # kinds of steps, with `keep_work`
         self.progress: Progress | None = None  # of all requests, whichever engine answers them
 
     def scheduled(self, step: Step, now_ps: int) -> None:
@@ -115,7 +115,7 @@ class Ledger:
             self.kv_peak_blocks = blocks
 
     def finished(self, r: Sequence, now_ps: int) -> None:
-        if r.known == r.prompt_tokens:  # given up by the scheduler, without a token
+        if r.known == r.prompt_tokens:  # dropped by the scheduler, without a token
             self.rejected += 1
             return
         self.completed += 1

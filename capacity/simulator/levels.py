@@ -1,4 +1,4 @@
-"""Service levels held against a run: what was asked, what was attained."""
+"""Service levels held against a run: limits and what share of the requests attained them."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def goodput(slos: Sequence[Slo], records: RequestTable, summary: LatencySummary,
 
 
 def _bounds(within: npt.NDArray[np.bool_], steady: bool) -> tuple[float | None, float | None]:
-    found = share_interval(within) if steady else None
-    return (None, None) if found is None else (found.low, found.high)
+    interval = share_interval(within) if steady else None
+    return (None, None) if interval is None else (interval.low, interval.high)
 
 
 def hold(
@@ -111,8 +111,8 @@ def _of_requests(slo: Slo, records: RequestTable, steady: bool) -> SloLevel:
 def _of_gaps(slo: Slo, summary: LatencySummary) -> SloLevel:
     if slo.percentile not in PERCENTILES:
         raise InvalidInput(f"{slo}: gaps have the percentiles {', '.join(f'p{p}' for p in PERCENTILES)}")
-    found = summary.itl_ms
-    value_ms = None if found is None else found.percentiles[int(slo.percentile)]
+    itl_ms = summary.itl_ms
+    value_ms = None if itl_ms is None else itl_ms.percentiles[int(slo.percentile)]
     return SloLevel(
         slo=str(slo),
         limit_ms=slo.limit_s * 1e3,

@@ -6,19 +6,23 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import simpy
 
 from capacity.simulator.client import Arrivals
+from capacity.simulator.driven import DrivenEngine, Owner
 from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.frontend import FrontendTimes, StreamingLedger
 from capacity.simulator.ledger import Ledger, Progress
-from capacity.simulator.replica import Owner, Replica
+from capacity.simulator.replica import Replica
 from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, Mode, Role, make_pool, make_scheduler
 from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S, picoseconds
 from capacity.workload import Workload
+
+AnyEngine = TypeVar("AnyEngine", bound=Engine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +60,7 @@ class ReplicaSummary:
 
 @dataclass(slots=True)
 class Member:
-    """An engine of the deployment, and its account so far."""
+    """An engine of the deployment, and its account so far. `driven`: the engine, where it stands behind a router."""
 
     engine: Engine
     setup: EngineSetup
@@ -66,6 +70,7 @@ class Member:
     until_ps: int | None = None
     ended: str | None = None
     open: bool = False  # it takes requests
+    driven: DrivenEngine | None = None
 
     def summary(self, number: int) -> ReplicaSummary:
         ledger = self.ledger
@@ -114,21 +119,24 @@ class MemberMaker:
         """An engine that stands alone: it takes requests from the client, and its own samples."""
         interval_s = self._recording.sample_interval_s
         sample_ps = None if interval_s is None else max(1, picoseconds(interval_s))
-        return self._made(partial(Engine, client=client, sample_ps=sample_ps), setup, self._ledger, 0)
+        engine = self._made(partial(Engine, client=client, sample_ps=sample_ps), setup, self._ledger)
+        return Member(engine, setup, self._ledger, 0)
 
     def driven(
         self, setup: EngineSetup, now_ps: int, *, number: int, owner: Owner, queue_limit: int | None
     ) -> Member:
-        """An engine that is given its requests, with sums of its own."""
+        """An engine behind a router, with running sums of its own."""
         ledger = copy.copy(self._ledger)  # columns are shared
-        return self._made(
-            partial(Replica, number=number, owner=owner, queue_limit=queue_limit), setup, ledger, now_ps
+        replica = self._made(
+            partial(Replica, number=number, owner=owner, queue_limit=queue_limit), setup, ledger
         )
+        replica.now_ps = now_ps
+        return Member(replica, setup, ledger, now_ps, driven=replica)
 
-    def _made(self, kind: Callable[..., Engine], setup: EngineSetup, ledger: Ledger, now_ps: int) -> Member:
+    def _made(self, kind: Callable[..., AnyEngine], setup: EngineSetup, ledger: Ledger) -> AnyEngine:
         ledger.work = StepWork(setup.step_times) if self._recording.keep_work else None
         pool = make_pool(setup, self._recording.mode)
-        engine = kind(
+        return kind(
             self._env,
             make_scheduler(setup, pool),
             pool,
@@ -140,8 +148,6 @@ class MemberMaker:
             window_tokens=setup.window_tokens,
             observer=self._recording.observer,
         )
-        engine.now_ps = now_ps
-        return Member(engine, setup, ledger, now_ps)
 
     def _jumps(self, setup: EngineSetup) -> bool:
         """Whether regular decode steps may be leapt over: nobody has to see each of them."""

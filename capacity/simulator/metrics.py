@@ -179,7 +179,7 @@ class LatencySummary:
 
     def to_dict(self) -> dict[str, Any]:
         """The flat keys of `vllm bench serve`'s result body."""
-        result: dict[str, Any] = {
+        result: dict[str, float | None] = {
             name: getattr(self, name)
             for name in (
                 "duration",
@@ -194,12 +194,12 @@ class LatencySummary:
             )
         }
         for metric in ("ttft", "tpot", "itl", "e2el"):
-            found: Distribution | None = getattr(self, f"{metric}_ms")
-            result[f"mean_{metric}_ms"] = None if found is None else found.mean
-            result[f"median_{metric}_ms"] = None if found is None else found.median
-            result[f"std_{metric}_ms"] = None if found is None else found.std
+            latency: Distribution | None = getattr(self, f"{metric}_ms")
+            result[f"mean_{metric}_ms"] = None if latency is None else latency.mean
+            result[f"median_{metric}_ms"] = None if latency is None else latency.median
+            result[f"std_{metric}_ms"] = None if latency is None else latency.std
             for percent in PERCENTILES:
-                result[f"p{percent}_{metric}_ms"] = None if found is None else found.percentiles[percent]
+                result[f"p{percent}_{metric}_ms"] = None if latency is None else latency.percentiles[percent]
         return result
 
 

@@ -1,7 +1,7 @@
 """One engine of several: it runs only as far as it must, because what comes next to it is for others to say.
 
 An engine that stands alone knows when its next request comes. One behind a router does not, so its decisions wait:
-`key` says when it has to be asked next, and until then nothing that others can see happens to it. Settling a step
+`key` is when `proceed` has to be called next, and until then nothing that others can see happens to it. Settling a step
 comes before arrivals at the same instant, deciding the next one after them, as in an engine that stands alone.
 """
 
@@ -9,30 +9,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Protocol, cast
+from typing import cast
 
 import simpy
 
 from capacity.simulator.client import NEVER
+from capacity.simulator.driven import DECIDE, NEVER_KEY, SETTLE, Action, Owner
 from capacity.simulator.engine import Engine, StepObserver
 from capacity.simulator.kv_cache.pool import KvPool, LoadingPool
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.schedulers import Policy, Sequence
 from capacity.simulator.transfer import Load
 from capacity.step import StepTimes
-
-# keys order what happens at one instant: 4·time + one of these
-SETTLE, ARRIVE, DECIDE = 0, 1, 2
-NEVER_KEY = 4 * NEVER
-
-Action = Callable[[int], None]
-
-
-class Owner(Protocol):
-    """Who is told what became of a request."""
-
-    def finished(self, replica: Replica, sequence: Sequence, now_ps: int) -> None: ...
-    def refused(self, replica: Replica, request: int, now_ps: int) -> None: ...
 
 
 class _Door:
@@ -52,7 +40,7 @@ class _Door:
 
 
 class Replica(Engine):
-    """An engine with a mailbox. `deliver` a request, or an action, at its instant; `proceed` when its key is least."""
+    """An engine with a mailbox: a `DrivenEngine`."""
 
     def __init__(
         self,
@@ -137,7 +125,7 @@ class Replica(Engine):
             self.key = 4 * at_ps + DECIDE
 
     def catch_up(self, at_ps: int) -> None:
-        """Take the decode steps that nothing has asked for yet, up to the one that is under way at `at_ps`."""
+        """Take the decode steps that are put off, up to the one that is under way at `at_ps`."""
         if self._wake_ps is None and self.now_ps < at_ps and self.key < NEVER_KEY and self.key & 3 == SETTLE:
             if self._settle_by_ps >= 0:
                 self._settle_by_ps = at_ps

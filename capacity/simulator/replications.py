@@ -1,4 +1,4 @@
-"""The same question asked of several draws of chance, alike for all configurations that are compared.
+"""One configuration simulated with several seeds, the same seeds for all configurations that are compared.
 
 Run k of any configuration sees the arrivals, lengths and failures of seed k: common random numbers. What two
 configurations differ by is then theirs and not the draw's, and the difference of a pair of runs varies less than
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,11 +45,12 @@ class Replications:
     seeds: tuple[int, ...]
     metrics: Mapping[str, Interval | None]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "seeds": list(self.seeds),
             "metrics": {
-                name: None if found is None else asdict(found) for name, found in self.metrics.items()
+                name: None if interval is None else asdict(interval)
+                for name, interval in self.metrics.items()
             },
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -39,12 +39,12 @@ class SimulationResult:
 
     `status`: complete; stalled (`reason` says why nothing can proceed); interrupted. KV utilisation and batch size are
     means over the time and the steps in which the engines were busy, `busy_s`. `prefix_cache_hit_fraction` is of the
-    prompt tokens at first admission, found on the GPU; None where prefix caching is off. What was found below it is in
-    `kv_tiers`. `data_parallel_requests` are those given to each rank; empty where there are no ranks. `gaps` between
-    deliveries are in order of time; `step_work` is of each engine, `series` and `load` are samples over time, where
-    these were asked for.
+    prompt tokens at first admission, of hits on the GPU; None where prefix caching is off. Hits below it are in
+    `kv_tiers`. `data_parallel_requests` are those of each rank; empty where there are no ranks. `gaps` between
+    deliveries are in order of time; `step_work` is of each engine, `series` and `load` are samples over time; empty
+    unless `simulate` was called with them.
     `router` is None where one engine takes requests straight from the clients; `to_dict` then leaves out all that is of
-    several. `timed_out` requests were given up by their client, `restarted` ones begun anew after a failure, `lost`
+    several. `timed_out` requests were cancelled by their client, `restarted` ones begun anew after a failure, `lost`
     ones failed with their replica; these and `rejected` are counted, and all that did not complete are the summary's
     `failed`. `replica_s` is the time that replicas were there for, and paid for, until the last request ended.
     Of disaggregated deployments `prefilled_ps` is the end of prefill (MISSING where it came to none), `transfer_ps`
@@ -80,8 +80,8 @@ class SimulationResult:
     transfer_ps: npt.NDArray[np.int64] | None = None
     transfers: Mapping[str, int] | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        shared = {
+    def to_dict(self) -> dict[str, object]:
+        shared: dict[str, object] = {
             **self.summary.to_dict(),
             "status": self.status,
             "reason": self.reason,
@@ -97,7 +97,7 @@ class SimulationResult:
         }
         return shared if self.router is None else shared | self._of_the_deployment()
 
-    def _of_the_deployment(self) -> dict[str, Any]:
+    def _of_the_deployment(self) -> dict[str, object]:
         return {
             "router": self.router,
             "decode_router": self.decode_router,

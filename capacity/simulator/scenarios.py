@@ -21,7 +21,7 @@ from capacity.simulator.engine import Engine
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content, chained
 from capacity.simulator.kv_cache.content_pool import ContentPool
-from capacity.simulator.kv_cache.radix import RadixCache
+from capacity.simulator.kv_cache.radix import RadixCache, RadixNode
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step, make_policy
 from capacity.simulator.schedulers import Sequence as Request
@@ -107,7 +107,7 @@ class _Schedule:
         self.scheduler: Any = make_policy(policy, self.limits, self.pool, **_options(scenario, self.v0))
         self.steps: list[list[Any]] = []
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         scenario = self.scenario
         requests, rejected = self._requests()
         status: Literal["ok", "stalled"] = "ok"
@@ -191,7 +191,7 @@ class _Schedule:
 
 
 def _limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
-    given = {
+    limits = {
         name: scenario[name]
         for name in (
             "max_num_seqs",
@@ -207,10 +207,10 @@ def _limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
         if name in scenario
     }
     for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
-        if not isinstance(given.get(name, 0), int) or given.get(name, 1) < 1:
-            raise InvalidInput(f"{name} must be a whole number of at least 1, not {given[name]!r}")
+        if not isinstance(limits.get(name, 0), int) or limits.get(name, 1) < 1:
+            raise InvalidInput(f"{name} must be a whole number of at least 1, not {limits[name]!r}")
     return SchedulerLimits(
-        **given,
+        **limits,
         priority=scenario.get("policy") == "priority",
         pipeline_stages=1 if v0 else scenario.get("pp", 1),
     )
@@ -238,7 +238,7 @@ def _pool(scenario: Mapping[str, Any], limits: SchedulerLimits, v0: bool) -> Blo
     )
 
 
-def _options(scenario: Mapping[str, Any], v0: bool) -> dict[str, Any]:
+def _options(scenario: Mapping[str, Any], v0: bool) -> dict[str, object]:
     if v0:
         return {
             "preemption_mode": scenario.get("preemption_mode", "recompute"),
@@ -271,11 +271,11 @@ def _answer(seed: int, count: int) -> list[int]:
     return list(range(first, first + count))
 
 
-def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _radix_trace(program: Mapping[str, Any]) -> list[dict[str, object]]:
     """Every operation of a radix program with its result and the tree after it."""
     cache = RadixCache(program["page_size"])
-    locked: dict[str, list[Any]] = {}
-    trace: list[dict[str, Any]] = []
+    locked: dict[str, list[RadixNode]] = {}
+    trace: list[dict[str, object]] = []
     for op in program["ops"]:
         verb, argument = op[0], op[1]
         result: int | None = None

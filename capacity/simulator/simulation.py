@@ -51,7 +51,7 @@ def simulate(
     `frontend` says what lies between client and engine (none: nothing), and records are then on the client's clock,
     save for the instant of first scheduling. `sample_interval_s` asks for samples over time; `keep_work`, `observer`,
     `progress`: see `Recording`. `keep_interrupted`: on Ctrl-C the result is what was simulated so far; else the
-    interrupt goes on to the caller, who asked for a whole run. `mode` "step" takes one step at a time, block by block:
+    KeyboardInterrupt is raised again. `mode` "step" takes one step at a time, block by block:
     the reference that "jump" equals bit for bit. Raises InvalidInput and UnknownName.
     """
     setups = [setups] if isinstance(setups, EngineSetup) else list(setups)

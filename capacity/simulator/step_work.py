@@ -1,6 +1,6 @@
 """What an engine's steps were like, in bounded memory: enough to say afterwards what bound them.
 
-Decode steps are counted by batch size and context, each to a few leading bits, with the first shape that was seen of
+Decode steps are counted by batch size and context, each to a few leading bits, with the first shape of
 each kind. Of steps with a prefill in them, which hardly ever are alike, every one is kept at first, and every second,
 fourth, ... as they become many. Times are exact in all; only their parts rest on the shapes that are kept.
 """
@@ -53,7 +53,7 @@ class StepWork:
     def leap(
         self, shape_of: Callable[[], StepShape], rows: int, contexts: int, steps: int, total_ps: int
     ) -> None:
-        """So many decode steps of `rows` requests; `shape_of` gives the first one's shape, if it is asked for."""
+        """So many decode steps of `rows` requests; `shape_of` makes the first one's shape, where its kind is new."""
         self._count(rows, contexts, shape_of, steps, total_ps)
 
     def _count(
@@ -62,10 +62,10 @@ class StepWork:
         size = max(rows.bit_length() - SIZE_BITS, 0)
         context = max(contexts.bit_length() - CONTEXT_BITS, 0)
         key = (rows >> size, size, contexts >> context, context)
-        found = self._decodes.get(key)
-        if found is None:
-            found = self._decodes[key] = (shape_of(), [0, 0])
-        sums = found[1]
+        kind = self._decodes.get(key)
+        if kind is None:
+            kind = self._decodes[key] = (shape_of(), [0, 0])
+        sums = kind[1]
         sums[0] += steps
         sums[1] += total_ps
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +35,7 @@ class TimeParts:
             return None
         return {part: float(getattr(self, part).mean()) * 1e3 / PS_PER_S for part in PARTS}
 
-    def to_dict(self) -> dict[str, Any] | None:
+    def to_dict(self) -> dict[str, dict[str, float]] | None:
         """The means, and those of the slowest 5 % of requests: what makes the tail."""
         means = self.mean_ms()
         if means is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from capacity.simulator.engine import Engine
@@ -18,7 +19,7 @@ class Timeline:
     """An observer that keeps every step; pass it as `observer` to `simulate`."""
 
     def __init__(self) -> None:
-        self._events: list[dict[str, Any]] = []
+        self._events: list[Mapping[str, object]] = []
 
     def __call__(self, step: Step, engine: Engine) -> None:
         prefill = sum(row.tokens for row in step.rows if row.computed < row.sequence.prompt_tokens)
@@ -26,7 +27,7 @@ class Timeline:
         kind = "decode" if not prefill else "prefill" if prefill == tokens else "mixed"
         used = engine.pool.num_blocks - engine.pool.free_blocks
         start_us, end_us = step.start / PS_PER_US, step.end / PS_PER_US
-        arguments: dict[str, Any] = {"rows": len(step.rows), "tokens": tokens, "prefill_tokens": prefill}
+        arguments: dict[str, object] = {"rows": len(step.rows), "tokens": tokens, "prefill_tokens": prefill}
         arguments |= _bounds(step, engine)
         self._events.append(_span(kind, ENGINE, 1, start_us, end_us - start_us, arguments))
         self._events.append(
@@ -38,8 +39,8 @@ class Timeline:
             )
 
     def chrome_trace(self, records: RequestTable) -> dict[str, Any]:
-        """The trace, ready for `json.dump`: the steps seen, and every request's queueing, prefill and decode."""
-        events = [
+        """The trace, ready for `json.dump`: the observed steps, and every request's queueing, prefill and decode."""
+        events: list[Mapping[str, object]] = [
             {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}}
             for pid, name in ((ENGINE, "engine steps"), (REQUESTS, "requests"))
         ]
@@ -56,7 +57,7 @@ class Timeline:
         return {"traceEvents": events + self._events, "displayTimeUnit": "ms"}
 
 
-def _bounds(step: Step, engine: Engine) -> dict[str, Any]:
+def _bounds(step: Step, engine: Engine) -> dict[str, object]:
     """What bounds a step, and what part of its time each bound takes; empty where its times have no operators."""
     step_cost = getattr(engine.step_times, "step_cost", None)
     if step_cost is None or not step.rows or step.parts:
@@ -68,5 +69,7 @@ def _bounds(step: Step, engine: Engine) -> dict[str, Any]:
     return {"bound": max(parts, key=lambda bound: parts[bound]), "bounds": parts}
 
 
-def _span(name: str, pid: int, tid: int, ts: float, dur: float, args: dict[str, Any]) -> dict[str, Any]:
+def _span(
+    name: str, pid: int, tid: int, ts: float, dur: float, args: Mapping[str, object]
+) -> dict[str, object]:
     return {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}

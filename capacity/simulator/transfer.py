@@ -76,7 +76,7 @@ class Transfer:
 class Transfers:
     """All KV that is under way over one kind of link: begun = arrived + aborted + under way, at any instant.
 
-    A transfer occupies all its ports as soon as they are free, in the order in which transfers were asked for. One
+    A transfer occupies all its ports as soon as they are free, in the order of their `begin`. One
     that is called off makes room for those behind it at once.
     """
 
@@ -87,12 +87,12 @@ class Transfers:
         self._under_way: dict[Transfer, None] = {}
 
     def begin(self, tokens: int, now_ps: int, *ports: Port, arrived: Callable[[int], None]) -> Transfer:
-        """Ask for a transfer; `arrived(instant)` is called when it has."""
-        found = Transfer(tokens, now_ps, ports, arrived)
+        """Reserve the ports for a transfer; `arrived(instant)` is called when its KV is there."""
+        transfer = Transfer(tokens, now_ps, ports, arrived)
         self.begun += 1
-        self._under_way[found] = None
-        self._reserve(found, now_ps)
-        return found
+        self._under_way[transfer] = None
+        self._reserve(transfer, now_ps)
+        return transfer
 
     def abort(self, transfer: Transfer, now_ps: int) -> None:
         """Call one off, begun or not; those that wait behind it move up."""

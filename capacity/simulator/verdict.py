@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -61,7 +61,7 @@ class Verdict:
     measured_requests: int
     intervals_ms: Mapping[str, Interval | None]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """JSON values: `verdict`, its `evidence`, and `intervals` of the steady part (null without one)."""
         names = (
             "offered_requests_per_s",
@@ -72,7 +72,7 @@ class Verdict:
             "growth_fraction",
             "measured_requests",
         )
-        evidence: dict[str, Any] = {name: _finite(getattr(self, name)) for name in names}
+        evidence: dict[str, object] = {name: _finite(getattr(self, name)) for name in names}
         evidence["peak_s"] = None if self.peak_s is None else list(self.peak_s)
         evidence["measured_s"] = list(self.measured_s)
         return {
@@ -80,8 +80,8 @@ class Verdict:
             "verdict_reason": self.reason,
             "evidence": evidence,
             "intervals": {
-                name: None if found is None else {"value": found.value, "low": found.low, "high": found.high}
-                for name, found in self.intervals_ms.items()
+                name: None if interval is None else asdict(interval)
+                for name, interval in self.intervals_ms.items()
             },
         }
 
@@ -149,7 +149,7 @@ def judge(
 def _with_losses(
     verdict: Judgement, reason: str, completed: Bools, losses: Mapping[str, int]
 ) -> tuple[Judgement, str]:
-    """Where requests were lost it is said; where all were, there is no service whose state could be told."""
+    """The verdict with the number of requests that were lost; "too short to tell" where all were."""
     lost = len(completed) - int(completed.sum())
     kinds = ", ".join(f"{count:,} {what}" for what, count in losses.items() if count)
     became = f" ({kinds})" if kinds else ""
@@ -303,15 +303,17 @@ def _intervals(
         "tpot": (finish - first)[several] * to_ms / (outputs[several] - 1),
         "e2el": (finish - arrival) * to_ms,
     }
-    found: dict[str, Interval | None] = dict.fromkeys(names)
+    intervals: dict[str, Interval | None] = dict.fromkeys(names)
     for percent in PERCENTILES:
-        found |= {f"p{percent}_{name}_ms": percentile_interval(values[name], percent) for name in values}
+        intervals |= {f"p{percent}_{name}_ms": percentile_interval(values[name], percent) for name in values}
     if gaps is not None:
         batches = gaps.batches().histograms()
         begin, end = (_gaps_until(records, int(at)) * len(batches) for at in (arrival[0], arrival[-1]))
         steady_batches = batches[math.ceil(begin) : math.floor(end)]
-        found |= {f"p{percent}_itl_ms": gap_interval_ms(steady_batches, percent) for percent in PERCENTILES}
-    return found
+        intervals |= {
+            f"p{percent}_itl_ms": gap_interval_ms(steady_batches, percent) for percent in PERCENTILES
+        }
+    return intervals
 
 
 def _gaps_until(records: RequestTable, at_ps: int) -> float:

@@ -11,17 +11,18 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Pool, build
+from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.hardware import HardwareProfile
 from capacity.model import ModelSpec
 from capacity.model.layers import Attention
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import prefill_shape
-from capacity.techniques.one_pool import Contexts, gpu_of, notes_of, one_rank
+from capacity.techniques.one_pool import Contexts, notes_of, one_rank
 
 # Bytes of shared memory that one block may use. NVIDIA CUDA programming guide, compute capability tables, 2025:
 # 163 KiB (8.0), 99 KiB (8.6, 8.9, 12.0), 227 KiB (9.0, 10.0); AMD CDNA3 white paper, 2023: 64 KiB LDS. Datasheet.
@@ -179,13 +180,17 @@ class AttentionTrafficTable(AnswerRecord):
 
 @documented(Pool)
 def attention_traffic(
-    model: str | ModelSpec, *, contexts: Contexts = (1024, 4096, 16384, 65536), **options: Any
+    model: str | ModelSpec | DeploymentFile,
+    *,
+    contexts: Contexts = (1024, 4096, 16384, 65536),
+    **options: Any,
 ) -> AttentionTrafficTable:
     """HBM traffic and memory of naive and tiled attention, and the measured kernel. Raises InvalidInput."""
-    resolved = resolve(model, one_rank(build(Pool, split(options, Pool)[0]), "attention-io"))
+    deployment = deployment_of(model, pool=split(options, Pool)[0])
+    resolved = resolve(deployment.model, one_rank(deployment.pool, "attention-io"))
     return AttentionTrafficTable(
         model=resolved.model.name,
-        gpu=gpu_of(resolved),
+        gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         on_chip_bytes=shared_memory_bytes(resolved.profile),
         rows=tuple(attention_io(resolved, tokens) for tokens in contexts),

@@ -15,12 +15,13 @@ from capacity.answers.engine_setup import (
     make_workload,
     policy_name,
 )
+from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Pool, Service, Traffic, build
+from capacity.deployment import DeploymentFile, Pool, Service, Traffic, deployment_of
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup, SimulationResult, simulate
@@ -32,7 +33,7 @@ from capacity.techniques.batch_waste import (
     paged_kv_waste,
     static_slot_waste,
 )
-from capacity.techniques.one_pool import gpu_of, notes_of
+from capacity.techniques.one_pool import notes_of
 from capacity.techniques.waste import Waste
 from capacity.workload import Workload
 
@@ -333,7 +334,7 @@ class Batching(AnswerRecord):
 
 @documented(Pool, Traffic)
 def compare_batching(
-    model: str | ModelSpec,
+    model: str | ModelSpec | DeploymentFile,
     *,
     workload: Workload | None = None,
     max_batch: Annotated[
@@ -353,16 +354,17 @@ def compare_batching(
     if not 0 <= batching_window_s < float("inf"):
         raise InvalidInput(f"--batching-window {batching_window_s}: must be at least 0 s")
     pool, traffic = split(options, Pool, Traffic)
-    resolved = resolve(model, build(Pool, pool))
+    deployment = deployment_of(model, pool=pool, traffic=traffic)
+    resolved = resolve(deployment.model, deployment.pool)
     resolved.memory.require_fit()
-    requests = workload if workload is not None else make_workload(build(Traffic, traffic))
+    requests = workload if workload is not None else make_workload(deployment.traffic)
     compared = batching_comparison(
         resolved, requests, batch_size=max_batch, batching_window_s=batching_window_s, spread=spread
     )
     final = requests.prompt_tokens + requests.output_tokens
     return Batching(
         model=resolved.model.name,
-        gpu=gpu_of(resolved),
+        gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         workload=requests.name,
         requests=len(requests),

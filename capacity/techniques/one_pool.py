@@ -1,26 +1,19 @@
-"""What the questions about one pool share: how an answer names the pool, its price, and what is of one rank only."""
+"""What the questions about one pool share: how an answer names the pool, and what is of one rank only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated
 
-from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
-from capacity.deployment import Cost, Pool
-from capacity.hardware.pricing import Price, find_price
+from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool
 
 InputLen = Annotated[int, Flag("Prompt tokens of a request.", "--input-len --isl")]
 OutputLen = Annotated[int, Flag("Output tokens of a request.", "--output-len --osl")]
 Contexts = Annotated[Sequence[int], Flag("Tokens, as 4K,32K,128K,1M.", "--contexts")]
 TensorParallel = Annotated[int, Flag("", "--tensor-parallel-size -tp", least=1)]
-
-
-def gpu_of(resolved: ResolvedPool) -> GpuSummary:
-    """The GPU profile, and how many of them one engine uses."""
-    return GpuSummary(name=resolved.profile.name, count=resolved.pool.num_gpus)
 
 
 def notes_of(resolved: ResolvedPool) -> tuple[str, ...]:
@@ -35,10 +28,3 @@ def one_rank(pool: Pool, verb: str) -> Pool:
             f"`{verb}` is of one data-parallel rank: leave out --data-parallel-size (`scale --axis data` adds ranks up)"
         )
     return pool
-
-
-def gpu_hour_price(resolved: ResolvedPool, cost: Cost) -> Price | None:
-    """What a GPU-hour of the pool costs; None: no price is asked for."""
-    return find_price(
-        resolved.profile.name, tier=cost.price_tier, provider=cost.price_provider, override=cost.price
-    )

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
+from capacity.answers.estimate import cost_of
+from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, Pool, build
-from capacity.hardware.pricing import Price, cost_estimate
+from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
+from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
 from capacity.model.quantization import (
     find_kv_cache_format,
@@ -21,7 +23,7 @@ from capacity.model.quantization import (
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.closed_form import batch_times, closed_loop_times
-from capacity.techniques.one_pool import InputLen, OutputLen, gpu_hour_price, gpu_of, notes_of, one_rank
+from capacity.techniques.one_pool import InputLen, OutputLen, notes_of, one_rank
 from capacity.techniques.quantization_methods import QuantizationMethod, find_method, quantization_methods
 
 SMALL_BATCH = 1
@@ -169,16 +171,7 @@ def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quantize
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
     together = batch_times(steps, limits, load.large_batch, **lengths) if load.large_batch <= most else None
     loop = closed_loop_times(steps, limits, most, **lengths)
-    cost = None
-    if load.price is not None:
-        cost = cost_estimate(
-            load.price,
-            num_gpus=pool.pool.num_gpus,
-            requests_per_s=loop.requests_per_s,
-            input_tokens=load.input_len,
-            output_tokens=load.output_len,
-            prefill_share=loop.prefill_share,
-        )
+    cost = cost_of(load.price, loop, num_gpus=pool.pool.num_gpus, **lengths)
     return replace(
         option,
         ttft_s=alone.ttft_s,
@@ -241,7 +234,7 @@ class Quantizing(AnswerRecord):
 
 @documented(Pool, Cost)
 def quantize(
-    model: str | ModelSpec,
+    model: str | ModelSpec | DeploymentFile,
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
@@ -251,8 +244,9 @@ def quantize(
 ) -> Quantizing:
     """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""
     pool, cost = split(options, Pool, Cost)
-    resolved = resolve(model, one_rank(build(Pool, pool), "quantize"))
-    price = gpu_hour_price(resolved, build(Cost, cost))
+    deployment = deployment_of(model, pool=pool, cost=cost)
+    resolved = resolve(deployment.model, one_rank(deployment.pool, "quantize"))
+    price = price_of(resolved.profile.name, deployment.cost)
     rows = quantization_options(
         resolved,
         input_len=input_len,
@@ -263,7 +257,7 @@ def quantize(
     )
     return Quantizing(
         model=resolved.model.name,
-        gpu=gpu_of(resolved),
+        gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         input_len=input_len,
         output_len=output_len,

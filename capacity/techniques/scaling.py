@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
+from capacity.answers.estimate import cost_of
+from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, Pool, build
-from capacity.hardware.pricing import Price, cost_estimate
+from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
+from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
 from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step.closed_form import PhaseTimes, closed_loop_times
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
-from capacity.techniques.one_pool import InputLen, OutputLen, gpu_hour_price, gpu_of, notes_of
+from capacity.techniques.one_pool import InputLen, OutputLen, notes_of
 from capacity.techniques.parallelism import (
     all_reduce_bytes_per_token,
     expert_imbalance,
@@ -76,8 +78,7 @@ class Layout:
 
 
 def scaling_curve(
-    model: str | ModelSpec,
-    pool: Pool,
+    base: ResolvedPool,
     *,
     input_len: int,
     output_len: int,
@@ -86,7 +87,7 @@ def scaling_curve(
     most_gpus: int = 8,
     price: Price | None = None,
 ) -> tuple[Layout, ...]:
-    """Layouts of 1 to `most_gpus` GPUs along one axis; `pool` gives everything else.
+    """Layouts of 1 to `most_gpus` GPUs along one axis; `base` gives everything else.
 
     `pipeline`: as many micro-batches as stages are under way, each with its share of the requests; bubbles from
     uneven micro-batches are left out. `expert`: tensor parallelism of attention, whole experts on each GPU. `data`:
@@ -98,7 +99,6 @@ def scaling_curve(
             f"{input_len} tokens in, {output_len} out, {concurrency} in flight, {most_gpus} GPUs: "
             f"at least 1, 2, 1 and 1 to {LARGEST_GROUP}"
         )
-    base = resolve(model, pool)
     if axis in ("expert", "data") and not base.model.is_moe:
         raise InvalidInput(
             f"{base.model.name} has no experts to distribute; use --axis tensor or pipeline, or replicas"
@@ -231,16 +231,14 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
 
 
 def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) -> float | None:
-    if load.price is None:
-        return None
-    return cost_estimate(
+    cost = cost_of(
         load.price,
+        replace(loop.times, requests_per_s=loop.requests_per_s),
         num_gpus=resolved.pool.num_gpus,
-        requests_per_s=loop.requests_per_s,
-        input_tokens=load.input_len,
-        output_tokens=load.output_len,
-        prefill_share=loop.times.prefill_share,
-    ).usd_per_million_tokens
+        input_len=load.input_len,
+        output_len=load.output_len,
+    )
+    return None if cost is None else cost.usd_per_million_tokens
 
 
 def _experts(resolved: ResolvedPool, served: int) -> tuple[float | None, float | None]:
@@ -298,7 +296,7 @@ class Scaling(AnswerRecord):
 
 @documented(Pool, Cost)
 def scale(
-    model: str | ModelSpec,
+    model: str | ModelSpec | DeploymentFile,
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
@@ -312,7 +310,8 @@ def scale(
 ) -> Scaling:
     """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""
     pool_fields, cost = split(options, Pool, Cost)
-    pool: Pool = build(Pool, pool_fields)
+    deployment = deployment_of(model, pool=pool_fields, cost=cost)
+    pool = deployment.pool
     if pool.data_parallel_size > 1:
         raise InvalidInput(
             f"--data-parallel-size {pool.data_parallel_size}: leave it out; --axis data tries 1, 2, 4, ... ranks"
@@ -320,22 +319,21 @@ def scale(
     chosen = next((known for known in AXES if known == axis), None)
     if chosen is None:
         raise UnknownName("axis of parallelism", axis, AXES)
-    resolved = resolve(model, pool)
+    resolved = resolve(deployment.model, pool)
     curve = scaling_curve(
-        model,
-        pool,
+        resolved,
         input_len=input_len,
         output_len=output_len,
         concurrency=concurrency,
         axis=chosen,
         most_gpus=most_gpus,
-        price=gpu_hour_price(resolved, build(Cost, cost)),
+        price=price_of(resolved.profile.name, deployment.cost),
     )
     best = None if tpot_s is None else cheapest(curve, tpot_s=tpot_s)
     ranks = [count for count in (1, 2, 4, 8) if count <= most_gpus]
     return Scaling(
         model=resolved.model.name,
-        gpu=gpu_of(resolved),
+        gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         axis=axis,
         input_len=input_len,

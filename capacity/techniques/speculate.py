@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar
 
 from capacity.answers.engine_setup import engine_setup, with_drafts
+from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Pool, build
+from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.model import ModelSpec
 from capacity.pool.drafting import (
     DraftMemory,
@@ -27,7 +28,7 @@ from capacity.pool.drafting import (
 from capacity.pool.resolve import resolve
 from capacity.simulator import SimulationResult, simulate
 from capacity.simulator.schedulers import DrawnSpeculation, schedulers_that
-from capacity.techniques.one_pool import gpu_of, notes_of, one_rank
+from capacity.techniques.one_pool import notes_of, one_rank
 from capacity.workload import Workload, random_requests
 
 BATCHES = (1, 4, 16, 64, 256)
@@ -147,7 +148,7 @@ class Speculating(AnswerRecord):
 
 @documented(Pool)
 def speculate(
-    model: Annotated[str | ModelSpec, Flag("The target model.")],
+    model: Annotated[str | ModelSpec | DeploymentFile, Flag("The target model.")],
     *,
     method: Annotated[
         str | None,
@@ -170,7 +171,8 @@ def speculate(
     `method` None: the pool's `speculator`, else eagle3. `draft` is the model of `draft-model`. `simulate` serves a
     closed loop of each batch twice beside the formula. Raises DoesNotFit or InvalidInput.
     """
-    pool = one_rank(build(Pool, split(options, Pool)[0]), "speculate")
+    deployment = deployment_of(model, pool=split(options, Pool)[0])
+    pool = one_rank(deployment.pool, "speculate")
     depth = pool.num_speculative_tokens if draft_tokens is None else draft_tokens
     if depth is not None and not 1 <= depth <= 64:
         raise InvalidInput(f"--draft-tokens {depth}: must be from 1 to 64")
@@ -179,7 +181,7 @@ def speculate(
         speculator = speculator.as_chain()
     if pool.acceptance is not None:
         speculator = speculator.accepting(pool.acceptance)
-    resolved = resolve(model, pool)
+    resolved = resolve(deployment.model, pool)
     resolved.memory.require_fit()
     drafting = None
     if draft is not None:
@@ -190,7 +192,7 @@ def speculate(
     plain_ttft_s, drafted_ttft_s = speculation.ttft_s(context_tokens)
     return Speculating(
         model=resolved.model.name,
-        gpu=gpu_of(resolved),
+        gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         method=speculator.name,
         draft=draft,

@@ -1,11 +1,14 @@
-"""Who asks what, when: workloads from distributions and from traces, and the service levels they are owed."""
+"""Who asks what, when: requests from distributions, clients and traces, and the service levels they are owed.
+
+In: the traffic as a user described it, a trace file in one of the formats of `traces/formats`, or arrays of one's
+own. Out: a `Workload`, columns of arrivals (s), lengths (tokens), sessions and contents; `Slo`s. Randomness comes from
+a seed alone. Knows no engine and no GPU. Start reading at `workload`, then `described`.
+"""
 
 from capacity.workload.arrivals import (
     ArrivalProcess,
     PeriodicArrivals,
     RampArrivals,
-    RampUpArrivals,
-    RandomOnOffArrivals,
     SteadyArrivals,
     diurnal,
     on_off,
@@ -14,7 +17,6 @@ from capacity.workload.clients import Clients, client_mix
 from capacity.workload.content import BlockRuns, PromptContent
 from capacity.workload.export import write_csv, write_timed_trace
 from capacity.workload.lengths import (
-    EmpiricalLengths,
     FixedLengths,
     GammaLengths,
     Lengths,
@@ -23,7 +25,7 @@ from capacity.workload.lengths import (
     rank_correlated,
 )
 from capacity.workload.randomness import random_stream
-from capacity.workload.slo import Slo, good_requests, parse_slos
+from capacity.workload.slo import Slo, parse_slos
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, random_requests, synthetic
 from capacity.workload.traces import read_trace, trace_titles
 from capacity.workload.workload import Workload
@@ -32,7 +34,6 @@ __all__ = [
     "ArrivalProcess",
     "BlockRuns",
     "Clients",
-    "EmpiricalLengths",
     "FixedLengths",
     "GammaLengths",
     "Lengths",
@@ -40,8 +41,6 @@ __all__ = [
     "PeriodicArrivals",
     "PromptContent",
     "RampArrivals",
-    "RampUpArrivals",
-    "RandomOnOffArrivals",
     "SharedPrefixes",
     "Slo",
     "SteadyArrivals",
@@ -51,7 +50,6 @@ __all__ = [
     "client_mix",
     "conversations",
     "diurnal",
-    "good_requests",
     "on_off",
     "parse_slos",
     "random_requests",

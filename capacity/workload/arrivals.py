@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -63,31 +63,6 @@ class SteadyArrivals:
         times_s = np.minimum(times_s * (last_s / times_s[-1]), last_s)
         times_s[-1] = last_s
         return times_s
-
-
-@dataclass(frozen=True, slots=True)
-class RampUpArrivals:
-    """A rate that changes from request to request, as `vllm bench serve --ramp-up-strategy` sends; not rescaled."""
-
-    start_rate_per_s: float
-    end_rate_per_s: float
-    strategy: Literal["linear", "exponential"] = "linear"
-    burstiness: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_rate("ramp-up start rate", self.start_rate_per_s)
-        _check_rate("ramp-up end rate", self.end_rate_per_s)
-        _check_burstiness(self.burstiness)
-
-    def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        progress = np.arange(count) / max(count - 1, 1)
-        start, end = self.start_rate_per_s, self.end_rate_per_s
-        rates = (
-            start * (end / start) ** progress
-            if self.strategy == "exponential"
-            else start + (end - start) * progress
-        )
-        return np.cumsum(unit_gaps(count, self.burstiness, rng) / rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,34 +131,6 @@ class PeriodicArrivals:
             _inverse(expected - periods * reached[-1], reached, times_s) + periods * times_s[-1]
         )
         return arrival_s
-
-
-@dataclass(frozen=True, slots=True)
-class RandomOnOffArrivals:
-    """Bursts: Poisson at `on_rate_per_s` for exponential times of mean `on_s`, silent for ones of mean `off_s`.
-
-    The mean rate is on_rate·on_s/(on_s + off_s). Gaps vary far more than Poisson's: with n = on_rate·on_s requests
-    a burst, their squared coefficient of variation is 1 + 2·n·(off_s/(on_s + off_s))² (an interrupted Poisson process).
-    """
-
-    on_rate_per_s: float
-    on_s: float
-    off_s: float
-
-    def __post_init__(self) -> None:
-        _check_rate("rate while on", self.on_rate_per_s)
-        _check_duration("on time", self.on_s)
-        _check_duration("off time", self.off_s)
-
-    def times_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        busy_s = np.cumsum(rng.exponential(1 / self.on_rate_per_s, count))
-        bursts_s: list[FloatArray] = [np.zeros(1)]
-        while bursts_s[-1][-1] <= busy_s[-1]:
-            more = 16 + int(1.1 * (busy_s[-1] - bursts_s[-1][-1]) / self.on_s)
-            bursts_s.append(bursts_s[-1][-1] + np.cumsum(rng.exponential(self.on_s, more)))
-        ends_s = np.concatenate(bursts_s)
-        silence_s = np.concatenate(([0.0], np.cumsum(rng.exponential(self.off_s, len(ends_s)))))
-        return busy_s + silence_s[np.searchsorted(ends_s[1:], busy_s)]
 
 
 def on_off(

@@ -86,23 +86,6 @@ class LognormalLengths:
     def __post_init__(self) -> None:
         _check_shape(self.mean_tokens, self.cv, self.lowest_tokens, self.highest_tokens)
 
-    @classmethod
-    def from_percentiles(
-        cls, *, p50_tokens: float, p99_tokens: float, highest_tokens: int = MAX_REQUEST_TOKENS
-    ) -> LognormalLengths:
-        """The lognormal through a median and a 99th percentile."""
-        if not 0 < p50_tokens < p99_tokens < math.inf:
-            raise InvalidInput(f"percentiles must rise from above 0: p50 {p50_tokens}, p99 {p99_tokens}")
-        sigma = (
-            math.log(p99_tokens / p50_tokens) / 2.3263478740408408
-        )  # the standard normal's 99th percentile
-        variance = sigma * sigma
-        return cls(
-            p50_tokens * math.exp(variance / 2),
-            math.sqrt(math.expm1(variance)),
-            highest_tokens=highest_tokens,
-        )
-
     def draw(self, count: int, rng: np.random.Generator) -> IntArray:
         variance = math.log1p(self.cv * self.cv)
         drawn = rng.lognormal(math.log(self.mean_tokens) - variance / 2, math.sqrt(variance), count)
@@ -128,26 +111,6 @@ class GammaLengths:
         return _whole(
             rng.gamma(shape, self.mean_tokens / shape, count), self.lowest_tokens, self.highest_tokens
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EmpiricalLengths:
-    """Lengths seen before, drawn again with replacement."""
-
-    observed_tokens: IntArray
-
-    def __post_init__(self) -> None:
-        observed = token_column("observed length", self.observed_tokens)
-        if not observed.size:
-            raise InvalidInput("observed lengths are empty; at least one is needed")
-        object.__setattr__(self, "observed_tokens", observed)
-
-    @property
-    def mean_tokens(self) -> float:
-        return float(self.observed_tokens.mean())
-
-    def draw(self, count: int, rng: np.random.Generator) -> IntArray:
-        return self.observed_tokens[rng.integers(0, len(self.observed_tokens), count)]
 
 
 def rank_correlated(

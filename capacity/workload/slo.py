@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.workload.columns import FloatArray
 
 SloMetric = Literal["ttft", "tpot", "itl", "e2el"]
 _ALIASES = {"e2e": "e2el", "e2e_latency": "e2el", "latency": "e2el"}
@@ -99,30 +98,6 @@ def parse_slos(texts: str | Iterable[str]) -> tuple[Slo, ...]:
         if other is not slo:
             raise InvalidInput(f"{other} and {slo} limit the same thing; give one of them")
     return slos
-
-
-def good_requests(slos: Iterable[Slo], latencies_s: Mapping[str, npt.ArrayLike]) -> npt.NDArray[np.bool_]:
-    """Which requests meet every per-request limit of `slos`: goodput is their number over the duration.
-
-    `latencies_s` holds an array for each metric that a limit names: ttft, tpot, e2el. NaN in tpot stands for an
-    answer of one token, which counts as 0; NaN elsewhere is a failed request, which is not good.
-    """
-    columns = {metric: np.asarray(values, dtype=np.float64) for metric, values in latencies_s.items()}
-    if not columns:
-        raise InvalidInput("goodput needs the latencies of the requests")
-    good = np.ones(len(next(iter(columns.values()))), dtype=bool)
-    for slo in slos:
-        if slo.percentile is None:
-            good &= _within(columns, slo)
-    return good
-
-
-def _within(columns: Mapping[str, FloatArray], slo: Slo) -> npt.NDArray[np.bool_]:
-    if slo.metric not in columns:
-        raise InvalidInput(f"{slo} needs the {slo.metric} of every request; given are {', '.join(columns)}")
-    values = columns[slo.metric]
-    within: npt.NDArray[np.bool_] = values <= slo.limit_s
-    return within | np.isnan(values) if slo.metric == "tpot" else within
 
 
 def _percentile(text: str, part: str) -> float:

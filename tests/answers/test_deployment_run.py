@@ -12,47 +12,12 @@ import capacity
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.cli.main import app
 from capacity.deployment import Pool
-from capacity.simulator.levels import hold
-from capacity.simulator.metrics import MISSING, RequestTable, summarize
-from capacity.workload import parse_slos
+from capacity.hardware import load_profile
 
 MODEL = "llama-3.1-8b"
+
+
 LOAD = {"gpu": "h100", "input_len": 500, "output_len": 50, "num_prompts": 400}
-
-
-def table(e2e_ms: list[float | None]) -> RequestTable:
-    count = len(e2e_ms)
-    finish = np.array([MISSING if ms is None else int(ms * 1e9) for ms in e2e_ms])
-    zeros = np.zeros(count, dtype=np.int64)
-    return RequestTable(
-        arrival_ps=zeros,
-        first_scheduled_ps=zeros,
-        first_token_ps=finish,
-        finish_ps=finish,
-        prompt_tokens=zeros + 1,
-        output_tokens=zeros + 1,
-        cached_tokens=zeros,
-        preemptions=zeros,
-    )
-
-
-def test_levels_count_what_never_ended_as_infinitely_late() -> None:
-    records = table([float(ms) for ms in range(1, 100)] + [None])
-    slos = parse_slos("e2el:p50:60ms ttft:p99:200ms e2el:p100:1s tpot:50")
-    levels = hold(slos, records, summarize(records))
-    assert [level.met for level in levels] == [True, False, False, False]
-    assert levels[0].value_ms == pytest.approx(50.5)
-    assert levels[0].attained_fraction == pytest.approx(0.60)
-    assert levels[2].value_ms is None
-    assert levels[3].attained_fraction == pytest.approx(0.99), (
-        "of a request that never ended nothing is within"
-    )
-
-
-def test_gap_percentiles_are_those_of_the_summary() -> None:
-    records = table([1.0])
-    with pytest.raises(InvalidInput, match="p50, p90, p95, p99"):
-        hold(parse_slos("itl:p80:10ms"), records, summarize(records))
 
 
 def test_a_calm_run_is_stable_and_says_how_sure_it_is() -> None:
@@ -186,3 +151,62 @@ def test_capacity_of_replicas_that_fail_is_said_to_be_of_those_that_do_not() -> 
     failing = capacity.simulate("llama-3.1-8b", **options, mean_time_between_failures_s=30.0, recovery_s=1.0)
     assert any("never fail" in note for note in failing.warnings)
     assert not any("never fail" in note for note in capacity.simulate("llama-3.1-8b", **options).warnings)
+
+
+SPLIT_LOAD = {"gpu": "h100", "input_len": 500, "output_len": 50, "num_prompts": 200, "request_rate": 20}
+
+
+SPLIT = {**SPLIT_LOAD, "replicas": 3, "prefill_replicas": 1}
+
+
+def test_each_link_has_the_time_of_its_profile() -> None:
+    """A lone request's KV: bytes over the link's rate plus its latency, of the profile."""
+    profile = load_profile("h100")
+    one = {**SPLIT, "num_prompts": 1}
+    bytes_of_kv = 500 * capacity.fit("llama-3.1-8b", gpu="h100").kv_bytes_per_token
+    for name, link in (
+        ("nvlink", profile.scale_up),
+        ("infiniband", profile.inter_node),
+        ("pcie", profile.pcie),
+    ):
+        found = capacity.simulate("llama-3.1-8b", **one, kv_transfer_link=name).to_dict()
+        wanted_ms = (bytes_of_kv / link.bytes_per_s + link.latency_s) * 1e3
+        assert found["transfer_ms"]["mean"] == pytest.approx(wanted_ms, rel=1e-6), name
+    with pytest.raises(InvalidInput, match="l4-24gb has none"):
+        capacity.simulate(
+            "llama-3.1-8b", **{**SPLIT, "gpu": "l4", "max_model_len": 4096}, kv_transfer_link="nvlink"
+        )
+
+
+def test_a_service_of_two_pools_takes_every_option() -> None:
+    answer = capacity.simulate(
+        "llama-3.1-8b",
+        **SPLIT,
+        router="prefix-aware",
+        decode_router="round-robin",
+        request_timeout_s=30,
+        max_queued_requests=100,
+        max_outstanding_requests=64,
+        mean_time_between_failures_s=5,
+        recovery_s=1,
+        requests_of_lost_replicas="fail",
+        autoscale_max_replicas=2,
+        decode_autoscale_max_replicas=4,
+        autoscale_target_requests=8,
+        replica_startup_s=1,
+        autoscale_interval_s=1,
+    ).to_dict()
+    ended = answer["completed"] + answer["rejected"] + answer["timed_out"] + answer["lost"]
+    assert ended == SPLIT_LOAD["num_prompts"]
+    assert answer["transfers"]["begun"] == answer["transfers"]["arrived"] + answer["transfers"]["aborted"]
+    with pytest.raises(InvalidInput, match="--decode-autoscale-target-requests"):
+        capacity.simulate("llama-3.1-8b", **SPLIT, decode_autoscale_max_replicas=4, replica_startup_s=1)
+    with pytest.raises(InvalidInput, match="kv_transfer_link is 'ethernet'"):
+        capacity.simulate("llama-3.1-8b", **SPLIT, kv_transfer_link="ethernet")
+
+
+def test_windowed_models_are_prefilled_here_and_decoded_there() -> None:
+    load = {**SPLIT, "num_prompts": 60, "max_model_len": 8192, "tensor_parallel_size": 2}
+    answer = capacity.simulate("gpt-oss-20b", **load).to_dict()
+    assert answer["completed"] == 60
+    assert answer["transfers"] == {"begun": 60, "arrived": 60, "aborted": 0}

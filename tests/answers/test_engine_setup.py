@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import capacity
 from capacity.answers.engine_setup import engine_setup, make_workload, scheduler_limits
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic
+from capacity.deployment.vllm_command import read_vllm_command
 from capacity.pool.resolve import resolve
+from capacity.simulator.kv_cache.offload import Offload
 
 LOAD: dict[str, Any] = {"input_len": 600, "output_len": 100, "request_rate": 4, "num_prompts": 40}
 
@@ -94,3 +97,84 @@ def test_one_token_pages_of_windowed_caches_are_simulated_coarser() -> None:
     assert tokens - 16 < setup.num_blocks * 16 <= tokens
     plain = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h200", engine="sglang")))
     assert plain.block_size == 1
+
+
+def test_the_flags_make_tiers_of_the_memory_plan_and_the_profiles_link() -> None:
+    resolved = resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, kv_offloading_size=64))
+    spec: Offload = engine_setup(resolved).policy_options["offload"]
+    assert spec.block_bytes == resolved.memory.kv_block_bytes == 16 * 131072 // 2
+    assert spec.tiers[0].capacity_chunks == 64 * 2**30 // (16 * 131072)
+    assert spec.tiers[0].bytes_per_s == resolved.profile.pcie.bytes_per_s
+    lmcache = Pool(
+        gpu="h100",
+        kv_offloading_size=64,
+        kv_offloading_backend="lmcache",
+        kv_offloading_disk_size=1000,
+        kv_offloading_disk_bytes_per_s=5e9,
+    )
+    spec = engine_setup(resolve("llama-3.1-8b", lmcache)).policy_options["offload"]
+    assert (spec.chunk_blocks, spec.synchronous, [tier.name for tier in spec.tiers]) == (
+        16,
+        True,
+        ["cpu", "disk"],
+    )
+    swap = Pool(gpu="h100", engine="vllm@0.6", preemption_mode="swap", swap_space=16, max_model_len=8192)
+    options = engine_setup(resolve("llama-3.1-8b", swap)).policy_options
+    assert options["num_cpu_blocks"] == 16 * 2**30 // (16 * 131072)
+    assert options["swap_block_ps"] == round(16 * 131072 / 51.2e9 * 1e12)
+
+
+def test_a_pasted_command_says_where_kv_goes() -> None:
+    def fields(flags: str) -> dict[str, Any]:
+        pool = read_vllm_command(f"vllm serve meta-llama/Llama-3.1-8B-Instruct {flags}").pool("h100")
+        return pool.model_dump(exclude_defaults=True)
+
+    assert fields("--kv-offloading-size 64 --kv-offloading-backend native")["kv_offloading_size"] == 64
+    config = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both"}
+    extra = {"kv_connector_extra_config": {"cpu_bytes_to_use": 2**33}}
+    assert fields(f"--kv-transfer-config '{json.dumps(config | extra)}'")["kv_offloading_size"] == 8
+    assert fields("--swap-space 16")["swap_space"] == 16
+    for bad in (config, {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}):
+        with pytest.raises(InvalidInput, match="--kv-offloading-size"):
+            fields(f"--kv-transfer-config '{json.dumps(bad)}'")
+
+
+def test_a_simulation_says_what_each_tier_did() -> None:
+    answer = capacity.simulate(
+        "llama-3.1-8b",
+        gpu="l4",
+        num_gpu_blocks_override=1500,
+        max_model_len=8192,
+        kv_offloading_size=32,
+        input_len=200,
+        output_len=20,
+        random_prefix_len=1600,
+        num_prefixes=30,
+        request_rate=1.0,
+        num_prompts=120,
+    ).to_dict()
+    (cpu,) = answer["kv_tiers"]
+    assert cpu["hit_tokens"] > 0
+    assert cpu["stored_bytes"] == cpu["stored"] * 16 * 131072
+    assert answer["prefix_cache_hit_fraction"] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model": "gpt-oss-20b", "kv_offloading_size": 8}, "windows or a recurrent state"),
+        ({"engine": "sglang", "kv_offloading_size": 8}, "not for sglang"),
+        ({"kv_offloading_size": 8, "enable_prefix_caching": False}, "needs --enable-prefix-caching"),
+        ({"kv_offloading_size": 8, "kv_offloading_disk_size": 8}, "needs --kv-offloading-disk-bytes-per-s"),
+        ({"preemption_mode": "swap"}, "recomputes: use --engine vllm@0.6"),
+        ({"kv_offloading_size": -1}, "kv_offloading_size is -1"),
+        ({"kv_offloading_size": 8, "kv_offloading_bytes_per_s": 0}, "kv_offloading_bytes_per_s is 0"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(fields: dict[str, Any], message: str) -> None:
+    model = fields.pop("model", "llama-3.1-8b")
+    with pytest.raises(InvalidInput, match=message) as refused:
+        capacity.simulate(
+            model, gpu="h100", input_len=100, output_len=10, request_rate=1.0, num_prompts=5, **fields
+        )
+    assert "\n" not in str(refused.value)

@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from spec_counts import count_specs
 
 import capacity
 from capacity.answers import estimate as module
 from capacity.base.errors import InvalidInput
-from capacity.base.spec import Spec
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic
 from capacity.pool.resolve import resolve
 from capacity.step import decode_shape
@@ -30,18 +30,12 @@ def test_breakdowns_add_up_to_their_steps() -> None:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each kind of spec was validated, and keywords were split."""
-    counts: Counter[str] = Counter()
-    validate, split = Spec.__init__, module.split
-
-    def counted(self: Spec, **fields: object) -> None:
-        counts[type(self).__name__] += 1
-        validate(self, **fields)
+    counts, split = count_specs(monkeypatch), module.split
 
     def counted_split(*arguments: object) -> object:
         counts["split"] += 1
         return split(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Spec, "__init__", counted)
     monkeypatch.setattr(module, "split", counted_split)
     return counts
 

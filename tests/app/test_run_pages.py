@@ -17,7 +17,6 @@ from capacity_validate.review import review
 from copied_commands import printed
 
 import capacity
-from capacity.report.figures.runs import latency_chart
 from capacity.techniques.speculate import speculate
 
 Open = Callable[..., Any]
@@ -60,12 +59,6 @@ def test_variants_run_on_the_same_arrivals_and_show_beside(dashboard: Open) -> N
     assert names == ["as configured", "static batching", "contiguous KV"]
     static = capacity.simulate("llama-3.1-8b", **SIMULATED, scheduling="static")
     assert max(drawn["data"][2]["x"]) == pytest.approx(np.nanmax(static.run.records.latency_s("ttft")) * 1e3)
-
-
-def test_the_latency_chart_ends_at_the_summarys_percentiles() -> None:
-    answer = capacity.simulate("llama-3.1-8b", **SIMULATED)
-    shown = latency_chart({"run": answer}, "e2e").rows[0]
-    assert shown["p95, ms"] == pytest.approx(answer.to_dict()["p95_e2el_ms"])
 
 
 def test_a_simulation_can_be_sent_between_processes() -> None:

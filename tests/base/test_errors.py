@@ -36,7 +36,7 @@ def test_an_error_survives_pickling_with_text_and_numbers(error: CapacityError) 
 
 
 def test_what_does_not_fit_exits_1_and_bad_input_2() -> None:
-    assert [error.exit_code for error in ERRORS] == [2, 2, 2, 2, 2, 1, 1]
+    assert [error.exit_code for error in ERRORS] == [2, 2, 2, 2, 2, 1]
 
 
 def test_a_near_name_is_suggested_and_a_far_one_is_not() -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import html
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from capacity.cli.main import main
 
 PLAN = (
     "plan", "llama-3.1-8b", "--gpus", "h100", "--tensor-parallel-sizes", "1", "--quantizations", "default",
@@ -18,20 +15,6 @@ PLAN = (
     "--input-len", "300", "--output-len", "30", "--num-prompts", "100", "--replications", "1",
 )  # fmt: skip
 SLO = ("--slo", "ttft:p95:500ms", "tpot:p95:40ms")
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run the command in this process: exit code, stdout, stderr."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["capacity", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        return int(stopped.value.code or 0), captured.out, captured.err
-
-    return call
 
 
 def test_plan_prints_the_answer_and_writes_files_to_act_on(run: Any, tmp_path: Path) -> None:
@@ -251,3 +234,11 @@ def test_a_deployment_file_in_place_of_flags(run: Any, tmp_path: Path) -> None:
     file.write_text(text + '\n[service]\nrouter = "least-kv"\n')
     code, _, err = run("cost", "--deployment", str(file), "--price", "2")
     assert (code, err) == (0, "not used: router\n")
+
+
+def test_a_comparison_without_traffic_says_where_traffic_goes(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text('model = "llama-3.1-8b"\n[[pools]]\ngpu = "h100"\n')
+    code, out, err = run("diff", str(file), str(file))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "add [traffic]" in err

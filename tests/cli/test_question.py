@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,3 +58,49 @@ def test_what_is_missing_is_named() -> None:
         request_of(Question(model="llama-3.1-8b", flags={}))
     with pytest.raises(InvalidInput, match="no model"):
         request_of(Question(flags={"gpu": "h100"}))
+
+
+def test_an_empty_name_of_a_deployment_file_is_not_passed_over(run: Any) -> None:
+    code, out, err = run("fit", "llama-3.1-8b", "--gpu", "h100", "--deployment", "")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+LLAMA_8B = ("llama-3.1-8b", "--gpu", "h100")
+
+
+LENGTHS = ("--input-len", "512", "--output-len", "64")
+
+
+def test_a_deployment_file_says_what_flags_say_and_flags_win(run: Any, tmp_path: Path) -> None:
+    file = str(tmp_path / "mine.toml")
+    flags = (*LLAMA_8B, "-tp", "2", *LENGTHS, "--concurrency", "8", "--price", "2")
+    written = run("estimate", *flags, "--write-deployment", file, "--format", "json").json
+    assert run("estimate", "--deployment", file, "--format", "json").json == written
+    changed = run("estimate", "--deployment", file, "-tp", "1", "--format", "json").json
+    assert changed["gpu"]["count"] == 1
+    assert changed["input_len"] == 512
+    assert run("fit", "--deployment", file).code == 0
+    assert run("simulate", "--deployment", file, "--num-prompts", "3").code == 0
+
+
+def test_a_pasted_command_is_taken_and_flags_win(run: Any) -> None:
+    pasted = "vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 2 --max-model-len 8192 --port 8000"
+    ran = run("fit", "--from-vllm", pasted, "--gpu", "h100", "--format", "json")
+    assert ran.json["gpu"]["count"] == 2
+    assert ran.json["max_model_len"] == 8192
+    assert ran.err == "ignored: --port 8000\n"
+    ran = run(
+        "estimate",
+        "--from-vllm",
+        pasted,
+        "--gpu",
+        "h100",
+        "-tp",
+        "1",
+        *LENGTHS,
+        "--concurrency",
+        "4",
+        "--format",
+        "json",
+    )
+    assert ran.json["gpu"]["count"] == 1

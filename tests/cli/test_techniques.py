@@ -7,22 +7,16 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import jsonschema
 import pytest
 from library import SHARED
+from spec_counts import count_specs
 
-import capacity
-from capacity.base.record import AnswerRecord
 from capacity.cli.main import main
 from capacity.report.schemas import json_schema
-from capacity.report.techniques import render_answer
-from capacity.techniques.registry import QUESTIONS as QUESTIONS_BY_SCHEMA
-from capacity.techniques.registry import TECHNIQUES
 
 H100 = ("--gpu", "h100")
 ARRIVALS = ("--isl", "200", "--osl", "50", "--random-range-ratio", "0.8", "--num-prompts", "60")
@@ -103,6 +97,21 @@ def test_further_answers_are_what_their_schema_says(
     question = MORE_QUESTIONS[name]
     assert run(question, monkeypatch, capsys)[0] == 0
     _is_as_its_schema_says(json.loads(run([*question, "--format", "json"], monkeypatch, capsys)[1]))
+
+
+@pytest.mark.parametrize("name", ["quantize", "speculate", "scale", "attention-io", "batching"])
+def test_each_spec_of_a_pools_question_is_made_once(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = (
+        ["--method", "fp8-tensor"] if name == "quantize" else ["--most-gpus", "1"] if name == "scale" else []
+    )
+    small += ["--no-spread"] if name == "batching" else []
+    made = count_specs(monkeypatch)
+    assert run([*QUESTIONS[name], *small], monkeypatch, capsys)[0] == 0
+    assert made["Pool"] == 1
+    assert made["Cost"] == (name in ("quantize", "scale"))
+    assert made["Traffic"] == (name == "batching")
 
 
 def _is_as_its_schema_says(answer: dict[str, Any]) -> None:
@@ -255,24 +264,3 @@ def test_the_verbs_stay_out_of_start_up() -> None:
         "sys.exit(loaded != {'capacity.techniques.registry'})"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_every_technique_is_public_and_names_the_schema_of_its_answers() -> None:
-    assert all(hasattr(capacity, technique.question) for technique in TECHNIQUES)
-    for schema, (module, question) in QUESTIONS_BY_SCHEMA.items():
-        record = get_type_hints(getattr(import_module(module), question))["return"]
-        assert f"capacity/{schema}/v1" == record.SCHEMA
-
-
-@pytest.mark.parametrize("question", [capacity.attention_traffic, capacity.quantize, capacity.scale])
-def test_an_answer_without_a_table_of_its_own_is_drawn_by_the_names_of_its_fields(
-    question: Callable[..., AnswerRecord], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer = question("llama-3.1-8b", gpu="h100")
-    monkeypatch.setattr("capacity.report.techniques.TABLES", {})
-    text = render_answer(answer, "table")
-    assert "llama-3.1-8b on 1 x h100-sxm-80gb" in text
-    for row in answer.rows:  # type: ignore[attr-defined]
-        for name, scale in (("kernel_seconds", 1e3), ("ttft_s", 1e3)):
-            if (value := getattr(row, name, None)) is not None:
-                assert f"{value * scale:,.2f}" in text.replace("\n", "")

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
+from vllm_pools import EAGLE, LLAMA, PRODUCER, pool
 
 import capacity
 from capacity.answers.engine_setup import scheduler_limits
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
-from capacity.deployment import DeploymentFile, Pool, build, read_deployment, write_deployment
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.pool.resolve import resolve
 from capacity.report.launching import launch_command
-
-LLAMA = "llama-3.1-8b"
-EAGLE = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
-PRODUCER = {"kv_connector": "NixlConnector", "kv_role": "kv_producer"}
-
-
-def pool(**fields: Any) -> Pool:
-    found: Pool = build(Pool, {"gpu": "h100", **fields}, flags=True)
-    return found
 
 
 def test_dtype_halves_or_doubles_what_is_not_quantized() -> None:
@@ -73,48 +62,6 @@ def test_max_model_len_auto_is_what_fits(text: object) -> None:
     assert any("auto" in warning for warning in found.warnings)
     longer = capacity.fit(LLAMA, gpu="l4", max_model_len=found.max_model_len + found.kv_block_tokens)
     assert not longer.fits, "one block more does not fit"
-
-
-@pytest.mark.parametrize("config", [EAGLE, json.dumps(EAGLE)])
-def test_speculative_config_is_a_speculator(config: object) -> None:
-    assert pool(speculative_config=config) == pool(speculator="eagle3-chain", num_speculative_tokens=3)
-    assert pool(speculative_config="{}") == pool()
-    with pytest.raises(InvalidInput, match="give one of them"):
-        pool(speculative_config=config, speculator="ngram")
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "complaint"),
-    [
-        ("speculative_config", "{", "--speculative-config is {: it is not JSON"),
-        ("speculative_config", "[1]", "must be a JSON object"),
-        ("speculative_config", '{"method": "suffix"}', "method 'suffix' is not one of ngram"),
-        ("speculative_config", '{"method": "ngram", "parallel_drafting": true}', "is not modelled; read are"),
-        ("kv_transfer_config", '{"kv_role": "both"}', "kv_role 'both' is not one of kv_producer"),
-        ("kv_transfer_config", '{"kv_connector": "OffloadingConnector"}', "--kv-offloading-size"),
-        ("decode_context_parallel_size", 2, "--decode-context-parallel-size is 2: decodes that share"),
-        ("decode_context_parallel_size", 0, "greater than or equal to 1"),
-        ("max_model_len", 0, "--max-model-len is 0: must be greater than or equal to 1"),
-        ("max_model_len", "long", "--max-model-len is long"),
-        ("kv_cache_memory_bytes", 0, "--kv-cache-memory-bytes is 0"),
-        ("dtype", "int8", "--dtype is int8"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(field: str, value: object, complaint: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        pool(**{field: value})
-    assert complaint in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-def test_a_kv_role_is_a_pool_of_a_disaggregated_deployment(tmp_path: Path) -> None:
-    consumer = json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_consumer"})
-    assert pool(kv_transfer_config=PRODUCER).role == "prefill"
-    assert pool(kv_transfer_config='{"kv_connector": "NixlConnector", "kv_role": "kv_both"}').role == "both"
-    file = tmp_path / "pools.toml"
-    pools = (pool(kv_transfer_config=PRODUCER), pool(kv_transfer_config=consumer))
-    write_deployment(DeploymentFile(model=LLAMA, pools=pools), file)
-    assert [each.role for each in read_deployment(file).pools] == ["prefill", "decode"]
 
 
 def test_a_pasted_command_says_the_same() -> None:

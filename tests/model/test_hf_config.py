@@ -8,69 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hf_configs import LATENT, LLAMA, MOE, attention, read
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.base.errors import CapacityError, MalformedFile, UnsupportedModel
+from capacity.base.errors import CapacityError, MalformedFile
 from capacity.model import (
     Attention,
-    DenseFeedForward,
-    LatentAttention,
-    LinearAttention,
     ModelSpec,
-    MoEFeedForward,
     from_hf_config,
     load_model,
     supported_model_types,
 )
-from capacity.model.hf_config.families import MISSING
-
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "vocab_size": 1000,
-    "max_position_embeddings": 2048,
-}
-MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-LATENT = {
-    "kv_lora_rank": 32,
-    "q_lora_rank": None,
-    "qk_nope_head_dim": 16,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 16,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 32,
-}
-
-
-def read(**changes: Any) -> ModelSpec:
-    """The small Llama with `changes`; a value of ... removes its key."""
-    config = {key: value for key, value in (LLAMA | changes).items() if value is not ...}
-    return from_hf_config(config, name="small")
-
-
-def windows(model: ModelSpec) -> list[int | None]:
-    """By layer."""
-    by_layer = {layer: group.mixer.window_tokens for group in model.layer_groups for layer in group.layers}
-    return [by_layer[layer] for layer in range(model.num_layers)]
-
-
-def feed_forwards(model: ModelSpec) -> list[type]:
-    """By layer."""
-    by_layer = {layer: type(group.feed_forward) for group in model.layer_groups for layer in group.layers}
-    return [by_layer[layer] for layer in range(model.num_layers)]
-
-
-def attention(model: ModelSpec) -> Attention:
-    mixer = model.layer_groups[0].mixer
-    assert isinstance(mixer, Attention)
-    return mixer
-
 
 # heads and sizes
 
@@ -138,135 +87,6 @@ def test_the_shortest_length_counts_and_yarn_stretches_the_original() -> None:
     assert read(rope_scaling=llama3).max_position_embeddings == 2048
 
 
-# biases, norms, gates
-
-
-def test_biases_by_family() -> None:
-    def biases(**changes: Any) -> tuple[bool, bool]:
-        found = attention(read(**changes))
-        return found.qkv_bias, found.output_bias
-
-    assert biases() == (False, False)
-    assert biases(attention_bias=True) == (True, True)
-    assert biases(model_type="qwen2") == (True, False)
-    assert biases(model_type="qwen3") == (False, False)
-    assert biases(model_type="glm4_moe", n_routed_experts=4, attention_bias=True, **MOE) == (True, False)
-    assert biases(model_type="gpt_oss", **MOE) == (True, True)
-    assert biases(model_type="qwen2_moe", qkv_bias=False, **MOE) == (False, False)
-
-
-def test_norms_by_family() -> None:
-    assert attention(read(model_type="qwen3")).qk_norm == "per_head"
-    assert attention(read(model_type="minimax_m2", **MOE)).qk_norm == "full"
-    assert attention(read(model_type="glm4_moe", use_qk_norm=True, **MOE)).qk_norm == "per_head"
-    assert attention(read(model_type="glm4_moe", **MOE)).qk_norm == "none"
-    assert (read(model_type="gemma2").norms_per_layer, read().norms_per_layer) == (4, 2)
-
-
-def test_gpt_oss_has_sinks_and_expert_biases() -> None:
-    model = read(model_type="gpt_oss", sliding_window=128, **MOE)
-    ffn = model.layer_groups[0].feed_forward
-    assert isinstance(ffn, MoEFeedForward)
-    assert (attention(model).sinks, ffn.expert_bias, ffn.router_bias) == (True, True, True)
-    assert windows(model) == [128, None, 128, None]
-
-
-# windows
-
-
-def test_mistral_windows_are_uniform_and_null_is_none() -> None:
-    assert windows(read(model_type="mistral", sliding_window=4096)) == [4096] * 4
-    assert windows(read(model_type="mistral", sliding_window=None)) == [None] * 4
-    assert windows(read(model_type="mistral")) == [4096] * 4  # the default of transformers' MistralConfig
-    assert windows(read(model_type="mixtral", **MOE)) == [None] * 4
-    assert windows(read(model_type="phi3", sliding_window=2047)) == [2047] * 4
-
-
-def test_qwen_windows_need_the_flag_and_start_at_their_layer() -> None:
-    fields = {"model_type": "qwen2", "sliding_window": 512, "max_window_layers": 3}
-    assert windows(read(**fields)) == [None] * 4
-    assert windows(read(use_sliding_window=True, **fields)) == [None, None, None, 512]
-
-
-def test_gemma_patterns() -> None:
-    assert windows(read(model_type="gemma2", sliding_window=64)) == [64, None, 64, None]
-    gemma3 = read(model_type="gemma3_text", sliding_window=64, num_hidden_layers=12, head_dim=8)
-    assert windows(gemma3) == [64] * 5 + [None] + [64] * 5 + [None]
-    every_third = read(model_type="gemma3_text", sliding_window=64, sliding_window_pattern=3)
-    assert windows(every_third) == [64, 64, None, 64]
-
-
-def test_layer_types_win_over_patterns() -> None:
-    kinds = ["full_attention", "sliding_attention", "full_attention", "full_attention"]
-    assert windows(read(model_type="gemma2", sliding_window=64, layer_types=kinds)) == [None, 64, None, None]
-
-
-@pytest.mark.parametrize("kinds", [["full_attention"], ["full_attention"] * 3 + ["dense"], [1, 2, 3, 4]])
-def test_bad_layer_types_are_refused(kinds: list[Any]) -> None:
-    with pytest.raises(MalformedFile, match="layer_types"):
-        read(model_type="gemma2", sliding_window=64, layer_types=kinds)
-
-
-def test_llama_4_chunks_three_of_four_and_routes_by_step() -> None:
-    fields = {"model_type": "llama4_text", "attention_chunk_size": 256, "intermediate_size_mlp": 256, **MOE}
-    model = read(interleave_moe_layer_step=2, **fields)
-    assert windows(model) == [256, 256, 256, None]
-    assert feed_forwards(model) == [DenseFeedForward, MoEFeedForward] * 2
-    assert windows(read(no_rope_layers=[1, 0, 1, 0], **fields)) == [256, None, 256, None]
-    assert feed_forwards(read(moe_layers=[0], **fields)) == [MoEFeedForward] + [DenseFeedForward] * 3
-
-
-# mixtures and latents
-
-
-def test_deepseek_is_dense_first_and_may_lack_the_query_rank() -> None:
-    model = read(model_type="deepseek_v2", first_k_dense_replace=2, n_shared_experts=2, **LATENT)
-    assert feed_forwards(model) == [DenseFeedForward] * 2 + [MoEFeedForward] * 2
-    mixer = model.layer_groups[0].mixer
-    assert isinstance(mixer, LatentAttention)
-    assert mixer.q_lora_rank is None
-    ffn = model.layer_groups[1].feed_forward
-    assert isinstance(ffn, MoEFeedForward)
-    assert ffn.shared_intermediate_size == 64
-
-
-def test_sparse_attention_needs_its_indexer() -> None:
-    with pytest.raises(MalformedFile, match="index_n_heads"):
-        read(model_type="glm_moe_dsa", **LATENT)
-    indexed = LATENT | {"q_lora_rank": 16, "index_n_heads": 2, "index_head_dim": 128, "index_topk": 64}
-    mixer = read(model_type="deepseek_v32", **indexed).layer_groups[0].mixer
-    assert isinstance(mixer, LatentAttention)
-    assert mixer.indexer is not None
-    assert mixer.indexer.top_k == 64
-
-
-def test_qwen_moe_steps_and_dense_layers() -> None:
-    moe = {"model_type": "qwen3_moe", **MOE}
-    assert feed_forwards(read(**moe)) == [MoEFeedForward] * 4
-    assert feed_forwards(read(mlp_only_layers=[0], **moe))[0] is DenseFeedForward
-    assert feed_forwards(read(decoder_sparse_step=2, **moe)) == [DenseFeedForward, MoEFeedForward] * 2
-
-
-def test_qwen_next_is_linear_but_every_fourth() -> None:
-    linear = {
-        f"linear_{k}": 2 for k in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
-    }
-    model = read(model_type="qwen3_next", linear_conv_kernel_dim=4, **linear, **MOE)
-    kinds = {layer: type(group.mixer) for group in model.layer_groups for layer in group.layers}
-    assert kinds == {0: LinearAttention, 1: LinearAttention, 2: LinearAttention, 3: Attention}
-    full = model.layer_groups[1].mixer
-    assert isinstance(full, Attention)
-    assert full.output_gate
-
-
-def test_mtp_layers_are_counted_apart() -> None:
-    plain, with_mtp = (read(model_type="deepseek_v3", num_nextn_predict_layers=n, **LATENT) for n in (0, 2))
-    assert plain.total_params == with_mtp.total_params
-    assert plain.mtp_parts() == ()
-    assert with_mtp.mtp is not None
-    assert with_mtp.mtp.layers == (4, 5)
-
-
 def test_an_unknown_tower_is_named_not_guessed() -> None:
     outer = {
         "model_type": "llava",
@@ -276,23 +96,6 @@ def test_an_unknown_tower_is_named_not_guessed() -> None:
     }
     model = from_hf_config(outer, name="x")
     assert (model.vision_params, model.uncounted) == (0, ("audio_config", "vision_config"))
-
-
-# refusals
-
-
-@pytest.mark.parametrize(
-    "model_type", ["deepseek_v4", "nemotron_h", "kimi_linear", "gemma4_text", "brand_new"]
-)
-def test_an_unknown_architecture_is_refused_saying_what_is_missing(model_type: str) -> None:
-    with pytest.raises(UnsupportedModel, match=r"formula.*Supported: .*llama") as caught:
-        read(model_type=model_type)
-    assert caught.value.model_type == model_type
-    assert "\n" not in str(caught.value)
-
-
-def test_no_type_is_both_supported_and_missing() -> None:
-    assert not set(supported_model_types()) & set(MISSING)
 
 
 def test_remote_code_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,6 +211,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
 )
+
+
 KEYS = sorted(
     {*LLAMA, *MOE, *LATENT, "layer_types", "rope_scaling", "quantization_config", "text_config", "dtype"}
 )
@@ -440,6 +245,8 @@ REFUSED = {
     "infersim_deepseek_v3.json": "n_routed_experts",  # renames it to num_routed_experts
     "lss_qwen3-32b.json": "model_type",  # the configuration of a simulator, not of a model
 }
+
+
 SAME_AS = {
     "codellama-34b-instruct-hf.json": "codellama-34b",
     "deepseek-v2-lite.json": "deepseek-v2-lite",

@@ -20,6 +20,7 @@ from capacity.model import (
 
 PRESETS = Path(presets_module.__file__).parent / "presets"
 
+
 # preset, total, routed experts, active (input embedding included), KV bytes per token at 16 bit of layers that
 # grow without bound, of layers with a window, state bytes per sequence of linear layers.
 # Source: parameter counts of the modules of transformers 5.23 on the meta device (2026-11), 32 of 33 rows, an
@@ -60,6 +61,8 @@ COUNTS = [
     ("minimax-m2", 228_689_748_992, 224_680_476_672, 11_030_537_216, 253_952, 0, 0),
     ("phi-3-mini", 3_821_079_552, 0, 3_821_079_552, 393_216, 393_216, 0),
 ]
+
+
 IDS = [row[0] for row in COUNTS]
 
 
@@ -86,17 +89,6 @@ def test_the_transcribed_rows_are_those_of_the_reference_table(shared_dir: Path)
 
 # Totals of the safetensors metadata that the models' pages on the Hugging Face hub state; they count what we
 # count apart: vision tower, MTP layer with its copies of embedding and head, score correction biases, scales.
-def test_vision_towers_make_up_the_published_totals() -> None:
-    for name, published in {
-        "gemma-3-4b": 4_300_079_472,
-        "gemma-3-12b": 12_187_325_040,
-        "gemma-3-27b": 27_432_406_640,
-        "llama-4-scout": 108_641_793_536,
-    }.items():
-        model = load_model(name)
-        assert model.total_params + model.vision_params == published
-
-
 @pytest.mark.parametrize(
     ("name", "published", "moe_layers", "num_experts"),
     [

@@ -9,106 +9,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cluster_runs import (
+    COLUMNS,
+    ROUTERS,
+    STEPS,
+    alone,
+    assert_conserved,
+    assert_equal,
+    requests,
+    setups,
+    talks,
+    workloads,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
-from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.transfer import KvLink
 from capacity.step import AffineStepTimes, FunctionStepTimes
-from capacity.workload import (
-    FixedLengths,
-    LognormalLengths,
-    SharedPrefixes,
-    SteadyArrivals,
-    ThinkTime,
-    Workload,
-    conversations,
-    on_off,
-    synthetic,
-)
+from capacity.workload import FixedLengths, SharedPrefixes, SteadyArrivals, Workload, synthetic
 
-STEPS = AffineStepTimes(0.01, 1e-4, per_context_token_s=2e-8)
-COLUMNS = ("arrival_ps", "first_scheduled_ps", "first_token_ps", "finish_ps", "output_tokens", "preemptions")
-ROUTERS = ("round-robin", "least-outstanding", "least-kv", "prefix-aware")
-
-
-def requests(count: int = 120, rate: float = 10.0, seed: int = 0, **more: Any) -> Workload:
-    return synthetic(
-        num_requests=count,
-        arrivals=SteadyArrivals(rate),
-        prompt=LognormalLengths(100, 1.0, highest_tokens=1500),
-        output=LognormalLengths(30, 1.0, highest_tokens=400),
-        seed=seed,
-        **more,
-    )
-
-
-def talks(rate: float = 5.0, seed: int = 0) -> Workload:
-    return conversations(
-        num_sessions=40,
-        arrivals=SteadyArrivals(rate),
-        turns=FixedLengths(3),
-        user_tokens=LognormalLengths(40, 1.0),
-        output=LognormalLengths(20, 1.0),
-        think_time=ThinkTime(1.0),
-        system_prompt_tokens=64,
-        seed=seed,
-    )
-
-
-def assert_equal(one: SimulationResult, other: SimulationResult) -> None:
-    for column in COLUMNS:
-        np.testing.assert_array_equal(getattr(one.records, column), getattr(other.records, column), column)
-    assert one.summary.to_dict() == other.summary.to_dict()
-    for name in (
-        "status",
-        "steps",
-        "preemptions",
-        "rejected",
-        "busy_s",
-        "kv_utilization_mean",
-        "mean_batch_size",
-    ):
-        assert getattr(one, name) == getattr(other, name), name
-
-
-workloads = st.builds(
-    lambda kind, rate, seed: {
-        "open": lambda: requests(rate=rate, seed=seed),
-        "shared": lambda: requests(rate=rate, seed=seed, shared_prefixes=SharedPrefixes(64, 3)),
-        "closed": lambda: requests(rate=rate, seed=seed).in_closed_loop(1 + seed % 20),
-        "talks": lambda: talks(rate / 2, seed),
-    }[kind](),
-    st.sampled_from(("open", "shared", "closed", "talks")),
-    st.sampled_from((2.0, 10.0, 30.0)),
-    st.integers(0, 1000),
-)
-setups = st.builds(
-    lambda blocks, seqs, budget, policy: EngineSetup(
-        step_times=STEPS,
-        num_blocks=blocks,
-        policy=policy,
-        limits=SchedulerLimits(max_num_seqs=seqs, max_num_batched_tokens=budget, max_model_len=2000),
-    ),
-    st.sampled_from((130, 200, 1000)),
-    st.sampled_from((2, 8, 64)),
-    st.sampled_from((64, 256, 2048)),
-    st.sampled_from(("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm")),
-)
 frontends = st.sampled_from((None, FrontendTimes(request_latency_s=0.01, response_latency_s=0.02)))
-
-
-def alone(workload: Workload, setup: EngineSetup, frontend: FrontendTimes | None = None) -> SimulationResult:
-    return simulate(
-        workload,
-        EngineSetup(
-            step_times=setup.step_times, num_blocks=setup.num_blocks, policy=setup.policy, limits=setup.limits
-        ),
-        frontend=frontend,
-    )
 
 
 @settings(max_examples=25)
@@ -157,33 +80,6 @@ def test_jumping_equals_stepping_and_nothing_gets_lost(
     found = run("jump")
     assert_equal(found, run("step"))
     assert_conserved(workload, found)
-
-
-def assert_conserved(workload: Workload, found: SimulationResult) -> None:
-    records = found.records
-    done = records.completed
-    assert found.status == "complete"
-    assert done.sum() + found.rejected + found.timed_out == len(workload)
-    np.testing.assert_array_equal(
-        records.output_tokens[done],
-        np.minimum(workload.output_tokens, 2000 - workload.prompt_tokens)[done],
-    )
-    assert (records.arrival_ps <= records.first_scheduled_ps)[done].all()
-    assert (records.first_scheduled_ps < records.first_token_ps)[done].all()
-    assert (records.first_token_ps <= records.finish_ps)[done].all()
-    assert sum(replica.requests for replica in found.replicas) == len(workload) + found.restarted
-
-
-def test_replicas_that_share_nothing_are_runs_of_their_own() -> None:
-    """Round robin knows no state: replica k of R serves requests k, k + R, ... as if it were alone."""
-    workload = requests(count=301, rate=20.0)
-    setup = EngineSetup(step_times=STEPS, num_blocks=300, limits=SchedulerLimits(max_num_seqs=8))
-    found = simulate(workload, [setup] * 3, router="round-robin").records
-    for replica in range(3):
-        rows = np.arange(replica, 301, 3)
-        part = alone(workload.take(rows), setup).records
-        for column in COLUMNS:
-            np.testing.assert_array_equal(getattr(found, column)[rows], getattr(part, column))
 
 
 @pytest.mark.parametrize("replicas", [1, 8])
@@ -286,18 +182,6 @@ def test_littles_law_against_samples_of_the_load(kind: str) -> None:
         assert held_s == pytest.approx(float(ps.sum()) / 1e12, rel=0.02)
 
 
-def test_what_is_known_only_later_changes_nothing_before() -> None:
-    """Causality: requests added at the end leave every earlier event as it was."""
-    workload = requests(count=150, rate=15.0)
-    setup = EngineSetup(step_times=STEPS, num_blocks=200)
-    whole = simulate(workload, [setup] * 2, router="least-outstanding").records
-    part = simulate(workload.head(100), [setup] * 2, router="least-outstanding").records
-    until = int(workload.arrival_s[100] * 1e12)
-    before = part.finish_ps < until
-    assert before.sum() > 50
-    np.testing.assert_array_equal(whole.finish_ps[:100][before], part.finish_ps[before])
-
-
 def test_least_outstanding_beats_round_robin_on_unequal_replicas() -> None:
     fast = EngineSetup(step_times=STEPS, num_blocks=500, label="fast")
     slow = replace(fast, step_times=AffineStepTimes(0.03, 3e-4), label="slow")
@@ -331,32 +215,6 @@ def test_sessions_stay_on_their_replica() -> None:
         simulate(requests(), [setup], router="session-sticky")
 
 
-def test_a_full_queue_turns_requests_away() -> None:
-    setup = EngineSetup(step_times=STEPS, num_blocks=400, limits=SchedulerLimits(max_num_seqs=2))
-    workload = requests(count=200, rate=50.0)
-    found = simulate(workload, [setup] * 2, queue_limit=3)
-    assert found.rejected > 50
-    assert_conserved(workload, found)
-    waits = found.records.first_scheduled_ps - found.records.arrival_ps
-    free = simulate(workload, [setup] * 2)
-    assert (
-        waits[found.records.completed].max()
-        < (free.records.first_scheduled_ps - free.records.arrival_ps).max()
-    )
-
-
-def test_clients_that_give_up_leave_nothing_behind() -> None:
-    setup = EngineSetup(step_times=STEPS, num_blocks=130, limits=SchedulerLimits(max_num_seqs=4))
-    workload = requests(count=200, rate=50.0)
-    found = simulate(workload, [setup] * 2, timeout_s=2.0)
-    assert found.timed_out > 20
-    assert_conserved(workload, found)
-    stays = (found.records.finish_ps - found.records.arrival_ps)[found.records.completed]
-    assert stays.max() <= 2e12
-    never = simulate(workload, [setup] * 2, timeout_s=1e6)
-    assert_equal(never, simulate(workload, [setup] * 2))
-
-
 def test_bad_deployments_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at least 1 replica"):
         simulate(requests(), [])
@@ -375,93 +233,3 @@ def test_a_prompt_that_can_never_run_is_said() -> None:
     found = simulate(workload, [setup] * 2)
     assert found.status == "stalled"
     assert "more KV blocks" in str(found.reason)
-
-
-# failures and scaling
-
-
-def test_failures_that_never_come_change_nothing() -> None:
-    setup = EngineSetup(step_times=STEPS, num_blocks=200)
-    workload = requests(count=150, rate=20.0)
-    plain = simulate(workload, [setup] * 2, router="least-outstanding")
-    never = Failures(mean_time_between_failures_s=1e8, recovery_s=1.0)
-    calm = Autoscaling(max_replicas=2, target_requests=1e6, startup_s=1.0, interval_s=0.7)
-    for options in ({"failures": never}, {"scaling": calm}, {"sample_interval_s": 0.3}):
-        found = simulate(workload, [setup] * 2, router="least-outstanding", **options)  # type: ignore[arg-type]
-        assert_equal(found, plain)
-        assert found.replica_s == plain.replica_s
-
-
-@settings(max_examples=15)
-@given(workloads, setups, st.sampled_from(ROUTERS), st.integers(1, 3), st.integers(0, 100))
-def test_nothing_is_lost_when_replicas_are(
-    workload: Workload, setup: EngineSetup, router: str, replicas: int, seed: int
-) -> None:
-    failures = Failures(mean_time_between_failures_s=5.0, recovery_s=1.0, seed=seed)
-    runs = [
-        simulate(workload, [setup] * replicas, router=router, failures=failures, timeout_s=60.0)
-        for _ in range(2)
-    ]
-    assert runs[0].to_dict() == runs[1].to_dict()
-    assert_conserved(workload, runs[0])
-
-
-def test_a_lost_replica_is_replaced_by_an_empty_one() -> None:
-    setup = EngineSetup(step_times=STEPS, num_blocks=400)
-    workload = requests(count=600, rate=10.0, shared_prefixes=SharedPrefixes(320, 2))
-    failures = Failures(mean_time_between_failures_s=20.0, recovery_s=5.0, seed=3)
-    found = simulate(workload, [setup] * 2, router="least-outstanding", failures=failures)
-    plain = simulate(workload, [setup] * 2, router="least-outstanding")
-    lost = [replica for replica in found.replicas if replica.ended == "failed"]
-    assert lost
-    assert found.restarted > 0
-    assert (found.prefix_cache_hit_fraction or 0) < (plain.prefix_cache_hit_fraction or 0)
-    for replica in lost:
-        assert replica.until_s is not None
-        born = [r.from_s for r in found.replicas if r.from_s == pytest.approx(replica.until_s + 5.0)]
-        assert born or replica.until_s + 5.0 > found.summary.duration
-
-
-def test_a_single_replica_that_is_lost_keeps_its_requests_waiting() -> None:
-    setup = EngineSetup(step_times=STEPS, num_blocks=400)
-    workload = requests(count=200, rate=10.0)
-    failures = Failures(mean_time_between_failures_s=8.0, recovery_s=3.0, seed=1)
-    found = simulate(workload, [setup], failures=failures)
-    assert_conserved(workload, found)
-    assert found.records.completed.all()
-
-
-def test_the_autoscaler_follows_the_load_and_costs_less_than_the_most() -> None:
-    setup = EngineSetup(step_times=STEPS, num_blocks=400, limits=SchedulerLimits(max_num_seqs=8))
-    bursts = synthetic(
-        num_requests=3000,
-        arrivals=on_off(40.0, on_s=40.0, off_s=80.0, off_rate_per_s=2.0),
-        prompt=LognormalLengths(100, 1.0, highest_tokens=1000),
-        output=LognormalLengths(30, 1.0, highest_tokens=400),
-    )
-    scaling = Autoscaling(
-        max_replicas=6, target_requests=8, startup_s=5.0, interval_s=2.0, scale_down_delay_s=10.0
-    )
-    scaled = simulate(bursts, [setup], router="least-outstanding", scaling=scaling, sample_interval_s=1.0)
-    assert_conserved(bursts, scaled)
-    most = simulate(bursts, [setup] * 6, router="least-outstanding")
-    one = simulate(bursts, [setup], router="least-outstanding")
-    running = [sample.replicas for sample in scaled.load]
-    assert max(running) == 6
-    assert running[-1] < 6
-    assert scaled.replica_s < 0.7 * most.replica_s
-    tails = [run.summary.e2el_ms.percentiles[95] for run in (most, scaled, one) if run.summary.e2el_ms]
-    assert tails[0] < tails[1] < tails[2]
-    first = next(sample.time_s for sample in scaled.load if sample.replicas > 1)
-    assert first >= 7.0, "a decision after 2 s at the earliest, and 5 s of start-up"
-
-
-def test_plans_that_cannot_be() -> None:
-    with pytest.raises(InvalidInput, match="recovery"):
-        Failures(mean_time_between_failures_s=1.0, recovery_s=math.inf)
-    with pytest.raises(InvalidInput, match="mean time"):
-        Failures(mean_time_between_failures_s=0.0, recovery_s=1.0)
-    scaling = Autoscaling(max_replicas=1, target_requests=1, startup_s=1)
-    setup = EngineSetup(step_times=STEPS, num_blocks=100)
-    with pytest.raises(InvalidInput, match="at most"):
-        simulate(requests(), [setup] * 2, scaling=scaling)

@@ -4,7 +4,6 @@ conserving requests, transfers and blocks where it is not."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,18 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import capacity
 from capacity.base.errors import InvalidInput
-from capacity.hardware import load_profile
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.cluster import Dispatch
 from capacity.simulator.disaggregated import Disaggregated
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
-from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.members import Recording
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.time_parts import PARTS, time_parts
-from capacity.simulator.transfer import KvLink, LoadBlockPool, LoadPool, Port, Transfers
+from capacity.simulator.transfer import KvLink
 from capacity.step import AffineStepTimes
 from capacity.workload import (
     FixedLengths,
@@ -37,7 +33,11 @@ from capacity.workload import (
 )
 
 STEPS = AffineStepTimes(0.01, 1e-4, per_context_token_s=2e-8)
+
+
 INSTANT = KvLink(bytes_per_token=1e5, bytes_per_s=math.inf)
+
+
 LIMITS = SchedulerLimits(max_num_seqs=64, max_num_batched_tokens=512, max_model_len=2000)
 
 
@@ -120,62 +120,6 @@ def test_a_slow_link_delays_by_its_time() -> None:
     assert int(record.first_token_ps[0] - record.arrival_ps[0]) == prefill_ps + int(transfer_ps) + decode_ps
     assert found.transfer_ps is not None
     assert int(found.transfer_ps[0]) == int(transfer_ps)
-
-
-class Alarms:
-    """A clock that keeps what is to happen, for transfers without a simulation around them."""
-
-    def __init__(self) -> None:
-        self.due: list[tuple[int, Callable[[], None]]] = []
-
-    def at(self, at_ps: int, act: Callable[[], None]) -> None:
-        self.due.append((at_ps, act))
-
-    def ring(self) -> None:
-        for _, act in sorted(self.due, key=lambda alarm: alarm[0]):
-            act()
-        self.due.clear()
-
-
-def test_transfers_pass_one_after_the_other() -> None:
-    clock, arrived = Alarms(), []
-    transfers = Transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0, latency_s=0.5), clock.at)
-    sender, first, second = Port(), Port(), Port()
-    asked = [(2, 0, sender, first), (3, 0, sender, second), (1, 10**12, Port(), first)]
-    ends = [transfers.begin(*each, arrived=arrived.append).end_ps for each in asked]
-    assert ends == [2.5e12, 5.5e12, 3.5e12], "the sender is busy for 2 s, its latency overlaps"
-    clock.ring()
-    assert arrived == sorted(ends)
-    assert (transfers.begun, transfers.arrived, transfers.aborted) == (3, 3, 0)
-
-
-def test_who_waits_behind_an_aborted_transfer_moves_up() -> None:
-    clock, arrived = Alarms(), []
-    transfers = Transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0), clock.at)
-    port, other = Port(), Port()
-    begun, waits, last = (
-        transfers.begin(tokens, 0, port, other, arrived=arrived.append) for tokens in (4, 6, 2)
-    )
-    assert [t.end_ps for t in (begun, waits, last)] == [4e12, 10e12, 12e12]
-    transfers.abort(waits, 10**12)
-    assert [t.end_ps for t in (begun, last)] == [4e12, 6e12], "what is on its way keeps its ports"
-    transfers.abort(begun, 2 * 10**12)
-    assert last.end_ps == 4e12
-    clock.ring()
-    assert arrived == [4e12]
-    assert (transfers.begun, transfers.arrived, transfers.aborted) == (3, 1, 2)
-
-
-def test_what_a_transfer_carries() -> None:
-    link = KvLink(
-        bytes_per_token=10.0,
-        bytes_per_s=1e3,
-        window_bytes_per_token=5.0,
-        window_tokens=100,
-        bytes_per_request=50.0,
-    )
-    assert link.payload_ps(40) == (400 + 200 + 50) * 10**9
-    assert link.payload_ps(400) == (4000 + 500 + 50) * 10**9
 
 
 workloads = st.builds(
@@ -282,6 +226,8 @@ def assert_conserved(cluster: Disaggregated, found: SimulationResult, workload: 
 
 
 LOSSES = Failures(mean_time_between_failures_s=6.0, recovery_s=1.0, seed=3)
+
+
 services = st.fixed_dictionaries(
     {
         "timeout_s": st.sampled_from((None, 0.4, 2.0)),
@@ -292,6 +238,8 @@ services = st.fixed_dictionaries(
         "decode_router": st.sampled_from(("round-robin", "least-outstanding", "least-kv", "prefix-aware")),
     }
 )
+
+
 GROWS = Autoscaling(max_replicas=3, target_requests=4, startup_s=0.5, interval_s=0.5, scale_down_delay_s=1.0)
 
 
@@ -367,41 +315,6 @@ def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:
     free = simulate(workload, [setup("prefill", num_blocks=40), setup("decode")], link=INSTANT)
     waits = [run.records.first_scheduled_ps - run.records.arrival_ps for run in (held, free)]
     assert waits[0].mean() > 2 * waits[1].mean()
-
-
-def test_loaded_blocks_are_given_back() -> None:
-    pool = LoadPool(20, 4)
-    table = pool.table(Content("a"))
-    assert pool.load(table, 10)
-    assert pool.free_blocks == 17
-    assert pool.lookup(table, 9) == (9, [])
-    pool.grow(table, 10, pool.lookup(table, 9))
-    pool.cache(table, 10)
-    pool.release(table)
-    assert pool.free_blocks == 20
-    again = pool.table(Content("a"))
-    assert pool.lookup(again, 10)[0] == 8
-    assert not pool.load(pool.table(Content("b")), 100)
-
-
-def test_of_windowed_layers_only_the_window_is_loaded() -> None:
-    """100 tokens in blocks of 4: 25 blocks of full attention; of a window of 10, those of the last 10 tokens."""
-    pool = LoadBlockPool(60, 4, windows=(None, 10), max_model_len=1000, in_flight_tokens=50)
-    table = pool.table(Content("a"))
-    assert pool.load(table, 100)
-    assert pool.free_blocks == 60 - 25 - 3
-    assert pool.lookup(table, 99) == (99, ([], []))
-    pool.grow(table, 100, pool.lookup(table, 99))
-    pool.cache(table, 100)
-    pool.leave_window(table, 99)
-    assert pool.free_blocks == 60 - 25 - 3, "the last token looks back on all of them"
-    assert not pool.load(pool.table(Content("b")), 120), "30 and 3 more are not free"
-    pool.release(table)
-    assert pool.free_blocks == 60
-    again = pool.table(Content("a"))
-    assert pool.lookup(again, 100)[0] == 100, "what was loaded can be hit"
-    assert pool.load(again, 100)
-    assert pool.free_blocks == 60 - 28
 
 
 def test_a_disaggregated_run_scales_and_survives_losses() -> None:
@@ -500,60 +413,3 @@ def test_what_is_not_simulated_is_refused() -> None:
         simulate(requests(), [setup("both")], decode_scaling=GROWS)
     with pytest.raises(InvalidInput, match="rate"):
         KvLink(bytes_per_token=1.0, bytes_per_s=0.0)
-
-
-LOAD = {"gpu": "h100", "input_len": 500, "output_len": 50, "num_prompts": 200, "request_rate": 20}
-SPLIT = {**LOAD, "replicas": 3, "prefill_replicas": 1}
-
-
-def test_each_link_has_the_time_of_its_profile() -> None:
-    """A lone request's KV: bytes over the link's rate plus its latency, of the profile."""
-    profile = load_profile("h100")
-    one = {**SPLIT, "num_prompts": 1}
-    bytes_of_kv = 500 * capacity.fit("llama-3.1-8b", gpu="h100").kv_bytes_per_token
-    for name, link in (
-        ("nvlink", profile.scale_up),
-        ("infiniband", profile.inter_node),
-        ("pcie", profile.pcie),
-    ):
-        found = capacity.simulate("llama-3.1-8b", **one, kv_transfer_link=name).to_dict()
-        wanted_ms = (bytes_of_kv / link.bytes_per_s + link.latency_s) * 1e3
-        assert found["transfer_ms"]["mean"] == pytest.approx(wanted_ms, rel=1e-6), name
-    with pytest.raises(InvalidInput, match="l4-24gb has none"):
-        capacity.simulate(
-            "llama-3.1-8b", **{**SPLIT, "gpu": "l4", "max_model_len": 4096}, kv_transfer_link="nvlink"
-        )
-
-
-def test_a_service_of_two_pools_takes_every_option() -> None:
-    answer = capacity.simulate(
-        "llama-3.1-8b",
-        **SPLIT,
-        router="prefix-aware",
-        decode_router="round-robin",
-        request_timeout_s=30,
-        max_queued_requests=100,
-        max_outstanding_requests=64,
-        mean_time_between_failures_s=5,
-        recovery_s=1,
-        requests_of_lost_replicas="fail",
-        autoscale_max_replicas=2,
-        decode_autoscale_max_replicas=4,
-        autoscale_target_requests=8,
-        replica_startup_s=1,
-        autoscale_interval_s=1,
-    ).to_dict()
-    ended = answer["completed"] + answer["rejected"] + answer["timed_out"] + answer["lost"]
-    assert ended == LOAD["num_prompts"]
-    assert answer["transfers"]["begun"] == answer["transfers"]["arrived"] + answer["transfers"]["aborted"]
-    with pytest.raises(InvalidInput, match="--decode-autoscale-target-requests"):
-        capacity.simulate("llama-3.1-8b", **SPLIT, decode_autoscale_max_replicas=4, replica_startup_s=1)
-    with pytest.raises(InvalidInput, match="kv_transfer_link is 'ethernet'"):
-        capacity.simulate("llama-3.1-8b", **SPLIT, kv_transfer_link="ethernet")
-
-
-def test_windowed_models_are_prefilled_here_and_decoded_there() -> None:
-    load = {**SPLIT, "num_prompts": 60, "max_model_len": 8192, "tensor_parallel_size": 2}
-    answer = capacity.simulate("gpt-oss-20b", **load).to_dict()
-    assert answer["completed"] == 60
-    assert answer["transfers"] == {"begun": 60, "arrived": 60, "aborted": 0}

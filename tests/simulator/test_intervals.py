@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.capacity_probe import Capacity
-from capacity.simulator.gap_batches import MOST_BATCHES, GapBatches, bin_middles_ps, bin_of
+from capacity.simulator.gap_batches import bin_middles_ps
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.intervals import (
     gap_interval_ms,
@@ -150,38 +150,6 @@ def test_attainment_of_few_or_of_all() -> None:
 
 
 # gaps
-
-
-@given(st.lists(st.integers(0, 10**15), min_size=1, max_size=50))
-def test_a_gap_is_known_to_its_bin(gaps: list[int]) -> None:
-    values = np.array(gaps, dtype=np.int64)
-    middles = bin_middles_ps()[bin_of(values)]
-    assert (np.abs(middles - values) <= np.maximum(values * 2.0**-8, 0)).all()
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 10**11), st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 9)),
-        min_size=1,
-        max_size=200,
-    )
-)
-def test_batches_lose_no_gap_and_keep_their_order(series: list[tuple[int, int, int, int]]) -> None:
-    batches, counter = GapBatches(), GapCounter()
-    for part in np.array_split(np.array(series, dtype=np.int64), 3):
-        if len(part):
-            batches.add(part)
-    for first, step, length, weight in series:
-        counter.add_series(first, step, length, weight)
-    histograms = batches.histograms()
-    assert len(histograms) <= MOST_BATCHES
-    assert int(histograms.sum()) == counter.count
-    np.testing.assert_array_equal(histograms, counter.batches().histograms())
-    values = np.concatenate(
-        [np.repeat(first + step * np.arange(length), weight) for first, step, length, weight in series]
-    )
-    whole = np.bincount(bin_of(values), minlength=histograms.shape[1])
-    np.testing.assert_array_equal(histograms.sum(axis=0), whole)
 
 
 def test_gap_intervals_need_enough_and_hold_their_value() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.simulator import EngineSetup
+from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
@@ -17,6 +18,7 @@ from capacity.simulator.schedulers import SCHEDULERS, Lockstep, schedulers_that
 from capacity.simulator.setup import make_pool, make_scheduler
 from capacity.simulator.transfer import LoadBlockPool, LoadPool
 from capacity.step import AffineStepTimes
+from capacity.workload import Workload
 
 PLAIN = EngineSetup(step_times=AffineStepTimes(0.01, 1e-4), num_blocks=30)
 
@@ -57,9 +59,15 @@ def test_every_scheduler_is_made_by_its_name_alone(name: str) -> None:
 
 
 def test_abilities_name_their_schedulers() -> None:
-    assert schedulers_that("drafts") == schedulers_that("offloads") == ("vllm-v1", "vllm-v1-async")
-    assert schedulers_that("swaps") == ("vllm-v0",)
-    assert schedulers_that("hands_over") == ("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi")
+    """Of the eight that are here; another one adds itself."""
+    eight = ["vllm-v1", "vllm-v1-async", "vllm-v0", "static", "slots", "sglang", "tensorrt-llm", "tgi"]
+
+    def able(ability: str) -> list[str]:
+        return [name for name in schedulers_that(ability) if name in eight]
+
+    assert able("drafts") == able("offloads") == ["vllm-v1", "vllm-v1-async"]
+    assert able("swaps") == ["vllm-v0"]
+    assert able("hands_over") == ["vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi"]
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -69,3 +77,11 @@ def test_what_cannot_be_is_refused() -> None:
         make_pool(replace(PLAIN, policy="nonesuch"), "jump")
     with pytest.raises(InvalidInput, match="decode pool"):
         replace(PLAIN, role="decode", data_parallel_size=2)
+
+
+def test_bad_sizes_are_refused() -> None:
+    workload = Workload(arrival_s=np.zeros(1), prompt_tokens=np.array([1]), output_tokens=np.array([1]))
+    with pytest.raises(InvalidInput, match="KV cache"):
+        simulate(workload, EngineSetup(step_times=AffineStepTimes(1, 1), num_blocks=0))
+    with pytest.raises(InvalidInput, match="vllm-v1"):
+        simulate(workload, EngineSetup(step_times=AffineStepTimes(1, 1), num_blocks=1, policy="vllm-v9"))

@@ -1,72 +1,11 @@
-"""What bound the steps: the whole of the busy time, the same leaping as stepping, close to each step's own table."""
+"""Kinds of steps: kept in bounded memory, with exact times."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
-import capacity
-from capacity.answers.attribution import BOUNDS, bound_times, largest_bound, shares
-from capacity.answers.deployment_run import run_service
-from capacity.deployment import Pool, Service
-from capacity.pool.resolve import resolve
-from capacity.simulator.engine import Engine
-from capacity.simulator.schedulers import Step
-from capacity.simulator.shapes import sum_rows
 from capacity.simulator.step_work import MOST_PREFILLS, StepWork
-from capacity.simulator.timeline import Timeline
 from capacity.step import AffineStepTimes, StepShape
-from capacity.workload import LognormalLengths, SteadyArrivals, Workload, synthetic
-
-LLAMA = "llama-3.1-8b"
-
-
-def requests(count: int, rate: float) -> Workload:
-    return synthetic(
-        num_requests=count,
-        arrivals=SteadyArrivals(rate),
-        prompt=LognormalLengths(600, 1.0, highest_tokens=6000),
-        output=LognormalLengths(60, 1.0, highest_tokens=500),
-    )
-
-
-class EveryStep:
-    """An observer that asks the step model about each step by itself."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(BOUNDS, 0.0)
-        self.steps = dict.fromkeys(BOUNDS, 0)
-
-    def __call__(self, step: Step, engine: Engine) -> None:
-        if not step.rows:
-            return
-        parts = shares(engine.step_times.step_cost(sum_rows(step.rows, engine.window_tokens)))  # type: ignore[attr-defined]
-        self.steps[largest_bound(parts)] += 1
-        for bound in BOUNDS:
-            self.seconds[bound] += getattr(parts, bound) * (step.end - step.start) / 1e12
-
-
-@pytest.mark.parametrize(("gpu", "rate"), [("h100", 12.0), ("l40s", 3.0)])
-def test_bounds_are_close_to_those_of_every_step(gpu: str, rate: float) -> None:
-    """Times add up to the busy time; parts are within 2 points of what asking at every step gives."""
-    resolved = resolve(LLAMA, Pool(gpu=gpu))
-    workload = requests(150, rate)
-    run = run_service([resolved], Service(), workload, keep_work=True)
-    found = bound_times(run.step_work)
-    assert sum(each.time_fraction for each in found) == pytest.approx(1)
-    assert sum(each.steps_fraction for each in found) == pytest.approx(1)
-    kinds = [kind for work in run.step_work for kind in work.kinds()]
-    assert sum(kind.steps for kind in kinds) == pytest.approx(run.steps)
-    every = EveryStep()
-    stepped = run_service([resolved], Service(), workload, keep_work=True, observer=every)
-    assert stepped.steps == run.steps
-    total_s = sum(every.seconds.values())
-    assert sum(each.time_s for each in found) == pytest.approx(total_s)
-    for each in found:
-        assert each.time_fraction == pytest.approx(every.seconds[each.bound] / total_s, abs=0.02)
-        assert each.steps_fraction == pytest.approx(every.steps[each.bound] / run.steps, abs=0.02)
 
 
 def test_many_prefills_are_sampled_and_their_time_stays_whole() -> None:
@@ -80,33 +19,3 @@ def test_many_prefills_are_sampled_and_their_time_stays_whole() -> None:
     assert sum(kind.busy_ps for kind in kinds) == pytest.approx(sum(range(1000, 1000 + count)))
     mean = sum(kind.steps * kind.shape.prefill_tokens for kind in kinds) / count
     assert mean == pytest.approx(count / 2, rel=0.05), "from all over the run"
-
-
-def test_without_a_table_there_is_nothing_to_tell() -> None:
-    work = StepWork(AffineStepTimes(0.01, 1e-4))
-    work.step(StepShape(decode_sequences=1, decode_context_tokens=10), 1000)
-    assert bound_times((work,)) == ()
-    assert bound_times(()) == ()
-
-
-def test_a_simulation_says_what_bound_its_steps() -> None:
-    load = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 60, "request_rate": 10}
-    one = capacity.simulate(LLAMA, **load)
-    assert sum(each.time_fraction for each in one.step_bounds) == pytest.approx(1)
-    split = capacity.simulate(LLAMA, **load, replicas=2, prefill_replicas=1).to_dict()
-    assert [each["bound"] for each in split["step_bounds"]] == list(BOUNDS)
-    wide = {**load, "tensor_parallel_size": 8}
-    parts = {each.bound: each.time_fraction for each in capacity.simulate(LLAMA, **wide).step_bounds}
-    assert parts["communication"] > 0.02, "all-reduce over eight GPUs"
-    assert one.step_bounds[2].time_fraction == 0, "nobody to talk to"
-
-
-def test_a_timeline_says_it_of_each_step() -> None:
-    timeline = Timeline()
-    load: dict[str, Any] = {"gpu": "h100", "input_len": 3000, "output_len": 5, "num_prompts": 3}
-    answer = capacity.simulate(LLAMA, **load, observer=timeline)
-    trace = json.loads(json.dumps(timeline.chrome_trace(answer.run.records)))
-    steps = [event for event in trace["traceEvents"] if event["pid"] == 1 and event["ph"] == "X"]
-    assert {event["args"]["bound"] for event in steps if event["name"] == "prefill"} == {"compute"}
-    assert {event["args"]["bound"] for event in steps if event["name"] == "decode"} == {"memory"}
-    assert all(sum(event["args"]["bounds"].values()) == pytest.approx(1) for event in steps)

@@ -3,84 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from judged_machine import MACHINE, Machine
 
-from capacity.simulator import EngineSetup, SimulationResult, simulate
-from capacity.simulator.capacity_probe import Capacity, capacity_for, probe_capacity
-from capacity.simulator.metrics import RequestTable
-from capacity.simulator.schedulers import SchedulerLimits
-from capacity.simulator.verdict import Verdict, judge
-from capacity.step import AffineStepTimes
+from capacity.simulator.capacity_probe import capacity_for
+from capacity.simulator.verdict import judge
 from capacity.workload import (
     FixedLengths,
     LognormalLengths,
     PeriodicArrivals,
-    SharedPrefixes,
     SteadyArrivals,
     ThinkTime,
-    Workload,
     conversations,
     on_off,
     synthetic,
 )
-
-STEPS = AffineStepTimes(0.01, 1e-4, per_context_token_s=2e-8)
-PROMPT = LognormalLengths(100, 0.5, highest_tokens=1500)
-OUTPUT = LognormalLengths(20, 0.5, highest_tokens=600)
-
-
-@dataclass(frozen=True)
-class Machine:
-    """An engine and the lengths of its requests."""
-
-    blocks: int = 2000
-    seqs: int = 32
-    budget: int = 512
-    prompt: LognormalLengths = PROMPT
-    output: LognormalLengths = OUTPUT
-    policy: str = "vllm-v1"
-
-    @classmethod
-    def random(cls, rng: np.random.Generator) -> Machine:
-        def lengths(means: list[int], highest: int) -> LognormalLengths:
-            return LognormalLengths(int(rng.choice(means)), float(rng.choice([0.0, 0.5, 1.0])), 1, highest)
-
-        return cls(
-            blocks=int(rng.choice([300, 600, 2000])),
-            seqs=int(rng.choice([4, 8, 32, 128])),
-            budget=int(rng.choice([256, 512, 2048])),
-            prompt=lengths([30, 100, 300], 1500),
-            output=lengths([1, 10, 60], 600),
-            policy=str(rng.choice(["vllm-v1", "vllm-v1-async"])),
-        )
-
-    def requests(self, rate: float, count: int, seed: int = 0, burstiness: float = 1.0) -> Workload:
-        return synthetic(
-            num_requests=count,
-            arrivals=SteadyArrivals(rate, burstiness),
-            prompt=self.prompt,
-            output=self.output,
-            seed=seed,
-        )
-
-    def run(self, workload: Workload) -> SimulationResult:
-        limits = SchedulerLimits(
-            max_num_seqs=self.seqs, max_num_batched_tokens=self.budget, max_model_len=2200
-        )
-        return simulate(
-            workload, EngineSetup(step_times=STEPS, num_blocks=self.blocks, policy=self.policy, limits=limits)
-        )
-
-    def verdict(self, workload: Workload) -> Verdict:
-        return judge(self.run(workload).records, workload, capacity=self.capacity(workload, capacity_for))
-
-    def capacity(self, workload: Workload, probe: Callable[..., Capacity | None]) -> Capacity | None:
-        in_flight = min(self.seqs, self.blocks * 16 / (self.prompt.mean_tokens + self.output.mean_tokens))
-        return probe(workload, lambda w: self.run(w).records, in_flight=in_flight)
 
 
 def piles_up(machine: Machine, rate: float) -> bool:
@@ -127,16 +67,6 @@ def test_no_overload_is_called_stable() -> None:
 @pytest.mark.slow
 def test_no_overload_is_called_stable_on_200_loads() -> None:
     check_loads(machines=20, loads=10, seed=1)
-
-
-MACHINE = Machine()
-
-
-@pytest.fixture(scope="module")
-def capacity() -> float:
-    found = probe_capacity(MACHINE.requests(1.0, 3000), lambda w: MACHINE.run(w).records, in_flight=32)
-    assert found is not None
-    return found.requests_per_s
 
 
 def test_what_is_offered_above_capacity_is_said(capacity: float) -> None:
@@ -232,23 +162,6 @@ def test_sessions_are_judged_by_growth() -> None:
     assert MACHINE.verdict(talks).verdict == "stable"
 
 
-def test_the_probe_keeps_what_prompts_share() -> None:
-    """A shared prefix stays shared in the backlog, private text stays private: capacity with caching is higher."""
-    requests = synthetic(
-        num_requests=100,
-        arrivals=SteadyArrivals(1.0),
-        prompt=FixedLengths(64),
-        output=FixedLengths(4),
-        shared_prefixes=SharedPrefixes(512),
-    )
-    rates = []
-    for workload in (requests, replace(requests, content=None)):
-        found = probe_capacity(workload, lambda w: MACHINE.run(w).records, in_flight=32)
-        assert found is not None
-        rates.append(found.requests_per_s)
-    assert rates[0] == pytest.approx(rates[1] * (512 + 64) / 64, rel=0.25)
-
-
 def test_warm_up_is_left_out(capacity: float) -> None:
     found = MACHINE.verdict(MACHINE.requests(0.8 * capacity, 3000))
     assert found.verdict == "stable"
@@ -258,48 +171,6 @@ def test_warm_up_is_left_out(capacity: float) -> None:
     assert interval.low is not None
     assert interval.high is not None
     assert interval.low < interval.value < interval.high
-
-
-@pytest.mark.parametrize(("load", "longer"), [(0.3, False), (0.95, True), (1.2, True), (2.0, False)])
-def test_a_load_far_from_capacity_needs_a_short_probe(capacity: float, load: float, longer: bool) -> None:
-    """It says that it knows less, and what it says agrees with the long probe."""
-    workload = MACHINE.requests(load * capacity, 2000)
-    sent: list[int] = []
-
-    def run(backlog: Workload) -> RequestTable:
-        sent.append(len(backlog))
-        return MACHINE.run(backlog).records
-
-    found = capacity_for(workload, run, in_flight=32)
-    assert found is not None
-    assert (max(sent) > 1400) == longer
-    assert sum(sent) <= 2100 if longer else sum(sent) <= 550
-    assert found.requests_per_s == pytest.approx(capacity, rel=max(found.error_fraction, 0.06))
-
-
-def test_short_probes_are_right_within_the_error_that_they_claim() -> None:
-    rng = np.random.default_rng(11)
-    for _ in range(8):
-        machine = Machine.random(rng)
-        workload = machine.requests(1e-3, 2000, int(rng.integers(1 << 30)))
-        short, long = (machine.capacity(workload, probe) for probe in (capacity_for, probe_capacity))
-        assert short is not None
-        assert long is not None
-        assert short.requests_per_s == pytest.approx(long.requests_per_s, rel=short.error_fraction)
-
-
-def test_a_busy_hour_calls_for_the_long_probe(capacity: float) -> None:
-    """The mean is far below capacity, an hour is not."""
-    busy = on_off(0.95 * capacity, on_s=60, off_s=200, off_rate_per_s=0.05 * capacity)
-    workload = synthetic(
-        num_requests=int(520 * busy.mean_rate_per_s),
-        arrivals=busy,
-        prompt=MACHINE.prompt,
-        output=MACHINE.output,
-    )
-    found = MACHINE.capacity(workload, capacity_for)
-    assert found is not None
-    assert found.error_fraction < 0.1
 
 
 def test_what_was_not_served_is_said(capacity: float) -> None:

@@ -4,73 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import lru_cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from step_models import MODELS, NO_HOST, SHAPES, steps
 
-from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import find_engine
 from capacity.hardware import HardwareProfile, load_profile, profile_names
 from capacity.model import load_model, model_names
-from capacity.model.quantization import find_format, scheme_for, uniform_scheme
 from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.step.setting import HostTime, StepSetting, graph_sizes
-
-NO_HOST = HostTime()  # every row count its own graph: nothing but operators
-MODELS = (
-    "llama-3.1-8b",
-    "mixtral-8x7b",
-    "deepseek-v3",
-    "qwen3-next-80b-a3b",
-    "gpt-oss-120b",
-    "deepseek-v3.2",
-)
-SHAPES = (
-    prefill_shape(1, 512, window_tokens=128),
-    prefill_shape(3, 2000, cached_tokens=1000, window_tokens=128),
-    decode_shape(1, 100, window_tokens=128),
-    decode_shape(77, 5000, window_tokens=128),
-    decode_shape(100, 1000, window_tokens=128)._replace(
-        prefill_sequences=1,
-        prefill_tokens=300,
-        prefill_pairs=45_150,
-        prefill_context_tokens=300,
-        prefill_window_pairs=30_000,
-        prefill_window_context_tokens=300,
-        prompts_completed=1,
-        draft_tokens=200,
-    ),
-)
-
-
-@lru_cache(maxsize=64)
-def steps(
-    model: str = "llama-3.1-8b",
-    gpu: str = "h100",
-    *,
-    tp: int = 1,
-    quantization: str | None = None,
-    kv: str = "auto",
-    host: HostTime | None = NO_HOST,
-    engine: str | None = None,
-    **more: object,
-) -> StepModel:
-    spec = load_model(model)
-    setting = StepSetting(
-        model=spec,
-        profile=load_profile(gpu),
-        engine=find_engine(engine) if engine else None,
-        scheme=scheme_for(spec, quantization) if quantization else None,
-        kv_cache_dtype=kv,
-        tensor_parallel_size=tp,
-        host=host,
-        **more,  # type: ignore[arg-type]
-    )
-    return StepModel(setting)
-
 
 # the table
 
@@ -140,6 +85,8 @@ def test_every_gpu_has_a_step_time(gpu: str) -> None:
 # physics
 
 rows = st.integers(1, 2000)
+
+
 contexts = st.integers(1, 100_000)
 
 
@@ -223,123 +170,6 @@ def test_a_small_decode_reaches_the_fitted_share_of_the_memory_roof() -> None:
     streaming = cost.bytes / (constants.bandwidth_fraction * own.profile.hbm_bytes_per_s)
     assert cost.seconds == pytest.approx(streaming, rel=0.02)
     assert cost.bound == "memory"
-
-
-@pytest.mark.parametrize("quantization", ["fp8", "awq", "gptq-int8", "nvfp4", "mxfp4", "bitsandbytes"])
-@pytest.mark.parametrize("gpu", ["a100", "h100", "b200"])
-def test_quantization_never_adds_weight_bytes(quantization: str, gpu: str) -> None:
-    def weights(own: StepModel) -> float:
-        cost = own.step_cost(decode_shape(1, 1))
-        return sum(op.bytes for op in cost.operators if op.name in ("qkv", "gate_up", "down"))
-
-    assert weights(steps(gpu=gpu, quantization=quantization)) < weights(steps(gpu=gpu))
-
-
-def test_weight_only_formats_multiply_at_16_bit() -> None:
-    shape = prefill_shape(1, 16_000)
-    bf16, awq = (
-        {op.name: op.seconds for op in steps(quantization=q).step_cost(shape).operators}["gate_up"]
-        for q in (None, "awq")
-    )
-    assert awq >= bf16 * 0.95  # no faster where compute binds
-    small = decode_shape(1, 100)
-    assert steps(quantization="awq").step_seconds(small) < steps().step_seconds(small)
-
-
-def test_fp8_on_a_gpu_without_fp8_is_weight_only_and_says_so() -> None:
-    own = steps(gpu="a100", quantization="fp8")
-    assert any("no fp8 tensor cores" in note for note in own.notes)
-    cost = {op.name: op for op in own.step_cost(prefill_shape(1, 16_000)).operators}["gate_up"]
-    assert cost.seconds >= cost.flops / own.profile.dense_flops_per_s["bf16"]
-    assert not steps(gpu="h100", quantization="fp8").notes
-
-
-def test_a_format_without_roof_and_fallback_is_refused() -> None:
-    int8 = replace(find_format("int8"), fallback_kernel=None)
-    profile = load_profile("h100")
-    roofs = {k: v for k, v in profile.dense_flops_per_s.items() if k == "bf16"}
-    scheme = uniform_scheme("int8", int8, base=find_format("bf16"))
-    old = profile.model_copy(update={"dense_flops_per_s": roofs})
-    with pytest.raises(InvalidInput, match=r"h100-sxm-80gb has no tensor cores.*weight-only"):
-        StepModel(StepSetting(model=load_model("llama-3.1-8b"), profile=old, scheme=scheme))
-
-
-def test_an_8_bit_cache_halves_the_kv_bytes() -> None:
-    shape = decode_shape(64, 8000)
-    full, half = (
-        {op.name: op for op in steps(kv=kv).step_cost(shape).operators}["attention decode"]
-        for kv in ("auto", "fp8")
-    )
-    assert half.bytes == pytest.approx(full.bytes / 2, rel=1e-3)
-    assert half.seconds < full.seconds
-
-
-def test_kv_heads_beyond_their_number_replicate() -> None:
-    shape = decode_shape(64, 8000)
-    moved = {
-        tp: {op.name: op.bytes for op in steps(tp=tp).step_cost(shape).operators}["attention decode"]
-        for tp in (4, 8, 16)
-    }
-    assert moved[4] == pytest.approx(2 * moved[8], rel=1e-2)
-    assert moved[16] == pytest.approx(moved[8], rel=1e-2)  # 8 KV heads
-
-
-def test_a_window_stops_growing() -> None:
-    shapes = [decode_shape(8, context, window_tokens=128) for context in (200, 20_000)]
-    for name, same in (("attention decode (window)", True), ("attention decode", False)):
-        a, b = (
-            {op.name: op.bytes for op in steps("gpt-oss-120b").step_cost(s).operators}[name] for s in shapes
-        )
-        assert (a == b) is same
-
-
-def test_sparse_attention_reads_no_more_than_its_top_k() -> None:
-    shapes = [decode_shape(8, context) for context in (4000, 40_000)]
-    dense, sparse = (
-        [
-            {op.name: op.bytes for op in steps(model).step_cost(s).operators}["attention decode"]
-            for s in shapes
-        ]
-        for model in ("deepseek-v3", "deepseek-v3.2")
-    )
-    assert dense[1] == pytest.approx(10 * dense[0], rel=0.1)  # and the queries, which do not grow
-    assert sparse[1] == sparse[0]
-
-
-def test_expert_parallel_ranks_hold_whole_experts() -> None:
-    shape = decode_shape(512, 1000)
-    sliced, whole = (
-        {
-            op.name: op
-            for op in steps("deepseek-v3", tp=8, enable_expert_parallel=ep).step_cost(shape).operators
-        }
-        for ep in (False, True)
-    )
-    # All 256 experts are touched either way; the busiest rank has some tokens more than the mean.
-    assert whole["experts"].bytes == pytest.approx(sliced["experts"].bytes, rel=0.1)
-    assert whole["experts"].flops > sliced["experts"].flops
-    dispatched = steps("deepseek-v3", tp=1, data_parallel_size=8, enable_expert_parallel=True).step_cost(
-        shape
-    )
-    assert "expert exchange" in {op.name for op in dispatched.operators}
-
-
-def test_tensor_parallelism_beyond_direct_links_is_priced_and_said() -> None:
-    assert not steps(tp=8).notes
-    (note,) = steps(tp=16).notes
-    assert "16 h100-sxm-80gb leaves the node" in note
-    assert "no direct GPU link" in steps(gpu="l40s", tp=4).notes[0]
-    shape = decode_shape(8, 100)
-    inside, outside = (
-        {op.name: op.seconds for op in steps(tp=tp).step_cost(shape).operators}["all-reduce"]
-        for tp in (8, 16)
-    )
-    assert outside > 2 * inside
-
-
-def test_a_pipeline_sends_between_its_stages() -> None:
-    cost = {op.name: op for op in steps(pipeline_parallel_size=4).step_cost(SHAPES[0]).operators}
-    assert cost["pipeline send"].bytes == 3 * 512 * 4096 * 2 * 2
 
 
 # host

@@ -7,30 +7,16 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import EngineSetup, simulate
-from capacity.simulator.schedulers import SchedulerLimits
-from capacity.step import AffineStepTimes
 from capacity.techniques.batch_waste import (
     contiguous_kv_waste,
-    continuous_gain_bound,
-    expected_longest,
     exponential_gain_bound,
-    gamma_lengths,
-    padding_waste,
-    paged_kv_waste,
-    static_slot_waste,
 )
 from capacity.techniques.batching import batching_comparison, spread_gains
-from capacity.techniques.waste import Waste
 from capacity.workload import Workload, random_requests
-
-LENGTHS = st.lists(st.integers(1, 500), min_size=1, max_size=30).map(np.asarray)
 
 
 @lru_cache(maxsize=2)
@@ -40,43 +26,6 @@ def pool() -> ResolvedPool:
 
 def at_once(prompts: np.ndarray, outputs: np.ndarray) -> Workload:
     return Workload(arrival_s=np.zeros(len(prompts)), prompt_tokens=prompts, output_tokens=outputs)
-
-
-def test_the_longest_of_two_dice_by_hand() -> None:
-    """The larger of two dice has mean 161/36 = 4.47; a static batch of two then wastes 1 - 3.5/4.47 = 22 %."""
-    die = np.arange(1, 7)
-    assert expected_longest(die, 2) == pytest.approx(161 / 36)
-    assert expected_longest(die, 1) == 3.5
-    assert static_slot_waste(die, 2) == pytest.approx(1 - 3.5 * 36 / 161)
-    assert continuous_gain_bound(die, 2) == pytest.approx(161 / 36 / 3.5)
-
-
-def test_exponential_lengths_give_the_harmonic_number() -> None:
-    """H(8) = 2.718, H(32) = 4.058: where the folklore's 2 to 5 times comes from, and where it does not hold."""
-    assert exponential_gain_bound(2) == 1.5
-    assert exponential_gain_bound(8) == pytest.approx(2.717857, abs=1e-6)
-    drawn = np.random.default_rng(1).exponential(1000.0, 200_000)
-    assert continuous_gain_bound(drawn, 8) == pytest.approx(exponential_gain_bound(8), rel=0.01)
-    assert continuous_gain_bound(np.full(50, 200), 32) == 1
-
-
-@given(LENGTHS, st.integers(1, 64))
-def test_the_longest_grows_with_the_batch_and_never_beyond_the_longest(
-    lengths: np.ndarray, batch: int
-) -> None:
-    longest = expected_longest(lengths, batch)
-    assert lengths.mean() - 1e-6 <= longest <= lengths.max() + 1e-6
-    assert longest <= expected_longest(lengths, batch + 1) + 1e-9
-    assert 0 <= static_slot_waste(lengths, batch) + 1e-9 < 1
-    assert padding_waste(lengths, batch) == static_slot_waste(lengths, batch)
-
-
-def test_kv_waste_by_hand() -> None:
-    """Requests of 100 and 300 tokens: of 2 x 1000 reserved 80 % stay empty; in blocks of 16, 112 + 304 hold 400."""
-    tokens = np.asarray([100, 300])
-    assert contiguous_kv_waste(tokens, 1000) == pytest.approx(0.8)
-    assert paged_kv_waste(tokens, 16) == pytest.approx(1 - 400 / 416)
-    assert paged_kv_waste(tokens, 1) == 0
 
 
 @pytest.mark.parametrize(("spread", "bound"), [("none", 1.0), ("uniform", 1.9), ("exponential", 2.9)])
@@ -108,44 +57,6 @@ def test_paging_wastes_under_four_percent_where_contiguous_wastes_most() -> None
     assert waste["continuous, contiguous KV"] > 0.6  # type: ignore[operator]
     final = workload.prompt_tokens + workload.output_tokens
     assert waste["continuous, contiguous KV"] > contiguous_kv_waste(final, 4096)  # type: ignore[operator]
-
-
-def static_waste(prompts: list[int], outputs: list[int], *, batch: int, window_s: float = 0.0) -> Waste:
-    waste = Waste()
-    simulate(
-        at_once(np.asarray(prompts), np.asarray(outputs)),
-        EngineSetup(
-            step_times=AffineStepTimes(1.0, 0.0),
-            num_blocks=1000,
-            block_size=1,
-            policy="static",
-            policy_options={"batching_window_s": window_s},
-            limits=SchedulerLimits(max_num_seqs=batch, max_model_len=100),
-            enable_prefix_caching=False,
-        ),
-        mode="step",
-        observer=waste,
-    )
-    return waste
-
-
-def test_the_waste_of_a_static_batch_by_hand() -> None:
-    """Prompts of 4 and 2, outputs of 4 and 2, steps of 1 s: 2 of 8 prompt tokens are padding. Decode takes 3 steps of
-    2 rows, of which the second request needs one: 2 of 6 wasted. Each holds 4 + 4 - 1 = 7 slots from the first step's
-    end to the last one's: 3 s x 14; stored are 4 and 2, then 5 (the other has ended), then 6."""
-    waste = static_waste([4, 2], [4, 2], batch=2)
-    assert waste.padding == pytest.approx(2 / 8)
-    assert waste.slots == pytest.approx(2 / 6)
-    assert waste.kv == pytest.approx(1 - (6 + 5 + 6) / (3 * 14))
-
-
-def test_the_simulators_static_waste_is_the_closed_form() -> None:
-    """One batch of everyone: slots by the outputs after the first (which prefill makes), padding by the prompts."""
-    rng = np.random.default_rng(4)
-    prompts, outputs = rng.integers(1, 9, 8), rng.integers(2, 9, 8)
-    waste = static_waste(prompts.tolist(), outputs.tolist(), batch=8)
-    assert waste.slots == pytest.approx(1 - (outputs - 1).mean() / (outputs.max() - 1))
-    assert waste.padding == pytest.approx(1 - prompts.mean() / prompts.max())
 
 
 def test_every_way_is_there_with_what_it_wastes() -> None:
@@ -222,28 +133,7 @@ def test_two_to_five_times_is_a_question_of_spread() -> None:
     assert simulated[2] > 1.5
 
 
-def test_gamma_lengths_have_the_mean_and_spread_they_say() -> None:
-    for spread in (0.25, 0.5, 1.0):
-        lengths = gamma_lengths(1000, spread, 4096)
-        assert lengths.mean() == pytest.approx(1000, rel=0.01)
-        assert lengths.std() / lengths.mean() == pytest.approx(spread, rel=0.03)
-    assert set(gamma_lengths(100, 0, 8)) == {100}
-    for mean, spread in ((0.5, 1.0), (100, -1.0), (float("nan"), 1.0)):
-        with pytest.raises(InvalidInput, match="variation"):
-            gamma_lengths(mean, spread, 8)
-
-
-def test_bad_questions_are_refused_in_one_line() -> None:
-    with pytest.raises(InvalidInput):
-        expected_longest(np.asarray([]), 2)
-    with pytest.raises(InvalidInput):
-        expected_longest(np.asarray([1]), 0)
-    with pytest.raises(InvalidInput):
-        exponential_gain_bound(0)
-    with pytest.raises(InvalidInput):
-        contiguous_kv_waste(np.asarray([10]), 5)
-    with pytest.raises(InvalidInput):
-        paged_kv_waste(np.asarray([10]), 0)
+def test_bad_comparisons_are_refused_in_one_line() -> None:
     with pytest.raises(InvalidInput, match="max_model_len"):
         batching_comparison(pool(), at_once(np.asarray([5000]), np.asarray([10])))
     with pytest.raises(InvalidInput, match="batch"):

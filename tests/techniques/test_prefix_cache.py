@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from library import SHARED
-from pydantic import ValidationError
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
@@ -24,12 +23,7 @@ from capacity.step import AffineStepTimes, prefill_shape
 from capacity.techniques.prefix_cache import ReuseCurve, prefill_savings, reuse_curve, routed_reuse
 from capacity.techniques.prompt_prices import (
     PromptCachePlan,
-    break_even_hit_fraction,
-    break_even_reuses,
-    find_plan,
     prompt_cache_bill,
-    prompt_cache_plans,
-    relative_input_cost,
 )
 from capacity.workload import PromptContent, Workload, read_trace
 
@@ -223,8 +217,6 @@ def test_bad_questions_are_refused_in_one_line() -> None:
         routed_reuse(workload, BLOCK, replicas=1, routing="prefixes")
     with pytest.raises(InvalidInput, match="block_tokens"):
         reuse_curve(workload, 0)
-    with pytest.raises(ValidationError, match="ttl_s"):
-        PromptCachePlan(name="ttl", write=1, read=0, ttl_s=float("nan"))
 
 
 def test_what_hits_save_is_less_than_what_they_are() -> None:
@@ -260,56 +252,6 @@ def test_what_hits_save_in_dollars_by_hand() -> None:
     assert savings.usd_per_million_input_tokens == pytest.approx(savings.mean_prefill_s * 1e-3 / 8193 * 1e6)
     cached = savings.usd_per_million_input_tokens_cached
     assert cached == pytest.approx(savings.mean_prefill_cached_s * 1e-3 / 8193 * 1e6)
-
-
-# prices
-
-
-def test_break_even_by_hand() -> None:
-    """Anthropic's published multiples: one reuse pays the 5-minute write, two the 1-hour write."""
-    assert break_even_reuses(1.25, 0.1) == pytest.approx(0.2778, abs=1e-4)
-    assert break_even_reuses(2.0, 0.1) == pytest.approx(1.1111, abs=1e-4)
-    assert break_even_reuses(1.0, 0.5) == 0
-    assert break_even_hit_fraction(1.25, 0.1) == pytest.approx(0.25 / 1.15)
-    with pytest.raises(InvalidInput, match="can never pay"):
-        break_even_reuses(1.25, 1.0)
-
-
-@given(st.floats(1, 3), st.floats(0, 0.99))
-def test_at_the_break_even_hit_fraction_the_bill_is_the_plain_one(write: float, read: float) -> None:
-    fraction = break_even_hit_fraction(write, read)
-    assert fraction is not None
-    assert relative_input_cost(fraction, write, read) == pytest.approx(1)
-
-
-def test_the_bill_of_two_equal_prompts_by_hand() -> None:
-    """1,600 tokens twice within the hour: written once at 1.25, read once at 0.1 (but for the 5-minute TTL)."""
-    content = PromptContent.from_segments([[(1, 1600)], [(1, 1600)]])
-    workload = Workload(
-        arrival_s=[0.0, 400.0], prompt_tokens=[1600, 1600], output_tokens=[1, 1], content=content
-    )
-    curve = reuse_curve(workload, 16)
-    hour = prompt_cache_bill(curve, find_plan("anthropic-1h"))
-    assert hour.relative_cost == pytest.approx((2.0 + 0.1) / 2)
-    assert not hour.worth_it
-    five = prompt_cache_bill(curve, find_plan("anthropic-5m"))
-    assert five.hit_fraction == 0
-    assert five.relative_cost == pytest.approx(1.25)
-    assert prompt_cache_bill(curve, find_plan("openai-half")).relative_cost == 1.0
-
-
-def test_short_prompts_are_billed_as_they_are() -> None:
-    content = PromptContent.from_segments([[(1, 100)], [(1, 100)]])
-    workload = Workload(arrival_s=[0.0, 1.0], prompt_tokens=[100, 100], output_tokens=[1, 1], content=content)
-    assert prompt_cache_bill(reuse_curve(workload, 16), find_plan("anthropic-5m")).relative_cost == 1.0
-
-
-def test_every_plan_names_its_source() -> None:
-    for plan in prompt_cache_plans().values():
-        assert plan.source
-        assert plan.date
-    with pytest.raises(UnknownName, match="prompt-cache plan"):
-        find_plan("anthropic")
 
 
 def test_conversations_reuse_their_history() -> None:

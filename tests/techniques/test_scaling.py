@@ -4,80 +4,19 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
 from capacity.hardware.pricing import find_price
-from capacity.simulator import EngineSetup, simulate
-from capacity.simulator.schedulers import SchedulerLimits
-from capacity.step import AffineStepTimes
+from capacity.pool.resolve import resolve
 from capacity.techniques.parallelism import (
     all_reduce_bytes_per_token,
     expert_imbalance,
     experts_touched,
-    pipeline_bubble_fraction,
-    pipeline_idle_fraction,
 )
 from capacity.techniques.scaling import Axis, cheapest, scaling_curve
-from capacity.workload import Workload
-
-
-def test_bubbles_by_hand() -> None:
-    """GPipe: 4 stages and 12 micro-batches idle 3/15; one micro-batch leaves 3 of 4 stages idle at a time."""
-    assert pipeline_bubble_fraction(4, 12) == pytest.approx(0.2)
-    assert pipeline_bubble_fraction(4, 1) == 0.75
-    assert pipeline_bubble_fraction(1, 5) == 0
-
-
-def test_idle_stages_by_hand() -> None:
-    """Two micro-batches going round four stages leave two of them empty; four or more leave none."""
-    assert pipeline_idle_fraction(4, 2) == 0.5
-    assert pipeline_idle_fraction(4, 4) == pipeline_idle_fraction(4, 9) == pipeline_idle_fraction(1, 1) == 0
-
-
-@pytest.mark.parametrize(("stages", "chunks"), [(1, 3), (2, 1), (4, 1), (4, 12), (8, 5)])
-def test_the_simulators_pipeline_has_the_bubbles_of_the_formula(stages: int, chunks: int) -> None:
-    """One prompt in m equal chunks through p stages ends after (m + p - 1)/p steps: work over that is 1 - bubble."""
-    result = simulate(
-        Workload(arrival_s=np.zeros(1), prompt_tokens=np.array([64 * chunks]), output_tokens=np.array([1])),
-        EngineSetup(
-            step_times=AffineStepTimes(1.0, 0.0),
-            num_blocks=10_000,
-            policy="vllm-v1",
-            limits=SchedulerLimits(max_num_batched_tokens=64, max_num_seqs=4, pipeline_stages=stages),
-        ),
-    )
-    assert result.steps == chunks
-    worked = chunks / stages
-    assert result.summary.duration == pytest.approx((chunks + stages - 1) / stages)
-    assert worked / result.summary.duration == pytest.approx(1 - pipeline_bubble_fraction(stages, chunks))
-
-
-@pytest.mark.parametrize(("stages", "requests"), [(4, 1), (4, 2), (4, 4), (2, 6)])
-def test_the_simulators_decode_idles_as_the_formula_says(stages: int, requests: int) -> None:
-    """Requests that decode alone in their micro-batch: each stage works requests/p of the time, at most all of it."""
-    outputs = 400
-    result = simulate(
-        Workload(
-            arrival_s=np.zeros(requests),
-            prompt_tokens=np.full(requests, 8),
-            output_tokens=np.full(requests, outputs),
-        ),
-        EngineSetup(
-            step_times=AffineStepTimes(1.0, 0.0),
-            num_blocks=10_000,
-            policy="vllm-v1",
-            limits=SchedulerLimits(max_num_seqs=8, max_num_batched_tokens=8, pipeline_stages=stages),
-        ),
-    )
-    idle = pipeline_idle_fraction(stages, requests)
-    busy = result.steps / stages / result.summary.duration
-    assert busy == pytest.approx(1 - idle, rel=0.02)
 
 
 def test_what_each_axis_says_of_itself() -> None:
@@ -85,17 +24,22 @@ def test_what_each_axis_says_of_itself() -> None:
     common = {"input_len": 1000, "output_len": 100, "concurrency": 32}
     moe, dense = Pool(gpu="h100", max_model_len=32768), Pool(gpu="h100", max_model_len=32768)
     for axis in ("expert", "data"):
-        one, two = scaling_curve("qwen3-30b-a3b", moe, axis=axis, most_gpus=2, **common)
+        one, two = scaling_curve(resolve("qwen3-30b-a3b", moe), axis=axis, most_gpus=2, **common)
         assert (one.expert_imbalance, two.num_gpus) == (1, 2)
         assert two.expert_imbalance == pytest.approx(expert_imbalance(128, 8, 32, 2))
         assert one.experts_read == pytest.approx(experts_touched(128, 8, 32))
         assert two.output_tokens_per_s_per_gpu is not None
     piped = scaling_curve(
-        "llama-3.1-8b", dense, axis="pipeline", most_gpus=4, input_len=20_000, output_len=100, concurrency=2
+        resolve("llama-3.1-8b", dense),
+        axis="pipeline",
+        most_gpus=4,
+        input_len=20_000,
+        output_len=100,
+        concurrency=2,
     )
     assert [x.bubble_fraction for x in piped] == [0, 1 / 4, 3 / 6]
     assert [x.idle_fraction for x in piped] == [0, 0, 0.5]
-    tensor = scaling_curve("llama-3.1-8b", dense, most_gpus=8, **common)
+    tensor = scaling_curve(resolve("llama-3.1-8b", dense), most_gpus=8, **common)
     assert tensor[3].all_reduce_bytes_per_token == all_reduce_bytes_per_token(4096, 32, 8)
     assert tensor[0].experts_read is tensor[0].expert_imbalance is None
 
@@ -110,7 +54,7 @@ def test_what_each_axis_says_of_itself() -> None:
 )
 def test_a_layout_is_what_estimate_says_of_it(axis: Axis, layout: dict[str, int]) -> None:
     load = {"input_len": 1000, "output_len": 100, "concurrency": 32}
-    curve = scaling_curve("qwen3-30b-a3b", Pool(gpu="h100"), axis=axis, most_gpus=2, **load)
+    curve = scaling_curve(resolve("qwen3-30b-a3b", Pool(gpu="h100")), axis=axis, most_gpus=2, **load)
     estimate = capacity.estimate("qwen3-30b-a3b", gpu="h100", **layout, **load)  # type: ignore[arg-type]
     assert estimate.tpot_s is not None
     assert curve[-1].ttft_s == estimate.ttft_s.value
@@ -122,28 +66,16 @@ def test_data_parallel_attention_scales_the_cache() -> None:
     """DeepSeek-V3's latent: eight ranks of attention hold more requests than eight tensor-parallel GPUs."""
     common = {"input_len": 4096, "output_len": 256, "concurrency": 256, "most_gpus": 8}
     pool = Pool(gpu="h200", max_model_len=8192)
-    tensor = scaling_curve("deepseek-v3", pool, axis="expert", **common)[-1]
-    data = scaling_curve("deepseek-v3", pool, axis="data", **common)[-1]
+    tensor = scaling_curve(resolve("deepseek-v3", pool), axis="expert", **common)[-1]
+    data = scaling_curve(resolve("deepseek-v3", pool), axis="data", **common)[-1]
     assert (tensor.tensor_parallel_size, data.data_parallel_size) == (8, 8)
     assert data.max_batch > 2 * tensor.max_batch
 
 
-def test_all_reduce_traffic_by_hand() -> None:
-    """Llama-70B, 8 ranks: 80 layers x 2 x 2 x 7/8 x 8192 values x 2 B = 4.6 MB a token and rank."""
-    assert all_reduce_bytes_per_token(8192, 80, 8) == 80 * 2 * 2 * 7 / 8 * 8192 * 2
-    assert all_reduce_bytes_per_token(8192, 80, 1) == 0
-
-
-@given(st.integers(1, 10_000), st.sampled_from([1, 2, 8, 64]))
-def test_experts_even_out_with_the_batch(tokens: int, ranks: int) -> None:
-    imbalance = expert_imbalance(256, 8, tokens, ranks)
-    assert 1 <= imbalance <= ranks
-    assert expert_imbalance(256, 8, 64 * tokens, ranks) <= imbalance
-    assert 8 - 1e-9 <= experts_touched(256, 8, tokens) <= 256
-
-
 def test_tensor_parallelism_is_faster_and_less_efficient() -> None:
-    curve = scaling_curve("llama-3.1-8b", Pool(gpu="h100"), input_len=1000, output_len=200, concurrency=32)
+    curve = scaling_curve(
+        resolve("llama-3.1-8b", Pool(gpu="h100")), input_len=1000, output_len=200, concurrency=32
+    )
     assert [layout.num_gpus for layout in curve] == [1, 2, 4, 8]
     assert curve[0].efficiency == curve[0].speedup == 1
     for fewer, more in pairwise(curve):
@@ -157,8 +89,7 @@ def test_tensor_parallelism_is_faster_and_less_efficient() -> None:
 def test_pipelines_raise_throughput_rather_than_speed() -> None:
     """Every token still passes all layers: TPOT falls only as far as smaller micro-batches are faster."""
     curve = scaling_curve(
-        "llama-3.1-8b",
-        Pool(gpu="h100"),
+        resolve("llama-3.1-8b", Pool(gpu="h100")),
         input_len=500,
         output_len=200,
         concurrency=256,
@@ -173,7 +104,7 @@ def test_pipelines_raise_throughput_rather_than_speed() -> None:
 def test_the_cheapest_layout_that_meets_a_tpot() -> None:
     price = find_price("h100", override="2.50")
     curve = scaling_curve(
-        "llama-3.1-8b", Pool(gpu="h100"), input_len=1000, output_len=200, concurrency=32, price=price
+        resolve("llama-3.1-8b", Pool(gpu="h100")), input_len=1000, output_len=200, concurrency=32, price=price
     )
     loose, tight = cheapest(curve, tpot_s=1.0), cheapest(curve, tpot_s=curve[2].tpot_s or 0.0)
     assert loose is not None
@@ -186,7 +117,10 @@ def test_the_cheapest_layout_that_meets_a_tpot() -> None:
 
 def test_what_does_not_fit_is_a_row_with_its_reason() -> None:
     curve = scaling_curve(
-        "llama-3.3-70b", Pool(gpu="h100", max_model_len=4096), input_len=1000, output_len=100, concurrency=8
+        resolve("llama-3.3-70b", Pool(gpu="h100", max_model_len=4096)),
+        input_len=1000,
+        output_len=100,
+        concurrency=8,
     )
     assert curve[0].reason is not None
     assert "141" in curve[0].reason
@@ -198,18 +132,14 @@ def test_what_does_not_fit_is_a_row_with_its_reason() -> None:
 def test_bad_questions_are_refused_in_one_line() -> None:
     pool = Pool(gpu="h100")
     with pytest.raises(InvalidInput, match="no experts"):
-        scaling_curve("llama-3.1-8b", pool, input_len=10, output_len=10, concurrency=1, axis="expert")
+        scaling_curve(
+            resolve("llama-3.1-8b", pool), input_len=10, output_len=10, concurrency=1, axis="expert"
+        )
     for lengths in ((0, 10, 1), (10, 1, 1), (10, 10, 0), (200_000, 10, 1)):
         with pytest.raises(InvalidInput):
             scaling_curve(
-                "llama-3.1-8b", pool, input_len=lengths[0], output_len=lengths[1], concurrency=lengths[2]
+                resolve("llama-3.1-8b", pool),
+                input_len=lengths[0],
+                output_len=lengths[1],
+                concurrency=lengths[2],
             )
-    for stages, batches in ((0, 1), (1, 0)):
-        with pytest.raises(InvalidInput):
-            pipeline_bubble_fraction(stages, batches)
-        with pytest.raises(InvalidInput):
-            pipeline_idle_fraction(stages, batches)
-    with pytest.raises(InvalidInput):
-        all_reduce_bytes_per_token(8192, 80, 0)
-    with pytest.raises(InvalidInput):
-        expert_imbalance(8, 9, 10, 2)

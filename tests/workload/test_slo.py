@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, UnknownName
-from capacity.workload import Slo, good_requests, parse_slos
+from capacity.workload import Slo, parse_slos
 
 
 @pytest.mark.parametrize(
@@ -95,16 +95,6 @@ def test_limits_are_inclusive_as_in_vllm() -> None:
     assert not slo.attained_by(math.nan)
     assert not slo.attained_by(None)  # no first token: failed
     assert Slo(metric="tpot", limit_s=0.01).attained_by(None)  # one token: no gap
-
-
-def test_goodput_needs_every_per_request_limit() -> None:
-    latencies_s = {"ttft": [0.1, 0.5, 0.6, 0.1, math.nan], "tpot": [0.02, 0.05, 0.01, 0.06, 0.01]}
-    slos = parse_slos("ttft:500 tpot:50 ttft:p99:1ms")  # a percentile's limit concerns no single request
-    assert good_requests(slos, latencies_s).tolist() == [True, True, False, False, False]
-    one_token = {"ttft": [0.1], "tpot": [math.nan]}
-    assert good_requests(slos, one_token).tolist() == [True]
-    with pytest.raises(InvalidInput, match="needs the e2el"):
-        good_requests(parse_slos("e2el:500"), latencies_s)
 
 
 def test_percentile_is_linear_as_in_vllm() -> None:

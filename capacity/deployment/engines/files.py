@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -20,7 +19,7 @@ FOLDER = Path(__file__).parent
 class Constant(Origin):
     """A constant of a release; `source` may be a key of the file's [sources]."""
 
-    value: Any
+    value: object
 
     @property
     def origin(self) -> Origin:
@@ -35,7 +34,7 @@ class Release(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _flat(cls, fields: dict[str, Any]) -> dict[str, Any]:
+    def _flat(cls, fields: Mapping[str, object]) -> dict[str, object]:
         constants = {name: value for name, value in fields.items() if name != "version"}
         return {"version": fields.get("version"), "constants": constants}
 
@@ -49,7 +48,7 @@ class EngineFile(Spec):
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     based_on: str | None = None
-    every_release: dict[str, Any] = Field(default_factory=dict)
+    every_release: dict[str, object] = Field(default_factory=dict)
     sources: dict[str, str] = Field(default_factory=dict)
     releases: tuple[Release, ...] = Field(min_length=1)
 
@@ -100,14 +99,16 @@ def _release(name: str, version: str) -> EngineSpec:
         notes += (
             f"{name} {version} is not listed; {name} {chosen}, the newest older release, stands for it",
         )
-    return EngineSpec(
-        name=name,
-        version=chosen,
-        aliases=file.aliases,
-        notes=notes,
-        origins={field: constant.origin for field, constant in constants.items()},
-        **every_release,
-        **{field: constant.value for field, constant in constants.items()},
+    return EngineSpec.model_validate(
+        {
+            "name": name,
+            "version": chosen,
+            "aliases": file.aliases,
+            "notes": notes,
+            "origins": {field: constant.origin for field, constant in constants.items()},
+            **every_release,
+            **{field: constant.value for field, constant in constants.items()},
+        }
     )
 
 

@@ -38,11 +38,13 @@ def price_chart(bill: Bill) -> Chart:
             hovertemplate=f"{name}, %{{x}}: $%{{y:,.4f}} per 1M tokens<extra></extra>",
         )
     layout(figure, x="", y="$ per 1M tokens", height=380, barmode="group")
-    said = [f"{name} ${load.usd_per_million_output_tokens:,.3f} per 1M output tokens" for name, load in loads]
+    phrases = [
+        f"{name} ${load.usd_per_million_output_tokens:,.3f} per 1M output tokens" for name, load in loads
+    ]
     return Chart(
         name="price_per_token",
         title="$ per million tokens",
-        alt=f"{listed(said)}.",
+        alt=f"{listed(phrases)}.",
         figure=figure,
         rows=tuple(
             {"load": name, **{f"$ per 1M {kind}": getattr(load, field) for kind, field in PRICES}}
@@ -55,9 +57,9 @@ def month_chart(bill: Bill) -> Chart:
     """The monthly bill beside what the same requests cost at each API."""
     import plotly.graph_objects as go
 
-    compared = [found for found in (bill.break_even, *bill.apis) if found is not None]
+    compared = [comparison for comparison in (bill.break_even, *bill.apis) if comparison is not None]
     bars = [("this deployment", bill.usd_per_month)]
-    bars += [(_short(found.api), found.api_usd_per_month) for found in compared]
+    bars += [(_short(comparison.api), comparison.api_usd_per_month) for comparison in compared]
     figure = go.Figure()
     for index, (name, usd) in enumerate(bars):
         figure.add_bar(
@@ -190,13 +192,13 @@ def tornado_chart(answer: Tornado, units: Units = STANDARD) -> Chart:
     swings = sorted(answer.swings, key=lambda swing: _reach(getattr(swing, measure)))
     figure = go.Figure()
     for side, sign in enumerate((-1, 1)):
-        found = [(swing.input, getattr(swing, measure)[side]) for swing in swings]
+        changes = [(swing.input, getattr(swing, measure)[side]) for swing in swings]
         figure.add_bar(
             name=f"input {sign * answer.swing:+.0%}",
             orientation="h",
-            y=[name for name, _ in found],
-            x=[change for _, change in found],
-            text=["" if change is None else f"{change:+.1%}" for _, change in found],
+            y=[name for name, _ in changes],
+            x=[change for _, change in changes],
+            text=["" if change is None else f"{change:+.1%}" for _, change in changes],
             textposition="outside",
             **bar_style(side),
         )

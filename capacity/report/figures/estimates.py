@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from capacity.answers.attribution import BOUNDS, Shares
+from capacity.answers.attribution import BOUNDS, largest_bound
 from capacity.hardware import load_profile
 from capacity.report.display import STANDARD, Units
 from capacity.report.figures.chart import NEUTRAL, Chart, bar_style, colour, layout, listed, symbol
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from capacity.answers.records import Attribution, Estimate, OperatorTime
 
 Phase = Literal["prefill", "decode"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 GIGA, TERA = 1e9, 1e12
 
 
@@ -22,9 +24,9 @@ def roofline_chart(answer: Estimate) -> Chart:
     import plotly.graph_objects as go
 
     ridge = answer.arithmetic_intensity.ridge_flops_per_byte
-    rows = [row for phase in ("prefill", "decode") for row in _roofline_rows(answer, phase)]
+    points = [point for phase in PHASES for point in _roofline_points(answer, phase)]
     figure = go.Figure()
-    intensities = [row["FLOP/byte"] for row in rows]
+    intensities = [point.flop_per_byte for point in points]
     low, high = min(0.5, *intensities), max(4 * ridge, *intensities)
     bytes_per_s = load_profile(answer.gpu.name).hbm_bytes_per_s
     roof = [(x, bytes_per_s * min(x, ridge) / TERA) for x in (low, ridge, high)]
@@ -36,18 +38,14 @@ def roofline_chart(answer: Estimate) -> Chart:
         line={"color": NEUTRAL, "width": 2},
         hoverinfo="skip",
     )
-    for index, phase in enumerate(("prefill", "decode")):
+    for index, phase in enumerate(PHASES):
         for part, size, opacity in (("operator", 8, 0.55), ("step", 18, 1.0)):
-            points = [
-                row
-                for row in rows
-                if row["phase"] == phase and (row["operator"] == "step") == (part == "step")
-            ]
+            chosen = [p for p in points if p.phase == phase and p.is_step == (part == "step")]
             figure.add_scatter(
-                x=[row["FLOP/byte"] for row in points],
-                y=[row["TFLOP/s"] for row in points],
+                x=[point.flop_per_byte for point in chosen],
+                y=[point.tflop_per_s for point in chosen],
                 mode="markers+text" if part == "step" else "markers",
-                text=[phase if part == "step" else row["operator"] for row in points],
+                text=[phase if part == "step" else point.operator for point in chosen],
                 textposition="bottom center",
                 name=f"{phase} step" if part == "step" else f"{phase} operators",
                 marker={"color": colour(index), "symbol": symbol(index), "size": size, "opacity": opacity},
@@ -66,27 +64,42 @@ def roofline_chart(answer: Estimate) -> Chart:
     layout(figure, x="FLOP per HBM byte", y="TFLOP/s on one GPU", height=460)
     figure.update_xaxes(type="log", dtick=1, exponentformat="none")
     figure.update_yaxes(type="log", dtick=1, exponentformat="none")
-    steps = [row for row in rows if row["operator"] == "step"]
-    said = [f"{r['phase']} {r['FLOP/byte']:,.0f} FLOP/byte at {r['TFLOP/s']:,.1f} TFLOP/s" for r in steps]
+    phrases = [
+        f"{point.phase} {point.flop_per_byte:,.0f} FLOP/byte at {point.tflop_per_s:,.1f} TFLOP/s"
+        for point in points
+        if point.is_step
+    ]
     return Chart(
         name="roofline",
         title=f"Roofline of one {answer.gpu.name}",
-        alt=f"{listed(said)}; compute takes over from memory at the ridge of {ridge:,.0f} FLOP/byte.",
+        alt=f"{listed(phrases)}; compute takes over from memory at the ridge of {ridge:,.0f} FLOP/byte.",
         figure=figure,
-        rows=tuple(rows),
+        rows=tuple(point.row for point in points),
     )
 
 
-def _roofline_rows(answer: Estimate, phase: str) -> list[Mapping[str, Any]]:
+class _Point(NamedTuple):
+    """An operator, or a whole step, on the roofline."""
+
+    phase: Phase
+    operator: str
+    flop_per_byte: float
+    tflop_per_s: float
+    bound: str
+
+    @property
+    def is_step(self) -> bool:
+        return self.operator == "step"
+
+    @property
+    def row(self) -> dict[str, object]:
+        return dict(zip(("phase", "operator", "FLOP/byte", "TFLOP/s", "bound"), self, strict=True))
+
+
+def _roofline_points(answer: Estimate, phase: Phase) -> list[_Point]:
     operators: Sequence[OperatorTime] = getattr(answer.breakdown, phase)
-    rows: list[Mapping[str, Any]] = [
-        {
-            "phase": phase,
-            "operator": op.name,
-            "FLOP/byte": op.flops / op.bytes,
-            "TFLOP/s": op.flops / op.seconds / TERA,
-            "bound": op.bound,
-        }
+    points = [
+        _Point(phase, op.name, op.flops / op.bytes, op.flops / op.seconds / TERA, op.bound)
         for op in operators
         if op.flops and op.bytes and op.seconds
     ]
@@ -95,10 +108,8 @@ def _roofline_rows(answer: Estimate, phase: str) -> list[Mapping[str, Any]]:
         total_s = sum(op.seconds for op in operators)
         attained = sum(op.flops for op in operators) / total_s / TERA
         bound = getattr(answer.bound, phase)
-        rows.append(
-            {"phase": phase, "operator": "step", "FLOP/byte": intensity, "TFLOP/s": attained, "bound": bound}
-        )
-    return rows
+        points.append(_Point(phase, "step", intensity, attained, bound))
+    return points
 
 
 def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = STANDARD) -> Chart:
@@ -106,7 +117,7 @@ def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = S
     import plotly.graph_objects as go
 
     total_s = sum(op.seconds for op in operators)
-    starts = _running(op.seconds for op in operators)
+    starts = list(accumulate((op.seconds for op in operators), initial=0.0))[:-1]
     figure = go.Figure()
     for index, bound in enumerate(BOUNDS):
         chosen = [(op, start) for op, start in zip(operators, starts, strict=True) if op.bound == bound]
@@ -131,11 +142,11 @@ def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = S
     figure.update_yaxes(categoryorder="array", categoryarray=[op.name for op in reversed(operators)])
     figure.update_xaxes(range=[0, units.of_seconds(total_s) * 1.2])
     largest = sorted(operators, key=lambda op: -op.seconds)[:3]
-    said = listed([f"{op.name} {op.seconds / total_s:.0%}" for op in largest])
+    phrases = listed([f"{op.name} {op.seconds / total_s:.0%}" for op in largest])
     return Chart(
         name=f"{phase}_step",
         title=f"A {phase} step: {units.time_text(total_s)}",
-        alt=f"A {phase} step takes {units.time_text(total_s)}; the largest parts are {said}.",
+        alt=f"A {phase} step takes {units.time_text(total_s)}; the largest parts are {phrases}.",
         figure=figure,
         rows=tuple(
             {
@@ -151,15 +162,6 @@ def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = S
     )
 
 
-def _running(values: Any) -> list[float]:
-    """The sum of what came before each value."""
-    found, total = [], 0.0
-    for value in values:
-        found.append(total)
-        total += value
-    return found
-
-
 def shares_chart(answer: Attribution) -> Chart:
     """Each phase's step by what bounds it, as bars of 100 %."""
     import plotly.graph_objects as go
@@ -167,7 +169,7 @@ def shares_chart(answer: Attribution) -> Chart:
     phases = [("prefill", answer.prefill), *([("decode", answer.decode)] if answer.decode else [])]
     figure = go.Figure()
     for index, bound in enumerate(BOUNDS):
-        values = [getattr(found, bound) for _, found in phases]
+        values = [getattr(parts, bound) for _, parts in phases]
         figure.add_bar(
             name=bound,
             orientation="h",
@@ -182,32 +184,26 @@ def shares_chart(answer: Attribution) -> Chart:
         )
     layout(figure, x="% of the step", y="", height=420, barmode="stack")
     figure.update_yaxes(autorange="reversed")
-    said = [f"{name} is {_largest(found)}-bound" for name, found in phases]
+    phrases = [f"{name} is {largest_bound(parts)}-bound" for name, parts in phases]
     return Chart(
         name="bounds",
         title="What bounds it",
-        alt=f"By share of time, {listed(said)}.",
+        alt=f"By share of time, {listed(phrases)}.",
         figure=figure,
-        rows=tuple({"phase": name, **{b: getattr(found, b) for b in BOUNDS}} for name, found in phases),
+        rows=tuple({"phase": name, **{b: getattr(parts, b) for b in BOUNDS}} for name, parts in phases),
     )
-
-
-def _largest(shares: Shares) -> str:
-    """The bound that takes most."""
-    taken = {bound: float(getattr(shares, bound)) for bound in BOUNDS}
-    return max(taken, key=taken.__getitem__)
 
 
 def responses_chart(answer: Attribution) -> Chart:
     """What 10 % more of each resource does to TTFT, TPOT and cost per token."""
     import plotly.graph_objects as go
 
-    resources = [f"{found.change:+.0%} {found.resource}" for found in answer.responses]
+    resources = [f"{response.change:+.0%} {response.resource}" for response in answer.responses]
     figure = go.Figure()
     for index, (name, field) in enumerate(
         (("TTFT", "ttft"), ("TPOT", "tpot"), ("$/token", "cost_per_token"))
     ):
-        values = [getattr(found, field) for found in answer.responses]
+        values = [getattr(response, field) for response in answer.responses]
         if None in values:
             continue
         figure.add_bar(
@@ -227,7 +223,9 @@ def responses_chart(answer: Attribution) -> Chart:
     figure.update_xaxes(
         zeroline=True, zerolinecolor=NEUTRAL, range=[min(*moved, 0.0) - room, max(*moved, 0.0) + room]
     )
-    best = min(answer.responses, key=lambda found: found.ttft if found.tpot is None else found.tpot)
+    best = min(
+        answer.responses, key=lambda response: response.ttft if response.tpot is None else response.tpot
+    )
     metric = "TTFT" if best.tpot is None else "TPOT"
     most = best.ttft if best.tpot is None else best.tpot
     return Chart(
@@ -237,12 +235,12 @@ def responses_chart(answer: Attribution) -> Chart:
         figure=figure,
         rows=tuple(
             {
-                "resource": found.resource,
-                "change": found.change,
-                "TTFT": found.ttft,
-                "TPOT": found.tpot,
-                "$/token": found.cost_per_token,
+                "resource": response.resource,
+                "change": response.change,
+                "TTFT": response.ttft,
+                "TPOT": response.tpot,
+                "$/token": response.cost_per_token,
             }
-            for found in answer.responses
+            for response in answer.responses
         ),
     )

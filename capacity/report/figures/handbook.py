@@ -12,6 +12,7 @@ from capacity.deployment import Pool
 from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.report.figures.svg_chart import Line, line_chart
+from capacity.report.layout import GIB
 from capacity.step import decode_shape
 from capacity.techniques.attention_io import naive_attention, shared_memory_bytes, tiled_attention
 from capacity.techniques.batch_waste import continuous_gain_bound, exponential_gain_bound
@@ -23,7 +24,6 @@ from capacity.workload import FixedLengths, SteadyArrivals, ThinkTime, conversat
 
 BATCHES = tuple(2**power for power in range(11))
 CONTEXT = 1024
-GIB = 2**30
 
 
 def quantization_chart(pool: ResolvedPool) -> str:
@@ -116,7 +116,7 @@ def batching_chart(pool: ResolvedPool) -> str:  # noqa: ARG001
 
 def scaling_chart(pool: ResolvedPool) -> str:
     """Speed-up of TPOT and efficiency over tensor parallelism."""
-    curve = scaling_curve(pool.model, pool.pool, input_len=1024, output_len=256, concurrency=32)
+    curve = scaling_curve(pool, input_len=1024, output_len=256, concurrency=32)
     fitting = [layout for layout in curve if layout.speedup is not None]
     if not fitting:
         raise InvalidInput(f"{pool.model.name} fits no group of up to 8 {pool.profile.name}")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capacity.base.rows import flattened
 from capacity.hardware.pricing import price_table
@@ -12,10 +11,11 @@ from capacity.report.display import STANDARD, Units
 from capacity.report.tables import COLUMNS
 
 if TYPE_CHECKING:
+    from capacity.answers.listings import GpuListing, ModelListing
     from capacity.hardware import HardwareProfile
 
 
-def model_rows(records: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
+def model_rows(records: Iterable[ModelListing]) -> list[dict[str, object]]:
     """`capacity models` as numbers, with the Hugging Face id."""
     return [
         {"name": record["name"], "Hugging Face id": record["hf_id"], **_scaled("Models", record)}
@@ -23,7 +23,7 @@ def model_rows(records: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
     ]
 
 
-def gpu_rows(records: Iterable[Mapping[str, Any]], units: Units = STANDARD) -> list[dict[str, object]]:
+def gpu_rows(records: Iterable[GpuListing], units: Units = STANDARD) -> list[dict[str, object]]:
     """`capacity gpus` as numbers, memory in the unit asked for."""
     rows = []
     for record in records:
@@ -33,10 +33,10 @@ def gpu_rows(records: Iterable[Mapping[str, Any]], units: Units = STANDARD) -> l
     return rows
 
 
-def _scaled(table: str, record: Mapping[str, Any]) -> dict[str, object]:
+def _scaled(table: str, record: Mapping[str, object]) -> dict[str, object]:
     flat = flattened(record)
-    found = ((heading, flat.get(key), scale) for heading, key, scale in COLUMNS[table])
-    return {heading: None if value is None else value / scale for heading, value, scale in found}
+    values = ((heading, flat.get(key), scale) for heading, key, scale in COLUMNS[table])
+    return {heading: None if value is None else value / scale for heading, value, scale in values}
 
 
 def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
@@ -56,8 +56,6 @@ def source_rows(profile: HardwareProfile) -> list[dict[str, object]]:
 
 def price_rows(gpu: str) -> list[dict[str, object]]:
     """The dated prices of one GPU, cheapest first."""
-    found = [asdict(price) for price in price_table() if price.gpu == gpu]
+    prices = sorted((p for p in price_table() if p.gpu == gpu), key=lambda price: price.usd_per_gpu_hour)
     shown = ("tier", "usd_per_gpu_hour", "provider", "product", "gpus_per_instance", "date", "source")
-    return [
-        {name: row[name] for name in shown} for row in sorted(found, key=lambda row: row["usd_per_gpu_hour"])
-    ]
+    return [{name: getattr(price, name) for name in shown} for price in prices]

@@ -73,9 +73,9 @@ def memory_chart(answer: Fit, units: Units = STANDARD) -> Chart:
     )
 
 
-def grid_rows(grid: FitGrid) -> list[dict[str, object]]:
+def grid_rows(grid: FitGrid) -> list[dict[str, str]]:
     """One row a GPU, one column a size: ✓ with the longest requests at a time, or ✗; every reason at the end."""
-    rows: dict[str, dict[str, object]] = {}
+    rows: dict[str, dict[str, str]] = {}
     reasons: dict[str, list[str]] = {}
     for cell in grid.cells:
         rows.setdefault(cell.gpu, {"GPU": cell.gpu})[f"TP {cell.tensor_parallel_size}"] = cell_text(cell)

@@ -39,7 +39,7 @@ def latency_chart(
     import plotly.graph_objects as go
 
     name = METRIC_NAMES[metric]
-    figure, rows, said = go.Figure(), [], []
+    figure, rows, phrases = go.Figure(), [], []
     for index, (label, answer) in enumerate(runs.items()):
         values_s = np.sort(answer.run.records.latency_s(metric))
         values_s = values_s[~np.isnan(values_s)]
@@ -67,7 +67,7 @@ def latency_chart(
         rows.append(
             {"run": label, **{f"p{p}, {units.time}": units.of_seconds(v) for p, v in quantiles.items()}}
         )
-        said.append(f"{label} p95 {units.time_text(quantiles[95])}")
+        phrases.append(f"{label} p95 {units.time_text(quantiles[95])}")
     if limit_s is not None:
         figure.add_vline(
             x=units.of_seconds(limit_s),
@@ -87,7 +87,7 @@ def latency_chart(
     return Chart(
         name=f"{metric}_distribution",
         title=f"{name}: share of requests within it",
-        alt=f"{name}: {listed(said)}." if said else f"No request has a {name}.",
+        alt=f"{name}: {listed(phrases)}." if phrases else f"No request has a {name}.",
         figure=figure,
         rows=tuple(rows),
     )
@@ -104,15 +104,15 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
         vertical_spacing=0.07,
         subplot_titles=[t for _, t in STATES],
     )
-    rows: list[dict[str, object]] = []
-    said = []
+    rows: list[Mapping[str, object]] = []
+    phrases = []
     for index, (label, answer) in enumerate(runs.items()):
-        found = _states(answer)
-        rows += [{"run": label, **row} for row in found]
+        states = _states(answer)
+        rows += [{"run": label, **row} for row in states]
         for panel, (state, _) in enumerate(STATES, start=1):
             figure.add_scatter(
-                x=[row["time_s"] for row in found],
-                y=[row[state] for row in found],
+                x=[row["time_s"] for row in states],
+                y=[row[state] for row in states],
                 mode="lines",
                 name=label,
                 legendgroup=label,
@@ -121,9 +121,9 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
                 row=panel,
                 col=1,
             )
-        peak = max((row["kv_fraction"] for row in found), default=0.0)
-        queue = max((row["waiting"] for row in found), default=0)
-        said.append(f"{label}: at most {queue:,} waiting, KV at most {peak:.0%}")
+        peak = max((row["kv_fraction"] for row in states), default=0.0)
+        queue = max((row["waiting"] for row in states), default=0)
+        phrases.append(f"{label}: at most {queue:,} waiting, KV at most {peak:.0%}")
     layout(figure, x="", y="", height=520)
     figure.update_xaxes(title_text="s since the first arrival", row=len(STATES), col=1)
     figure.update_yaxes(rangemode="tozero")
@@ -132,7 +132,7 @@ def state_chart(runs: Mapping[str, Simulation]) -> Chart:
     return Chart(
         name="state_over_time",
         title="The engine over time",
-        alt="; ".join(said) + ".",
+        alt="; ".join(phrases) + ".",
         figure=figure,
         rows=tuple(rows),
     )
@@ -207,11 +207,11 @@ def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
     layout(figure, x="share of busy time", y="", height=170 + 42 * len(labels), barmode="stack")
     figure.update_xaxes(tickformat=".0%", range=[0, 1])
     figure.update_yaxes(autorange="reversed")
-    said = [f"{label}: mostly {_largest_bound(runs[label])}" for label in labels]
+    phrases = [f"{label}: mostly {_largest_bound(runs[label])}" for label in labels]
     return Chart(
         name="what_bound_the_steps",
         title="What bound the steps",
-        alt=(listed(said) + ".") if said else "No step was taken.",
+        alt=(listed(phrases) + ".") if phrases else "No step was taken.",
         figure=figure,
         rows=tuple(
             {
@@ -228,11 +228,11 @@ def bounds_chart(runs: Mapping[str, Simulation]) -> Chart:
 
 
 def _largest_bound(answer: Simulation) -> str:
-    return max(answer.step_bounds, key=lambda found: found.time_fraction).bound
+    return max(answer.step_bounds, key=lambda part: part.time_fraction).bound
 
 
 def _share_of(answer: Simulation, bound: str) -> float:
-    return sum(found.time_fraction for found in answer.step_bounds if found.bound == bound)
+    return sum(part.time_fraction for part in answer.step_bounds if part.bound == bound)
 
 
 def timeline_chart(steps: Sequence[Mapping[str, Any]], units: Units = STANDARD) -> Chart:

@@ -60,11 +60,11 @@ def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]])
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    for index, (k, found) in enumerate(grid.items()):
+    for index, (k, points) in enumerate(grid.items()):
         figure.add_scatter(
             name=f"k = {k}",
-            x=[acceptance for acceptance, _ in found],
-            y=[row.speedup for _, row in found],
+            x=[acceptance for acceptance, _ in points],
+            y=[row.speedup for _, row in points],
             mode="lines+markers",
             line={"color": colour(index), "width": 2.5},
             marker={"symbol": symbol(index), "size": 8},
@@ -73,19 +73,19 @@ def acceptance_chart(grid: Mapping[int, Sequence[tuple[float, SpeculationRow]]])
     _pays_above_one(figure)
     layout(figure, x="acceptance of each drafted token", y="times as fast", height=400)
     figure.update_xaxes(tickformat=".0%")
-    said = []
-    for k, found in grid.items():
-        pays = next((acceptance for acceptance, row in found if row.speedup > 1), None)
-        said.append(f"k = {k} " + ("never pays here" if pays is None else f"pays from {pays:.0%}"))
+    phrases = []
+    for k, points in grid.items():
+        pays = next((acceptance for acceptance, row in points if row.speedup > 1), None)
+        phrases.append(f"k = {k} " + ("never pays here" if pays is None else f"pays from {pays:.0%}"))
     return Chart(
         name="speedup_by_acceptance",
         title="Speed-up by acceptance and draft length",
-        alt=listed(said) + ".",
+        alt=listed(phrases) + ".",
         figure=figure,
         rows=tuple(
             {"k": k, "acceptance": acceptance, **_row(row)}
-            for k, found in grid.items()
-            for acceptance, row in found
+            for k, points in grid.items()
+            for acceptance, row in points
         ),
     )
 
@@ -95,7 +95,7 @@ def methods_chart(answers: Mapping[str, Speculating]) -> Chart:
     import plotly.graph_objects as go
 
     rows = [(name, answer.rows[0]) for name, answer in answers.items()]
-    rows.sort(key=lambda found: found[1].speedup)
+    rows.sort(key=lambda pair: pair[1].speedup)
     figure = go.Figure()
     figure.add_bar(
         name="times as fast",
@@ -138,7 +138,7 @@ def _pays_above_one(figure: Any) -> None:
     )
 
 
-def _row(row: SpeculationRow) -> dict[str, object]:
+def _row(row: SpeculationRow) -> dict[str, float]:
     return {
         "batch": row.batch_size,
         "tokens a round": row.tokens_per_round,

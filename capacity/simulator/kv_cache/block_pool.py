@@ -90,31 +90,31 @@ class BlockPool:
         return next(iter(copies)) if copies else None
 
     def _full_hit(self, table: BlockTable, group: int, length: int) -> list[int]:
-        found: list[int] = []
+        blocks: list[int] = []
         for index in range(length):
             block = self._find(table, group, index)
             if block is None:
                 break
-            found.append(block)
-        return found
+            blocks.append(block)
+        return blocks
 
     def _window_hit(self, table: BlockTable, group: int, length: int) -> list[int]:
         """Right to left: enough contiguous cached blocks for the window, or a run that reaches block 0."""
         window = self.windows[group]
         assert window is not None
         needed = -(-(window - 1) // self.block_size)
-        found = [NULL] * length
+        blocks = [NULL] * length
         run = 0
         for index in range(length - 1, -1, -1):
             block = self._find(table, group, index)
             if block is None:
                 run = 0
                 continue
-            found[index] = block
+            blocks[index] = block
             run += 1
             if run >= needed:
-                return found[: index + run]
-        return found[:run]
+                return blocks[: index + run]
+        return blocks[:run]
 
     # allocation
 

@@ -28,7 +28,7 @@ class ContentBlock:
 
 
 class ContentTable:
-    """The blocks of one request, and what was found cached for it when it was first tried."""
+    """The blocks of one request, and its hit at the first attempt to admit it."""
 
     __slots__ = ("accessed", "blocks", "content", "remembered_hit")
 
@@ -61,7 +61,7 @@ class ContentPool:
         return ContentTable(content)
 
     def cached_tokens(self, table: ContentTable, tokens: int) -> int:
-        """Cached tokens of the first `tokens`, as found at the first attempt: later ones repeat that answer."""
+        """Cached tokens of the first `tokens`, as of the first attempt: later ones repeat that answer."""
         if not self.prefix_caching:
             return 0
         if table.remembered_hit is None:

@@ -106,8 +106,8 @@ class TierStore:
 
     def has(self, key: Hashable, now_ps: int) -> bool:
         """Whether the chunk can be read now."""
-        found = self._chunks.get(key)
-        return found is not None and found[0] <= now_ps
+        chunk = self._chunks.get(key)
+        return chunk is not None and chunk[0] <= now_ps
 
     def touch(self, keys: Sequence[Hashable]) -> None:
         """These were used now, the first of them last."""
@@ -185,15 +185,15 @@ class TierStore:
 
 def added_up(uses: Iterable[TierUse]) -> tuple[TierUse, ...]:
     """Tiers of one name together, over ranks and replicas."""
-    found: dict[str, TierUse] = {}
+    totals: dict[str, TierUse] = {}
     for use in uses:
-        known = found.get(use.name)
-        found[use.name] = (
+        total = totals.get(use.name)
+        totals[use.name] = (
             use
-            if known is None
-            else TierUse(name=use.name, **{key: getattr(known, key) + getattr(use, key) for key in _SUMS})
+            if total is None
+            else TierUse(name=use.name, **{key: getattr(total, key) + getattr(use, key) for key in _SUMS})
         )
-    return tuple(found.values())
+    return tuple(totals.values())
 
 
 _SUMS = tuple(name for name in TierUse.__slots__ if name != "name")
@@ -201,7 +201,7 @@ _SUMS = tuple(name for name in TierUse.__slots__ if name != "name")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierHit:
-    """Chunks found below the GPU for a request, in order, each with the nearest tier that has it."""
+    """A request's chunks below the GPU, in order, each with the nearest tier that has it."""
 
     keys: tuple[Hashable, ...]
     tiers: tuple[int, ...]

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 from capacity.simulator.kv_cache.content import Content
 
 Table: TypeAlias = Any  # the KV blocks of one request, as its own pool keeps them
-Hit: TypeAlias = Any  # what `lookup` found: (cached tokens, the pool's own description of their blocks)
+Hit: TypeAlias = Any  # of `lookup`: (cached tokens, the pool's own description of their blocks)
 
 
 class KvPool(Protocol):

@@ -42,7 +42,7 @@ class RadixCache:
         return self.evictable_tokens + self.protected_tokens
 
     def match(self, tokens: Tokens) -> tuple[int, RadixNode]:
-        """Tokens found, and the deepest node of the match; a node that is matched in part is split."""
+        """Matched tokens, and the deepest node of the match; a node that is matched in part is split."""
         self._clock += 1
         return self._descend(self._whole_pages(tokens))
 
@@ -50,13 +50,13 @@ class RadixCache:
         """Add `tokens`; returns how many were there already (their duplicates are the caller's to free)."""
         self._clock += 1
         tokens = self._whole_pages(tokens)
-        found, node = self._descend(tokens)
-        if found < len(tokens):
+        matched, node = self._descend(tokens)
+        if matched < len(tokens):
             self._clock += 1
-            leaf = RadixNode(tokens[found:], node, self._clock)
+            leaf = RadixNode(tokens[matched:], node, self._clock)
             node.children[self._page(leaf.tokens)] = leaf
             self.evictable_tokens += len(leaf.tokens)
-        return found
+        return matched
 
     def lock(self, node: RadixNode) -> None:
         """Protect `node` and its path to the root from eviction."""
@@ -116,20 +116,20 @@ class RadixCache:
         return tokens[: self.page_size]
 
     def _descend(self, tokens: Tokens) -> tuple[int, RadixNode]:
-        node, found = self.root, 0
+        node, matched = self.root, 0
         node.accessed = self._clock
-        while found < len(tokens):
-            child = node.children.get(tokens[found : found + self.page_size])
+        while matched < len(tokens):
+            child = node.children.get(tokens[matched : matched + self.page_size])
             if child is None:
                 break
             child.accessed = self._clock
-            common = self._common(child.tokens, tokens, found)
+            common = self._common(child.tokens, tokens, matched)
             if common < len(child.tokens):
                 child = self._split(child, common)
-                return found + common, child
-            found += common
+                return matched + common, child
+            matched += common
             node = child
-        return found, node
+        return matched, node
 
     def _common(self, run: Tokens, tokens: Tokens, start: int) -> int:
         size = self.page_size

@@ -1,4 +1,4 @@
-"""Scheduling policies, by name: what an engine decides, given who waits, who runs and what the KV cache holds.
+"""Scheduling policies, by name: which requests and how many of their tokens the next step computes.
 
 A policy is pure: `schedule()` turns its state into a `Step`, `update(step)` takes the step's output. Clock, step
 times, records and arrivals are the simulator's. A new one is a module here and an entry in `SCHEDULERS`.

@@ -2,7 +2,7 @@
 
 Ranks that share experts cannot run a step alone: each layer waits for all of them. So a step of the deployment is one
 step of every rank, those without work running a dummy row, and lasts as long as `JointStepTimes` says. Requests are
-given to ranks as they arrive, and stay there. Sources: vLLM 0.33 v1/engine/core.py (DPEngineCoreProc) and
+assigned to ranks as they arrive, and stay there. Sources: vLLM 0.33 v1/engine/core.py (DPEngineCoreProc) and
 core_client.py (DPLBAsyncMPClient); SGLang 0.5.23 managers/data_parallel_controller.py; TensorRT-LLM
 _torch/pyexecutor (attention DP). Left out: vLLM looks only every 32 steps whether all ranks are idle, so a request that
 comes to an idle deployment may wait for a dummy step.

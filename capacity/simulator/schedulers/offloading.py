@@ -127,11 +127,11 @@ class OffloadingV1(VllmV1):
         pool, size = self.pool, self.tiers.chunk_tokens
         keys = self._keys(r, r.known)
         hit = pool.lookup(r.table, r.known - 1)
-        found = self.tiers.find(keys, hit[0] // size, self._now_ps)
-        tokens = (hit[0] // size + len(found.keys)) * size
+        tier_hit = self.tiers.find(keys, hit[0] // size, self._now_ps)
+        tokens = (hit[0] // size + len(tier_hit.keys)) * size
         if tokens - hit[0] < size:
             return "nothing"
-        if not self._on_the_way.isdisjoint(found.keys):
+        if not self._on_the_way.isdisjoint(tier_hit.keys):
             return "elsewhere"
         whole = max(tokens, min(r.known, self.limits.max_model_len))
         wanted = whole if self.limits.reserve_full_isl else tokens
@@ -144,8 +144,8 @@ class OffloadingV1(VllmV1):
         pool.grow(r.table, tokens, hit)
         r.loaded = min(tokens, r.known - 1) - hit[0]
         r.stored_chunks = tokens // size
-        self._count(r, found, hit[0])
-        self._begin(Arrival(r, tokens, found.keys, self.tiers.load(found, self._now_ps)))
+        self._count(r, tier_hit, hit[0])
+        self._begin(Arrival(r, tokens, tier_hit.keys, self.tiers.load(tier_hit, self._now_ps)))
         return "begun"
 
     def _promised_blocks(self) -> int:
@@ -156,13 +156,13 @@ class OffloadingV1(VllmV1):
         holders += [r for r in self.running if r.computed < r.prompt_tokens]
         return sum(int(pool.blocks_needed(r.table, r.known)) for r in holders)
 
-    def _count(self, r: Sequence, found: TierHit, gpu_tokens: int) -> None:
+    def _count(self, r: Sequence, tier_hit: TierHit, gpu_tokens: int) -> None:
         """Attribute prompt tokens of a first admission to the tiers that had them."""
         if r.preemptions:
             return
         size, at = self.tiers.chunk_tokens, gpu_tokens
         begin = gpu_tokens // size
-        for number, tier in enumerate(found.tiers):
+        for number, tier in enumerate(tier_hit.tiers):
             end = min((begin + number + 1) * size, r.known - 1)
             self.tiers.stores[tier].hit_tokens += end - at
             at = end

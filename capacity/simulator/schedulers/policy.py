@@ -69,7 +69,7 @@ class Policy(Protocol):
 
     @property
     def rank_requests(self) -> Items[int]:
-        """Requests given to each data-parallel rank; none where there are no ranks."""
+        """Requests of each data-parallel rank; none where there are no ranks."""
         return ()
 
 

@@ -40,10 +40,10 @@ class Sequence:
     first_token = -1  # an instant, kept by whoever runs the clock
     ticket = -1  # while decode steps are jumped over: place in the running list,
     offset = 0  # and `computed` less the clock of the decode group
-    rank = 0  # data-parallel rank that it was given to
+    rank = 0  # its data-parallel rank
     chunk_keys: (
         tuple[Any, ...] | list[Any]
-    ) = ()  # names of its chunks in tiers below the GPU, as far as asked for
+    ) = ()  # names of its chunks in tiers below the GPU, as far as computed
     stored_chunks = 0  # chunks of its KV that were copied out of the GPU, or came from there
     loaded = 0  # tokens that its last load brought to the GPU from a tier below
 
@@ -82,7 +82,7 @@ class Row(NamedTuple):
     drafts: int
     yields: bool  # it computes the last known token, so it samples
     epoch: int
-    cached: int = 0  # tokens that this row's admission found in the prefix cache
+    cached: int = 0  # prefix-cache hit of this row's admission, in tokens
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ CLIPPED_OUTPUT_TOKENS = 4096  # of an output, no more is ever reserved
 INITIAL_RATIO = 0.7  # of outputs reserved at the start, times the conservativeness
 LEAST_RATIO = 0.14  # of the initial ratio
 DECAY_STEPS = 600  # decode steps from the initial ratio to the least
-RETRACT_DECODE_STEPS = 20  # tokens each request is given after a retraction
+RETRACT_DECODE_STEPS = 20  # tokens to come of each request after a retraction
 LPM_LIMIT = 128  # above so many waiting requests, longest-prefix-match falls back to first come first served
 
 
@@ -89,7 +89,7 @@ class Sglang(Batching):
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
             reserved = min(r.max_known - r.known, CLIPPED_OUTPUT_TOKENS)
-            loaded = self.pool.held_blocks(r.table) > 0  # from a prefill engine: not asked for memory again
+            loaded = self.pool.held_blocks(r.table) > 0  # from a prefill engine: its blocks are taken already
             if not loaded and extend + reserved + self.pool.block_size >= memory_left:
                 break
             if step.rows and extend > input_left and not chunking:

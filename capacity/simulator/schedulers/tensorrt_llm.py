@@ -4,7 +4,7 @@ Generation rows come first, then prompts (whole, or chunked to the token budget)
 GUARANTEED_NO_EVICT admits a request only if everyone's blocks to the last token fit; MAX_UTILIZATION admits what the
 next step needs, and pauses the request started last where it does not fit.
 With *batch wait*, prompts wait for company while others generate: up to so many steps, or until the step would
-hold a given share of the token budget.
+hold a share of the token budget.
 Source: TensorRT-LLM `cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp`, `microBatchScheduler.cpp`;
 `_torch/pyexecutor/py_executor.py` (batch_wait_timeout_iters, batch_wait_max_tokens_ratio).
 """

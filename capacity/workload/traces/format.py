@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from capacity.workload.traces.lines import TraceLines
 from capacity.workload.workload import Workload
@@ -37,7 +37,7 @@ class Table(NamedTuple):
 class JsonLines(NamedTuple):
     """The first line of a file of JSON objects."""
 
-    record: dict[str, Any]
+    record: Mapping[str, object]
 
 
 FirstLine = Table | JsonLines

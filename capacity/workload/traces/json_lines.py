@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from capacity.workload.traces.lines import MAX_CLOCK_S, TraceLines, check_tokens, shown
 
 
-def json_record(lines: TraceLines, line: str) -> dict[str, Any]:
+def json_record(lines: TraceLines, line: str) -> dict[str, object]:
     """One line as a JSON object; raises MalformedFile."""
     try:
         record = _DECODER.decode(line)

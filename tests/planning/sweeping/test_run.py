@@ -147,7 +147,7 @@ def test_a_dask_cluster_gives_the_same_bytes_though_a_worker_dies(tmp_path: Path
     many = make(vary={"batch_size": tuple(range(1, 251))})
     with open_store(tmp_path / "one.db") as store:
         run_sweep(many, store)
-    with distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster:
         victim = next(iter(cluster.workers.values()))
         killed_after: list[int] = []
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import math
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -14,32 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from library import SHARED
+from resolved_pools import pool
 
 from capacity.base.errors import DoesNotFit, InvalidInput, UnknownName
-from capacity.deployment import Pool
 from capacity.pool.drafting import (
     Speculation,
     Speculator,
     acceptance_of_length,
     find_speculator,
-    layer_model,
     textbook_speedup,
 )
-from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup, simulate
 from capacity.step import AffineStepTimes, decode_shape
-from capacity.techniques.speculate import simulate_speculation
-from capacity.workload import Workload, random_requests
+from capacity.workload import Workload
 
 RATE = st.floats(0, 1)
+
+
 DRAFTS = st.integers(0, 12)
-
-
-@lru_cache(maxsize=16)
-def pool(
-    model: str, gpu: str, engine: str = "vllm", tp: int = 1, quantization: str | None = None
-) -> ResolvedPool:
-    return resolve(model, Pool(gpu=gpu, engine=engine, tensor_parallel_size=tp, quantization=quantization))
 
 
 def chain(**fields: object) -> Speculator:
@@ -137,11 +127,15 @@ def test_the_published_throughputs_lie_between_ours() -> None:
 SPEC_BENCH = {
     "EAGLE3": "eagle3", "EAGLE2": "eagle2", "EAGLE": "eagle", "Medusa": "medusa", "PLD": "ngram", "SpS": "draft-model",
 }  # fmt: skip
+
+
 VICUNA_33B = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 6656, "intermediate_size": 17920,
     "num_hidden_layers": 60, "num_attention_heads": 52, "vocab_size": 32000, "max_position_embeddings": 2048,
     "torch_dtype": "float16", "tie_word_embeddings": False,
 }  # fmt: skip
+
+
 TREE_BUILDING_S = 12.5e-3  # a round of that code: what its trees have in common, whatever the model
 
 
@@ -224,24 +218,6 @@ def test_verifying_drafts_touches_more_experts() -> None:
     assert dense.verify_cost < 1.1
 
 
-def test_an_eagle_layer_is_one_layer_and_a_projection() -> None:
-    """EAGLE for Llama-2-7B is published as 0.24B: one layer of 202 M, and 2h x h = 34 M to join its inputs."""
-    target = pool("llama-2-7b", "h100")
-    layer = layer_model(target.model, find_speculator("eagle"))
-    own = sum(p.params for p in layer.parameter_parts() if p.kind not in ("embedding", "lm_head", "norm"))
-    assert own == pytest.approx(202.4e6 + 2 * 4096**2, rel=0.001)
-    assert Speculation(target, find_speculator("eagle")).memory().draft_weights_bytes == pytest.approx(
-        2 * own, rel=1e-3
-    )
-
-
-def test_drafting_delays_the_first_token() -> None:
-    plain, drafted = Speculation(pool("llama-3.1-8b", "h100"), find_speculator("eagle3")).ttft_s(4000)
-    assert plain < drafted < 1.2 * plain
-    plain, drafted = Speculation(pool("llama-3.1-8b", "h100"), find_speculator("ngram")).ttft_s(4000)
-    assert plain == drafted
-
-
 # the simulator beside the formula
 
 
@@ -277,19 +253,6 @@ def _cycle(drafts: int, accepted: tuple[int, ...]) -> object:
     return Drafted(drafts, accepted, lookahead_slots=drafts)
 
 
-def test_simulation_and_formula_agree_on_a_real_pool() -> None:
-    """Closed loop of 16 with long answers: within 8 %, which is the prefills that the formula leaves out."""
-    speculation = Speculation(pool("llama-3.1-8b", "h100"), chain(acceptance_rate=0.7))
-    workload = random_requests(
-        num_requests=32, input_len=64, output_len=400, request_rate_per_s=math.inf, concurrency=16, seed=0
-    )
-    run = simulate_speculation(speculation, workload, draft_tokens=3)
-    formula = speculation.round(16, 64 + 200, 3)
-    assert run.speculated.status == run.plain.status == "complete"
-    assert run.throughput_gain == pytest.approx(formula.speedup, rel=0.08)
-    assert run.speculated.steps < run.plain.steps
-
-
 # bad questions
 
 
@@ -311,18 +274,6 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
             speculation.round(batch, context, drafts)
     with pytest.raises(InvalidInput):
         speculation.ttft_s(0)
-
-
-def test_drafts_are_refused_under_schedulers_that_have_none() -> None:
-    workload = random_requests(num_requests=2, input_len=8, output_len=8, request_rate_per_s=1.0, seed=0)
-    other = Speculation(pool("llama-3.1-8b", "h100", "tensorrt-llm"), chain(acceptance_rate=0.5))
-    with pytest.raises(InvalidInput, match="vllm-v1"):
-        simulate_speculation(other, workload)
-    ours = Speculation(pool("llama-3.1-8b", "h100"), chain(acceptance_rate=0.5))
-    with pytest.raises(InvalidInput, match="at least 1"):
-        simulate_speculation(ours, workload, draft_tokens=0)
-    windowed = Speculation(pool("gemma-3-4b", "h100"), chain(acceptance_rate=0.5))
-    assert simulate_speculation(windowed, workload).speculated.status == "complete"
 
 
 def test_a_draft_that_does_not_fit_says_how_far_off() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class _Sessions:
     def count(self) -> int:
         return len(self.arrival_s)
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: Mapping[str, object]) -> None:
         """Add one session."""
         lines = self.lines
         missing = [
@@ -98,7 +98,7 @@ class _Sessions:
         self._play(record, picked)
         self.sessions += 1
 
-    def _play(self, record: dict[str, Any], requests: list[list[Any]]) -> None:
+    def _play(self, record: Mapping[str, object], requests: list[list[object]]) -> None:
         lines = self.lines
         start_s, user, previous = heapq.heappop(self.users) if self.users else (0.0, -1, -1)
         begun = _Session(self, record)
@@ -191,7 +191,7 @@ class _Sessions:
 class _Session:
     """The prompts of one session: each the beginning of an earlier one, then text of its own."""
 
-    def __init__(self, sessions: _Sessions, record: dict[str, Any]) -> None:
+    def __init__(self, sessions: _Sessions, record: Mapping[str, object]) -> None:
         self._sessions = sessions
         self._lines = sessions.lines
         self._session = sessions.sessions

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class _Rows:
         self.session_of_chat: dict[object, int] = {}
         self.session = array("q")
 
-    def read(self, first: dict[str, Any], limit: int | None) -> None:
+    def read(self, first: Mapping[str, object], limit: int | None) -> None:
         """Read up to `limit` requests, the one of the first line included."""
         self._add(first)
         if limit == 1:
@@ -78,7 +78,7 @@ class _Rows:
                 return
             self.lines.count_row(len(self.timestamps))
 
-    def _add(self, record: dict[str, Any]) -> None:
+    def _add(self, record: Mapping[str, object]) -> None:
         lines = self.lines
         try:
             timestamp, prompt, output = record["timestamp"], record["input_length"], record["output_length"]

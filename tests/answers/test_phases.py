@@ -1,0 +1,64 @@
+"""One load on one pool in closed form: spread over ranks, and refused with numbers where it cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.answers.phases import check_length, phases_of, request_lengths
+from capacity.base.errors import DoesNotFit, InvalidInput
+from capacity.deployment import Pool, Traffic
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.step.closed_form import PhaseTimes
+
+
+def pool(**fields: int) -> ResolvedPool:
+    return resolve("llama-3.1-8b", Pool(gpu="h100", max_model_len=8192, **fields))  # type: ignore[arg-type]
+
+
+def times(resolved: ResolvedPool, **load: int) -> PhaseTimes:
+    traffic = Traffic(input_len=500, output_len=50, **load)  # type: ignore[arg-type]
+    return phases_of(resolved, traffic, request_lengths(resolved, traffic)).times
+
+
+def test_ranks_of_a_dense_model_share_a_batch_and_the_fullest_sets_its_time() -> None:
+    """7 requests on 2 ranks: 4 and 3. Latency is that of a batch of 4, and all 7 are done in its time."""
+    one, two = times(pool(), batch_size=4), times(pool(data_parallel_size=2), batch_size=7)
+    assert (two.ttft_s, two.tpot_s) == (one.ttft_s, one.tpot_s)
+    assert two.requests_per_s == pytest.approx(one.requests_per_s * 7 / 4)
+
+
+def test_ranks_of_a_dense_model_are_loops_of_their_own() -> None:
+    one, two = times(pool(), concurrency=8), times(pool(data_parallel_size=2), concurrency=16)
+    assert two.tpot_s == one.tpot_s
+    assert two.requests_per_s == pytest.approx(2 * one.requests_per_s)
+
+
+def test_a_loop_waits_for_seats_and_a_batch_is_refused() -> None:
+    narrow = pool(max_num_seqs=8)
+    traffic = Traffic(input_len=500, output_len=50, concurrency=20)
+    phases = phases_of(narrow, traffic, request_lengths(narrow, traffic))
+    assert phases.requests == 8
+    assert any("max_num_seqs holds 8 of the 20" in note for note in phases.warnings)
+    with pytest.raises(InvalidInput, match="--batch-size 20 exceeds max_num_seqs 8"):
+        times(narrow, batch_size=20)
+
+
+def test_a_batch_beyond_the_cache_says_what_fits() -> None:
+    small = pool(num_gpu_blocks_override=101)  # vLLM keeps a null block: 1,600 tokens
+    with pytest.raises(DoesNotFit, match=r"3 x 550 tokens .* holds 2 such requests"):
+        times(small, batch_size=3)
+    traffic = Traffic(input_len=500, output_len=50, concurrency=3)
+    assert phases_of(small, traffic, request_lengths(small, traffic)).requests == 2
+
+
+def test_a_load_that_is_none_or_two_is_refused() -> None:
+    for missing, traffic in (
+        ("--input-len", Traffic(output_len=5, batch_size=1)),
+        ("--output-len", Traffic(input_len=5, batch_size=1)),
+        ("one of --batch-size", Traffic(input_len=5, output_len=5)),
+    ):
+        with pytest.raises(InvalidInput, match=missing):
+            request_lengths(pool(), traffic)
+    check_length(pool(), 8192)
+    with pytest.raises(InvalidInput, match="8193 tokens exceeds max_model_len 8192"):
+        check_length(pool(), 8193)

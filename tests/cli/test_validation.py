@@ -1,0 +1,29 @@
+"""The harness's verbs refuse in one line before anything is measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("validate", "--format", "csv"), "--format is 'csv': must be one of table, json"),
+        (("validate", "--budget", "soon"), "soon"),
+        (("calibrate", "nowhere.jsonl", "--format", "csv"), "table, json"),
+        (("calibrate", "nowhere.jsonl"), "nowhere.jsonl"),
+        (("compare", "nowhere.json", "--format", "csv"), "table, json"),
+        (("compare", "nowhere.json", "--gpu", "h100"), "nowhere.json"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_is_one_line(run: Any, arguments: tuple[str, ...], says: str) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert says in err
+
+
+def test_compare_takes_only_the_traffic_that_a_benchmark_has(run: Any) -> None:
+    assert "--burstiness" in run("compare", "nowhere.json", "--burstiness", "1").err

@@ -1,0 +1,66 @@
+"""An engine's release: its defaults by GPU, and the graphs that it captures."""
+
+from __future__ import annotations
+
+import pytest
+from engine_releases import ALL_RELEASES
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity.deployment.engines import find_engine
+from capacity.hardware import load_profile
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("gpu", "sequences", "served", "offline"),
+    [
+        ("b200", 1024, 16384, 16384),  # >= 160 GiB
+        ("mi300x", 1024, 16384, 16384),
+        ("h100", 1024, 8192, 16384),  # >= 70 GiB
+        ("h200", 1024, 8192, 16384),
+        ("a100-sxm-80gb", 256, 2048, 8192),  # A100 is excepted
+        ("a100-sxm-40gb", 256, 2048, 8192),
+        ("l40s", 256, 2048, 8192),
+    ],
+)
+def test_vllm_defaults_by_gpu(gpu: str, sequences: int, served: int, offline: int) -> None:
+    """vLLM 0.33.0 vllm/engine/arg_utils.py."""
+    profile = load_profile(gpu)
+    rule = find_engine("vllm@0.33").default_limits(profile.memory_engine_bytes, profile.architecture)
+    found = (rule.max_num_seqs, rule.max_num_batched_tokens, rule.max_num_batched_tokens_offline)
+    assert found == (sequences, served, offline)
+
+
+def test_graph_sizes_of_vllm() -> None:
+    """1, 2, 4, 8..255 by 8, 256..max by 16, max = min(2 x max_num_seqs, 512, or 1024 on B200)."""
+    engine = find_engine("vllm@0.33")
+    sizes = engine.graph_batch_sizes(1024, "hopper")
+    assert sizes[:4] == (1, 2, 4, 8)
+    assert sizes[-2:] == (496, 512)
+    assert len(sizes) == 3 + 31 + 17
+    assert engine.graph_batch_sizes(1024, "blackwell")[-1] == 1024
+    assert engine.graph_batch_sizes(4, "hopper") == (1, 2, 4, 8)
+    assert engine.graph_batch_sizes(1, "hopper") == (1, 2)
+    assert find_engine("hf").graph_batch_sizes(64, "hopper") == ()
+
+
+@given(sequences=st.integers(1, 4096), drafts=st.integers(0, 8), label=st.sampled_from(ALL_RELEASES))
+def test_graph_sizes_ascend_within_their_cap(sequences: int, drafts: int, label: str) -> None:
+    engine = find_engine(label)
+    sizes = engine.graph_batch_sizes(sequences, "hopper", draft_tokens=drafts)
+    assert list(sizes) == sorted(set(sizes))
+    assert all(
+        size <= min(engine.graph_max_batch, engine.graph_batch_factor * sequences * (1 + drafts))
+        for size in sizes
+    )
+
+
+@given(memory_gib=st.floats(1, 400), label=st.sampled_from(ALL_RELEASES))
+def test_more_memory_never_lowers_the_default_limits(memory_gib: float, label: str) -> None:
+    engine = find_engine(label)
+    small = engine.default_limits(memory_gib * GIB, "hopper")
+    large = engine.default_limits(memory_gib * 2 * GIB, "hopper")
+    assert large.max_num_seqs >= small.max_num_seqs
+    assert large.max_num_batched_tokens >= small.max_num_batched_tokens

@@ -1,0 +1,40 @@
+"""JSON options of `vllm serve`, in a pool's own words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from vllm_pools import EAGLE, LLAMA, PRODUCER, pool
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment import DeploymentFile, read_deployment, write_deployment
+from capacity.deployment.vllm_config import kv_role
+
+
+@pytest.mark.parametrize("config", [EAGLE, json.dumps(EAGLE)])
+def test_speculative_config_is_a_speculator(config: object) -> None:
+    assert pool(speculative_config=config) == pool(speculator="eagle3-chain", num_speculative_tokens=3)
+    assert pool(speculative_config="{}") == pool()
+    with pytest.raises(InvalidInput, match="give one of them"):
+        pool(speculative_config=config, speculator="ngram")
+
+
+def test_a_kv_role_is_a_pool_of_a_disaggregated_deployment(tmp_path: Path) -> None:
+    consumer = json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_consumer"})
+    assert pool(kv_transfer_config=PRODUCER).role == "prefill"
+    assert pool(kv_transfer_config='{"kv_connector": "NixlConnector", "kv_role": "kv_both"}').role == "both"
+    file = tmp_path / "pools.toml"
+    pools = (pool(kv_transfer_config=PRODUCER), pool(kv_transfer_config=consumer))
+    write_deployment(DeploymentFile(model=LLAMA, pools=pools), file)
+    assert [each.role for each in read_deployment(file).pools] == ["prefill", "decode"]
+
+
+def test_offloaded_bytes_are_gib_of_host_memory() -> None:
+    extra = {"cpu_bytes_to_use": 3 * 2**30}
+    config = {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": extra}
+    assert kv_role(config) == {"kv_offloading_size": 3.0, "kv_offloading_backend": "native"}
+    for size in (-1, True, "3G", None):
+        with pytest.raises(ValueError, match="cpu_bytes_to_use is"):
+            kv_role(config | {"kv_connector_extra_config": {"cpu_bytes_to_use": size}})

@@ -1,0 +1,86 @@
+"""Families of architectures: biases, norms, mixers, and those that are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hf_configs import LATENT, MOE, attention, read, windows
+
+from capacity.base.errors import MalformedFile, UnsupportedModel
+from capacity.model import Attention, LatentAttention, LinearAttention, MoEFeedForward, supported_model_types
+from capacity.model.hf_config.families import MISSING
+
+
+def test_biases_by_family() -> None:
+    def biases(**changes: Any) -> tuple[bool, bool]:
+        found = attention(read(**changes))
+        return found.qkv_bias, found.output_bias
+
+    assert biases() == (False, False)
+    assert biases(attention_bias=True) == (True, True)
+    assert biases(model_type="qwen2") == (True, False)
+    assert biases(model_type="qwen3") == (False, False)
+    assert biases(model_type="glm4_moe", n_routed_experts=4, attention_bias=True, **MOE) == (True, False)
+    assert biases(model_type="gpt_oss", **MOE) == (True, True)
+    assert biases(model_type="qwen2_moe", qkv_bias=False, **MOE) == (False, False)
+
+
+def test_norms_by_family() -> None:
+    assert attention(read(model_type="qwen3")).qk_norm == "per_head"
+    assert attention(read(model_type="minimax_m2", **MOE)).qk_norm == "full"
+    assert attention(read(model_type="glm4_moe", use_qk_norm=True, **MOE)).qk_norm == "per_head"
+    assert attention(read(model_type="glm4_moe", **MOE)).qk_norm == "none"
+    assert (read(model_type="gemma2").norms_per_layer, read().norms_per_layer) == (4, 2)
+
+
+def test_gpt_oss_has_sinks_and_expert_biases() -> None:
+    model = read(model_type="gpt_oss", sliding_window=128, **MOE)
+    ffn = model.layer_groups[0].feed_forward
+    assert isinstance(ffn, MoEFeedForward)
+    assert (attention(model).sinks, ffn.expert_bias, ffn.router_bias) == (True, True, True)
+    assert windows(model) == [128, None, 128, None]
+
+
+def test_sparse_attention_needs_its_indexer() -> None:
+    with pytest.raises(MalformedFile, match="index_n_heads"):
+        read(model_type="glm_moe_dsa", **LATENT)
+    indexed = LATENT | {"q_lora_rank": 16, "index_n_heads": 2, "index_head_dim": 128, "index_topk": 64}
+    mixer = read(model_type="deepseek_v32", **indexed).layer_groups[0].mixer
+    assert isinstance(mixer, LatentAttention)
+    assert mixer.indexer is not None
+    assert mixer.indexer.top_k == 64
+
+
+def test_qwen_next_is_linear_but_every_fourth() -> None:
+    linear = {
+        f"linear_{k}": 2 for k in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
+    }
+    model = read(model_type="qwen3_next", linear_conv_kernel_dim=4, **linear, **MOE)
+    kinds = {layer: type(group.mixer) for group in model.layer_groups for layer in group.layers}
+    assert kinds == {0: LinearAttention, 1: LinearAttention, 2: LinearAttention, 3: Attention}
+    full = model.layer_groups[1].mixer
+    assert isinstance(full, Attention)
+    assert full.output_gate
+
+
+def test_mtp_layers_are_counted_apart() -> None:
+    plain, with_mtp = (read(model_type="deepseek_v3", num_nextn_predict_layers=n, **LATENT) for n in (0, 2))
+    assert plain.total_params == with_mtp.total_params
+    assert plain.mtp_parts() == ()
+    assert with_mtp.mtp is not None
+    assert with_mtp.mtp.layers == (4, 5)
+
+
+@pytest.mark.parametrize(
+    "model_type", ["deepseek_v4", "nemotron_h", "kimi_linear", "gemma4_text", "brand_new"]
+)
+def test_an_unknown_architecture_is_refused_saying_what_is_missing(model_type: str) -> None:
+    with pytest.raises(UnsupportedModel, match=r"formula.*Supported: .*llama") as caught:
+        read(model_type=model_type)
+    assert caught.value.model_type == model_type
+    assert "\n" not in str(caught.value)
+
+
+def test_no_type_is_both_supported_and_missing() -> None:
+    assert not set(supported_model_types()) & set(MISSING)

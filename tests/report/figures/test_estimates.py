@@ -1,0 +1,31 @@
+"""An estimate's pictures: operators under the roof, a waterfall that adds up."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+import capacity
+from capacity.hardware import load_profile
+from capacity.report.figures.estimates import roofline_chart, step_chart
+
+
+def test_the_roofline_holds_every_operator_below_the_roof(estimate: capacity.Estimate) -> None:
+    chart = roofline_chart(estimate)
+    profile = load_profile("h100")
+    ridge = estimate.arithmetic_intensity.ridge_flops_per_byte
+    for row in chart.rows:
+        roof = profile.hbm_bytes_per_s * min(row["FLOP/byte"], ridge) / 1e12
+        assert row["TFLOP/s"] <= roof * 1.05 or row["bound"] not in ("memory", "compute")
+    steps = {row["phase"]: row["FLOP/byte"] for row in chart.rows if row["operator"] == "step"}
+    assert steps["prefill"] > ridge > steps["decode"]
+
+
+def test_the_waterfalls_parts_follow_each_other_and_add_up(estimate: capacity.Estimate) -> None:
+    operators = estimate.breakdown.decode
+    chart = step_chart(operators, "decode")
+    ends = sorted((b, b + x) for trace in chart.figure.data for b, x in zip(trace.base, trace.x, strict=True))
+    assert ends[0][0] == 0
+    assert all(after[0] == pytest.approx(before[1]) for before, after in pairwise(ends))
+    assert ends[-1][1] == pytest.approx(sum(op.seconds for op in operators) * 1e3)

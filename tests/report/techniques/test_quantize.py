@@ -1,0 +1,27 @@
+"""The table of ways to quantize."""
+
+from __future__ import annotations
+
+import capacity
+from capacity.report.techniques import render_answer
+
+METHODS = ("bf16", "fp8-tensor", "awq-int4", "kv-fp8")
+
+
+def test_prices_stand_only_where_one_was_given() -> None:
+    asked = {"gpu": "h100", "methods": METHODS}
+    assert "$/1M tokens" not in render_answer(capacity.quantize("llama-3.1-8b", **asked), "table")
+    priced = capacity.quantize("llama-3.1-8b", price="2", **asked)
+    shown = render_answer(priced, "table")
+    assert "$/1M tokens" in shown
+    for row in priced.rows:
+        assert f"{row.usd_per_million_tokens:,.3f}" in shown
+
+
+def test_what_the_gpu_and_the_engine_cannot_is_marked() -> None:
+    """An A100 has no FP8 product, and ollama loads no AWQ."""
+    shown = render_answer(capacity.quantize("llama-3.1-8b", gpu="a100", methods=["fp8-tensor"]), "table")
+    assert "bf16 *" in shown
+    foreign = capacity.quantize("llama-3.1-8b", gpu="h100", engine="ollama", methods=["awq-int4"])
+    assert not foreign.rows[0].engine_loads
+    assert "awq-int4 †" in render_answer(foreign, "table")

@@ -1,0 +1,118 @@
+"""SGLang's scheduler: hand-worked schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scheduler_bench import Bench
+
+from capacity.simulator.kv_cache.content import Content
+from capacity.simulator.kv_cache.run_pool import RunPool
+from capacity.simulator.schedulers import SchedulerLimits, Sequence, make_policy
+
+
+def test_sglang_prefills_alone_before_anyone_decodes() -> None:
+    bench = Bench("sglang")
+    bench.add(6, 3)
+    assert bench.run() == [(0, 6)]
+    bench.add(5, 3)
+    assert bench.run() == [(1, 5)]  # request 0 waits
+    assert bench.run() == [(0, 1), (1, 1)]
+
+
+def test_sglang_mixed_chunk_decodes_beside_a_prefill() -> None:
+    bench = Bench("sglang", options={"mixed_chunk": True})
+    bench.add(6, 3)
+    bench.run()
+    bench.add(5, 3)
+    assert bench.run() == [(1, 5), (0, 1)]
+
+
+def test_sglang_has_one_chunked_request_which_goes_on_first() -> None:
+    bench = Bench("sglang")
+    bench.add(10, 2)
+    bench.add(22, 2)
+    bench.add(3, 2)
+    assert bench.run() == [(0, 10), (1, 4)]  # 6 left of 16: whole pages of 4 tokens
+    assert bench.run() == [(1, 16)]
+    assert bench.run() == [(1, 2), (2, 3)]
+    assert bench.run() == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_sglang_without_chunking_lets_a_long_prompt_exceed_the_cap_alone() -> None:
+    bench = Bench("sglang", enable_chunked_prefill=False, options={"max_prefill_tokens": 16})
+    bench.add(20, 2)
+    bench.add(8, 2)
+    assert bench.run() == [(0, 20)]
+    assert bench.run() == [(1, 8)]
+
+
+def test_sglang_admits_by_the_expected_need_of_the_outputs() -> None:
+    """40 tokens of KV. A step later 32 are free, of which 0.7 x 7 are promised: 27.1 < 8 + 16 + a page of 4."""
+    bench = Bench("sglang", blocks=10)
+    bench.add(8, 8)
+    bench.add(8, 16)
+    assert bench.run() == [(0, 8)]
+    assert bench.run() == [(0, 1)]
+
+
+def test_sglang_new_token_ratio_decays_by_the_documented_steps() -> None:
+    bench = Bench("sglang", blocks=1000)
+    bench.add(4, 700)
+    bench.run()
+    policy: Any = bench.policy
+    assert policy.new_token_ratio == 0.7
+    bench.run()
+    assert policy.new_token_ratio == pytest.approx(0.7 - 0.7 * 0.86 / 600)
+    for _ in range(650):
+        bench.run()
+    assert policy.new_token_ratio == pytest.approx(0.7 * 0.14)
+
+
+def test_sglang_retracts_who_produced_least_and_then_the_longer_prompt() -> None:
+    """Three prompts fill six of seven blocks of 4 tokens; the decode that needs three more finds one."""
+    bench = Bench("sglang", blocks=7, options={"conservativeness": 0.01})
+    for prompt in (8, 8, 7):
+        bench.add(prompt, 6)
+    bench.run()
+    while not any(r.preemptions for r in [*bench.policy.running, *bench.policy.waiting]):  # type: ignore[attr-defined]
+        bench.run()
+    retracted = bench.policy.waiting[0]  # type: ignore[attr-defined]
+    others = bench.policy.running  # type: ignore[attr-defined]
+    produced = retracted.known - retracted.prompt_tokens
+    assert all(
+        (r.known - r.prompt_tokens - 1, -r.prompt_tokens) >= (produced, -retracted.prompt_tokens)
+        for r in others
+    )
+    assert bench.policy.new_token_ratio > 0.01  # type: ignore[attr-defined]
+
+
+def test_sglang_longest_prefix_first() -> None:
+    pool = RunPool(100, 4)
+    policy: Any = make_policy(
+        "sglang",
+        SchedulerLimits(max_num_seqs=1, max_num_batched_tokens=64),
+        pool,
+        order="lpm",
+        asynchronous=False,
+    )
+
+    def request(index: int, key: str) -> Sequence:
+        return Sequence(
+            index,
+            id=index,
+            arrival=0,
+            prompt_tokens=17,
+            max_known=19,
+            priority=0,
+            table=pool.table(Content(index, [key], [4])),
+        )
+
+    policy.add(request(0, "shared"))
+    for _ in range(2):
+        policy.update(policy.schedule(0))
+    policy.add(request(1, "other"))
+    policy.add(request(2, "shared"))
+    rows = policy.schedule(0).rows
+    assert [(row.sequence.index, row.tokens, row.cached) for row in rows] == [(2, 1, 16)]

@@ -1,0 +1,103 @@
+"""Failures, repair and autoscaling: nothing is lost, and replicas follow the load."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from cluster_runs import ROUTERS, STEPS, assert_conserved, assert_equal, requests, setups, workloads
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator import EngineSetup, simulate
+from capacity.simulator.fleet import Autoscaling, Failures
+from capacity.simulator.schedulers import SchedulerLimits
+from capacity.workload import LognormalLengths, SharedPrefixes, Workload, on_off, synthetic
+
+
+def test_failures_that_never_come_change_nothing() -> None:
+    setup = EngineSetup(step_times=STEPS, num_blocks=200)
+    workload = requests(count=150, rate=20.0)
+    plain = simulate(workload, [setup] * 2, router="least-outstanding")
+    never = Failures(mean_time_between_failures_s=1e8, recovery_s=1.0)
+    calm = Autoscaling(max_replicas=2, target_requests=1e6, startup_s=1.0, interval_s=0.7)
+    for options in ({"failures": never}, {"scaling": calm}, {"sample_interval_s": 0.3}):
+        found = simulate(workload, [setup] * 2, router="least-outstanding", **options)  # type: ignore[arg-type]
+        assert_equal(found, plain)
+        assert found.replica_s == plain.replica_s
+
+
+@settings(max_examples=15)
+@given(workloads, setups, st.sampled_from(ROUTERS), st.integers(1, 3), st.integers(0, 100))
+def test_nothing_is_lost_when_replicas_are(
+    workload: Workload, setup: EngineSetup, router: str, replicas: int, seed: int
+) -> None:
+    failures = Failures(mean_time_between_failures_s=5.0, recovery_s=1.0, seed=seed)
+    runs = [
+        simulate(workload, [setup] * replicas, router=router, failures=failures, timeout_s=60.0)
+        for _ in range(2)
+    ]
+    assert runs[0].to_dict() == runs[1].to_dict()
+    assert_conserved(workload, runs[0])
+
+
+def test_a_lost_replica_is_replaced_by_an_empty_one() -> None:
+    setup = EngineSetup(step_times=STEPS, num_blocks=400)
+    workload = requests(count=600, rate=10.0, shared_prefixes=SharedPrefixes(320, 2))
+    failures = Failures(mean_time_between_failures_s=20.0, recovery_s=5.0, seed=3)
+    found = simulate(workload, [setup] * 2, router="least-outstanding", failures=failures)
+    plain = simulate(workload, [setup] * 2, router="least-outstanding")
+    lost = [replica for replica in found.replicas if replica.ended == "failed"]
+    assert lost
+    assert found.restarted > 0
+    assert (found.prefix_cache_hit_fraction or 0) < (plain.prefix_cache_hit_fraction or 0)
+    for replica in lost:
+        assert replica.until_s is not None
+        born = [r.from_s for r in found.replicas if r.from_s == pytest.approx(replica.until_s + 5.0)]
+        assert born or replica.until_s + 5.0 > found.summary.duration
+
+
+def test_a_single_replica_that_is_lost_keeps_its_requests_waiting() -> None:
+    setup = EngineSetup(step_times=STEPS, num_blocks=400)
+    workload = requests(count=200, rate=10.0)
+    failures = Failures(mean_time_between_failures_s=8.0, recovery_s=3.0, seed=1)
+    found = simulate(workload, [setup], failures=failures)
+    assert_conserved(workload, found)
+    assert found.records.completed.all()
+
+
+def test_the_autoscaler_follows_the_load_and_costs_less_than_the_most() -> None:
+    setup = EngineSetup(step_times=STEPS, num_blocks=400, limits=SchedulerLimits(max_num_seqs=8))
+    bursts = synthetic(
+        num_requests=3000,
+        arrivals=on_off(40.0, on_s=40.0, off_s=80.0, off_rate_per_s=2.0),
+        prompt=LognormalLengths(100, 1.0, highest_tokens=1000),
+        output=LognormalLengths(30, 1.0, highest_tokens=400),
+    )
+    scaling = Autoscaling(
+        max_replicas=6, target_requests=8, startup_s=5.0, interval_s=2.0, scale_down_delay_s=10.0
+    )
+    scaled = simulate(bursts, [setup], router="least-outstanding", scaling=scaling, sample_interval_s=1.0)
+    assert_conserved(bursts, scaled)
+    most = simulate(bursts, [setup] * 6, router="least-outstanding")
+    one = simulate(bursts, [setup], router="least-outstanding")
+    running = [sample.replicas for sample in scaled.load]
+    assert max(running) == 6
+    assert running[-1] < 6
+    assert scaled.replica_s < 0.7 * most.replica_s
+    tails = [run.summary.e2el_ms.percentiles[95] for run in (most, scaled, one) if run.summary.e2el_ms]
+    assert tails[0] < tails[1] < tails[2]
+    first = next(sample.time_s for sample in scaled.load if sample.replicas > 1)
+    assert first >= 7.0, "a decision after 2 s at the earliest, and 5 s of start-up"
+
+
+def test_plans_that_cannot_be() -> None:
+    with pytest.raises(InvalidInput, match="recovery"):
+        Failures(mean_time_between_failures_s=1.0, recovery_s=math.inf)
+    with pytest.raises(InvalidInput, match="mean time"):
+        Failures(mean_time_between_failures_s=0.0, recovery_s=1.0)
+    scaling = Autoscaling(max_replicas=1, target_requests=1, startup_s=1)
+    setup = EngineSetup(step_times=STEPS, num_blocks=100)
+    with pytest.raises(InvalidInput, match="at most"):
+        simulate(requests(), [setup] * 2, scaling=scaling)

@@ -1,0 +1,26 @@
+"""Mixtures over ranks: sliced or whole experts."""
+
+from __future__ import annotations
+
+import pytest
+from step_models import steps
+
+from capacity.step import decode_shape
+
+
+def test_expert_parallel_ranks_hold_whole_experts() -> None:
+    shape = decode_shape(512, 1000)
+    sliced, whole = (
+        {
+            op.name: op
+            for op in steps("deepseek-v3", tp=8, enable_expert_parallel=ep).step_cost(shape).operators
+        }
+        for ep in (False, True)
+    )
+    # All 256 experts are touched either way; the busiest rank has some tokens more than the mean.
+    assert whole["experts"].bytes == pytest.approx(sliced["experts"].bytes, rel=0.1)
+    assert whole["experts"].flops > sliced["experts"].flops
+    dispatched = steps("deepseek-v3", tp=1, data_parallel_size=8, enable_expert_parallel=True).step_cost(
+        shape
+    )
+    assert "expert exchange" in {op.name for op in dispatched.operators}

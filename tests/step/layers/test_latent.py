@@ -1,0 +1,21 @@
+"""Latent attention: what a decode reads of it, sparse or dense."""
+
+from __future__ import annotations
+
+import pytest
+from step_models import steps
+
+from capacity.step import decode_shape
+
+
+def test_sparse_attention_reads_no_more_than_its_top_k() -> None:
+    shapes = [decode_shape(8, context) for context in (4000, 40_000)]
+    dense, sparse = (
+        [
+            {op.name: op.bytes for op in steps(model).step_cost(s).operators}["attention decode"]
+            for s in shapes
+        ]
+        for model in ("deepseek-v3", "deepseek-v3.2")
+    )
+    assert dense[1] == pytest.approx(10 * dense[0], rel=0.1)  # and the queries, which do not grow
+    assert sparse[1] == sparse[0]

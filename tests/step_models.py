@@ -1,0 +1,65 @@
+"""Step models by name, each built once, and shapes of every kind."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from capacity.deployment.engines import find_engine
+from capacity.hardware import load_profile
+from capacity.model import load_model
+from capacity.model.quantization import scheme_for
+from capacity.step import decode_shape, prefill_shape
+from capacity.step.model import StepModel
+from capacity.step.setting import HostTime, StepSetting
+
+NO_HOST = HostTime()  # every row count its own graph: nothing but operators
+MODELS = (
+    "llama-3.1-8b",
+    "mixtral-8x7b",
+    "deepseek-v3",
+    "qwen3-next-80b-a3b",
+    "gpt-oss-120b",
+    "deepseek-v3.2",
+)
+SHAPES = (
+    prefill_shape(1, 512, window_tokens=128),
+    prefill_shape(3, 2000, cached_tokens=1000, window_tokens=128),
+    decode_shape(1, 100, window_tokens=128),
+    decode_shape(77, 5000, window_tokens=128),
+    decode_shape(100, 1000, window_tokens=128)._replace(
+        prefill_sequences=1,
+        prefill_tokens=300,
+        prefill_pairs=45_150,
+        prefill_context_tokens=300,
+        prefill_window_pairs=30_000,
+        prefill_window_context_tokens=300,
+        prompts_completed=1,
+        draft_tokens=200,
+    ),
+)
+
+
+@lru_cache(maxsize=64)
+def steps(
+    model: str = "llama-3.1-8b",
+    gpu: str = "h100",
+    *,
+    tp: int = 1,
+    quantization: str | None = None,
+    kv: str = "auto",
+    host: HostTime | None = NO_HOST,
+    engine: str | None = None,
+    **more: object,
+) -> StepModel:
+    spec = load_model(model)
+    setting = StepSetting(
+        model=spec,
+        profile=load_profile(gpu),
+        engine=find_engine(engine) if engine else None,
+        scheme=scheme_for(spec, quantization) if quantization else None,
+        kv_cache_dtype=kv,
+        tensor_parallel_size=tp,
+        host=host,
+        **more,  # type: ignore[arg-type]
+    )
+    return StepModel(setting)
