@@ -28,10 +28,10 @@ class Kpi:
     help: str | None = None
 
 
-def kpis(found: Sequence[Kpi]) -> None:
+def kpis(row: Sequence[Kpi]) -> None:
     """A row of figures of merit, which wraps on narrow screens."""
     with st.container(horizontal=True):
-        for kpi in found:
+        for kpi in row:
             st.metric(
                 kpi.label,
                 kpi.value,
@@ -191,16 +191,16 @@ def _job(kept: dict[str, Any], task: Task, *, wanted: bool) -> Job | None:
         job = kept["job"] = None
     if (job is not None and job.key == task.key) or kept.get("stopped") == task.key:
         return job
-    found = runner().known(task)
-    if found is None and not wanted:
+    job_of_task = runner().known(task)
+    if job_of_task is None and not wanted:
         return job
     _leave(job)
     kept.pop("stopped", None)
-    if found is None:
-        found = runner().submit(task)
-        found.watchers += 1
-    kept["job"] = found
-    return found
+    if job_of_task is None:
+        job_of_task = runner().submit(task)
+        job_of_task.watchers += 1
+    kept["job"] = job_of_task
+    return job_of_task
 
 
 def _leave(job: Job | None) -> None:

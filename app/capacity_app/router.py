@@ -22,7 +22,7 @@ warm()
 def run() -> None:
     """Draw the chosen page. Everything that happens while streamlit runs a page happens in here."""
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
-    given = st.session_state.setdefault(_LINK, _link_as_given())
+    link = st.session_state.setdefault(_LINK, _link_as_given())
     page = st.navigation([_page(entry) for entry in PAGES], position="top")
     begin()
     st.title(page.title)
@@ -33,7 +33,7 @@ def run() -> None:
         page.run()
     with st.sidebar:
         _share()
-    if given and (wrong := wrong_parts(given)):
+    if link and (wrong := wrong_parts(link)):
         notice.warning(
             plain(f"The link says what is not there: {'; '.join(wrong)}"), icon=":material/link_off:"
         )

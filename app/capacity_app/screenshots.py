@@ -103,16 +103,16 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=list(BROWSER_ARGUMENTS))
+        chromium = playwright.chromium.launch(executable_path=path, args=list(BROWSER_ARGUMENTS))
         try:
-            yield found
+            yield chromium
         finally:
-            found.close()
+            chromium.close()
 
 
-def open_page(found: Any, theme: Theme = "light", width: int = WIDTH, height: int = HEIGHT) -> Any:
+def open_page(browser: Any, theme: Theme = "light", width: int = WIDTH, height: int = HEIGHT) -> Any:
     """A page of a new session, in a fixed locale."""
-    context = found.new_context(
+    context = browser.new_context(
         locale="en-US", color_scheme=theme, viewport={"width": width, "height": height}, timezone_id="UTC"
     )
     context.set_default_timeout(READY_MS)
@@ -130,9 +130,9 @@ def settle(page: Any) -> None:
     )
 
 
-def take(found: Any, address: str, shot: Shot, theme: Theme, folder: Path) -> Path:
+def take(browser: Any, address: str, shot: Shot, theme: Theme, folder: Path) -> Path:
     """One picture: the whole page at a width that text stays readable in."""
-    page = open_page(found, theme)
+    page = open_page(browser, theme)
     page.goto(address + shot.path)
     settle(page)
     if shot.upload is not None:
@@ -166,10 +166,10 @@ def main(arguments: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [shot for shot in SHOTS if not arguments[1:] or shot.name in arguments[1:]]
     try:
-        with dashboard_server() as address, browser() as found:
+        with dashboard_server() as address, browser() as chromium:
             for shot in wanted:
                 for theme in ("light", "dark"):
-                    print(take(found, address, shot, theme, folder))
+                    print(take(chromium, address, shot, theme, folder))
     except InvalidInput as error:
         print(error, file=sys.stderr)
         return 2

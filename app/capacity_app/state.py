@@ -78,16 +78,16 @@ def number(label: str, key: str, default: float, low: float, high: float, **opti
 
 def choice(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
     """A bound select box."""
-    found = st.selectbox(label, options, options.index(default), **bound(key, default), **more)
-    return found if found in options else default
+    chosen = st.selectbox(label, options, options.index(default), **bound(key, default), **more)
+    return chosen if chosen in options else default
 
 
 def segments(label: str, key: str, options: tuple[str, ...], default: str, **more: Any) -> str:
     """A bound choice of a few, all of them in sight."""
-    found = st.segmented_control(
+    chosen = st.segmented_control(
         label, options, default=default, required=True, **bound(key, default), **more
     )
-    return found if found in options else default
+    return chosen if chosen in options else default
 
 
 def sidebar() -> Inputs:
@@ -228,11 +228,11 @@ def link_query() -> str:
     return urlencode(parts, doseq=True)
 
 
-def wrong_parts(given: Mapping[str, list[str]]) -> list[str]:
+def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:
     """What a link says and no widget took: said aloud, not dropped silently."""
     bound_keys: Mapping[str, Any] = st.session_state.get(_BOUND, {})
     wrong = []
-    for key, values in given.items():
+    for key, values in link.items():
         if key == "config" or key.startswith("embed"):
             continue
         shown = ", ".join(values)[:60]
@@ -245,16 +245,16 @@ def wrong_parts(given: Mapping[str, list[str]]) -> list[str]:
     return wrong
 
 
-def _same(given: list[str], taken: Any) -> bool:
+def _same(written: list[str], taken: Any) -> bool:
     expected = taken if isinstance(taken, list) else [taken]
-    return len(given) == len(expected) and all(map(_same_text, given, expected))
+    return len(written) == len(expected) and all(map(_same_text, written, expected))
 
 
-def _same_text(given: str, taken: str) -> bool:
-    if given.lower() == taken.lower():
+def _same_text(written: str, taken: str) -> bool:
+    if written.lower() == taken.lower():
         return True
     try:
-        return float(given) == float(taken)
+        return float(written) == float(taken)
     except ValueError:
         return False
 

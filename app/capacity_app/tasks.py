@@ -36,8 +36,8 @@ def acceptance_grid(
     from capacity.techniques.speculate import speculate
 
     def row(k: int, acceptance: float) -> SpeculationRow:
-        asked = {**options, "draft_tokens": k, "acceptance": f"{acceptance:g}"}
-        return speculate(model, batches=(batch,), **asked).rows[0]
+        drafts = {**options, "draft_tokens": k, "acceptance": f"{acceptance:g}"}
+        return speculate(model, batches=(batch,), **drafts).rows[0]
 
     return {k: tuple((share, row(k, share)) for share in ACCEPTANCES) for k in DRAFT_LENGTHS}
 
@@ -53,11 +53,11 @@ def ways_to_draft(
         for name, value in options.items()
         if name not in ("method", "draft_tokens", "acceptance", "draft")
     }
-    found, refused = {}, []
+    rounds, refused = {}, []
     for row in speculation_methods().rows:
         own = {"draft": options["draft"]} if row.method == options["method"] and "draft" in options else {}
         try:
-            found[row.method] = speculate(model, batches=(batch,), method=row.method, **shared, **own)
+            rounds[row.method] = speculate(model, batches=(batch,), method=row.method, **shared, **own)
         except CapacityError as error:
             refused.append(f"{row.method}: {error}")
-    return found, tuple(refused)
+    return rounds, tuple(refused)

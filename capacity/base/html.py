@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import repeat
 
 
 def page_html(title: str, body: str, *, style: str, head: str = "") -> str:
@@ -15,14 +16,22 @@ def page_html(title: str, body: str, *, style: str, head: str = "") -> str:
 
 
 def table_html(
-    heads: Sequence[str] | None, rows: Iterable[Sequence[object]], *, scope: str = ' scope="col"'
+    heads: Sequence[str] | None,
+    rows: Iterable[Sequence[object]],
+    *,
+    scope: str = ' scope="col"',
+    columns: Iterable[str] = (),
 ) -> str:
-    """A table; None: without headings."""
-    head = "" if heads is None else f"<tr>{''.join(f'<th{scope}>{escape(each)}</th>' for each in heads)}</tr>"
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table>{head}{body}</table>"
+    """A table; None: without headings. `columns`: attributes of the cells of each column."""
+    own = tuple(columns)
+    head = "" if heads is None else _row("th", scope, heads, own)
+    return f"<table>{head}{''.join(_row('td', '', row, own) for row in rows)}</table>"
+
+
+def _row(tag: str, scope: str, cells: Sequence[object], columns: Sequence[str]) -> str:
+    attributes = (f"{scope}{own}" for own in columns or repeat(""))
+    line = (f"<{tag}{own}>{escape(str(cell))}</{tag}>" for cell, own in zip(cells, attributes, strict=False))
+    return f"<tr>{''.join(line)}</tr>"
 
 
 def list_html(items: Iterable[str]) -> str:

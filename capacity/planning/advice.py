@@ -69,8 +69,8 @@ class Advice:
         """How much cheaper and faster, together: what advice is ranked by. Requests that fail outweigh all else."""
         if self.effects is None:
             return -math.inf
-        found = self.effects
-        moves = (found.ttft_p95_change, found.e2e_p95_change, found.bill_change, found.cost_change)
+        effects = self.effects
+        moves = (effects.ttft_p95_change, effects.e2e_p95_change, effects.bill_change, effects.cost_change)
         return -sum(move for move in moves if move is not None) - 1e6 * self.failed
 
 
@@ -109,10 +109,10 @@ def advise(
     requests = workload if workload is not None else make_workload(deployment.traffic)
     price = price_of(pool.gpu, deployment.cost)
     resolved.memory.require_fit()
-    seen = _served(resolved, Service(), requests)
-    base = outcome(resolved, requests, replicas=pool.replicas, price=price, latencies=seen)
+    latencies = _served(resolved, Service(), requests)
+    base = outcome(resolved, requests, replicas=pool.replicas, price=price, latencies=latencies)
     trials = _Trials(resolved=resolved, workload=requests, base=base, price=price, profiles=profiles)
-    wanted = list(changes(resolved, requests, seen, price))
+    wanted = list(changes(resolved, requests, latencies, price))
     lines = [_streaming(base)]
     for number, each in enumerate(wanted):
         lines.append(trials.line(each))
@@ -169,9 +169,9 @@ class _Trials:
         pool = build(Pool, {**self.resolved.pool.model_dump(), **wanted.pool})
         changed = resolve(wanted.model or self.resolved.model, pool, profiles=self.profiles)
         changed.memory.require_fit()
-        seen = _served(changed, build(Service, wanted.service), self.workload)
+        latencies = _served(changed, build(Service, wanted.service), self.workload)
         price, replicas = wanted.price or self.price, changed.pool.replicas
-        return changed, outcome(changed, self.workload, replicas=replicas, price=price, latencies=seen)
+        return changed, outcome(changed, self.workload, replicas=replicas, price=price, latencies=latencies)
 
 
 def _effects(base: Outcome, after: Outcome) -> Effects:

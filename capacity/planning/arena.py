@@ -55,10 +55,10 @@ class Arena:
 
     def resolved(self, pool: Pool) -> ResolvedPool:
         """The pool with every name looked up; raises what `resolve` raises."""
-        found = self._resolved.get(pool)
-        if found is None:
-            found = self._resolved[pool] = resolve(self.model, pool, profiles=self.profiles)
-        return found
+        resolved = self._resolved.get(pool)
+        if resolved is None:
+            resolved = self._resolved[pool] = resolve(self.model, pool, profiles=self.profiles)
+        return resolved
 
     def run(self, task: Task) -> Trial:
         """Simulate one candidate."""

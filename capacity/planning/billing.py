@@ -152,7 +152,7 @@ def make_bill(
     billed = billed_gpus(price, gpus)
     hourly = usd_per_hour(price, billed)
     watts = watts_per_gpu * gpus
-    given = given_api(billing)
+    own = own_api(billing)
 
     def against(api: ApiPrice) -> BreakEven:
         return break_even(hourly, served or full, full, api, cached_fraction=billing.api_cached_fraction)
@@ -175,7 +175,7 @@ def make_bill(
         served=None if served is None else load_cost(hourly, watts, served, billing),
         full=load_cost(hourly, watts, full, billing),
         utilization=None if served is None else served.requests_per_s / full.requests_per_s,
-        break_even=None if given is None else against(given),
+        break_even=None if own is None else against(own),
         apis=tuple(against(api) for api in apis),
         spot=spot_cost(price, billing, gpus_per_replica),
         job=batch_job(price, billing, gpus_per_replica, full),
@@ -210,7 +210,7 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
     )
 
 
-def given_api(billing: Billing) -> ApiPrice | None:
+def own_api(billing: Billing) -> ApiPrice | None:
     """The API price that was given as flags; None where none was."""
     if billing.api_input_price is None and billing.api_output_price is None:
         return None

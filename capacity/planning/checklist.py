@@ -52,7 +52,7 @@ def _flag(name: str, value: object) -> str:
 
 
 def changes(
-    resolved: ResolvedPool, workload: Workload, seen: Latencies, price: Price | None
+    resolved: ResolvedPool, workload: Workload, latencies: Latencies, price: Price | None
 ) -> Iterator[Change]:
     """All that might help a deployment which served `workload` as it was `seen`; refused ones with their reason."""
     yield from _formats(resolved)
@@ -60,7 +60,7 @@ def changes(
     yield from _engine(resolved)
     yield from _drafts(resolved)
     yield from _memory(resolved, workload)
-    yield from _batches(resolved, _most_in_flight(workload, seen))
+    yield from _batches(resolved, _most_in_flight(workload, latencies))
     yield from _sizes(resolved, price)
 
 
@@ -242,13 +242,13 @@ def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
         )
 
 
-def _most_in_flight(workload: Workload, seen: Latencies) -> int:
+def _most_in_flight(workload: Workload, latencies: Latencies) -> int:
     """Requests in the system at once, at most, of one replica among equals."""
-    done = np.isfinite(seen.e2e_s)
+    done = np.isfinite(latencies.e2e_s)
     arrived = workload.arrival_s[done]
     if workload.is_closed_loop or not len(arrived):
         return workload.concurrency or 1
-    moments = np.concatenate((arrived, arrived + seen.e2e_s[done]))
+    moments = np.concatenate((arrived, arrived + latencies.e2e_s[done]))
     steps = np.concatenate((np.ones(len(arrived)), -np.ones(len(arrived))))
     order = np.lexsort((steps, moments))
     return int(np.cumsum(steps[order]).max())

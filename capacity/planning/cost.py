@@ -104,8 +104,8 @@ class Served:
 
 def _served(resolved: ResolvedPool, requests: Workload, replicas: int) -> Served:
     """The load that a simulation serves. Raises InvalidInput where it serves nothing."""
-    seen = measure(resolved, requests, replicas=replicas)
-    rate, offered = seen.requests_per_s, requests.request_rate_per_s
+    latencies = measure(resolved, requests, replicas=replicas)
+    rate, offered = latencies.requests_per_s, requests.request_rate_per_s
     if not rate:
         raise InvalidInput("no request was served: nothing to divide the bill by")
     left_behind = not math.isinf(offered) and rate * TOO_MUCH < offered and requests.span_s > 0
@@ -113,6 +113,6 @@ def _served(resolved: ResolvedPool, requests: Workload, replicas: int) -> Served
     return Served(
         requests_per_s=rate,
         lengths=(float(requests.prompt_tokens.mean()), float(requests.output_tokens.mean())),
-        hit_fraction=seen.hit_fraction,
+        hit_fraction=latencies.hit_fraction,
         warnings=(queue,) if left_behind else (),
     )

@@ -188,12 +188,12 @@ def _deployment(described: DeploymentLike) -> DeploymentFile:
 
 def compare_pair(first: Side, second: Side, workload: Workload) -> Diff:
     """Serve `workload` with both. Raises DoesNotFit; InvalidInput where nothing is served by both."""
-    seen = [side.serve(workload) for side in (first, second)]
+    served = [side.serve(workload) for side in (first, second)]
     outcomes = [
         outcome(side.resolved, workload, replicas=side.replicas, price=side.price, latencies=latencies)
-        for side, latencies in zip((first, second), seen, strict=True)
+        for side, latencies in zip((first, second), served, strict=True)
     ]
-    each = (_difference(metric, *seen) for metric in ("ttft", "tpot", "e2e"))
+    each = (_difference(metric, *served) for metric in ("ttft", "tpot", "e2e"))
     differences = [difference for difference in each if difference is not None]
     if not differences:
         raise InvalidInput("no request is served by both deployments: there is nothing to compare")

@@ -32,11 +32,11 @@ def ideal_hits(workload: Workload) -> np.ndarray:
         prompt = content.segments_of(request)
         answer = (int(content.answer_ids[request]), int(workload.output_tokens[request]))
         for place, (text, tokens) in enumerate((*prompt, answer)):
-            seen = longest.get((chain, text), 0)
+            shared = longest.get((chain, text), 0)
             if matching and place < len(prompt):
-                hits[request] += min(seen, tokens)
-                matching = seen >= tokens
-            longest[chain, text] = max(seen, tokens)
+                hits[request] += min(shared, tokens)
+                matching = shared >= tokens
+            longest[chain, text] = max(shared, tokens)
             chain = chains.setdefault((chain, text, tokens), len(chains) + 1)
     return hits
 
@@ -50,16 +50,16 @@ def with_hits(workload: Workload, factor: float) -> Workload:
     total = float(hits.sum())
     if workload.content is None or factor == 1 or not total:
         return workload
-    wanted = asked = total * (factor - 1)
-    best, best_miss = workload, abs(wanted)
+    target = aim = total * (factor - 1)
+    best, best_miss = workload, abs(target)
     for _ in range(ATTEMPTS):
-        found = _with_changed_hits(workload, workload.content, hits, asked)
-        change = float(ideal_hits(found).sum()) - total
-        if abs(change - wanted) < best_miss:
-            best, best_miss = found, abs(change - wanted)
-        if best_miss <= CLOSE * total or change * wanted <= 0:
+        changed = _with_changed_hits(workload, workload.content, hits, aim)
+        change = float(ideal_hits(changed).sum()) - total
+        if abs(change - target) < best_miss:
+            best, best_miss = changed, abs(change - target)
+        if best_miss <= CLOSE * total or change * target <= 0:
             break
-        asked *= wanted / change
+        aim *= target / change
     return best
 
 
@@ -119,9 +119,9 @@ class _Repeats:
                 due += share * new
                 model = self._followed.get(tuple(prompt[:first]))
                 if model is not None and due >= new / 2 and gained < wanted:
-                    found = self._repeat(request, original, changed[model], answers[model], first)
-                    gained += found
-                    due -= found
+                    added = self._repeat(request, original, changed[model], answers[model], first)
+                    gained += added
+                    due -= added
                     prompt = self._renamed(original)
             for depth in range(len(prompt)):
                 self._followed[tuple(prompt[:depth])] = request

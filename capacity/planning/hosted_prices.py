@@ -102,10 +102,10 @@ def find_api_prices(
         )
     if providers.strip().lower() == "all":
         return tuple(of_model)
-    found = []
+    prices = []
     for name in providers.split(","):
         chosen = [price for price in of_model if price.provider.lower() == name.strip().lower()]
         if not chosen:
             raise UnknownName(f"API price of {model} from", name.strip(), {p.provider for p in of_model})
-        found += chosen
-    return tuple(found)
+        prices += chosen
+    return tuple(prices)

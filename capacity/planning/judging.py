@@ -219,10 +219,10 @@ def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
 # certain before the end
 
 
-def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, seen: float, alone: bool) -> float:
+def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, alone: bool) -> float:
     """Requests beyond a limit over those that may be, in the worst level. Above 1 the deployment misses.
 
-    The runs are stretches of a part that has the share `seen` of all `total` requests. `alone`: that part's own
+    The runs are stretches of a part that has the share `share` of all `total` requests. `alone`: that part's own
     verdict is asked for; else the other parts may make up for one that is twice as bad as allowed.
     """
     worst = 0.0
@@ -231,25 +231,25 @@ def outlook(runs: Sequence[SimulationResult], goal: Goal, total: int, *, seen: f
         if slo.metric == "itl":
             continue
         bad = int((latencies_s(tables, slo.metric) > slo.limit_s).sum())
-        share = goal.may_miss(slo)
-        allowed = math.ceil(total * share * min(1.0, seen * (1 if alone else 2))) + 1
+        permitted = goal.may_miss(slo)
+        allowed = math.ceil(total * permitted * min(1.0, share * (1 if alone else 2))) + 1
         worst = max(worst, bad / allowed)
     return worst
 
 
-def hopeless(runs: Sequence[SimulationResult], goal: Goal, total: int, *, seen: float, parts: int) -> bool:
+def hopeless(runs: Sequence[SimulationResult], goal: Goal, total: int, *, share: float, parts: int) -> bool:
     """Whether too many requests are beyond a limit for the rest to make up for it.
 
-    `seen` 1: certain, by counting: more are bad already than may be of all `total`. Below 1 it is the share of equal
-    parts seen, and the rest is taken to be as bad: the share that is bad must exceed 1 + 1/parts times the allowed.
+    `share` 1: certain, by counting: more are bad already than may be of all `total`. Below 1 it is that of equal
+    parts simulated, and the rest is taken to be as bad: more than 1 + 1/parts times the allowed share must be bad.
     """
     tables = [run.records for run in runs]
     for slo in goal.slos:
         if slo.metric == "itl":
             continue
         bad = int((latencies_s(tables, slo.metric) > slo.limit_s).sum())
-        share = goal.may_miss(slo)
-        allowed = total * share * min(1.0, seen * (1 + 1 / parts))
+        permitted = goal.may_miss(slo)
+        allowed = total * permitted * min(1.0, share * (1 + 1 / parts))
         if bad > math.ceil(allowed) + 1:
             return True
     return False

@@ -87,22 +87,22 @@ def outcome(
     latencies: Latencies | None = None,
 ) -> Outcome:
     """The figures of one deployment; `latencies` spares the simulation where it was run already."""
-    seen = latencies or measure(resolved, workload, replicas=replicas, factors=factors)
-    done = int(np.isfinite(seen.e2e_s).sum())
+    run = latencies or measure(resolved, workload, replicas=replicas, factors=factors)
+    done = int(np.isfinite(run.e2e_s).sum())
     hourly = (
         None if price is None else usd_per_hour(price, billed_gpus(price, resolved.pool.num_gpus * replicas))
     )
-    rate = seen.requests_per_s
+    rate = run.requests_per_s
     lengths = float(workload.prompt_tokens.mean()), float(workload.output_tokens.mean())
     served = full = None
     if hourly is not None and rate:
-        load = full_load(resolved, lengths, replicas, factors=factors, hit_fraction=seen.hit_fraction)
+        load = full_load(resolved, lengths, replicas, factors=factors, hit_fraction=run.hit_fraction)
         full = load_cost(hourly, 1.0, load, Billing()).usd_per_request
         served = full * load.requests_per_s / rate
     return Outcome(
-        ttft_p95_s=_p95(seen.ttft_s) or 0.0,
-        tpot_p95_s=_p95(seen.tpot_s),
-        e2e_p95_s=_p95(seen.e2e_s) or 0.0,
+        ttft_p95_s=_p95(run.ttft_s) or 0.0,
+        tpot_p95_s=_p95(run.tpot_s),
+        e2e_p95_s=_p95(run.e2e_s) or 0.0,
         requests_per_s=rate,
         failed=len(workload) - done,
         usd_per_hour=hourly,

@@ -88,7 +88,7 @@ def _check(search: Search, cost: Cost) -> None:
             way = find_speculator(name)
             if search.acceptance is not None:
                 way.accepting(search.acceptance)
-    priced = any(given is not None for given in (cost.price_tier, cost.price, cost.price_file))
+    priced = any(source is not None for source in (cost.price_tier, cost.price, cost.price_file))
     if not search.gpus:
         raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")
     if search.objective == "cost" and not priced:

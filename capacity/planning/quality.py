@@ -91,9 +91,9 @@ def quality_change(
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if len(known) == len(found) else None
+    losses = list(values)
+    known = [value for value in losses if value is not None]
+    return sum(known) if len(known) == len(losses) else None
 
 
 def _of_weights(scheme: QuantizationScheme, checkpoint: QuantizationScheme) -> QualityChange:

@@ -75,9 +75,9 @@ def warnings_of(arena: Arena, ranked: Sequence[Ranked]) -> tuple[str, ...]:
 def _acceptance(name: str, ranked: Sequence[Ranked]) -> str:
     """Where the acceptance of drafts is from: the confidence does not cover it."""
     speculator = find_speculator(name)
-    given = next(a.candidate.pool.acceptance for a in ranked if a.candidate.pool.speculator == name)
-    if given is not None:
-        return f"drafts by {name} are accepted as given ({given}); the confidence does not cover that"
+    acceptance = next(a.candidate.pool.acceptance for a in ranked if a.candidate.pool.speculator == name)
+    if acceptance is not None:
+        return f"drafts by {name} are accepted as given ({acceptance}); the confidence does not cover that"
     return (
         f"drafts by {name} are accepted as published for {speculator.acceptance_model} ({speculator.source}); the "
         "confidence does not cover that: measure yours, and give it by --acceptance"

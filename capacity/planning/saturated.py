@@ -76,8 +76,8 @@ def full_load(
     pool = resolved.pool
     drafts = 0
     if speculation is not None:
-        given = pool.num_speculative_tokens
-        drafts = speculation.speculator.draft_tokens if given is None else given
+        depth = pool.num_speculative_tokens
+        drafts = speculation.speculator.draft_tokens if depth is None else depth
     steps = PricedSteps(resolved, factors or Factors(), speculation, drafts)
     ranks = resolved.lockstep_ranks
     times = closed_loop_times(

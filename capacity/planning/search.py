@@ -123,9 +123,9 @@ class _Search:
             ]
             self._report()
 
-    def _try(self, asked: Sequence[Ask]) -> None:
+    def _try(self, asks: Sequence[Ask]) -> None:
         """Simulate what was asked for and is not known; when time is up, what has not begun is left."""
-        fresh = [ask for ask in dict.fromkeys(asked) if self._known(ask) is None]
+        fresh = [ask for ask in dict.fromkeys(asks) if self._known(ask) is None]
         tasks = [
             Task(
                 candidate=ask.candidate,

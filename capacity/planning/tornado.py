@@ -176,8 +176,8 @@ def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
     speculator = find_speculator(pool.speculator or "")
     if pool.acceptance is not None:
         speculator = speculator.accepting(pool.acceptance)
-    given = pool.num_speculative_tokens
-    drafts = speculator.draft_tokens if given is None else given
+    depth = pool.num_speculative_tokens
+    drafts = speculator.draft_tokens if depth is None else depth
     rates = [min(rate * factor, 1.0) for rate in speculator.first_rates(drafts)]
     acceptance = ",".join(f"{rate:.6f}" for rate in (*rates, rates[-1]))
     return replace(resolved, pool=pool.model_copy(update={"acceptance": acceptance}))

@@ -178,19 +178,19 @@ class _Attempt:
         if not (self.give_up and self.sample and len(self.engines) == 1):
             return None
         if not self.sampled:
-            return self._by_stand_in(self.engines[0], self.workloads, seen=1.0, alike=1)
+            return self._by_stand_in(self.engines[0], self.workloads, share=1.0, alike=1)
         engines = self.one[0]
         busiest = _busiest_first(self.part)[:1]
-        trial = self._by_stand_in(engines, busiest, seen=self.share, alike=self.alike)
+        trial = self._by_stand_in(engines, busiest, share=self.share, alike=self.alike)
         if trial is not None and not trial.met:
             return trial
-        return self._by_stand_in(engines, [self.part], seen=self.share, alike=self.alike)
+        return self._by_stand_in(engines, [self.part], share=self.share, alike=self.alike)
 
     def _by_stand_in(
-        self, engines: Engines, workloads: Sequence[Workload], *, seen: float, alike: int
+        self, engines: Engines, workloads: Sequence[Workload], *, share: float, alike: int
     ) -> Trial | None:
         return _by_stand_in(
-            engines, workloads, self.goal, self.total, seen=seen, alike=alike, router=self.router
+            engines, workloads, self.goal, self.total, share=share, alike=alike, router=self.router
         )
 
     def by_stretches(self) -> Trial | None:
@@ -200,7 +200,7 @@ class _Attempt:
         looks: list[SimulationResult] = []
         for stretch in _busiest_first(self.part)[:LOOKS]:
             looks.append(run_engines(self.one, stretch, router=self.router))
-            ahead = outlook(looks, self.goal, self.total, seen=self.share, alone=self.sampled)
+            ahead = outlook(looks, self.goal, self.total, share=self.share, alone=self.sampled)
             if ahead > 1:
                 return judged(looks, self.goal, seen="given up")
             if ahead * len(self.part) <= sum(len(look.records) for look in looks):
@@ -225,8 +225,8 @@ class _Attempt:
                 trial = judged(runs, self.goal, seen="sample")
                 if trial.met:
                     return trial
-            seen = len(runs) / len(self.workloads) if self.long else 1.0
-            if self.give_up and hopeless(runs, self.goal, self.total, seen=seen, parts=len(runs)):
+            share = len(runs) / len(self.workloads) if self.long else 1.0
+            if self.give_up and hopeless(runs, self.goal, self.total, share=share, parts=len(runs)):
                 return judged(runs, self.goal, seen="given up")
         return judged(runs, self.goal, seen="all", intervals=intervals)
 
@@ -237,13 +237,13 @@ def _by_stand_in(
     goal: Goal,
     total: int,
     *,
-    seen: float,
+    share: float,
     alike: int,
     router: str,
 ) -> Trial | None:
     """What easier engines in place of these do, where that is plain: they miss, or meet, every limit by `MARGIN`.
 
-    None where it is not, or there are none. `seen` is the share of all `total` requests whose verdict is asked for,
+    None where it is not, or there are none. `share` is that of all `total` requests whose verdict is asked for,
     and `alike` how many such shares there are.
     Gaps between tokens are theirs alone: with limits on these nothing is met.
     """
@@ -257,7 +257,7 @@ def _by_stand_in(
     runs: list[SimulationResult] = []
     for workload in workloads:
         runs.append(_run_easier(stand_in, engines, workload, router))
-        if outlook(runs, lenient, total, seen=seen, alone=True) > 1:
+        if outlook(runs, lenient, total, share=share, alone=True) > 1:
             return judged(runs, timed, seen="at best")
     if timed != goal:
         return None

@@ -6,12 +6,13 @@ The tables of an answer stand in the module that `TABLES` names; it is imported 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pkgutil import resolve_name
+from typing import Any
 
 from capacity.base.record import AnswerRecord
 from capacity.base.rows import flattened, to_csv
-from capacity.report.layout import GIB, grid, printed
+from capacity.report.layout import GIB, Part, grid, printed
 
 TABLES = {
     "fit": "capacity.report.answers:fit_tables",
@@ -25,13 +26,20 @@ TABLES = {
     "tornado": "capacity.report.comparisons:tornado_tables",
     "advice": "capacity.report.comparisons:advice_tables",
 }  # by the name of the answer's schema
+Tables = Callable[[Any], list[Part]]
 ROWS = ("ranked", "points", "rows")  # of answers that are lists: one line of CSV each
 
 
-def render(answer: AnswerRecord, format: str) -> str:
-    """An answer in `format`: table, json or csv (its rows, or the record where it has none)."""
+def schema_name(answer: AnswerRecord) -> str:
+    """`fit` of `capacity/fit/v1`."""
+    return answer.SCHEMA.split("/")[1]
+
+
+def render(answer: AnswerRecord, format: str, *, tables: Tables | None = None) -> str:
+    """An answer in `format`: table (by `tables`, else by `TABLES`), json or csv (its rows, or the record where it has
+    none)."""
     if format == "table":
-        return printed(resolve_name(TABLES[answer.SCHEMA.split("/")[1]])(answer))
+        return printed((tables or resolve_name(TABLES[schema_name(answer)]))(answer))
     record = answer.to_dict()
     if format == "json":
         return json.dumps(finite(record), indent=2, allow_nan=False)

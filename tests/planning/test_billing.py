@@ -1,22 +1,16 @@
-"""The bill: identities to the cent, the literature's examples, and what a bill refuses."""
+"""The bill: identities to the cent, the literature's examples, break-even, spot and batch jobs."""
 
 from __future__ import annotations
-
-import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity import estimate
-from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.errors import InvalidInput
 from capacity.deployment import Billing
 from capacity.hardware.pricing import Price, gpu_hours
-from capacity.model import model_names
-from capacity.planning.billing import Rates, batch_job, billed_gpus, load_cost, make_bill, spot_cost
-from capacity.planning.cost import cost
-from capacity.planning.hosted_prices import api_price_list, read_api_prices
+from capacity.planning.billing import Rates, batch_job, make_bill, spot_cost
 
 CENT = 0.005
 
@@ -89,27 +83,6 @@ def test_the_daily_cost_of_the_literature_and_what_batching_makes_of_it() -> Non
     assert gpu_hours(tokens / 2, rate) * 3 < 41.67 / 20
 
 
-def test_whole_nodes_are_billed() -> None:
-    assert billed_gpus(price_of(2, 8), 1) == 8
-    assert billed_gpus(price_of(2, 8), 9) == 16
-    bill = cost(
-        "llama-3.1-8b",
-        gpu="h100",
-        price_tier="on-demand",
-        price_provider="AWS",
-        input_len=500,
-        output_len=100,
-    )
-    assert (bill.num_gpus, bill.billed_gpus) == (1, 8)
-    assert (bill.provider, bill.product, bill.gpus_per_instance, bill.tier) == (
-        "AWS",
-        "p5.48xlarge",
-        8,
-        "on-demand",
-    )
-    assert bill.usd_per_month == pytest.approx(8 * 6.88 * 730)
-
-
 def test_break_even_is_where_the_bills_are_equal() -> None:
     billing = Billing(
         api_input_price=0.5, api_output_price=1.5, api_cached_fraction=0.5, api_cached_multiple=0.1
@@ -163,117 +136,3 @@ def test_a_batch_job_is_done_by_its_deadline_with_the_fewest(
         assert documents / (rate * 3600 * (job.replicas - 1)) > deadline * (1 - 1e-6)
     assert job.usd == pytest.approx(job.gpu_hours * 2.0)
     assert job.usd_per_document * documents == pytest.approx(job.usd)
-
-
-def test_served_load_costs_more_than_full_load() -> None:
-    bill = cost(
-        "llama-3.1-8b", gpu="h100", price="2.5", input_len=500, output_len=100, request_rate=4.0, num_prompts=200,
-        requests_per_user_hour=20, co2_g_per_kwh=400,
-    )  # fmt: skip
-    assert bill.served is not None
-    assert bill.utilization is not None
-    assert bill.served.requests_per_s == pytest.approx(4.0, rel=0.05)
-    assert bill.served.usd_per_request * bill.utilization == pytest.approx(bill.full.usd_per_request)
-    assert bill.full.co2_g_per_million_tokens == pytest.approx(bill.full.kwh_per_million_tokens * 400)
-    double = cost(
-        "llama-3.1-8b",
-        gpu="h100",
-        price="2.5",
-        input_len=500,
-        output_len=100,
-        request_rate=4.0,
-        num_prompts=200,
-        replicas=2,
-    )
-    assert double.usd_per_hour == pytest.approx(5.0)
-    assert double.full.requests_per_s == pytest.approx(2 * bill.full.requests_per_s)
-
-
-def test_refusals() -> None:
-    with pytest.raises(InvalidInput, match="--price-tier"):
-        cost("llama-3.1-8b", gpu="h100", input_len=500, output_len=100)
-    with pytest.raises(InvalidInput, match="no load"):
-        cost("llama-3.1-8b", gpu="h100", price="2")
-    with pytest.raises(InvalidInput, match="both --documents"):
-        cost("llama-3.1-8b", gpu="h100", price="2", input_len=500, output_len=100, documents=5)
-    with pytest.raises(InvalidInput, match="above 0"):
-        load_cost(
-            1.0, 1.0, Rates(requests_per_s=0.0, input_tokens=1, output_tokens=1, prefill_share=0), Billing()
-        )
-    assert not math.isnan(
-        cost("llama-3.1-8b", gpu="h100", price="0", input_len=9, output_len=1).full.usd_per_request
-    )
-
-
-API_COLUMNS = (
-    "provider", "model", "usd_per_million_input", "usd_per_million_output", "cached_multiple", "cache_write_multiple",
-    "date", "source",
-)  # fmt: skip
-API_HEAD = ",".join(API_COLUMNS) + "\n"
-
-
-def test_an_api_price_list_with_cache_discounts(tmp_path: Path) -> None:
-    """By hand: 1,000 in and 100 out at $1 and $4, half of it cached: 500 x 1.25 + 500 x 0.1 + 100 x 4 = 1,075."""
-    file = tmp_path / "apis.csv"
-    file.write_text(
-        API_HEAD
-        + "A,llama-3.1-8b,1,4,0.1,1.25,2026-11-01,its page\nB,llama-3.1-8b,2,2,,,2026-11-02,its page\n"
-    )
-    load = {"gpu": "h100", "price": "2", "input_len": 1000, "output_len": 100, "api_price_file": str(file)}
-    first, second = cost("llama-3.1-8b", **load, api_cached_fraction=0.5).apis
-    assert first.api_usd_per_request == pytest.approx(1075e-6)
-    assert second.api_usd_per_request == pytest.approx(2200e-6)  # no discount is published: paid in full
-    assert "2026-11-01" in first.api
-    assert first.requests_per_month * first.api_usd_per_request == pytest.approx(2 * 730, abs=CENT)
-    (uncached,) = cost("llama-3.1-8b", **load, api="a").apis
-    assert uncached.api_usd_per_request == pytest.approx(
-        1400e-6
-    )  # nothing is written where nothing is cached
-    with pytest.raises(UnknownName, match="from 'C'"):
-        cost("llama-3.1-8b", **load, api="C")
-    with pytest.raises(InvalidInput, match="no price of qwen3-8b"):
-        cost("qwen3-8b", **load, api="all")
-
-
-def test_every_listed_api_price_is_dated_sourced_and_of_a_known_model() -> None:
-    for price in api_price_list():
-        assert price.model in model_names()
-        assert price.date.startswith("20")
-        assert price.source
-        assert 0 < price.usd_per_million_input <= price.usd_per_million_output
-
-
-def test_a_published_discount_on_cached_input() -> None:
-    """DeepSeek's own list: $0.27 per 1M of input, $0.07 where the cache hits, $1.10 of output."""
-    (price,) = (
-        price for price in api_price_list() if price.provider == "DeepSeek" and price.model == "deepseek-v3"
-    )
-    usd = price.usd_per_request(input_tokens=1e6, output_tokens=1e5, cached_fraction=0.6)
-    assert usd == pytest.approx(0.4 * 0.27 + 0.6 * 0.07 + 0.11, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        ("A,m,x,1,,,2026,s", "usd_per_million_input is 'x'"),
-        ("A,m,-1,1,,,2026,s", "at least 0"),
-        ("A,m,1,inf,,,2026,s", "finite"),
-        ("A,m,1,1,,,,s", "date is missing"),
-        ("", "holds no price"),
-    ],
-)
-def test_a_bad_api_price_list_is_refused(row: str, problem: str, tmp_path: Path) -> None:
-    file = tmp_path / "apis.csv"
-    file.write_text(API_HEAD + row + "\n")
-    with pytest.raises(MalformedFile, match=problem):
-        read_api_prices(file)
-
-
-def test_interruptions_at_a_price_that_is_not_interrupted_are_said() -> None:
-    load = {"gpu": "h100", "input_len": 500, "output_len": 100, "interruptions_per_hour": 0.1}
-    assert any(
-        "--price-tier spot" in text for text in cost("llama-3.1-8b", price_tier="on-demand", **load).warnings
-    )
-    assert not any(
-        "--price-tier" in text for text in cost("llama-3.1-8b", price_tier="spot", **load).warnings
-    )

@@ -1,4 +1,4 @@
-"""Curves over load: the knee and the highest rate, users and days."""
+"""Curves over load: the knee, the highest rate and users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
 from capacity.planning.curve import TOLERANCE, curve, highest_rate
-from capacity.planning.day import day_of
 
 SMALL: dict[str, Any] = {"gpu": "h100", "input_len": 300, "output_len": 40, "num_prompts": 400}
 
@@ -58,19 +57,6 @@ def test_latency_rises_with_load_and_the_knee_lies_between() -> None:
     latency = [point.mean_e2e_s for point in found.points]
     assert latency[0] < latency[-1]
     assert found.points[0].request_rate_per_s <= found.knee_per_s <= found.points[-1].request_rate_per_s
-
-
-def test_a_day_by_the_hour() -> None:
-    assert max(day_of(10, 1.5)) == pytest.approx(15)
-    assert sum(day_of(10, 1.5)) == pytest.approx(240)
-    found = curve("llama-3.1-8b", slo="e2el:p90:1s", price="2", peak_rate=500, **SMALL)
-    assert found.highest is not None
-    day = found.day
-    assert day is not None
-    assert day.peak_replicas == math.ceil(500 / found.highest.at_confidence)
-    assert day.fixed_usd_per_month == pytest.approx(day.peak_replicas * 2 * 730)
-    assert day.autoscaled_usd_per_month == pytest.approx(day.autoscaled_replica_hours / 24 * 2 * 730)
-    assert day.autoscaled_usd_per_month < day.fixed_usd_per_month  # type: ignore[operator]
 
 
 def test_too_few_requests_to_say_are_said() -> None:

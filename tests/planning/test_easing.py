@@ -9,19 +9,15 @@ import pytest
 
 from capacity.answers.engine_setup import engine_setup
 from capacity.deployment import Pool
-from capacity.model import load_model
 from capacity.planning.easing import MARGIN, PooledSteps, RoundSteps, easier, rounds_of
 from capacity.planning.judging import Goal, latencies_s
-from capacity.planning.plan import parsed_slos, plan
-from capacity.planning.search import _Search
-from capacity.planning.space import Search, pools
+from capacity.planning.plan import parsed_slos
 from capacity.planning.step_error import Factors, ScaledSteps, factors_at
 from capacity.planning.trial import (
     Engines,
     _run_easier,
     run_engines,
     simulate_trial,
-    try_engines,
 )
 from capacity.pool.drafting import expected_tokens_by_position
 from capacity.pool.resolve import resolve
@@ -180,65 +176,3 @@ def test_a_stand_in_has_as_many_replicas() -> None:
     goal, workload = Goal(slos=parsed_slos("ttft:p95:200ms")), requests(60)
     alone, four = (simulate_trial(resolved, count, [workload], goal, sample=True) for count in (1, 4))
     assert (alone.seen, four.met) == ("at best", True)
-
-
-def test_the_first_draw_may_promise_and_never_condemns() -> None:
-    resolved = resolve("llama-3.1-8b", Pool(gpu="a100"))
-    draws = [requests(rate, count=100) for rate in (40.0, 2.0, 2.0)]  # the first is the hardest
-    hard = Goal(slos=parsed_slos("ttft:p60:300ms"))
-    engines = [Engines(resolved=resolved)]
-    alone = try_engines(engines, draws[:1], hard)
-    assert not alone.met
-    together = try_engines(engines, draws, hard, sample=True, first_draw=True)
-    assert (together.met, together.seen) == (True, "all")
-    easy = Goal(slos=parsed_slos("ttft:p60:9s"))
-    promised = try_engines(engines, draws, easy, sample=True, first_draw=True)
-    assert (promised.met, promised.seen, promised.requests) == (True, "sample", 100)
-
-
-def test_a_checkpoints_own_format_is_searched_once() -> None:
-    def formats(name: str, listed: str) -> set[str | None]:
-        search = Search(gpus="h200", quantizations=listed)
-        return {pool.quantization for pool in pools(search, "h200", load_model(name))}
-
-    assert formats("deepseek-v3", "default,fp8,int4") == {None, "int4"}
-    assert formats("deepseek-v3", "fp8,int4") == {"fp8", "int4"}
-    assert formats("llama-3.1-8b", "default,fp8") == {None, "fp8"}
-
-
-# the time limit
-
-SPACE: dict[str, Any] = {
-    "gpus": "a100,h100", "tensor_parallel_sizes": (1, 2), "kv_cache_dtypes": ("auto",), "serving": "aggregated",
-    "speculators": "none", "max_num_batched_tokens": (None, 1024), "objective": "gpus", "request_rate": 60.0,
-    "input_len": 300, "output_len": 40, "num_prompts": 120, "slo": "ttft:p95:400ms tpot:p95:30ms",
-}  # fmt: skip
-
-
-def test_answers_are_verified_on_all_draws() -> None:
-    answer = plan("llama-3.1-8b", **SPACE, replications=3)
-    assert answer.best is not None
-    assert (answer.best.trial.seen, answer.best.trial.requests) == ("all", 360)
-    assert answer.proved
-
-
-def test_a_search_that_runs_out_of_time_verifies_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time is up with the first answer, which was simulated on one draw of three."""
-
-    def limit_s(state: _Search) -> float:
-        return -1.0 if any(family.incumbent for family in state.families) else float("inf")
-
-    monkeypatch.setattr(_Search, "limit_s", property(limit_s))
-    answer = plan("llama-3.1-8b", **SPACE, replications=3)
-    assert not answer.proved
-    assert answer.best is not None
-    assert (answer.best.trial.seen, answer.best.trial.requests) == ("all", 360)
-    assert answer.counts.unresolved > 0
-    assert "--time-limit-s 0" in answer.proof
-    assert answer.to_dict()["proof"] == answer.proof
-
-
-def test_a_limit_on_time_is_the_default_and_can_be_lifted() -> None:
-    assert Search(gpus="h100").time_limit_s == 120
-    for lifted in ("inf", 0, "0", None, float("inf")):
-        assert Search(gpus="h100", time_limit_s=lifted).time_limit_s == 0

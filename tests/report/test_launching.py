@@ -15,8 +15,6 @@ from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.pool.resolve import resolve
-from capacity.report.fronts import proxy_command, router_command
-from capacity.report.kubernetes import addresses
 from capacity.report.launching import launch_command
 from capacity.step import decode_shape, prefill_shape
 
@@ -125,30 +123,6 @@ def test_drafts_are_said_in_each_engines_words() -> None:
     assert "num_nextn_predict_layers: 2" in launch_command("tensorrt-llm", "m", mtp).files[0][1]
 
 
-PAIR = (
-    Pool(gpu="h100", tensor_parallel_size=2, role="prefill", replicas=2),
-    Pool(gpu="h100", tensor_parallel_size=4, role="decode", replicas=3),
-)
-
-
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
-def test_a_proxy_knows_every_server(engine: str) -> None:
-    prefill, decode = (addresses("m", pool) for pool in PAIR)
-    proxy = proxy_command(engine, prefill, decode)
-    said = proxy.text + "".join(text for _, text in proxy.files)
-    for host in (*prefill, *decode):
-        assert host.split(":")[0] in said
-    assert len(decode) == 3
-    for pool in PAIR:
-        launch = launch_command(engine, "m", pool)
-        role = {"vllm": "kv_", "sglang": f"--disaggregation-mode {pool.role}"}.get(
-            engine, "cache_transceiver_config"
-        )
-        assert role in launch.text + "".join(text for _, text in launch.files)
-    with pytest.raises(UnknownName, match="engine to launch"):
-        proxy_command("ollama", prefill, decode)
-
-
 def test_a_pasted_command_with_all_that_people_write() -> None:
     read = read_vllm_command(
         """CUDA_VISIBLE_DEVICES=0,1 vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 2 \\
@@ -191,13 +165,3 @@ def test_what_is_no_vllm_command(text: str, problem: str) -> None:
 def test_anything_pasted_gives_a_command_or_one_line(text: str) -> None:
     with contextlib.suppress(InvalidInput):
         assert read_vllm_command("vllm serve m " + text).model == "m"
-
-
-def test_the_router_line_takes_the_planned_policy() -> None:
-    hosts = ("replica-0:8000", "replica-1:8000")
-    aware = router_command("vllm", "prefix-aware", hosts)
-    assert "--policy cache_aware" in aware.text
-    assert aware.words.count("http://replica-1:8000") == 1
-    other = router_command("vllm", "least-kv", hosts)
-    assert "--policy" not in other.text
-    assert "least-kv" in other.notes[0]

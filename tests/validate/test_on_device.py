@@ -6,7 +6,6 @@ kernels in bf16, graphs against eager steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -47,12 +46,7 @@ def some_of_each_kind() -> list[Case]:
     )
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("case", some_of_each_kind(), ids=lambda case: case.id)

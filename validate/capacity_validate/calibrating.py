@@ -106,17 +106,19 @@ def calibrate(
     on_gpu = files[0].environment.get("kind") != "cpu"
     variant = f"{profile.name.partition('@')[0]}@{name}"
     source = f"capacity calibrate, {len(cases)} cases measured on {files[0].environment.get('device')}"
-    found = fit_profile(cases, profile, name=variant, source=source, on_gpu=on_gpu, model=model_of(files))
-    fits = found.fits
+    calibrated = fit_profile(
+        cases, profile, name=variant, source=source, on_gpu=on_gpu, model=model_of(files)
+    )
+    fits = calibrated.fits
     if not fits:
         reasons = (
-            "; ".join(f"{label}: {reason}" for label, reason in found.refused.items())
+            "; ".join(f"{label}: {reason}" for label, reason in calibrated.refused.items())
             or "no case that the step model has constants for"
         )
         raise OutsideValidity(
             f"nothing can be calibrated from {len(cases)} cases: {reasons}. Run a larger campaign."
         )
-    path = write_profile(found.profile, Path(out) if out is not None else user_profiles_directory())
+    path = write_profile(calibrated.profile, Path(out) if out is not None else user_profiles_directory())
     return Calibration(
         profile=variant,
         base=profile.name,
@@ -129,8 +131,8 @@ def calibrate(
             for constant, (before, after) in fit.moved.items()
         ),
         errors={fit.target.label: (fit.error_before.median, fit.error_after.median) for fit in fits},
-        refused=found.refused,
-        bands={regime: (band.low, band.high) for regime, band in found.residuals.items()},
+        refused=calibrated.refused,
+        bands={regime: (band.low, band.high) for regime, band in calibrated.residuals.items()},
     )
 
 

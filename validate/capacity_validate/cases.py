@@ -136,15 +136,15 @@ class MeasurementLog:
             self._write({"schema": SCHEMA, **header})
 
     def _resume(self, header: Mapping[str, Any]) -> None:
-        found = read_measurements(self.path)
+        earlier = read_measurements(self.path)
         for key in ("device", "torch"):
-            was, now = found.environment.get(key), header["environment"].get(key)
+            was, now = earlier.environment.get(key), header["environment"].get(key)
             if was != now:
                 raise InvalidInput(
                     f"{self.path} was measured with {key} {was!r}, this is {now!r}; choose another --out, "
                     "evidence of two machines is not mixed in one file"
                 )
-        self.done = {measured.case.id: measured for measured in found.cases}
+        self.done = {measured.case.id: measured for measured in earlier.cases}
 
     def add(self, measured: MeasuredCase) -> None:
         self.done[measured.case.id] = measured

@@ -214,7 +214,7 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
             f"cuda:{index} is in MIG mode: slices share a card's bandwidth and power, so no profile describes one; "
             f"use a whole GPU; {WITHOUT_A_GPU}"
         )
-    found = DeviceFacts(
+    device = DeviceFacts(
         kind="cuda",
         index=index,
         name=str(properties.name),
@@ -228,13 +228,13 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
         torch_version=str(torch.__version__),
         **facts,
     )
-    remarks = busy_remarks(found)
+    remarks = busy_remarks(device)
     if nvml is None:
         remarks = (
             *remarks,
             "NVML is not at hand (pip install nvidia-ml-py): clocks, power and tenants are not known",
         )
-    return _with_remarks(found, remarks)
+    return _with_remarks(device, remarks)
 
 
 def _handle(nvml: Any, torch: Any, index: int) -> Any:

@@ -22,16 +22,16 @@ def parity_chart(review: Review, units: Units = STANDARD) -> Chart:
     rows = held_out or list(review.cases)
     figure = go.Figure()
     for index, (name, field) in enumerate(SIDES):
-        found = [(row, getattr(row, field)) for row in rows if getattr(row, field)]
-        if not found:
+        points = [(row, getattr(row, field)) for row in rows if getattr(row, field)]
+        if not points:
             continue
         figure.add_scatter(
             name=name,
-            x=[units.of_seconds(row.measured_s) for row, _ in found],
-            y=[units.of_seconds(predicted) for _, predicted in found],
+            x=[units.of_seconds(row.measured_s) for row, _ in points],
+            y=[units.of_seconds(predicted) for _, predicted in points],
             mode="markers",
             marker={"symbol": symbol(index), "color": colour(index), "size": 8, "opacity": 0.8},
-            text=[row.id for row, _ in found],
+            text=[row.id for row, _ in points],
             hovertemplate=f"%{{text}}: measured %{{x:.3g}}, predicted %{{y:.3g}} {units.time}<extra></extra>",
         )
     ends = [units.of_seconds(f(row.measured_s for row in rows)) for f in (min, max)] if rows else []
@@ -107,21 +107,21 @@ def metrics_chart(run: RunComparison, number: int = 0) -> Chart:
     """A server's metrics: error of the prediction of each. `number` tells the charts of several runs apart."""
     import plotly.graph_objects as go
 
-    found = [(row, row.error) for row in run.metrics if row.error is not None]
+    errors = [(row, row.error) for row in run.metrics if row.error is not None]
     figure = go.Figure()
     figure.add_bar(
         orientation="h",
-        y=[row.name for row, _ in found],
-        x=[error for _, error in found],
-        text=[f"{error:+.1%}" for _, error in found],
+        y=[row.name for row, _ in errors],
+        x=[error for _, error in errors],
+        text=[f"{error:+.1%}" for _, error in errors],
         textposition="outside",
         showlegend=False,
         **bar_style(0),
     )
-    layout(figure, x="predicted / measured - 1", y="", height=140 + 34 * len(found))
+    layout(figure, x="predicted / measured - 1", y="", height=140 + 34 * len(errors))
     figure.update_xaxes(tickformat="+.0%", zeroline=True, zerolinecolor=NEUTRAL)
     figure.update_yaxes(autorange="reversed")
-    worst = max(found, key=lambda pair: abs(pair[1]), default=None)
+    worst = max(errors, key=lambda pair: abs(pair[1]), default=None)
     return Chart(
         name=f"server_metrics_{number + 1}",
         title=f"{run.tool}, {run.requests:,} requests: error of each metric",

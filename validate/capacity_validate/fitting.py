@@ -116,8 +116,8 @@ def fit_families(
             reason = f"profile {profile.name} has no FLOP/s of this kind to measure them by"
             refused.append(Refused(target=target, rows=len(rows), reason=reason))
             continue
-        found = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
-        (fits if isinstance(found, FamilyFit) else refused).append(found)  # type: ignore[arg-type]
+        outcome = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
+        (fits if isinstance(outcome, FamilyFit) else refused).append(outcome)  # type: ignore[arg-type]
     return fits, refused
 
 
@@ -181,8 +181,8 @@ def _solve(
     def predict(constants: Mapping[str, float], function: Any) -> float:
         return max(1e-12, float(function(SimpleNamespace(**{**start, **constants}))))
 
-    found = fit_constants(predict, measurements, parameters)
-    return start | {name: float(f"{min(value, _RANGES[name][1]):.4g}") for name, value in found.items()}
+    solved = fit_constants(predict, measurements, parameters)
+    return start | {name: float(f"{min(value, _RANGES[name][1]):.4g}") for name, value in solved.items()}
 
 
 def _parameter(name: str, start: float | None, *, slow_rise: bool = False) -> Parameter:

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from capacity.base.html import list_html, page_html, table_html
 from capacity_validate.report_data import ValidationReport
 
 _STYLE = """
@@ -51,12 +52,8 @@ def to_html(report: ValidationReport) -> str:
         ),
         "</details>",
     ]
-    body = "\n".join(part for part in parts if part)
-    title = escape(f"capacity validate: {report.environment['device']}")
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head><body>{body}</body></html>\n"
-    )
+    title = f"capacity validate: {report.environment['device']}"
+    return page_html(title, "\n".join(part for part in parts if part), style=_STYLE)
 
 
 def _section(title: str, content: str) -> str:
@@ -64,25 +61,17 @@ def _section(title: str, content: str) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns of numbers to the right, of words to the left; empty without rows."""
     shown = [[str(value) for value in row] for row in rows]
     if not shown:
         return ""
-    words = [any(not _is_number(row[column]) for row in shown) for column in range(len(head))]
-    lines = [
-        "".join(_cell(tag, text, word=word) for text, word in zip(row, words, strict=True))
-        for tag, row in (("th", head), *(("td", row) for row in shown))
-    ]
-    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+    columns = ("" if all(map(_is_number, cells)) else ' class="text"' for cells in zip(*shown, strict=True))
+    return table_html(head, shown, scope="", columns=columns)
 
 
 def _is_number(text: str) -> bool:
     """With or without a unit."""
     return not text or (text.lstrip("+-")[:1].isdecimal() and len(text.split()) <= 2)
-
-
-def _cell(tag: str, text: str, *, word: bool) -> str:
-    """Columns of numbers to the right, of words to the left."""
-    return f'<{tag} class="text">{escape(text)}</{tag}>' if word else f"<{tag}>{escape(text)}</{tag}>"
 
 
 def number(value: float) -> str:
@@ -119,8 +108,7 @@ def _facts(report: ValidationReport) -> str:
         ("memory", f"{facts['memory_total_bytes'] / 2**30:.1f} GiB"),
         ("basis", "measured on this device; held-out cases were not seen by the fit"),
     ]
-    remarks = "".join(f"<li>{escape(remark)}</li>" for remark in report.remarks)
-    return _table(("", ""), shown) + (f"<ul>{remarks}</ul>" if remarks else "")
+    return _table(("", ""), shown) + (list_html(report.remarks) if report.remarks else "")
 
 
 def _class_rows(report: ValidationReport) -> list[tuple[object, ...]]:

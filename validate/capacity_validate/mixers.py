@@ -137,11 +137,11 @@ def causal_mask(
         return None
     query = torch.arange(computed, computed + new_tokens, device=device)[:, None]
     key = torch.arange(computed + new_tokens, device=device)[None, :]
-    seen = key <= query
+    visible = key <= query
     if window_tokens is None:
-        return seen
+        return visible
     first = query // window_tokens * window_tokens if chunked else query - window_tokens + 1
-    return seen & (key >= first)
+    return visible & (key >= first)
 
 
 class LatentMixer:

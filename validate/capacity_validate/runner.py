@@ -117,8 +117,8 @@ class CaseRunner:
         )
 
     def _status(self, case: Case) -> str | None:
-        found = self.log.done.get(case.id)
-        return None if found is None else found.status
+        measured = self.log.done.get(case.id)
+        return None if measured is None else measured.status
 
     def _one(self, case: Case) -> bool:
         """Time a case once more; False: it cannot be timed, and the log says why."""

@@ -52,7 +52,7 @@ class ServerLog:
 
     def overrides(self, block_tokens: int) -> dict[str, Any]:
         """Pool fields that the log settles; KV blocks of `block_tokens` tokens unless it says otherwise."""
-        found = {
+        fields = {
             name: getattr(self, name)
             for name in (
                 "max_num_batched_tokens",
@@ -67,8 +67,8 @@ class ServerLog:
         if blocks is None and self.kv_tokens is not None:
             blocks = self.kv_tokens // (self.block_size or block_tokens)
         if blocks is not None:
-            found["num_gpu_blocks_override"] = blocks
-        return found
+            fields["num_gpu_blocks_override"] = blocks
+        return fields
 
     def rows(self) -> list[tuple[str, str]]:
         """For a table."""
@@ -90,12 +90,12 @@ def read_server_log(path: str | Path) -> ServerLog:
             text = file.read(MAX_READ_BYTES)
     except OSError as error:
         raise MalformedFile(path, f"cannot be read: {error.strerror}") from None
-    found = {name: _first(pattern, text) for name, pattern in _PATTERNS.items()}
-    if not any(found.values()):
+    texts = {name: _first(pattern, text) for name, pattern in _PATTERNS.items()}
+    if not any(texts.values()):
         raise MalformedFile(
             path, "holds none of the lines that vLLM or SGLang print at start-up (KV cache size, ...)"
         )
-    return ServerLog(path=str(path), **_values(found))
+    return ServerLog(path=str(path), **_values(texts))
 
 
 def _first(pattern: str, text: str) -> str | None:
@@ -104,9 +104,9 @@ def _first(pattern: str, text: str) -> str | None:
     return next((group for group in match.groups() if group), None) if match else None
 
 
-def _values(found: Mapping[str, str | None]) -> dict[str, Any]:
+def _values(texts: Mapping[str, str | None]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for name, text in found.items():
+    for name, text in texts.items():
         if text is None:
             continue
         number = float(text.replace(",", ""))

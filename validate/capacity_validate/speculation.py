@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from capacity.pool.drafting import expected_tokens
 from capacity.step import StepShape
 from capacity_validate.findings import Finding
 from capacity_validate.step_inputs import Row
@@ -19,13 +20,6 @@ from capacity_validate.timing import RunClock
 
 Probabilities = Any  # array over the vocabulary
 SIGNIFICANCE = 1e-4  # a true sampler fails the chi-square test once in ten thousand
-
-
-def mean_accepted_length(acceptance: float, draft_tokens: int) -> float:
-    """Tokens of one verification when each draft is accepted alike: (1 - a^(k+1)) / (1 - a)."""
-    if acceptance >= 1.0:
-        return draft_tokens + 1.0
-    return float((1.0 - acceptance ** (draft_tokens + 1)) / (1.0 - acceptance))
 
 
 def acceptance_rate(target: Probabilities, draft: Probabilities) -> float:
@@ -71,7 +65,7 @@ def distribution_findings(
         lengths.append(len(out))
         np.add.at(counts, out, 1)
     rate = acceptance_rate(target, draft)
-    expected_length = mean_accepted_length(rate, draft_tokens)
+    expected_length = expected_tokens(min(rate, 1.0), draft_tokens)
     error = float(np.std(lengths) / np.sqrt(len(lengths)))
     return [
         Finding(
@@ -120,7 +114,7 @@ class SpeculativeRun:
 
     @property
     def expected_length(self) -> float:
-        return mean_accepted_length(self.agreement, self.draft_tokens)
+        return expected_tokens(self.agreement, self.draft_tokens)
 
     @property
     def speedup(self) -> float:
@@ -204,16 +198,16 @@ def _speculative(
     known = [*prompt, plain[0]]
     for model in (target, draft):
         model.next_tokens(model.inputs([Row(tokens=prompt, computed=0, blocks=blocks)]))
-    computed, seen = len(prompt), len(prompt)
+    computed, drafted = len(prompt), len(prompt)
     verifications = 0
     start = clock.now_s()
     while len(known) - len(prompt) < output_tokens:
         # propose
         drafts: list[int] = []
         for i in range(draft_tokens):
-            fed = (known + drafts)[seen:]
-            (own,) = draft.next_tokens(draft.inputs([Row(tokens=fed, computed=seen, blocks=blocks)]))
-            seen += len(fed)
+            fed = (known + drafts)[drafted:]
+            (own,) = draft.next_tokens(draft.inputs([Row(tokens=fed, computed=drafted, blocks=blocks)]))
+            drafted += len(fed)
             truth = plain[len(known) - len(prompt) + i]
             wrong = own if own != truth else (truth + 1) % target.model.vocab_size
             drafts.append(truth if rng.random() < agreement else wrong)
@@ -224,7 +218,7 @@ def _speculative(
         known += [*drafts[:accepted], chosen[accepted]]
         # account
         computed = len(known) - 1
-        seen = min(seen, computed)
+        drafted = min(drafted, computed)
         verifications += 1
     elapsed = clock.now_s() - start
     return known[len(prompt) + 1 :], verifications, elapsed

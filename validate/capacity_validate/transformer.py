@@ -80,9 +80,12 @@ class Transformer:
         mixer: GroupedMixer | LatentMixer
         if isinstance(group.mixer, Attention):
             mixer = GroupedMixer(self, group.mixer, self._rope(group.mixer.head_dim, longest))
-        else:
-            assert isinstance(group.mixer, LatentAttention)
+        elif isinstance(group.mixer, LatentAttention):
             mixer = LatentMixer(self, group.mixer, self._rope(group.mixer.qk_rope_head_dim, longest))
+        else:
+            raise UnsupportedModel(
+                self.model.model_type, f"the harness has no kernels of {type(group.mixer).__name__}"
+            )
         feed_forward: DenseMlp | ExpertMlp
         if isinstance(group.feed_forward, DenseFeedForward):
             feed_forward = DenseMlp(self, group.feed_forward.intermediate_size)
@@ -99,12 +102,12 @@ class Transformer:
     @property
     def weight_tensors(self) -> list[Any]:
         """Every parameter, each storage once."""
-        found = [self.embedding, self.final_norm]
+        weights = [self.embedding, self.final_norm]
         if self.head is not self.embedding:
-            found.append(self.head)
+            weights.append(self.head)
         for layer in self.layers:
-            found += [*layer.norms, *layer.mixer.weights, *layer.feed_forward.weights]
-        return found
+            weights += [*layer.norms, *layer.mixer.weights, *layer.feed_forward.weights]
+        return weights
 
     @property
     def cache_tensors(self) -> list[Any]:

@@ -64,14 +64,14 @@ def figures_of_merit(bill: Bill) -> None:
 
 def break_even_lines(bill: Bill) -> None:
     """For each API the load above which own GPUs are cheaper, and whether they could carry it."""
-    for found in (bill.break_even, *bill.apis):
-        if found is None:
+    for even in (bill.break_even, *bill.apis):
+        if even is None:
             continue
-        could = "this deployment can carry that" if found.possible else "more than this deployment can carry"
+        could = "this deployment can carry that" if even.possible else "more than this deployment can carry"
         st.markdown(
             plain(
-                f"Against {found.api}: {usd(found.api_usd_per_month, 0)} a month there, "
-                f"{usd(found.own_usd_per_month, 0)} here; equal at {found.requests_per_s:,.2f} requests/s, {could}."
+                f"Against {even.api}: {usd(even.api_usd_per_month, 0)} a month there, "
+                f"{usd(even.own_usd_per_month, 0)} here; equal at {even.requests_per_s:,.2f} requests/s, {could}."
             )
         )
 
@@ -97,10 +97,10 @@ def api_options() -> dict[str, Any]:
         cached = state.number(
             "Cached share of input", "cost_cached", 0.0, 0.0, 1.0, step=0.05, disabled=not own, width=150
         )
-    found: dict[str, Any] = {"api": "all"} if listed and has_price else {}
+    options: dict[str, Any] = {"api": "all"} if listed and has_price else {}
     if own:
-        found |= {"api_input_price": api_in, "api_output_price": api_out, "api_cached_fraction": cached}
-    return found
+        options |= {"api_input_price": api_in, "api_output_price": api_out, "api_cached_fraction": cached}
+    return options
 
 
 def day_and_curve(options: dict[str, Any]) -> None:
@@ -112,50 +112,50 @@ def day_and_curve(options: dict[str, Any]) -> None:
         peak = state.number("Requests/s at the day's peak", "cost_peak", 30.0, 0.01, 1e6, width=190)
         ratio = state.number("Peak over mean", "cost_peak_to_mean", 1.6, 1.0, 2.0, width=150)
         each = state.number("Requests of a user an hour", "cost_each", 6.0, 0.01, 1e5, width=190)
-    asked = {
+    load = {
         **options,
         "slo": (f"ttft:p95:{ttft_ms:g}ms", f"tpot:p95:{tpot_ms:g}ms"),
         "peak_rate": peak,
         "peak_to_mean": ratio,
         "requests_per_user_hour": each,
     }
-    task = Task(function="capacity.planning.curve:curve", arguments={"model": inputs.model, **asked})
-    found = parts.background("curve", task, doing="Searching the highest rate", button="Draw the curve").value
-    parts.copies("curve", inputs.model_name, asked, found)
-    if found is None:
+    task = Task(function="capacity.planning.curve:curve", arguments={"model": inputs.model, **load})
+    curve = parts.background("curve", task, doing="Searching the highest rate", button="Draw the curve").value
+    parts.copies("curve", inputs.model_name, load, curve)
+    if curve is None:
         return
-    if found.highest is not None:
-        users = "" if found.users is None else f", {found.users:,.0f} users of {each:g} requests an hour"
+    if curve.highest is not None:
+        users = "" if curve.users is None else f", {curve.users:,.0f} users of {each:g} requests an hour"
         st.success(
             plain(
-                f"Up to {found.highest.at_confidence:,.2f} requests/s within the SLO at "
-                f"{found.highest.confidence:.0%} confidence{users}."
+                f"Up to {curve.highest.at_confidence:,.2f} requests/s within the SLO at "
+                f"{curve.highest.confidence:.0%} confidence{users}."
             ),
             icon=":material/check:",
         )
-    parts.chart(figures.curve_chart(found))
-    day = figures.day_chart(found)
+    parts.chart(figures.curve_chart(curve))
+    day = figures.day_chart(curve)
     if day is not None:
         parts.chart(day)
-        if found.day.autoscaled_usd_per_month is not None:
+        if curve.day.autoscaled_usd_per_month is not None:
             st.caption(
                 plain(
-                    f"A month: {usd(found.day.autoscaled_usd_per_month, 0)} autoscaled, "
-                    f"{usd(found.day.fixed_usd_per_month, 0)} fixed."
+                    f"A month: {usd(curve.day.autoscaled_usd_per_month, 0)} autoscaled, "
+                    f"{usd(curve.day.fixed_usd_per_month, 0)} fixed."
                 )
             )
-    parts.notes(found.warnings)
+    parts.notes(curve.warnings)
 
 
 def sensitivity(options: dict[str, Any]) -> None:
     """The tornado."""
     st.subheader("What it hangs on")
     task = Task(function="capacity.planning.tornado:tornado", arguments={"model": inputs.model, **options})
-    found = parts.background("tornado", task, doing="Varying inputs", button="Draw the tornado").value
-    parts.copies("tornado", inputs.model_name, options, found)
-    if found is not None:
-        parts.chart(figures.tornado_chart(found, units))
-        parts.notes(found.not_varied)
+    tornado = parts.background("tornado", task, doing="Varying inputs", button="Draw the tornado").value
+    parts.copies("tornado", inputs.model_name, options, tornado)
+    if tornado is not None:
+        parts.chart(figures.tornado_chart(tornado, units))
+        parts.notes(tornado.not_varied)
 
 
 with st.container(horizontal=True, vertical_alignment="bottom"):

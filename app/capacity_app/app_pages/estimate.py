@@ -49,10 +49,10 @@ def kpi(label: str, shown: tuple[str, str], term: str) -> parts.Kpi:
     return parts.Kpi(label=label, value=shown[0], below=shown[1], help=define(term).definition)
 
 
-found = [kpi("TTFT", time_and_interval(answer.ttft_s, units), "ttft")]
+figures = [kpi("TTFT", time_and_interval(answer.ttft_s, units), "ttft")]
 if answer.tpot_s is not None:
-    found.append(kpi("TPOT", time_and_interval(answer.tpot_s, units), "tpot"))
-found += [
+    figures.append(kpi("TPOT", time_and_interval(answer.tpot_s, units), "tpot"))
+figures += [
     kpi("E2E latency", seconds_and_interval(answer.e2e_s), "e2e latency"),
     kpi("Output tokens/s", rate_and_interval(answer.output_tokens_per_s), "throughput"),
     kpi("per user", rate_and_interval(answer.output_tokens_per_s_per_user), "throughput"),
@@ -60,8 +60,8 @@ found += [
 ]
 if answer.cost is not None:
     price = answer.usd_per_million_output_tokens
-    found.append(kpi("$ per 1M output", (usd_text(price), usd_interval(price)), "cost per token"))
-parts.kpis(found)
+    figures.append(kpi("$ per 1M output", (usd_text(price), usd_interval(price)), "cost per token"))
+parts.kpis(figures)
 st.caption(f"Below each number: its 90 % interval. Basis: {answer.basis}.")
 parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, answer)
 parts.notes(answer.warnings)

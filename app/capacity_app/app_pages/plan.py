@@ -73,36 +73,36 @@ def so_far(report: Snapshot) -> tuple[float, str]:
     return min(report.families_done / max(report.families, 1), 1.0), words
 
 
-def show(found: Plan, asked: Mapping[str, Any]) -> None:
+def show(plan: Plan, options: Mapping[str, Any]) -> None:
     """The plan, and the files of what was asked."""
-    if found.best is None:
+    if plan.best is None:
         st.error("Nothing in the space meets the service levels.", icon=":material/close:")
-        parts.table("misses", miss_rows(found), alt="For each service level the best value found, and where.")
+        parts.table("misses", miss_rows(plan), alt="For each service level the best value found, and where.")
     else:
-        price = "" if found.best.cost is None else f", ${found.best.cost.usd_per_hour:,.2f} an hour"
-        st.success(plain(f"{found.best.candidate.label}{price}; {found.proof}"), icon=":material/check:")
+        price = "" if plan.best.cost is None else f", ${plan.best.cost.usd_per_hour:,.2f} an hour"
+        st.success(plain(f"{plan.best.candidate.label}{price}; {plan.proof}"), icon=":material/check:")
         st.subheader("Deployments that meet the service levels, best first")
         formats = {**dict.fromkeys(DOLLARS, "dollar"), **dict.fromkeys(SHARES, "percent")}
         columns = {name: st.column_config.NumberColumn(format=kind) for name, kind in formats.items()}
-        parts.table("ranked", ranked_rows(found), alt="The ranked deployments.", column_config=columns)
-        parts.chart(speed_chart(found))
-        traffic = Traffic(**{name: value for name, value in asked.items() if name in Traffic.model_fields})
+        parts.table("ranked", ranked_rows(plan), alt="The ranked deployments.", column_config=columns)
+        parts.chart(speed_chart(plan))
+        traffic = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
         with st.container(horizontal=True):
             parts.download(
                 "Report and launch commands",
                 "plan.zip",
-                lambda: zipped(found, asked["model"], traffic),
+                lambda: zipped(plan, options["model"], traffic),
                 mime="application/zip",
             )
             parts.download(
                 "JSON",
                 "plan.json",
-                lambda: json.dumps(finite(found.to_dict()), indent=2, allow_nan=False),
+                lambda: json.dumps(finite(plan.to_dict()), indent=2, allow_nan=False),
                 mime="application/json",
             )
     st.subheader("Turned down, and why")
-    parts.table("rejected", rejected_rows(found), alt="Every deployment that is no answer, with its reason.")
-    parts.notes([*(f"price of {price}" for price in found.prices), *found.warnings])
+    parts.table("rejected", rejected_rows(plan), alt="Every deployment that is no answer, with its reason.")
+    parts.notes([*(f"price of {price}" for price in plan.prices), *plan.warnings])
 
 
 answer = parts.background("plan", task, doing="Searching", button="Search", reading=so_far)

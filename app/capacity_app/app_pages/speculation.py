@@ -104,6 +104,6 @@ ways = parts.background(
     "spec_ways", Task(function="capacity_app.tasks:ways_to_draft", arguments=place), doing="Trying every way"
 )
 if ways.value is not None:
-    found, refused = ways.value
-    parts.chart(figures.methods_chart(found))
+    rounds, refused = ways.value
+    parts.chart(figures.methods_chart(rounds))
     parts.notes(refused)

@@ -28,15 +28,15 @@ def measured() -> None:
         return
     paths = tuple(str(uploads.kept(file)) for file in files)
     task = Task(function="capacity_validate.review:review", arguments={"measurements": paths})
-    found = parts.background("review", task, doing="Fitting").value
-    if found is None:
+    review = parts.background("review", task, doing="Fitting").value
+    if review is None:
         return
-    judged = [c for c in found.classes if c.after_median is not None]
+    judged = [c for c in review.classes if c.after_median is not None]
     parts.kpis(
         [
-            parts.Kpi(label="Device", value=found.device, below=f"profile {found.profile}"),
+            parts.Kpi(label="Device", value=review.device, below=f"profile {review.profile}"),
             parts.Kpi(
-                label="Cases", value=f"{len(found.cases):,}", below=f"{len(judged)} classes calibrated"
+                label="Cases", value=f"{len(review.cases):,}", below=f"{len(judged)} classes calibrated"
             ),
             *(
                 parts.Kpi(
@@ -48,19 +48,19 @@ def measured() -> None:
             ),
         ]
     )
-    parts.record_downloads("review", found)
-    parts.chart(figures.parity_chart(found, units))
-    parts.chart(figures.errors_chart(found))
+    parts.record_downloads("review", review)
+    parts.chart(figures.parity_chart(review, units))
+    parts.chart(figures.errors_chart(review))
     st.subheader("The profile as it is, and calibrated")
     parts.table(
         "constants",
         [
             {"family": row.family, "constant": row.name, "profile": row.before, "calibrated": row.after}
-            for row in found.constants
+            for row in review.constants
         ],
         alt="Constants of the step model before and after calibration.",
     )
-    parts.notes([f"{family}: not changed: {reason}" for family, reason in found.refused.items()])
+    parts.notes([f"{family}: not changed: {reason}" for family, reason in review.refused.items()])
 
 
 def served() -> None:
@@ -84,16 +84,16 @@ def served() -> None:
         **inputs.pool,
         **({} if log is None else {"server_log": str(uploads.kept(log))}),
     }
-    found = parts.background(
+    comparison = parts.background(
         "compare",
         Task(function="capacity_validate.comparing:compare", arguments=arguments),
         doing="Replaying",
     ).value
-    if found is None:
+    if comparison is None:
         return
-    st.success(plain(found.verdict), icon=":material/balance:")
-    parts.record_downloads("comparison", found)
-    for index, run in enumerate(found.runs):
+    st.success(plain(comparison.verdict), icon=":material/balance:")
+    parts.record_downloads("comparison", comparison)
+    for index, run in enumerate(comparison.runs):
         parts.chart(figures.metrics_chart(run, index))
         parts.notes([*(f"likely cause: {cause}" for cause in run.causes), *run.notices])
 

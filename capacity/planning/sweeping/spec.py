@@ -87,15 +87,15 @@ def points(spec: SweepSpec) -> list[Point]:
     twice = sorted(set(spec.fixed) & set(spec.vary))
     if twice:
         raise InvalidInput(f"{twice[0]} is both fixed and varied")
-    found: dict[str, Point] = {}
+    by_key: dict[str, Point] = {}
     for chosen in _combinations(spec):
         options = {**spec.fixed, **chosen}
         key = point_key(spec.question, options, spec.goodput)
-        if key not in found:
-            found[key] = Point(
-                ordinal=len(found), question=spec.question, options=options, goodput=spec.goodput, key=key
+        if key not in by_key:
+            by_key[key] = Point(
+                ordinal=len(by_key), question=spec.question, options=options, goodput=spec.goodput, key=key
             )
-    return list(found.values())
+    return list(by_key.values())
 
 
 def _combinations(spec: SweepSpec) -> Iterator[dict[str, Value]]:
@@ -110,8 +110,8 @@ def _combinations(spec: SweepSpec) -> Iterator[dict[str, Value]]:
     lengths = {name: len(values) for name, values in lists.items()}
     if spec.axes == "zip":
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-            raise InvalidInput(f"zipped axes must be equally long: {told}")
+            unequal = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            raise InvalidInput(f"zipped axes must be equally long: {unequal}")
         rows: Iterator[tuple[Value, ...]] = zip(*lists.values(), strict=True)
     else:
         if (total := math.prod(lengths.values())) > MAX_POINTS:
@@ -164,8 +164,8 @@ def _content_hash(path: str) -> str | None:
     file = Path(path)
     try:
         file = file / "config.json" if file.is_dir() else file
-        found = file.stat()
-        return _digest(str(file), found.st_mtime_ns, found.st_size)
+        stat = file.stat()
+        return _digest(str(file), stat.st_mtime_ns, stat.st_size)
     except OSError:
         return None
 

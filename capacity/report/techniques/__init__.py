@@ -5,15 +5,13 @@ A technique's own table stands in the module of the technique's name; one withou
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 from capacity.base.record import AnswerRecord
-from capacity.base.rows import flattened, to_csv
 from capacity.report.figures.batching import batching_chart
 from capacity.report.figures.chart import Chart
-from capacity.report.layout import printed
+from capacity.report.tables import render, schema_name
 from capacity.report.techniques.attention_io import attention_io_parts
 from capacity.report.techniques.batching import batching_parts
 from capacity.report.techniques.cache_curve import cache_curve_parts
@@ -41,9 +39,4 @@ CHARTS: dict[str, Callable[[Any], Chart]] = {"batching": batching_chart}  # by v
 
 def render_answer(answer: AnswerRecord, format: str) -> str:
     """A technique's answer in `format`: table, json or csv (its rows, or the record where it has none)."""
-    if format == "table":
-        return printed(TABLES.get(answer.SCHEMA.split("/")[1], record_parts)(answer))
-    record = answer.to_dict()
-    if format == "json":
-        return json.dumps(record, indent=2, allow_nan=False)
-    return to_csv([flattened(row) for row in record.get("rows", [record])])
+    return render(answer, format, tables=TABLES.get(schema_name(answer), record_parts))

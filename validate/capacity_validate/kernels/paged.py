@@ -53,16 +53,16 @@ def first_seen(context: int, window_tokens: int | None, *, chunked: bool) -> int
     return (context - 1) // window_tokens * window_tokens if chunked else max(0, context - window_tokens)
 
 
-def with_sink(k: Any, v: Any, sinks: Any, seen: Any) -> tuple[Any, Any, Any]:
+def with_sink(k: Any, v: Any, sinks: Any, visible: Any) -> tuple[Any, Any, Any]:
     """Keys and values with one of zeros behind them, and the bias that makes its logit the sink's.
 
-    [heads, tokens, d]; `sinks` [heads, queries or 1]; `seen` [queries, tokens]. Source: gpt-oss's model card.
+    [heads, tokens, d]; `sinks` [heads, queries or 1]; `visible` [queries, tokens]. Source: gpt-oss's model card.
     """
     import torch
 
     k, v = (torch.cat([part, torch.zeros_like(part[:, :1])], dim=1) for part in (k, v))
-    bias = torch.zeros(seen.shape, device=k.device, dtype=k.dtype).masked_fill(~seen, float("-inf"))
-    last = sinks.to(k.dtype).expand(-1, seen.shape[0])[..., None]
+    bias = torch.zeros(visible.shape, device=k.device, dtype=k.dtype).masked_fill(~visible, float("-inf"))
+    last = sinks.to(k.dtype).expand(-1, visible.shape[0])[..., None]
     return k, v, torch.cat([bias.expand(k.shape[0], -1, -1), last], dim=-1)
 
 
@@ -94,8 +94,8 @@ def _gather_decode(
         q = query[row].view(kv_heads, heads // kv_heads, d)
         bias = None
         if sinks is not None:
-            seen = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device)
-            k, v, bias = with_sink(k, v, sinks.view(kv_heads, -1), seen)
+            visible = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device)
+            k, v, bias = with_sink(k, v, sinks.view(kv_heads, -1), visible)
         attended = torch.nn.functional.scaled_dot_product_attention(
             q[None], k[None], v[None], attn_mask=None if bias is None else bias[None]
         )
@@ -123,8 +123,8 @@ def _triton_decode(
     batch, heads, d = query.shape
     kv_heads, block_size = keys.shape[2], keys.shape[1]
     group, width = heads // kv_heads, _power_of_two(d)
-    seen = min(max_context, window_tokens) if window_tokens else max_context
-    splits = _splits(batch * kv_heads, seen, query.device.index)
+    longest = min(max_context, window_tokens) if window_tokens else max_context
+    splits = _splits(batch * kv_heads, longest, query.device.index)
     partial = torch.empty(batch, heads, splits, d, device=query.device, dtype=torch.float32)
     summary = torch.empty(batch, heads, splits, 2, device=query.device, dtype=torch.float32)
     out = torch.empty_like(query)

@@ -140,7 +140,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     tensors: dict[int, int] = {}  # living tensors by storage
-    given: set[int] = set()
+    inputs: set[int] = set()
     live = peak = 0
 
     def gone(key: int, size: int) -> None:
@@ -153,7 +153,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
         nonlocal live, peak
         storage = tensor.untyped_storage()
         key, size = storage.data_ptr(), storage.nbytes()
-        if key in given:
+        if key in inputs:
             return
         if not tensors.get(key):
             live += size
@@ -173,7 +173,7 @@ def live_peak_bytes(torch: Any, call: Callable[[], object]) -> float:
             for tensor in each((*args, *(kwargs or {}).values())):
                 key = tensor.untyped_storage().data_ptr()
                 if not tensors.get(key):
-                    given.add(key)
+                    inputs.add(key)
             out = func(*args, **(kwargs or {}))
             for tensor in each(out if isinstance(out, list | tuple) else (out,)):
                 made(tensor)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 import multiprocessing
 import os
 import signal
@@ -19,47 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import distributed
-import pandas
 import pytest
+from sweep_files import HEAD, make
 from sweep_workers import DEADLY, arm
 
 from capacity import estimate
-from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.errors import InvalidInput
 from capacity.planning.sweeping.run import Crew, answer_point, answer_points, dask_executors, run_sweep, sweep
-from capacity.planning.sweeping.spec import SweepSpec, points, read_sweep
+from capacity.planning.sweeping.spec import points, read_sweep
 from capacity.planning.sweeping.store import Row, open_store
-
-HEAD = 'schema = "capacity/sweep/v1"\n'
-SPEC = (
-    HEAD
-    + """question = "estimate"
-[fixed]
-model = "llama-3.1-8b"
-input_len = 256
-price = "2.5"
-[vary]
-gpu = ["h100", "l4"]
-output_len = [16, 64, 200000]
-batch_size = [1, 8, 64]
-"""
-)
-
-
-def make(**changes: Any) -> SweepSpec:
-    fields: dict[str, Any] = {
-        "schema": "capacity/sweep/v1",
-        "question": "estimate",
-        "fixed": {"model": "llama-3.1-8b", "gpu": "h100", "input_len": 100, "output_len": 10},
-        "vary": {"batch_size": (1, 2, 3)},
-    }
-    return SweepSpec(**(fields | changes))
-
-
-@pytest.fixture
-def spec(tmp_path: Path) -> Path:
-    path = tmp_path / "sweep.toml"
-    path.write_text(SPEC)
-    return path
 
 
 def rows_of(spec: Path, store: Path) -> list[Row]:
@@ -159,95 +125,6 @@ def _wait_for_rows(store: Path, count: int) -> int:
     raise AssertionError("the sweep wrote nothing")
 
 
-def test_axes() -> None:
-    grid = points(make(vary={"batch_size": (1, 2), "burstiness": (1.0, 2.0, 3.0)}))
-    assert len(grid) == 6
-    assert [point.ordinal for point in grid] == list(range(6))
-    zipped = points(make(axes="zip", vary={"batch_size": (1, 2), "burstiness": (1.0, 2.0)}))
-    assert [point.options["burstiness"] for point in zipped] == [1.0, 2.0]
-    drawn = make(axes="random", samples=50, seed=3, vary={"batch_size": {"low": 1, "high": 512, "log": True}})
-    sizes = [point.options["batch_size"] for point in points(drawn)]
-    assert all(isinstance(size, int) and 1 <= size <= 512 for size in sizes)
-    assert points(drawn) == points(drawn)
-    assert len({point.key for point in points(drawn)}) == len(sizes)
-
-
-def test_keys_follow_the_whole_specification(tmp_path: Path) -> None:
-    one, other = points(make())[0], points(make(question="fit"))[0]
-    assert one.key != other.key
-    trace = tmp_path / "t.csv"
-    keys = []
-    for text in (
-        "arrival_s,prompt_tokens,output_tokens\n0,5,5\n",
-        "arrival_s,prompt_tokens,output_tokens\n0,5,6\n",
-    ):
-        path = trace.with_name(f"t{len(keys)}.csv")
-        path.write_text(text)
-        keys.append(points(make(question="simulate", vary={"trace": (str(path),)}))[0].key)
-    assert keys[0] != keys[1]
-
-
-@pytest.mark.parametrize("option", ["model", "trace", "price_file"])
-def test_keys_follow_what_a_named_file_says(tmp_path: Path, option: str) -> None:
-    file = tmp_path / "file"
-    keys = []
-    for text in ("one", "two", "three3"):
-        file.write_text(text)
-        os.utime(file, ns=(len(keys), len(keys)))
-        asked = make(fixed={"model": "llama-3.1-8b", "gpu": "h100"} | {option: str(file)})
-        keys.append(points(asked)[0].key)
-    assert len(set(keys)) == 3
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"vary": {"bath_size": (1,)}}, "did you mean 'batch_size'"),
-        ({"axes": "zip", "vary": {"batch_size": (1, 2), "seed": (1,)}}, "equally long"),
-        ({"axes": "random"}, "samples"),
-        ({"vary": {"batch_size": {"low": 1, "high": 2}}}, "only random axes"),
-        ({"vary": {"output_len": (1,)}}, "both fixed and varied"),
-        ({"fixed": {"gpu": "h100"}}, "needs a model"),
-        ({"vary": {"batch_size": tuple(range(1, 1200)), "seed": tuple(range(1200))}}, "at most 1,000,000"),
-    ],
-)
-def test_refusals(changes: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidInput, match=problem):
-        points(make(**changes))
-
-
-def test_files_that_are_none(tmp_path: Path) -> None:
-    path = tmp_path / "sweep.toml"
-    for text, problem in (
-        ("[", "not TOML"),
-        (HEAD, "question is missing"),
-        (SPEC.replace("[fixed]", "x = 1\n[fixed]"), "unknown field"),
-    ):
-        path.write_text(text)
-        with pytest.raises(MalformedFile, match=problem):
-            read_sweep(path)
-    with pytest.raises(MalformedFile, match="cannot be read"):
-        read_sweep(tmp_path / "none.toml")
-    bad = tmp_path / "bad.db"
-    bad.write_text("not a database, but long enough to be taken for one" * 50)
-    path.write_text(SPEC)
-    with pytest.raises(MalformedFile, match="no store"):
-        sweep(path, bad)
-    with pytest.raises(InvalidInput, match=r"\.csv"):
-        sweep(path, tmp_path / "s.db", export_to=tmp_path / "rows.xlsx")
-
-
-def test_exports(spec: Path, tmp_path: Path) -> None:
-    sweep(spec, tmp_path / "s.db", export_to=tmp_path / "rows.csv")
-    sweep(spec, tmp_path / "s.db", export_to=tmp_path / "rows.html")
-    with (tmp_path / "rows.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 18
-    assert rows[0]["option.gpu"] == "h100"
-    assert float(rows[0]["ttft_s.value"]) > 0
-    assert (tmp_path / "rows.html").read_text().count("<tr>") == 19
-
-
 def test_common_random_numbers_across_points() -> None:
     simulated = make(
         question="simulate",
@@ -314,42 +191,6 @@ def test_a_point_that_kills_its_worker_is_recorded_and_takes_no_other_with_it(tm
     failed = [row for row in rows if row.status == "failed"]
     assert [row.options["gpu"] for row in failed] == [DEADLY] * 2
     assert {row.reason for row in failed} == {"the worker died each time it was tried"}
-
-
-def test_parquet(spec: Path, tmp_path: Path) -> None:
-    sweep(spec, tmp_path / "s.db", export_to=tmp_path / "rows.parquet")
-    sweep(spec, tmp_path / "s.db", export_to=tmp_path / "rows.csv")
-    table = pandas.read_parquet(tmp_path / "rows.parquet")
-    with (tmp_path / "rows.csv").open(newline="") as file:
-        written = list(csv.DictReader(file))
-    assert list(table.columns) == list(written[0])
-    assert table["option.gpu"].tolist() == [row["option.gpu"] for row in written]
-    assert table["ttft_s.value"].dtype == float
-    for found, row in zip(table["ttft_s.value"], written, strict=True):
-        assert (math.isnan(found) and row["ttft_s.value"] == "") or found == float(row["ttft_s.value"])
-
-
-def test_a_sweep_of_mixed_types_exports_to_parquet(tmp_path: Path) -> None:
-    mixed = make(vary={"max_model_len": (1024, "2k")})
-    path = tmp_path / "rows.parquet"
-    sweep(mixed, tmp_path / "s.db", export_to=path)
-    assert pandas.read_parquet(path)["option.max_model_len"].tolist() == ["1024", "2k"]
-
-
-def test_formulas_are_not_exported(tmp_path: Path) -> None:
-    odd = make(vary={"engine": ("vllm", "=cmd|' /C calc'!A0", "<script>alert(1)</script>")})
-    for ending in ("csv", "html"):
-        sweep(odd, tmp_path / "s.db", export_to=tmp_path / f"rows.{ending}")
-    assert "\n=cmd" not in (tmp_path / "rows.csv").read_text()
-    assert ",=cmd" not in (tmp_path / "rows.csv").read_text()
-    assert "<script>" not in (tmp_path / "rows.html").read_text()
-
-
-def test_equal_numbers_of_other_types_are_points_of_their_own(tmp_path: Path) -> None:
-    one = make(vary={"enable_prefix_caching": (True, 1)})
-    assert len(points(one)) == 2
-    with open_store(tmp_path / "s.db") as store:
-        assert run_sweep(one, store).points == 2
 
 
 def test_ten_thousand_analytic_points_are_a_matter_of_seconds() -> None:

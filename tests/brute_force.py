@@ -1,0 +1,73 @@
+"""The best deployment of a small space, by simulating every one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from quick_plans import PRICES
+
+from capacity.answers.engine_setup import engine_setup
+from capacity.base.errors import CapacityError
+from capacity.deployment import Cost, Pool, Traffic
+from capacity.model import load_model
+from capacity.planning.arena import Arena, Task
+from capacity.planning.bounds import Load
+from capacity.planning.draws import draws
+from capacity.planning.judging import Goal
+from capacity.planning.market import Market
+from capacity.planning.options import Surveyor
+from capacity.planning.plan import parsed_slos
+from capacity.planning.space import Candidate, Search, pairs, pools
+
+
+def brute_force(
+    model: str, slo: str, space: dict[str, Any], traffic: dict[str, Any]
+) -> tuple[float, int, set[Candidate]]:
+    """The least objective over every engine, pair and number of replicas, all simulated; how many points there were;
+    and all that reach that objective. Asserts that the survey leaves each deployment that meets the SLO open."""
+    search = Search(**space, replications=traffic["replications"])
+    fields = {name: value for name, value in traffic.items() if name != "replications"}
+    workloads = draws(Traffic(**fields), None, search.replications)
+    arena = Arena(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
+    market = Market.of(search, Cost(price=PRICES), [])
+    surveyor = Surveyor(arena=arena, search=search, load=Load.of(workloads), market=market)
+    found = surveyor.plain() + surveyor.drafting() + surveyor.disaggregated(math.inf)
+    options = {option.at(0): option for option in found.options}
+    best, points, reached = math.inf, 0, set()
+    for candidate in every_candidate(arena, search, market):
+        points += 1
+        if not arena.run(Task(candidate=candidate, confidence=search.confidence)).met:
+            continue
+        option = options.get(replace(candidate, replicas=0))
+        assert option is not None, f"the survey excluded {candidate}, which meets the SLO"
+        assert option.least <= candidate.replicas <= option.most, f"a bound excluded {candidate}"
+        value = option.objective(candidate.replicas)
+        reached = {candidate} if value < best else reached | {candidate} if value == best else reached
+        best = min(best, value)
+    assert points == found.points
+    return best, points, reached
+
+
+def every_candidate(arena: Arena, search: Search, market: Market) -> Iterator[Candidate]:
+    for gpu in market.quotes:
+        for pool in pools(search, gpu, arena.model):
+            if "aggregated" in search.serving and _runs(arena, pool):
+                for replicas in range(1, search.max_gpus // pool.num_gpus + 1):
+                    yield Candidate(pool=pool, replicas=replicas)
+        for prefill, decode in pairs(search, gpu, arena.model):
+            if "disaggregated" not in search.serving or not (_runs(arena, prefill) and _runs(arena, decode)):
+                continue
+            for count in range(1, search.max_gpus // prefill.num_gpus + 1):
+                left = search.max_gpus - count * prefill.num_gpus
+                for replicas in range(1, left // decode.num_gpus + 1):
+                    yield Candidate(pool=decode, replicas=replicas, prefill=prefill, prefill_replicas=count)
+
+
+def _runs(arena: Arena, pool: Pool) -> bool:
+    try:
+        return arena.resolved(pool).memory.fits and bool(engine_setup(arena.resolved(pool)))
+    except CapacityError:
+        return False

@@ -1,0 +1,41 @@
+"""Options and trials of a planner with made-up figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capacity.deployment import Pool
+from capacity.planning.bounds import Bound
+from capacity.planning.judging import Level, Trial
+from capacity.planning.option import Option
+from capacity.planning.quality import AS_PUBLISHED
+from capacity.planning.space import Search
+
+
+def option(objective: str = "gpus", **fields: Any) -> Option:
+    """One engine, 1 to 20 replicas of it open."""
+    bound = Bound(min_replicas=1, work_s=1.0, prefill_share=0.5, ratio=0.5, reason=None)
+    own = {
+        "pool": Pool(gpu="h100"), "price": None, "watts_per_gpu": 1000.0, "quality": AS_PUBLISHED, "bound": bound,
+        "gpu_s": 1.0, "least": 1, "most": 20, "search": Search(gpus="h100", objective=objective),
+    }  # fmt: skip
+    return Option(**(own | fields))
+
+
+def level(value_s: float | None, limit_s: float = 1.0, **fields: Any) -> Level:
+    """A level of p95 TTFT."""
+    own = {
+        "slo": "ttft:p95:1s", "limit_s": limit_s, "value_s": value_s, "good_fraction": 1.0, "required_fraction": 0.95,
+        "met": value_s is None or value_s <= limit_s,
+    }  # fmt: skip
+    return Level(**(own | fields))
+
+
+def trial(ratio: float, **fields: Any) -> Trial:
+    """What a deployment did whose p95 TTFT is `ratio` seconds, the limit being one."""
+    own = {
+        "levels": (level(ratio),), "met": ratio <= 1, "seen": "all", "requests": 100, "output_tokens_per_s": 100.0,
+        "input_tokens_per_s": 100.0, "requests_per_s": 1.0, "tokens_per_s_per_user": 10.0, "mean_e2e_s": 1.0,
+        "mean_batch_size": 4.0, "kv_utilization_peak": 0.5, "preemptions": 0,
+    }  # fmt: skip
+    return Trial(**(own | fields))

@@ -1,0 +1,49 @@
+"""Where candidates are tried: pools are resolved once, and what time does not allow is left out."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+from capacity.deployment import Pool
+from capacity.model import load_model
+from capacity.planning.arena import Arena, Task, enter, run_all, run_task
+from capacity.planning.judging import Goal
+from capacity.planning.space import Candidate
+from capacity.workload import parse_slos, random_requests
+
+POOL = Pool(gpu="h100")
+TASK = Task(candidate=Candidate(pool=POOL, replicas=1), confidence=None)
+
+
+def arena() -> Arena:
+    requests = random_requests(num_requests=20, input_len=100, output_len=20, request_rate_per_s=5.0)
+    goal = Goal(slos=parse_slos("ttft:p95:1s tpot:p95:1s"))
+    return Arena(model=load_model("llama-3.1-8b"), workloads=[requests], goal=goal)
+
+
+def test_a_pool_is_resolved_once_and_does_not_travel_to_workers() -> None:
+    here = arena()
+    assert here.resolved(POOL) is here.resolved(POOL)
+    there = pickle.loads(pickle.dumps(here))
+    assert there._resolved == {}
+    assert there.run(TASK) == here.run(TASK)
+
+
+def test_a_worker_runs_tasks_of_the_arena_that_it_entered() -> None:
+    own = arena()
+    enter(own)
+    assert run_task(TASK) == own.run(TASK)
+
+
+def test_what_has_not_begun_in_time_is_left_out() -> None:
+    assert run_all(arena(), [TASK, TASK], None, within_s=0.0) == [None, None]
+    (trial,) = run_all(arena(), [TASK], None)
+    assert trial.requests == 20
+
+
+def test_first_tokens_alone_leave_decode_and_its_limits_out() -> None:
+    whole, first = (arena().run(replace(TASK, first_tokens=only)) for only in (False, True))
+    assert [level.slo for level in whole.levels] == ["ttft:p95:1s", "tpot:p95:1s"]
+    assert [level.slo for level in first.levels] == ["ttft:p95:1s"]
+    assert first.mean_e2e_s < whole.mean_e2e_s

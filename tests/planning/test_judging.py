@@ -1,0 +1,53 @@
+"""Service levels held against runs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planned_options import level
+from quick_plans import quick
+
+from capacity.deployment import Pool
+from capacity.planning.judging import Goal, hopeless, judged, latencies_s, outlook
+from capacity.planning.trial import Engines, run_engines
+from capacity.pool.resolve import resolve
+from capacity.workload import parse_slos, random_requests
+
+
+def test_a_lower_goodput_target_needs_no_more() -> None:
+    """Limits owed to each request hold for the share that was asked for: 99 % of them cost as much as 70 %, or more."""
+    strict, loose = (
+        quick(slo="ttft:300 tpot:12", goodput_target=target, request_rate=120.0, quantizations=(None,))
+        for target in (0.99, 0.7)
+    )
+    assert strict.best is not None
+    assert loose.best is not None
+    assert loose.best.num_gpus < strict.best.num_gpus
+    for answer, target in ((strict, 0.99), (loose, 0.7)):
+        assert answer.best is not None
+        assert all(level.required_fraction == target for level in answer.best.trial.levels)
+        assert all(level.good_fraction >= target for level in answer.best.trial.levels)
+
+
+@given(value=st.floats(0.01, 10), limit=st.floats(0.01, 10))
+def test_a_level_of_a_percentile_is_its_value_over_its_limit(value: float, limit: float) -> None:
+    assert level(value, limit).ratio == value / limit
+
+
+def test_a_level_that_is_owed_to_each_request_is_the_bad_share_over_the_allowed() -> None:
+    assert level(None, good_fraction=0.97, required_fraction=0.99).ratio == pytest.approx(3.0)
+    assert level(None, good_fraction=1.0, required_fraction=1.0).ratio == 1.0
+    assert level(None, good_fraction=0.5, required_fraction=1.0).ratio == 1.5
+
+
+@pytest.mark.parametrize(("rate", "certain"), [(500.0, True), (0.5, False)])
+def test_a_miss_is_certain_once_more_are_late_than_may_be(rate: float, certain: bool) -> None:
+    requests = random_requests(num_requests=60, input_len=2000, output_len=2, request_rate_per_s=rate)
+    run = run_engines([Engines(resolved=resolve("llama-3.1-8b", Pool(gpu="a100")))], requests)
+    goal = Goal(slos=parse_slos("ttft:p90:300ms"))
+    late = int((latencies_s([run.records], "ttft") > 0.3).sum())
+    assert (late > 6 + 1) is certain
+    assert hopeless([run], goal, 60, share=1.0, parts=1) is certain
+    assert outlook([run], goal, 60, share=1.0, alone=True) == pytest.approx(late / 7)
+    assert judged([run], goal, seen="all").met is (late <= 6)

@@ -1,0 +1,71 @@
+"""The survey: limits on GPUs and money, and the routers that are tried."""
+
+from __future__ import annotations
+
+import pytest
+from quick_plans import PLAIN, quick
+
+from capacity.base.errors import UnknownName
+from capacity.deployment import Cost, Traffic
+from capacity.model import load_model
+from capacity.planning.arena import Arena
+from capacity.planning.bounds import Load
+from capacity.planning.draws import draws
+from capacity.planning.judging import Goal
+from capacity.planning.market import Market
+from capacity.planning.options import Surveyor
+from capacity.planning.plan import parsed_slos
+from capacity.planning.space import Search
+
+
+def test_a_limit_on_gpus_is_named_as_such() -> None:
+    answer = quick(request_rate=3000.0, max_gpus=1, tensor_parallel_sizes=(1,), num_prompts=3000)
+    assert not answer.ranked
+    assert answer.misses[0].slo == "capacity" or answer.misses[0].slo.startswith("ttft")
+    assert set(answer.reasons) <= {"limit", "slo"}
+
+
+def test_a_budget_is_kept_or_named() -> None:
+    rich = quick(objective="latency", price="2", budget=6.5, max_gpus=64)
+    assert rich.best is not None
+    assert rich.best.cost is not None
+    assert rich.best.cost.usd_per_hour == 6.0  # three of the GPUs that the money would buy
+    poor = quick(objective="cost", price="2", budget=1.0, request_rate=200.0)
+    assert not poor.ranked
+    assert set(poor.reasons) == {"limit"}
+    (miss,) = poor.misses
+    assert "--budget 1" in miss.best
+    assert miss.slo == "capacity"
+
+
+def test_max_gpus_bounds_both_sides_of_a_disaggregated_deployment() -> None:
+    answer = quick(serving="disaggregated", max_gpus=3)
+    assert answer.best is not None
+    assert answer.best.num_gpus <= 3
+    refused = quick(serving="disaggregated", max_gpus=1)
+    assert not refused.ranked
+    assert refused.misses[0].slo == "capacity"
+    assert "that prefill" in refused.misses[0].best
+
+
+def test_routers_are_an_axis_and_prefix_aware_comes_with_shared_text() -> None:
+    named = quick(routers="least-outstanding", request_rate=100.0, tensor_parallel_sizes=(1,))
+    assert named.best is not None
+    assert named.best.candidate.router == "least-outstanding"
+    assert "least-outstanding" in named.best.candidate.label
+    assert not any("routers" in text for text in named.not_searched)
+    search = Search(gpus="h100", tensor_parallel_sizes=(1,), max_gpus=4, **PLAIN)
+    traffic = Traffic(request_rate=40.0, input_len=200, output_len=60, num_prompts=100)
+    for changes, routers in (
+        ({}, {"round-robin"}),
+        ({"random_prefix_len": 2000}, {"round-robin", "prefix-aware"}),
+    ):
+        workloads = draws(traffic.model_copy(update=changes), None, 1)
+        arena = Arena(
+            model=load_model("llama-3.1-8b"), workloads=workloads, goal=Goal(slos=parsed_slos("ttft:p95:9s"))
+        )
+        market = Market.of(search, Cost(price="2"), [])
+        found = Surveyor(arena=arena, search=search, load=Load.of(workloads), market=market).plain()
+        assert {option.router for option in found.options} == routers
+    with pytest.raises(UnknownName, match="router"):
+        quick(routers="fastest", request_rate=100.0)

@@ -1,0 +1,163 @@
+"""The search against brute force, the same twice, and when its time is up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from brute_force import brute_force
+from quick_plans import PLAIN, PRICES, SHORT, quick
+
+from capacity.planning.plan import plan
+from capacity.planning.search import _Search
+
+SPACES = {
+    "tensor parallelism and GPUs": (
+        "llama-3.1-8b",
+        "ttft:p90:400ms tpot:p90:16ms",
+        {"gpus": "a100,h100,h200", "tensor_parallel_sizes": (1, 2, 4), "quantizations": (None,),
+         "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "max_gpus": 24},
+        {"request_rate": 60.0},
+    ),
+    "quantization": (
+        "llama-3.1-8b",
+        "ttft:p95:300ms tpot:p95:12ms",
+        {"gpus": "h100", "tensor_parallel_sizes": (1, 2), "max_num_batched_tokens": (None, 1024), "max_gpus": 12},
+        {"request_rate": 50.0},
+    ),
+    "mixture of experts": (
+        "mixtral-8x7b",
+        "ttft:p90:800ms tpot:p90:30ms",
+        {"gpus": "h100,h200", "tensor_parallel_sizes": (2, 4), "quantizations": (None, "fp8"),
+         "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "max_gpus": 32},
+        {"request_rate": 40.0},
+    ),
+    "data-parallel attention": (
+        "mixtral-8x7b",
+        "ttft:p90:800ms tpot:p90:40ms",
+        {"gpus": "h200", "tensor_parallel_sizes": (1, 2), "data_parallel_sizes": (1, 2, 4), "quantizations": ("fp8",),
+         "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "max_gpus": 12},
+        {"request_rate": 60.0},
+    ),
+    "limits of the engine": (
+        "llama-3.1-8b",
+        "ttft:p95:500ms tpot:p95:20ms",
+        {"gpus": "a100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
+         "max_num_seqs": (None, 16, 64), "max_num_batched_tokens": (None, 512, 1024), "max_gpus": 16},
+        {"request_rate": 40.0},
+    ),
+    "fewest GPUs": (
+        "llama-3.1-8b",
+        "e2el:p90:1500ms",
+        {"gpus": "a100,h100,b200", "tensor_parallel_sizes": (1, 2), "kv_cache_dtypes": ("auto",), "objective": "gpus",
+         "alternatives": False, "max_num_batched_tokens": (None,), "max_gpus": 12},
+        {"request_rate": 60.0},
+    ),
+    "drafts": (
+        "llama-3.1-8b",
+        "ttft:p95:500ms tpot:p95:8ms",
+        {"gpus": "h100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
+         "max_num_batched_tokens": (None,), "speculators": ("none", "eagle3-chain", "ngram"),
+         "num_speculative_tokens": (2, 4), "max_gpus": 16},
+        {"request_rate": 40.0},
+    ),
+    "disaggregation": (
+        "llama-3.1-8b",
+        "ttft:p95:1s itl:p99:20ms",
+        {"gpus": "a100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
+         "max_num_batched_tokens": (None, 512), "serving": ("aggregated", "disaggregated"), "max_gpus": 9},
+        {"request_rate": 8.0, "input_len": 2000},
+    ),
+    "disaggregated mixture of experts": (
+        "mixtral-8x7b",
+        "ttft:p95:450ms tpot:p95:22ms",
+        {"gpus": "h100", "tensor_parallel_sizes": (2, 4), "expert_parallel": (False,), "quantizations": (None,),
+         "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,), "serving": "disaggregated", "max_gpus": 20},
+        {"request_rate": 24.0, "input_len": 2000},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_brute_force_agrees(name: str) -> None:
+    model, slo, space, rate = SPACES[name]
+    space, traffic = PLAIN | space, SHORT | rate
+    best, points, reached = brute_force(model, slo, space, traffic)
+    answer = plan(model, slo=slo, price=PRICES, **space, **traffic)
+    assert answer.best is not None
+    assert math.isfinite(best)
+    assert answer.best.objective == pytest.approx(best)
+    assert answer.best.candidate in reached
+    assert answer.proved
+    assert answer.counts.points == points
+    assert answer.counts.simulated <= 0.20 * points, f"{answer.counts.simulated} of {points}"
+    assert answer.best.trial.met
+    assert all(level.met for level in answer.best.trial.levels)
+
+
+def test_energy_and_gpus_are_minimised_as_told() -> None:
+    """One B200 does what takes more A100s: fewest GPUs; the least power is a question of watts, by brute force."""
+    space = {
+        "gpus": "a100,l40s,b200",
+        "tensor_parallel_sizes": (1,),
+        "alternatives": False,
+        "max_gpus": 12,
+        **PLAIN,
+    }
+    options: dict[str, Any] = {
+        "quantizations": (None,), "kv_cache_dtypes": ("auto",), "max_num_batched_tokens": (None,),
+    }  # fmt: skip
+    slo, traffic = "ttft:p90:600ms tpot:p90:40ms", SHORT | {"request_rate": 30.0}
+    for objective in ("gpus", "energy"):
+        spaced = {**space, **options, "objective": objective}
+        best, _, reached = brute_force("llama-3.1-8b", slo, spaced, traffic)
+        answer = plan("llama-3.1-8b", slo=slo, price=PRICES, **spaced, **traffic)
+        assert answer.best is not None
+        assert answer.best.objective == pytest.approx(best)
+        assert answer.best.candidate in reached
+    assert answer.best.watts == pytest.approx(best)
+
+
+def test_the_answer_is_the_same_twice_and_with_more_workers() -> None:
+    first, second = quick(), quick()
+    same = ("ranked", "rejected", "counts", "speed_front", "cost_front")
+    assert all(getattr(first, name) == getattr(second, name) for name in same)
+
+
+def test_a_time_limit_ends_the_search_and_is_said() -> None:
+    answer = quick(gpus="a100,h100", quantizations=(None, "fp8", "int4"), time_limit_s=1e-6)
+    assert not answer.proved
+    assert "time limit" in answer.proof
+    assert answer.counts.unresolved == answer.reasons.get("unresolved", 0)
+    assert quick().proof == "nothing cheaper is in doubt"
+
+
+SPACE: dict[str, Any] = {
+    "gpus": "a100,h100", "tensor_parallel_sizes": (1, 2), "kv_cache_dtypes": ("auto",), "serving": "aggregated",
+    "speculators": "none", "max_num_batched_tokens": (None, 1024), "objective": "gpus", "request_rate": 60.0,
+    "input_len": 300, "output_len": 40, "num_prompts": 120, "slo": "ttft:p95:400ms tpot:p95:30ms",
+}  # fmt: skip
+
+
+def test_answers_are_verified_on_all_draws() -> None:
+    answer = plan("llama-3.1-8b", **SPACE, replications=3)
+    assert answer.best is not None
+    assert (answer.best.trial.seen, answer.best.trial.requests) == ("all", 360)
+    assert answer.proved
+
+
+def test_a_search_that_runs_out_of_time_verifies_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is up with the first answer, which was simulated on one draw of three."""
+
+    def limit_s(state: _Search) -> float:
+        return -1.0 if any(family.incumbent for family in state.families) else float("inf")
+
+    monkeypatch.setattr(_Search, "limit_s", property(limit_s))
+    answer = plan("llama-3.1-8b", **SPACE, replications=3)
+    assert not answer.proved
+    assert answer.best is not None
+    assert (answer.best.trial.seen, answer.best.trial.requests) == ("all", 360)
+    assert answer.counts.unresolved > 0
+    assert "--time-limit-s 0" in answer.proof
+    assert answer.to_dict()["proof"] == answer.proof

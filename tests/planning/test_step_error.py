@@ -1,0 +1,35 @@
+"""Stretched step times: their pieces, and the quantiles of the error band."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.deployment import Pool
+from capacity.planning.step_error import Factors, ScaledSteps, factors_at
+from capacity.pool.resolve import resolve
+from capacity.step import decode_shape, prefill_shape
+
+
+def test_scaled_steps_agree_with_their_pieces() -> None:
+    steps = ScaledSteps(
+        resolve("llama-3.1-8b", Pool(gpu="h100")).step_model, Factors(prefill=1.4, decode=1.1)
+    )
+    for batch, context in ((1, 100), (7, 1000), (64, 4096), (200, 777)):
+        shape = decode_shape(batch, context)
+        piece = steps.decode_piece(shape)
+        later = shape._replace(decode_context_tokens=piece.max_context_tokens or shape.decode_context_tokens)
+        for at in (shape, later):
+            value = piece.base_ps + piece.context_ps * at[9] + piece.window_context_ps * at[10]
+            assert steps.step_ps(at) == value
+        assert steps.step_ps(shape) * 1e-12 == pytest.approx(steps.step_seconds(shape), rel=0.01)
+    assert steps.step_seconds(prefill_shape(1, 500)) == pytest.approx(
+        1.4 * resolve("llama-3.1-8b", Pool(gpu="h100")).step_model.step_seconds(prefill_shape(1, 500))
+    )
+
+
+def test_confidence_levels_are_quantiles_of_the_error_band() -> None:
+    steps = resolve("llama-3.1-8b", Pool(gpu="h100")).step_model
+    band = steps.residuals("decode")
+    assert factors_at(steps, 0.95).decode == pytest.approx(1 + band.high)
+    assert factors_at(steps, 0.05).decode == pytest.approx(1 + band.low)
+    assert factors_at(steps, None) == Factors()

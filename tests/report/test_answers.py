@@ -1,0 +1,42 @@
+"""`fit`, `estimate` and `explain` as tables: the verdict, the parts of memory, and what binds a step."""
+
+from __future__ import annotations
+
+import capacity
+from capacity.report.answers import estimate_tables, explain_tables, fit_tables
+from capacity.report.display import STANDARD
+from capacity.report.layout import printed
+
+
+def test_the_verdict_comes_first_with_the_reason_and_the_least_parallelism() -> None:
+    assert printed(fit_tables(capacity.fit("llama-3.1-8b", gpu="h100"))).splitlines()[0].endswith(": fits")
+    answer = capacity.fit("llama-3.1-70b", gpu="h100")
+    text = printed(fit_tables(answer))
+    assert "does not fit:" in text.splitlines()[0]
+    assert answer.smallest_tensor_parallel_size is not None
+    (line,) = (line for line in text.splitlines() if "smallest TP" in line)
+    assert str(answer.smallest_tensor_parallel_size) in line.split()
+
+
+def test_every_part_of_memory_has_its_line() -> None:
+    answer = capacity.fit("llama-3.1-8b", gpu="h100")
+    text, memory = printed(fit_tables(answer)), answer.memory
+    for part in (
+        memory.weights_bytes,
+        memory.activations_bytes,
+        memory.overhead_bytes,
+        memory.kv_cache_bytes,
+    ):
+        assert STANDARD.memory_text(part) in text
+
+
+def test_a_step_is_shown_by_its_operators() -> None:
+    load = {"gpu": "h100", "input_len": 500, "output_len": 50, "batch_size": 8}
+    answer = capacity.estimate("llama-3.1-8b", **load)
+    text = printed(estimate_tables(answer))
+    assert STANDARD.time_text(answer.ttft_s.value) in text
+    assert "8 requests together" in text
+    why = capacity.explain("llama-3.1-8b", **load)
+    text = printed(explain_tables(why))
+    for response in why.responses:
+        assert f"{response.change:+.0%} {response.resource}" in text

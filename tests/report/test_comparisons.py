@@ -1,0 +1,53 @@
+"""Tables of `diff`, `tornado` and `advise`: signs, doubts and what is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capacity import advise, diff, tornado
+from capacity.report.comparisons import advice_tables, diff_tables, tornado_tables
+from capacity.report.layout import printed
+
+LOAD: dict[str, Any] = {"input_len": 200, "output_len": 20, "request_rate": 8.0, "num_prompts": 40}
+
+
+def side(**pool: Any) -> dict[str, Any]:
+    return {
+        "model": "llama-3.1-8b",
+        "pools": [{"gpu": "h100", **pool}],
+        "traffic": LOAD,
+        "cost": {"price": "2"},
+    }
+
+
+def test_a_deployment_against_itself_is_the_same_and_not_told_apart() -> None:
+    text = printed(diff_tables(diff(side(), side())))
+    assert "the two are the same deployment" in text
+    assert text.count("apart)") == 3  # of "not told apart", which wraps
+    assert "bill: $2.00 to $2.00 an hour (+0.0%)" in text
+
+
+def test_what_was_changed_is_named_and_the_bill_follows() -> None:
+    text = printed(diff_tables(diff(side(), side(replicas=2))))
+    assert "the same deployment" not in text
+    assert "replicas" in text
+    assert "bill: $2.00 to $4.00 an hour (+100.0%)" in text
+
+
+def test_a_change_without_a_value_is_a_dash() -> None:
+    answer = tornado("llama-3.1-8b", gpu="h100", **LOAD)
+    assert all(swing.cost_change == (None, None) for swing in answer.swings)
+    lines = printed(tornado_tables(answer)).splitlines()
+    assert "-20% / +20%" in "".join(lines)
+    for swing in answer.swings:
+        (line,) = (each for each in lines if each.strip().startswith(swing.input))
+        assert line.count("- / -") == 2
+    assert any(line.startswith("not varied: ") for line in lines)
+
+
+def test_advice_that_is_refused_stands_below_with_its_reason() -> None:
+    answer = advise("llama-3.1-8b", gpu="h100", **LOAD)
+    lines = " ".join(printed(advice_tables(answer)).split())
+    for each in answer.refused:
+        assert " ".join(f"not here: {each.change}: {each.refused}".split()) in lines
+    assert "per 1,000 requests" not in lines  # no price was given

@@ -1,0 +1,46 @@
+"""The bill as tables: what has no value has no row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capacity import cost
+from capacity.report.cost import bill_tables
+from capacity.report.layout import printed
+
+POOL: dict[str, Any] = {"gpu": "h100", "input_len": 500, "output_len": 100}
+
+
+def test_a_bill_at_full_load_alone() -> None:
+    bill = cost("llama-3.1-8b", **POOL, price="2.5")
+    text = printed(bill_tables(bill))
+    assert "$2.50" in text
+    assert f"${730 * 2.5:,.2f}" in text
+    for absent in ("as served", "utilization", "users", "CO2", "Against an API", "Batch job"):
+        assert absent not in text
+
+
+def test_each_part_that_is_wanted_has_a_table() -> None:
+    bill = cost(
+        "llama-3.1-8b", **POOL, price="2.5", request_rate=4.0, num_prompts=60, requests_per_user_hour=20,
+        co2_g_per_kwh=400, api_input_price=0.2, api_output_price=0.6, interruptions_per_hour=0.5, documents=1000,
+        deadline_hours=2,
+    )  # fmt: skip
+    text = printed(bill_tables(bill))
+    for part in (
+        "as served",
+        "utilization",
+        "users",
+        "g CO2",
+        "Against an API",
+        "taken away",
+        "Batch job at full load",
+    ):
+        assert part in text
+    assert bill.break_even is not None
+    assert f"{bill.break_even.requests_per_s:,.3f}" in text
+
+
+def test_whole_instances_are_named() -> None:
+    bill = cost("llama-3.1-8b", **POOL, price_tier="on-demand", price_provider="AWS")
+    assert "8 in whole instances, 1 used" in printed(bill_tables(bill))

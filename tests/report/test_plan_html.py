@@ -1,0 +1,42 @@
+"""A plan and a curve as one HTML file: it needs nothing else, and nothing of an answer is markup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html import escape
+
+from capacity import curve
+from capacity.planning.records import Plan
+from capacity.report.plan_html import curve_html, plan_html
+
+
+def test_a_report_holds_the_answer_its_charts_and_its_files(small_plan: Plan) -> None:
+    page = plan_html(small_plan, [("Launch <it>", "vllm serve & wait")])
+    assert small_plan.best is not None
+    assert f"<strong>{escape(small_plan.best.candidate.label)}</strong>" in page
+    assert page.count("<svg") == 2
+    assert "Launch &lt;it&gt;" in page
+    assert "vllm serve &amp; wait" in page
+    for source in ("src=", "href="):
+        assert source not in page
+
+
+def test_names_are_text(small_plan: Plan) -> None:
+    assert "<script>" not in plan_html(replace(small_plan, model="<script>x</script>"))
+
+
+def test_an_unmet_plan_says_so(small_plan: Plan) -> None:
+    page = plan_html(replace(small_plan, ranked=(), speed_front=(), cost_front=()))
+    assert "Nothing in the space meets the SLO." in page
+    assert "<svg" not in page
+
+
+def test_a_curve_has_a_chart_for_each_level_that_is_a_time_and_one_of_throughput() -> None:
+    answer = curve(
+        "llama-3.1-8b", gpu="h100", input_len=300, output_len=20, num_prompts=60, rates=[1.0, 8.0],
+        slo=("ttft:p95:1s", "tpot:50"),
+    )  # fmt: skip
+    page = curve_html(answer)
+    assert page.count("<svg") == 2
+    assert "ttft:p95:1s against load" in page
+    assert "Throughput against load" in page

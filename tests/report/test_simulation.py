@@ -1,0 +1,31 @@
+"""A simulation as tables: what stands at the start, and levels that are met or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import capacity
+from capacity.report.layout import printed
+from capacity.report.simulation import simulation_tables
+
+LOAD: dict[str, Any] = {
+    "gpu": "h100", "input_len": 200, "output_len": 20, "request_rate": 8.0, "num_prompts": 60, "seed": 3,
+}  # fmt: skip
+
+
+def text_of(**options: Any) -> str:
+    return printed(simulation_tables(capacity.simulate("llama-3.1-8b", **LOAD, **options)))
+
+
+def test_one_engine_is_its_gpus_and_several_are_counted() -> None:
+    assert "on 1 x h100-sxm-80gb, " in text_of()
+    several = text_of(replicas=3)
+    assert "3 replicas of " in several
+    assert "requests each" in several
+
+
+def test_a_service_level_is_met_or_unmet() -> None:
+    text = text_of(slo=("ttft:p95:10s", "tpot:p95:1ms"))
+    lines = {line.split()[0]: line.split()[-1] for line in text.splitlines() if line.split()[-1:] != []}
+    assert lines["ttft:p95:10s"] == "met"
+    assert lines["tpot:p95:1ms"] == "unmet"

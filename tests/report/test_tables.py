@@ -1,0 +1,63 @@
+"""The one way from a record to text: a table, JSON without infinities, CSV of its rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from capacity.base.record import AnswerRecord
+from capacity.report.tables import finite, listing, render
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    value: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(AnswerRecord):
+    SCHEMA: ClassVar[str] = "capacity/made-up/v1"
+
+    total: float
+    rows: tuple[Row, ...] = ()
+
+
+ROWS = (Row(value=1.5, name="a, b"), Row(value=float("inf"), name="c"))
+
+
+def test_infinite_numbers_are_null_however_deep() -> None:
+    assert finite({"a": [1.0, float("inf")], "b": (float("nan"), "inf"), "c": True}) == {
+        "a": [1.0, None],
+        "b": [None, "inf"],
+        "c": True,
+    }
+    written = json.loads(render(Answer(total=float("-inf"), rows=ROWS), "json"))
+    assert written["total"] is None
+    assert [row["value"] for row in written["rows"]] == [1.5, None]
+
+
+def test_csv_is_of_the_rows_or_of_the_record_where_it_has_none() -> None:
+    lines = list(csv.DictReader(io.StringIO(render(Answer(total=2.0, rows=ROWS), "csv"))))
+    assert [line["name"] for line in lines] == ["a, b", "c"]
+    (line,) = csv.DictReader(io.StringIO(render(Answer(total=2.0), "csv")))
+    assert (line["schema"], line["total"]) == ("capacity/made-up/v1", "2.0")
+
+
+def test_a_table_is_that_of_the_schemas_name_or_one_that_is_handed_in() -> None:
+    answer = Answer(total=2.0)
+    with pytest.raises(KeyError, match="made-up"):
+        render(answer, "table")
+    assert render(answer, "table", tables=lambda each: [f"total {each.total}"]).strip() == "total 2.0"
+
+
+def test_a_listing_has_a_dash_where_a_record_has_no_value() -> None:
+    rows = [{"name": "m", "total_params": 8e9, "active_params": None}]
+    lines = [line.split() for line in listing(rows, "table", title="Models").splitlines()]
+    assert lines[-1] == ["m", "8", "-", "-"]
+    assert json.loads(listing(rows, "json", title="Models")) == rows

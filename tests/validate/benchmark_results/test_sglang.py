@@ -1,0 +1,38 @@
+"""Results of SGLang's load generator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmark_files import write
+from capacity_validate.benchmark_results import read_results
+
+
+def test_sglang_lines(tmp_path: Path) -> None:
+    line = {
+        "backend": "sglang",
+        "request_rate": 8.0,
+        "max_concurrency": None,
+        "sharegpt_output_len": None,
+        "duration": 10.0,
+        "completed": 2,
+        "total_input_tokens": 30,
+        "total_output_tokens": 9,
+        "request_throughput": 0.2,
+        "input_throughput": 3.0,
+        "output_throughput": 0.9,
+        "mean_e2e_latency_ms": 500.0,
+        "median_e2e_latency_ms": 490.0,
+        "mean_ttft_ms": 40.0,
+        "mean_tpot_ms": 10.0,
+        "accept_length": 2.4,
+        "input_lens": [10, 20],
+        "output_lens": [4, 5],
+    }
+    runs = read_results(write(tmp_path / "s.jsonl", json.dumps(line) + "\n" + json.dumps(line)))
+    assert len(runs) == 2
+    assert runs[0].tool == "sglang.bench_serving"
+    assert runs[0].latencies_ms["e2el"] == {"mean": 500.0, "p50": 490.0}
+    assert runs[0].accepted_length == 2.4
+    assert runs[0].workload() is None  # no start times: arrivals have to be drawn

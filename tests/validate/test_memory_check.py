@@ -1,0 +1,28 @@
+"""The activation peak against the memory model."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from capacity_validate.memory_check import (  # noqa: E402
+    activation_findings,
+    peak_activation_bytes,
+)
+from capacity_validate.small_models import small_model  # noqa: E402
+from capacity_validate.transformer import Transformer  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_the_activation_peak_of_a_prefill_is_the_memory_models_form(tiny: Transformer) -> None:
+    """To the byte, but for masks and positions: two hidden states and the FFN's four, whatever the length."""
+    for tokens in (64, 256):
+        (finding,) = activation_findings(tiny, tokens, peak_activation_bytes(torch, tiny, tokens))
+        assert finding.passed, finding
+        assert finding.value < 0.02
+    wrong = activation_findings(tiny, 64, 2 * peak_activation_bytes(torch, tiny, 64))
+    assert not wrong[0].passed
+    mixture = Transformer(small_model("tiny-moe"), device="cpu", num_blocks=8)
+    assert activation_findings(mixture, 64, 1.0) == []

@@ -1,0 +1,60 @@
+"""Timing arithmetic, and clocks that do not count waiting."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from capacity_validate.timing import (
+    CpuStopwatch,
+    RunClock,
+    ThreadClock,
+    quantile,
+    rotations,
+    summarise_samples,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_a_timing_is_a_median_with_its_spread_outliers_and_drift() -> None:
+    timing = summarise_samples([1.0, 1.0, 1.0, 1.0, 5.0, 1.2, 1.2, 1.2, 1.2], "thread time")
+    assert timing.seconds == 1.2
+    assert timing.outliers == 1
+    assert timing.drift == pytest.approx(0.2)
+
+
+def test_quantiles_are_numpys() -> None:
+    import numpy as np
+
+    values = sorted([3.0, 1.0, 4.0, 1.5, 9.0])
+    for fraction in (0.0, 0.1, 0.5, 0.9, 1.0):
+        assert quantile(values, fraction) == pytest.approx(float(np.quantile(values, fraction)))
+
+
+@given(st.integers(1, 2**34), st.integers(1, 2**28))
+def test_rotated_inputs_exceed_the_cache_twice_or_are_many(bytes_per_set: int, cache_bytes: int) -> None:
+    count = rotations(bytes_per_set, cache_bytes)
+    assert count * bytes_per_set >= 2 * cache_bytes or count == 32
+
+
+def test_thread_time_does_not_count_sleep_and_wall_time_does() -> None:
+    samples, how = CpuStopwatch().sample([lambda: time.sleep(0.02)], budget_s=0, at_least=3, at_most=3)
+    assert how == "thread time"
+    assert max(samples) < 0.01
+    samples, how = CpuStopwatch(threads=2).sample(
+        [lambda: time.sleep(0.02)], budget_s=0, at_least=3, at_most=3
+    )
+    assert how == "wall time"
+    assert min(samples) >= 0.02
+
+
+def test_a_thread_clock_leaps_over_waiting() -> None:
+    clock = ThreadClock()
+    start = time.perf_counter()
+    clock.wait_until(100.0)
+    assert time.perf_counter() - start < 1.0
+    assert clock.now_s() == pytest.approx(100.0, abs=0.1)
+    wall = RunClock()
+    wall.wait_until(0.02)
+    assert wall.now_s() >= 0.02
