@@ -100,3 +100,30 @@ def _names(node: ast.stmt) -> set[str]:
         return {node.name}
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+LONGEST_WITHOUT = 100  # lines of a module that other modules' tests may cover
+
+
+def tests_of(module: Path) -> list[Path]:
+    """Where a module's tests may stand: at its path, or at that of a folder that it is in."""
+    room = ROOT / "tests" / module.parts[0]
+    beside = (ROOT / "tests").joinpath(*module.parts[:-1]) / f"test_{module.name}"
+    return [
+        beside,
+        room / f"test_{module.name}",
+        *(room / f"test_{folder}.py" for folder in module.parts[1:-1]),
+    ]
+
+
+def test_a_module_finds_its_tests_by_its_path() -> None:
+    library = ROOT / "capacity"
+    modules = [path.relative_to(library) for path in library.rglob("*.py") if path.name != "__init__.py"]
+    untested = [
+        module.as_posix()
+        for module in modules
+        if len(module.parts) > 1
+        and len((library / module).read_text(encoding="utf-8").splitlines()) > LONGEST_WITHOUT
+        and not any(path.is_file() for path in tests_of(module))
+    ]
+    assert untested == []
