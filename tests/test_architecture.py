@@ -105,7 +105,7 @@ def _names(node: ast.stmt) -> set[str]:
 LONGEST_WITHOUT = 100  # lines of a module that other modules' tests may cover
 
 
-def tests_of(module: Path) -> list[Path]:
+def places_of_tests(module: Path) -> list[Path]:
     """Where a module's tests may stand: at its path, or at that of a folder that it is in."""
     room = ROOT / "tests" / module.parts[0]
     beside = (ROOT / "tests").joinpath(*module.parts[:-1]) / f"test_{module.name}"
@@ -124,6 +124,6 @@ def test_a_module_finds_its_tests_by_its_path() -> None:
         for module in modules
         if len(module.parts) > 1
         and len((library / module).read_text(encoding="utf-8").splitlines()) > LONGEST_WITHOUT
-        and not any(path.is_file() for path in tests_of(module))
+        and not any(path.is_file() for path in places_of_tests(module))
     ]
     assert untested == []
