@@ -9,7 +9,7 @@ from dataclasses import replace
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.pool import drafting as speculative
-from capacity.pool.drafting import DraftedSteps, find_speculator
+from capacity.pool.drafting import DraftedSteps, speculator_of
 from capacity.pool.memory import GIB, MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, FrontendTimes
@@ -203,10 +203,8 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
             f"drafts are scheduled under {' and '.join(able)}; {resolved.engine.label} is "
             f"{setup.policy}: use --engine vllm, or leave out --speculator"
         )
-    speculator = find_speculator(pool.speculator or "")
-    if pool.acceptance is not None:
-        speculator = speculator.accepting(pool.acceptance)
-    return with_drafts(setup, speculative.Speculation(resolved, speculator), pool.num_speculative_tokens)
+    speculation = speculative.Speculation(resolved, speculator_of(pool))
+    return with_drafts(setup, speculation, pool.num_speculative_tokens)
 
 
 def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
@@ -214,12 +212,11 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     pool = resolved.pool
     if pool.speculator is None:
         return ()
-    way = find_speculator(pool.speculator)
-    depth = way.draft_tokens if pool.num_speculative_tokens is None else pool.num_speculative_tokens
-    drawn = way if pool.acceptance is None else way.accepting(pool.acceptance)
-    where = ", ".join(part for part in (drawn.basis, drawn.acceptance_model, drawn.source) if part)
+    way = speculator_of(pool)
+    depth = way.depth(pool.num_speculative_tokens)
+    where = ", ".join(part for part in (way.basis, way.acceptance_model, way.source) if part)
     notes = (
-        f"drafts by {way.name}, {depth} deep: {drawn.tokens_per_round(depth):.2f} tokens a step of a request on "
+        f"drafts by {way.name}, {depth} deep: {way.tokens_per_round(depth):.2f} tokens a step of a request on "
         f"average, by an acceptance that is {where}",
     )
     if way.tree_tokens is None:
@@ -242,7 +239,7 @@ def with_drafts(
 
     A tree takes a row, a slot of KV and a place in the token budget for each of its nodes, and is accepted by depth.
     """
-    k = speculation.speculator.draft_tokens if draft_tokens is None else draft_tokens
+    k = speculation.speculator.depth(draft_tokens)
     if k < 1:
         raise InvalidInput(f"{k} draft tokens: a simulation with drafts needs at least 1")
     memory, nodes = speculation.memory(), speculation.speculator.verified_tokens(k)

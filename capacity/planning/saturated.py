@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from capacity.base.errors import InvalidInput
 from capacity.planning.billing import Rates
 from capacity.planning.step_error import Factors
-from capacity.pool.drafting import Speculation, find_speculator
+from capacity.pool.drafting import Speculation, speculator_of
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepCost, StepShape
 from capacity.step.closed_form import closed_loop_times
@@ -74,10 +74,7 @@ def full_load(
             f"one request of {input_len + output_len:,} tokens exceeds the KV cache; {resolved.more_memory}"
         )
     pool = resolved.pool
-    drafts = 0
-    if speculation is not None:
-        depth = pool.num_speculative_tokens
-        drafts = speculation.speculator.draft_tokens if depth is None else depth
+    drafts = 0 if speculation is None else speculation.speculator.depth(pool.num_speculative_tokens)
     steps = PricedSteps(resolved, factors or Factors(), speculation, drafts)
     ranks = resolved.lockstep_ranks
     times = closed_loop_times(
@@ -94,10 +91,4 @@ def full_load(
 
 
 def _speculation(resolved: ResolvedPool) -> Speculation | None:
-    pool = resolved.pool
-    if pool.speculator is None:
-        return None
-    speculator = find_speculator(pool.speculator)
-    return Speculation(
-        resolved, speculator if pool.acceptance is None else speculator.accepting(pool.acceptance)
-    )
+    return None if resolved.pool.speculator is None else Speculation(resolved, speculator_of(resolved.pool))

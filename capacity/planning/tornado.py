@@ -19,7 +19,7 @@ from capacity.planning.hits import ideal_hits, with_hits
 from capacity.planning.outcome import Outcome, change, outcome
 from capacity.planning.step_error import Factors
 from capacity.planning.trial import deployment_label
-from capacity.pool.drafting import find_speculator
+from capacity.pool.drafting import speculator_of
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 
@@ -173,11 +173,8 @@ def with_prompts(workload: Workload, factor: float) -> Workload:
 def with_acceptance(resolved: ResolvedPool, factor: float) -> ResolvedPool:
     """Each draft accepted `factor` times as often, at most always."""
     pool = resolved.pool
-    speculator = find_speculator(pool.speculator or "")
-    if pool.acceptance is not None:
-        speculator = speculator.accepting(pool.acceptance)
-    depth = pool.num_speculative_tokens
-    drafts = speculator.draft_tokens if depth is None else depth
+    speculator = speculator_of(pool)
+    drafts = speculator.depth(pool.num_speculative_tokens)
     rates = [min(rate * factor, 1.0) for rate in speculator.first_rates(drafts)]
     acceptance = ",".join(f"{rate:.6f}" for rate in (*rates, rates[-1]))
     return replace(resolved, pool=pool.model_copy(update={"acceptance": acceptance}))

@@ -49,11 +49,6 @@ class RequestRecord:
         return self.finish_s is not None
 
     @property
-    def queue_s(self) -> float | None:
-        """From arrival until the first of its tokens was scheduled."""
-        return None if self.first_scheduled_s is None else self.first_scheduled_s - self.arrival_s
-
-    @property
     def ttft_s(self) -> float | None:
         return None if self.first_token_s is None else self.first_token_s - self.arrival_s
 

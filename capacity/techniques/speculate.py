@@ -188,7 +188,7 @@ def speculate(
         small = {"tensor_parallel_size": 1, "max_model_len": None, "quantization": None}
         drafting = resolve(draft, pool.model_copy(update=small))
     speculation = Speculation(resolved, speculator, draft=drafting)
-    k = speculator.draft_tokens if depth is None else depth
+    k = speculator.depth(depth)
     plain_ttft_s, drafted_ttft_s = speculation.ttft_s(context_tokens)
     return Speculating(
         model=resolved.model.name,

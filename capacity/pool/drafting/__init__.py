@@ -7,7 +7,7 @@ what a tree of drafts accepts; `drafters` what drafting itself costs. Start read
 
 from capacity.pool.drafting.drafters import layer_model
 from capacity.pool.drafting.rounds import DraftedSteps, DraftMemory, Round, Speculation
-from capacity.pool.drafting.speculators import Speculator, find_speculator, speculators
+from capacity.pool.drafting.speculators import Speculator, find_speculator, speculator_of, speculators
 from capacity.pool.drafting.textbook import (
     TextbookEntry,
     acceptance_of_length,
@@ -31,6 +31,7 @@ __all__ = [
     "expected_tokens_by_position",
     "find_speculator",
     "layer_model",
+    "speculator_of",
     "speculators",
     "textbook_speedup",
     "textbook_table",

@@ -93,7 +93,7 @@ class Speculation:
 
         `tree_tokens`: nodes verified for each request; None: the method's, scaled by the depth.
         """
-        k = self.speculator.draft_tokens if draft_tokens is None else draft_tokens
+        k = self.speculator.depth(draft_tokens)
         check_drafts(k)
         if batch_size < 1 or context_tokens < 1:
             raise InvalidInput(

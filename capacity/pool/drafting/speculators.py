@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.spec import Spec
+from capacity.deployment import Pool
 from capacity.pool.drafting.textbook import (
     LONGEST_DRAFT,
     acceptance_of_length,
@@ -88,6 +89,10 @@ class Speculator(Spec):
         if self.accepted_length is not None:
             fields["acceptance_rate"] = self._first_rate
         return Speculator(**fields)
+
+    def depth(self, draft_tokens: int | None) -> int:
+        """Drafts of a round in depth: `draft_tokens`, or (None) as many as this way drafts by itself."""
+        return self.draft_tokens if draft_tokens is None else draft_tokens
 
     def tokens_per_round(self, draft_tokens: int, tree_tokens: int | None = None) -> float:
         """Expected tokens of a round of `draft_tokens` drafts in depth (and `tree_tokens` in all).
@@ -165,6 +170,12 @@ def speculators() -> dict[str, Speculator]:
         return {name: Speculator(name=name, **fields) for name, fields in tables.items()}
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+
+
+def speculator_of(pool: Pool) -> Speculator:
+    """The pool's way to draft, at its acceptance where it gives one. Raises UnknownName and InvalidInput."""
+    speculator = find_speculator(pool.speculator or "")
+    return speculator if pool.acceptance is None else speculator.accepting(pool.acceptance)
 
 
 def find_speculator(name: str) -> Speculator:

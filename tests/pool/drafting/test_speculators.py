@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.base.errors import InvalidInput
-from capacity.pool.drafting import find_speculator, speculators
+from capacity.base.errors import InvalidInput, UnknownName
+from capacity.deployment import Pool
+from capacity.pool.drafting import find_speculator, speculator_of, speculators
 
 
 def test_lengths_by_depth_come_back_as_they_went_in() -> None:
@@ -32,3 +33,13 @@ def test_acceptance_is_read_in_each_of_its_forms() -> None:
     for wrong in ("1.5", "x", "0.5,2", "length:9", "length:0.2", "nan"):
         with pytest.raises(InvalidInput, match="accept"):
             eagle.accepting(wrong)
+
+
+def test_a_pool_drafts_at_the_acceptance_and_depth_that_it_gives() -> None:
+    plain = speculator_of(Pool(gpu="h100", speculator="eagle3"))
+    assert plain == find_speculator("eagle3")
+    assert plain.depth(None) == plain.draft_tokens
+    at_half = speculator_of(Pool(gpu="h100", speculator="eagle3", acceptance="0.5"))
+    assert at_half.first_rates(at_half.depth(2)) == (0.5, 0.5)
+    with pytest.raises(UnknownName):
+        speculator_of(Pool(gpu="h100", speculator="eagle9"))
