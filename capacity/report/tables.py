@@ -6,6 +6,7 @@ The tables of an answer stand in the module that `TABLES` names; it is imported 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pkgutil import resolve_name
 from typing import Any
@@ -49,12 +50,12 @@ def render(answer: AnswerRecord, format: str, *, tables: Tables | None = None) -
 
 
 def finite(value: object) -> object:
-    """The same with null for infinite numbers, which JSON has no word for."""
+    """The same with null for infinite numbers, which JSON has no word for; a NaN is left to be refused."""
     if isinstance(value, dict):
         return {name: finite(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite(item) for item in value]
-    return None if isinstance(value, float) and value - value != 0 else value
+    return None if isinstance(value, float) and math.isinf(value) else value
 
 
 # heading, key of the flattened record, and what it is divided by

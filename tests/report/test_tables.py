@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,11 +29,11 @@ class Answer(AnswerRecord):
     rows: tuple[Row, ...] = ()
 
 
-ROWS = (Row(value=1.5, name="a, b"), Row(value=float("inf"), name="c"))
+ROWS = (Row(value=1.5, name="a, b"), Row(value=math.inf, name="c"))
 
 
 def test_infinite_numbers_are_null_however_deep() -> None:
-    assert finite({"a": [1.0, float("inf")], "b": (float("nan"), "inf"), "c": True}) == {
+    assert finite({"a": [1.0, float("inf")], "b": (-math.inf, "inf"), "c": True}) == {
         "a": [1.0, None],
         "b": [None, "inf"],
         "c": True,
@@ -61,3 +62,8 @@ def test_a_listing_has_a_dash_where_a_record_has_no_value() -> None:
     lines = [line.split() for line in listing(rows, "table", title="Models").splitlines()]
     assert lines[-1] == ["m", "8", "-", "-"]
     assert json.loads(listing(rows, "json", title="Models")) == rows
+
+
+def test_what_is_no_number_is_refused_and_not_taken_for_an_absent_value() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json.dumps(finite({"rate": math.nan}), allow_nan=False)
