@@ -1,0 +1,169 @@
+/* The compiled engines of a deployment, as Python sees them: plain C, no Python headers, called through ctypes.
+ *
+ * A fleet is all engines of one run. It takes requests, advances until an instant or until something leaves, and tells
+ * its state as of now. Every engine does what its readable twin in Python does, step by step, and ends with the same
+ * ledger to the picosecond. Instants are whole picoseconds; a key orders what happens at one instant:
+ * 4 * instant + SETTLE (a step ends), ARRIVE (requests come), DECIDE (the next step is decided).
+ */
+#ifndef CAPACITY_CORE_H
+#define CAPACITY_CORE_H
+
+#include <stdint.h>
+
+typedef int64_t i64;
+typedef unsigned __int128 u128;
+
+#define MISSING (-1)
+#define NEVER ((i64)1 << 62) /* as an instant and as a key: nothing is ever due */
+enum { SETTLE = 0, ARRIVE = 1, DECIDE = 2 };
+
+enum { OK = 0, OUT_OF_MEMORY = 1, BROKEN = 2, BAD_INPUT = 3, CALLBACK_FAILED = 4 };
+
+enum {
+    POLICY_VLLM_V1, POLICY_VLLM_V0, POLICY_SGLANG, POLICY_TENSORRT_LLM, POLICY_TGI, POLICY_STATIC, POLICY_SLOTS,
+    NUM_POLICIES
+};
+enum { ROLE_BOTH, ROLE_PREFILL, ROLE_DECODE };
+enum { BALANCE_PUBLISHED_QUEUES, BALANCE_ROUND_ROBIN, BALANCE_FEWEST_REQUESTS };
+
+/* The requests, one entry each; NULL columns: all 0, or as said. */
+typedef struct {
+    i64 count;
+    const i64 *prompt_tokens;
+    const i64 *output_tokens; /* that it generates */
+    const i64 *max_tokens;    /* that its client allows, and that some engines reserve; NULL: output_tokens */
+    const i64 *priority;
+    const i64 *order;         /* who comes first among equals; NULL: the index */
+} core_requests;
+
+/* Which KV blocks of a request others have as well, for one block size: runs of blocks from the start of the chain.
+ * What follows is the request's own. A key names a run and all before it. */
+typedef struct {
+    const i64 *offsets; /* count + 1 entries into keys and stops; NULL: nothing is shared */
+    const i64 *keys;    /* 0 .. num_keys - 1 */
+    const i64 *stops;   /* where each run ends, in blocks from the start of the chain */
+    i64 num_keys;
+} core_contents;
+
+/* The ledger's columns, one entry a request, written by the engines. */
+typedef struct {
+    i64 *arrival_ps, *first_scheduled_ps, *first_token_ps, *finish_ps;
+    i64 *output_tokens, *cached_tokens, *preemptions, *preempted_ps;
+} core_columns;
+
+/* A tier of KV below the GPU. */
+typedef struct {
+    i64 capacity_chunks; /* -1: no limit */
+    double bytes_per_s;
+    i64 latency_ps;
+} core_tier;
+
+typedef struct step_times step_times; /* step_times.h */
+
+/* One engine: what `EngineSetup` says. */
+typedef struct {
+    i64 policy, role, asynchronous;
+    /* limits */
+    i64 max_num_seqs, max_num_batched_tokens, max_model_len, priority, enable_chunked_prefill;
+    i64 long_prefill_token_threshold, lone_prefill_exempt, watermark_blocks, reserve_full_isl;
+    i64 max_num_active_seqs /* 0: max_num_seqs */, prefill_schedule_interval, self_preempt_continues, pipeline_stages;
+    /* KV */
+    i64 num_blocks, block_size, prefix_caching;
+    i64 num_windows;
+    const i64 *windows;   /* one a group of layers; -1: full attention */
+    i64 contiguous_blocks; /* reserved for every request in one piece; 0: paged */
+    const core_contents *contents;
+    i64 answers_private;  /* no prompt can meet an answer that is still being generated */
+    /* steps */
+    step_times *times;
+    i64 window_tokens;    /* clips contexts in step shapes; -1: none */
+    /* drafts; none where draft_tokens is 0 */
+    i64 draft_tokens, lookahead_slots;
+    i64 num_accept;
+    const i64 *accept;    /* recorded acceptances, cycled through; else drawn: */
+    i64 num_rates;
+    const double *rates;
+    uint64_t draft_seed;
+    /* data-parallel ranks in lock-step */
+    i64 data_parallel_size, balance, prompt_wait_steps;
+    /* policies' own options */
+    i64 sglang_lpm, sglang_mixed_chunk, sglang_max_prefill_tokens, sglang_ignore_eos;
+    double sglang_conservativeness;
+    i64 trt_max_utilization, trt_batch_wait_steps, trt_prompts_per_step /* 0: no limit */;
+    double trt_batch_wait_tokens;
+    double tgi_waiting_served_ratio;
+    i64 tgi_max_waiting_steps;
+    i64 static_window_ps;
+    i64 slots_max_waiting; /* -1: any number */
+    i64 v0_swap, v0_num_cpu_blocks, v0_swap_block_ps;
+    /* KV offload; none where num_tiers is 0 */
+    i64 num_tiers, chunk_blocks, offload_synchronous;
+    double chunk_bytes;
+    core_tier tiers[2];
+    /* before and behind it */
+    i64 queue_limit;      /* -1: none */
+    i64 message_ps, stream_interval; /* the queue that streams tokens; 0 and 1: none */
+    i64 keep_work, keep_log;
+} core_engine;
+
+/* What an engine did and how it stands; running sums. */
+typedef struct {
+    i64 num_running, num_waiting, kv_used_blocks, unfinished;
+    i64 steps, rows, busy_ps, rejected, preemptions, completed;
+    i64 kv_peak_blocks, hit_tokens, queried_tokens;
+    u128 kv_block_ps, kv_busy_ps;
+    i64 now_ps, alive, endless; /* endless: requests preempt each other without end */
+} core_state;
+
+/* Chunks that a tier wrote, dropped, read, holds and could not take. */
+typedef struct {
+    i64 stored, evicted, loaded, held, refused, hit_tokens;
+} core_tier_use;
+
+enum {
+    EVENT_FINISHED,     /* a request ended; value: 1 if it was dropped without a token */
+    EVENT_REFUSED,      /* it was turned away as it arrived */
+    EVENT_PREFILLED,    /* its KV is kept for the decode engine */
+    EVENT_PREFILL_LOST, /* its KV was gone before it could be kept */
+    EVENT_LOAD_BEGINS   /* there are blocks for the KV that it waits for: answer with fleet_load_begun */
+};
+typedef struct {
+    i64 kind, engine, request, at_ps, value;
+} core_event;
+
+typedef struct fleet fleet;
+
+/* Times of one run's engines over these requests. `routed`: events are kept for whoever stands before the engines. */
+fleet *fleet_new(const core_requests *requests, const core_columns *columns, i64 routed);
+void fleet_free(fleet *f);
+const char *fleet_error(const fleet *f); /* of the last call that did not return OK */
+
+/* A new engine, empty, from an instant on; its number, or -1. */
+i64 fleet_add(fleet *f, const core_engine *setup, i64 now_ps);
+
+/* Requests that come by themselves, in order of their instants, whatever happens: both arrays stay the caller's. */
+i64 fleet_feed(fleet *f, i64 engine, i64 count, const i64 *requests, const i64 *instants);
+/* One request reaches an engine now. Returns 1: taken, 0: turned away (without an event), -1: error. */
+i64 fleet_deliver(fleet *f, i64 engine, i64 request, i64 at_ps);
+
+/* Do all that is due before `limit_key`. With `stop`, return after the first instant at which something leaves.
+ * Returns OK or an error; `left_steps` bounds the work of one call: what is not done then is done by the next call. */
+i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps);
+i64 fleet_next_key(const fleet *f);
+i64 fleet_events(fleet *f, const core_event **events); /* since the last call; valid until the next call */
+
+void fleet_state(const fleet *f, i64 engine, core_state *state);
+i64 fleet_rank_requests(const fleet *f, i64 engine, i64 *counts);
+i64 fleet_tier_use(const fleet *f, i64 engine, core_tier_use *uses);
+i64 fleet_log(const fleet *f, i64 engine, const i64 **log); /* entries; see log.c */
+
+/* Take effect when the engine next decides. */
+i64 fleet_cancel(fleet *f, i64 engine, i64 request, i64 at_ps);
+i64 fleet_release_kept(fleet *f, i64 engine, i64 request, i64 at_ps);
+i64 fleet_want_load(fleet *f, i64 engine, i64 request, i64 tokens, i64 at_ps);
+i64 fleet_load_begun(fleet *f, i64 engine, i64 request, i64 end_ps); /* at once: the engine is in its decision */
+i64 fleet_loaded(fleet *f, i64 engine, i64 request, i64 at_ps);
+i64 fleet_unload(fleet *f, i64 engine, i64 request, i64 at_ps);
+void fleet_stop(fleet *f, i64 engine);
+
+#endif

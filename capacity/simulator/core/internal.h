@@ -1,0 +1,219 @@
+/* Inside the core: sequences, steps, pools and policies. One file a policy, one a pool; names and order of the Python
+ * policies, which are the specification. */
+#ifndef CAPACITY_INTERNAL_H
+#define CAPACITY_INTERNAL_H
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "core.h"
+#include "step_times.h"
+
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+static inline i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; } /* a >= 0 */
+
+/* memory.c: everything that a fleet allocates is freed with it, wherever a call was left. */
+typedef struct memory {
+    struct block *blocks;
+    jmp_buf on_error; /* set by every public function */
+    int error;
+    char message[256];
+} memory;
+void *take_memory(memory *m, size_t bytes); /* zeroed; never NULL: leaves the call instead */
+void *resize_memory(memory *m, void *old, size_t old_bytes, size_t bytes);
+void free_memory(memory *m, void *what);
+void free_all_memory(memory *m);
+_Noreturn void fail(memory *m, int error, const char *format, ...);
+#define REQUIRE(m, condition) ((condition) ? (void)0 : fail((m), BROKEN, "%s:%d: %s", __FILE__, __LINE__, #condition))
+
+/* A growing array: VEC(type) name; then push(m, &name, value). */
+#define VEC(type) struct { type *at; i64 count, room; }
+#define RESERVE(m, v, n) \
+    do { \
+        if ((v)->room < (n)) { \
+            i64 room_ = MAX((v)->room * 2, (n) < 8 ? 8 : (n)); \
+            (v)->at = resize_memory((m), (v)->at, (size_t)(v)->room * sizeof *(v)->at, (size_t)room_ * sizeof *(v)->at); \
+            (v)->room = room_; \
+        } \
+    } while (0)
+#define PUSH(m, v, value) \
+    do { \
+        if ((v)->count == (v)->room) RESERVE((m), (v), (v)->count + 1); \
+        (v)->at[(v)->count++] = (value); \
+    } while (0)
+#define REMOVE_AT(v, i) \
+    (memmove(&(v)->at[i], &(v)->at[(i) + 1], (size_t)((v)->count - (i) - 1) * sizeof *(v)->at), (v)->count--)
+
+typedef struct sequence sequence;
+typedef struct pool pool;
+typedef struct policy policy;
+typedef struct engine engine;
+typedef VEC(sequence *) sequences;
+
+/* A queue of sequences, open at both ends (queue.c). */
+typedef struct {
+    sequence **at;
+    i64 first, count, room; /* room is a power of two; entry i is at[(first + i) & (room - 1)] */
+} queue;
+void queue_append(memory *m, queue *q, sequence *r);
+void queue_prepend(memory *m, queue *q, sequence *r);
+void queue_insert(memory *m, queue *q, i64 place, sequence *r);
+sequence *queue_pop(queue *q);
+void queue_remove(queue *q, const sequence *r); /* it must be there */
+static inline sequence *queue_at(const queue *q, i64 i) { return q->at[(q->first + i) & (q->room - 1)]; }
+
+/* The KV blocks of one request, as its pool keeps them. */
+typedef struct table {
+    i64 request;         /* whose content it is */
+    i64 held, cached;    /* run pool: blocks in all, and those with content */
+    i64 loaded;          /* tokens that came from elsewhere; 0: none */
+    VEC(struct part) parts;   /* run_pool.c */
+    struct group *groups;     /* block_pool.c: one a group of layers */
+    i64 accessed, remembered_hit;     /* content_pool.c */
+    VEC(i64) blocks;                  /* content_pool.c */
+    i64 start;                        /* contiguous_pool.c */
+} table;
+struct part {
+    struct run *run;
+    i64 stop;
+};
+
+/* The last look-up in a pool: how many tokens are cached; the rest is the pool's own. */
+typedef struct {
+    i64 tokens;
+} hit;
+
+typedef struct {
+    void (*open)(pool *p, table *t, i64 request);      /* an empty table; its memory may be reused */
+    const hit *(*lookup)(pool *p, table *t, i64 max_tokens); /* valid until the next */
+    i64 (*blocks_needed)(pool *p, const table *t, i64 tokens, const hit *h, int capped);
+    void (*grow)(pool *p, table *t, i64 tokens, const hit *h);
+    void (*cache)(pool *p, table *t, i64 tokens);
+    void (*leave_window)(pool *p, table *t, i64 processed_tokens);
+    void (*release)(pool *p, table *t);
+    i64 (*held_blocks)(const pool *p, const table *t);
+    int (*load)(pool *p, table *t, i64 tokens);         /* 0: the blocks are not free */
+    int (*hold_computed)(pool *p, table *t, i64 tokens, const hit *h);
+} pool_ops;
+
+struct pool {
+    const pool_ops *ops;
+    memory *memory;
+    const core_contents *contents; /* NULL: nothing is shared */
+    i64 num_blocks, block_size, free_blocks;
+    int prefix_caching;
+};
+pool *run_pool_new(memory *m, const core_engine *setup, const core_requests *requests);   /* full attention */
+pool *block_pool_new(memory *m, const core_engine *setup, const core_requests *requests); /* windows */
+pool *contiguous_pool_new(memory *m, const core_engine *setup);
+pool *content_pool_new(memory *m, const core_engine *setup, const core_requests *requests); /* V0's; content_pool.h */
+
+enum { WAITING, RUNNING, FINISHED };
+
+struct sequence {
+    i64 request, arrival, priority, order;
+    i64 prompt_tokens, known, max_known, computed;
+    i64 max_tokens; /* that the client allows: what some engines reserve */
+    i64 drafts, placeholders, in_flight_tokens, in_flight_yields, accepted, epoch, preemptions;
+    i64 first_token, last_token, preempted; /* instants */
+    i64 loaded;        /* tokens that its last load brought from a tier below */
+    i64 stored_chunks; /* of its KV, below the GPU */
+    i64 rank;
+    i64 rows_in_flight; /* rows of steps that are not settled yet */
+    int status, cancelled, wants_load;
+    table table;
+    sequence *next_free;
+    /* the decode group of vllm_v1.c */
+    i64 ticket, offset;
+};
+
+typedef struct {
+    sequence *sequence;
+    i64 tokens, computed, drafts, epoch, cached;
+    int yields;
+} row;
+
+typedef struct {
+    sequence *sequence;
+    i64 tokens;
+} emission;
+
+typedef struct step {
+    VEC(row) rows;
+    sequences preempted, finished;
+    VEC(emission) emitted;
+    i64 start, end, held_ps;
+    i64 stores;           /* offload.c: copies to make when it ends; -1: none */
+    i64 num_parts;        /* lockstep.c: one a rank */
+    struct step **parts;
+    /* the decode group of vllm_v1.c: rows that are known by their sums alone */
+    i64 group, group_contexts, group_window_contexts;
+    struct step *next_free;
+} step;
+
+typedef struct {
+    i64 max_num_seqs, max_num_batched_tokens, max_model_len, long_prefill_token_threshold, max_active;
+    i64 watermark_blocks, prefill_schedule_interval, pipeline_stages;
+    int priority, enable_chunked_prefill, lone_prefill_exempt, reserve_full_isl, self_preempt_continues;
+} limits;
+
+typedef struct {
+    int (*add)(policy *p, sequence *r); /* 0: turned away */
+    void (*add_loaded)(policy *p, sequence *r);
+    void (*schedule)(policy *p, step *s, i64 now_ps); /* `s` is empty */
+    void (*update)(policy *p, step *s);               /* fills s->emitted, and s->finished in row order */
+    void (*abort)(policy *p, sequence *r);
+    i64 (*wake_ps)(const policy *p);                  /* NULL: no decision waits for the clock */
+    i64 (*unfinished)(const policy *p);               /* NULL: running + waiting */
+    i64 (*num_waiting)(const policy *p);              /* NULL: waiting */
+    i64 (*num_running)(const policy *p);              /* NULL: running */
+    i64 (*last_slot)(const policy *p, const sequence *r); /* NULL: max_known - 1 */
+} policy_ops;
+
+struct policy {
+    const policy_ops *ops;
+    memory *memory;
+    pool *pool;
+    limits limits;
+    i64 steps_in_flight;
+    int asynchronous; /* the next step is decided while one runs */
+    int aborts, reserves_to_end, can_hold_prompts, holds_prompts;
+    sequences running;
+    queue waiting;
+};
+policy *vllm_v1_new(memory *m, const core_engine *setup, pool *p);
+policy *offloading_v1_new(memory *m, const core_engine *setup, pool *p, const core_requests *requests);
+policy *vllm_v0_new(memory *m, const core_engine *setup, pool *p);
+policy *sglang_new(memory *m, const core_engine *setup, pool *p);
+policy *tensorrt_llm_new(memory *m, const core_engine *setup, pool *p);
+policy *tgi_new(memory *m, const core_engine *setup, pool *p);
+policy *static_new(memory *m, const core_engine *setup, pool *p);
+policy *slots_new(memory *m, const core_engine *setup, pool *p);
+/* `ranks` schedulers of one kind, each over a pool of its own, that take every step together (lockstep.c) */
+policy *lockstep_new(memory *m, const core_engine *setup, i64 num_ranks, policy **ranks);
+i64 lockstep_rank_requests(const policy *p, i64 *counts);
+i64 offloading_tier_use(const policy *p, core_tier_use *uses);
+i64 vllm_v0_swap_use(const policy *p, core_tier_use *uses);
+
+/* policy.c: what policies share */
+void policy_init(policy *p, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool);
+i64 policy_unfinished(const policy *p);
+i64 policy_num_running(const policy *p);
+i64 policy_num_waiting(const policy *p);
+i64 policy_last_slot(const policy *p, const sequence *r);
+void remove_running(policy *p, const sequence *r); /* it must be there */
+i64 running_index(const policy *p, const sequence *r); /* -1: not there */
+void insert_loaded(policy *p, sequence *r); /* before all who hold no blocks */
+static inline void add_row(memory *m, step *s, row value) { PUSH(m, &s->rows, value); }
+
+/* gaps.c, work.c: see there */
+typedef struct gaps gaps;
+gaps *gaps_new(memory *m);
+void gaps_add(gaps *g, i64 gap_ps, i64 count); /* equal gaps of one step are one entry, smaller ones come first */
+typedef struct work work;
+work *work_new(memory *m);
+void work_step(work *w, const shape *s, i64 duration_ps, i64 held_ps);
+
+#endif
