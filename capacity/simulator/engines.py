@@ -1,0 +1,126 @@
+"""The engines of a deployment, whichever way they run: readable, every step an event, or compiled.
+
+Requests go in, the engines advance to an instant, and whatever leaves is reported; they tell their queues, KV and
+outstanding work as of now. At one instant steps end first (SETTLE), then requests come (ARRIVE), then the next steps
+are decided (DECIDE); engines of one kind by their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.kv_cache.offload import TierUse
+from capacity.simulator.setup import EngineSetup
+from capacity.simulator.step_work import StepWork
+
+SETTLE, ARRIVE, DECIDE = 0, 1, 2  # what happens at one instant, in this order
+
+
+class EngineState(NamedTuple):
+    """One engine as of now. `num_waiting` requests are inside and hold no place in the batch."""
+
+    num_running: int
+    num_waiting: int
+    kv_used_blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineAccount:
+    """What one engine did: running sums. `stalled_by` says why nothing can proceed, where requests are left in it."""
+
+    steps: int
+    rows: int
+    busy_ps: int
+    rejected: int
+    preemptions: int
+    completed: int
+    kv_block_ps: int
+    kv_busy_ps: int
+    kv_peak_blocks: int
+    hit_tokens: int
+    queried_tokens: int
+    num_blocks: int
+    free_blocks: int
+    now_ps: int
+    stalled_by: str | None = None
+    tier_use: tuple[TierUse, ...] = ()
+    rank_requests: tuple[int, ...] = ()
+    work: StepWork | None = None
+
+
+class Reports(Protocol):
+    """Who stands before the engines, and hears what leaves them. Instants are when it happens."""
+
+    def left(self, number: int, request: int, at_ps: int) -> None:
+        """A request has ended, with its last token or dropped without one."""
+        ...
+
+    def refused(self, number: int, request: int, at_ps: int) -> None:
+        """A request was turned away as it came."""
+        ...
+
+    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
+        """A prefill engine is done with a request: its KV stays until `release_kept`, or was gone already."""
+        ...
+
+    def load_begins(self, number: int, request: int, at_ps: int) -> int:
+        """There are blocks for the KV that a request waits for; returns when it will be there."""
+        ...
+
+
+class Engines(Protocol):
+    """Numbered engines, to which requests go. What leaves is told to `Reports`, in order of time."""
+
+    def add(self, setup: EngineSetup, now_ps: int) -> int:
+        """A new engine, empty; its number. Raises InvalidInput and UnknownName."""
+        ...
+
+    def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
+        """Requests that come by themselves, in order of time, whatever happens: nobody has to deliver them."""
+        ...
+
+    def deliver(self, number: int, request: int, at_ps: int) -> bool:
+        """A request comes now; False: it is turned away (without a report)."""
+        ...
+
+    def cancel(self, number: int, request: int, at_ps: int) -> None:
+        """Its client is gone: its end is not recorded from now on; out it goes when the engine next decides."""
+        ...
+
+    def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
+        """A request whose KV comes from elsewhere: loaded as soon as there are blocks. False: it is turned away."""
+        ...
+
+    def loaded(self, number: int, request: int, at_ps: int) -> None:
+        """The KV of a request has come."""
+        ...
+
+    def unload(self, number: int, request: int, at_ps: int) -> None:
+        """The KV of a request no longer comes: give up its blocks, or its place in the queue for them."""
+        ...
+
+    def release_kept(self, number: int, request: int, at_ps: int) -> None:
+        """The KV that a prefill engine kept has been sent."""
+        ...
+
+    def stop(self, number: int) -> None:
+        """The engine is gone, with all it holds."""
+        ...
+
+    def catch_up(self, now_ps: int, kind: int) -> None:
+        """Whatever was due before this kind of event at this instant has happened, and was reported."""
+        ...
+
+    def state(self, number: int) -> EngineState: ...
+    def account(self, number: int) -> EngineAccount: ...
+    def unfinished(self, number: int) -> int:
+        """Requests inside."""
+        ...
+
+    @property
+    def gaps(self) -> GapCounter:
+        """Between deliveries, of all engines together."""
+        ...
