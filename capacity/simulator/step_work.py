@@ -7,7 +7,7 @@ fourth, ... as they become many. Times are exact in all; only their parts rest o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from capacity.step import StepShape, StepTimes
@@ -36,6 +36,27 @@ class StepWork:
         self._stride = 1
         self._prefill_steps = 0
         self._prefill_ps = 0
+
+    @classmethod
+    def from_core(
+        cls,
+        step_times: StepTimes,
+        decodes: Iterable[tuple[StepShape, int, int]],
+        prefills: list[tuple[StepShape, int]],
+        *,
+        stride: int,
+        prefill_steps: int,
+        prefill_ps: int,
+        held_ps: int,
+    ) -> StepWork:
+        """What the compiled core holds: (first shape, steps, picoseconds) of each kind, and the prefills kept."""
+        work = cls(step_times)
+        work.held_ps = held_ps
+        for shape, steps, busy_ps in decodes:
+            work.leap(lambda shape=shape: shape, shape[7] + shape[8], shape[9], steps, busy_ps)
+        work._prefills, work._stride = prefills, stride
+        work._prefill_steps, work._prefill_ps = prefill_steps, prefill_ps
+        return work
 
     def step(self, shape: StepShape, duration_ps: int) -> None:
         """One step that was decided."""

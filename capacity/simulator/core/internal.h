@@ -64,21 +64,24 @@ sequence *queue_pop(queue *q);
 void queue_remove(queue *q, const sequence *r); /* it must be there */
 static inline sequence *queue_at(const queue *q, i64 i) { return q->at[(q->first + i) & (q->room - 1)]; }
 
+/* What a request holds of one run of cached blocks (runs.h): from where the run starts, or the last part stops. */
+typedef struct {
+    struct run *run;
+    i64 stop;
+} part;
+typedef VEC(part) part_list;
+
 /* The KV blocks of one request, as its pool keeps them. */
 typedef struct table {
     i64 request;         /* whose content it is */
     i64 held, cached;    /* run pool: blocks in all, and those with content */
     i64 loaded;          /* tokens that came from elsewhere; 0: none */
-    VEC(struct part) parts;   /* run_pool.c */
+    part_list parts;          /* run_pool.c */
     struct group *groups;     /* block_pool.c: one a group of layers */
     i64 accessed, remembered_hit;     /* content_pool.c */
     VEC(i64) blocks;                  /* content_pool.c */
     i64 start;                        /* contiguous_pool.c */
 } table;
-struct part {
-    struct run *run;
-    i64 stop;
-};
 
 /* The last look-up in a pool: how many tokens are cached; the rest is the pool's own. */
 typedef struct {
