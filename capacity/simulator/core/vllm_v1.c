@@ -413,7 +413,8 @@ void v1_finish(vllm_v1 *v, sequence *r)
 
 void v1_abort(policy *p, sequence *r)
 {
-    v1_finish((vllm_v1 *)p, r);
+    vllm_v1 *v = (vllm_v1 *)p;
+    v->finish(v, r);
 }
 
 /* Append what the step sampled; fills `finished` in row order. */
@@ -433,7 +434,7 @@ void v1_update(policy *p, step *s)
             PUSH(p->memory, &s->finished, r);
     }
     for (i64 i = already; i < s->finished.count; i++)
-        v1_finish(v, s->finished.at[i]);
+        v->finish(v, s->finished.at[i]);
 }
 
 static const policy_ops V1_OPS = {
@@ -452,6 +453,7 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
                               setup->accept, setup->rates, setup->draft_seed};
     v->since_prefill = -1;
     v->admit_waiting = v1_admit_waiting;
+    v->finish = v1_finish;
 }
 
 policy *vllm_v1_new(memory *m, const core_engine *setup, pool *pool)

@@ -4,7 +4,7 @@
 
 #include "internal.h"
 
-typedef struct {
+typedef struct vllm_v1 {
     policy base;
     speculation drafts;
     int speculates;
@@ -13,6 +13,7 @@ typedef struct {
     int admission_bound;
     sequences order_before;      /* the running list before a step's first preemption */
     void (*admit_waiting)(policy *p, step *s, i64 budget); /* offload.c has its own */
+    void (*finish)(struct vllm_v1 *v, sequence *r);        /* and this as well */
 } vllm_v1;
 
 void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool);
