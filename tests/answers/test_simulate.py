@@ -21,7 +21,7 @@ def test_what_clients_ask_for_narrows_the_engines_that_reserve_it(tmp_path: Path
     """By keyword and by file: TensorRT-LLM runs fewer at once, vLLM V1 the same to the picosecond."""
     words = {"input_len": 1012, "output_len": 20, "num_prompts": 200}
     for engine, narrows in (("tensorrt-llm", True), ("vllm", False)):
-        pool = {"gpu": "h100", "engine": engine, "kv_cache_memory_bytes": 8 << 30}
+        pool = {"gpu": "h100", "engine": engine, "kv_cache_memory_bytes": 8 << 30, "max_model_len": 8192}
         plain = capacity.simulate("llama-3.1-8b", **pool, **words)
         asked = capacity.simulate("llama-3.1-8b", **pool, **words, max_tokens=4096)
         assert (asked.run.mean_batch_size < 0.7 * plain.run.mean_batch_size) == narrows
