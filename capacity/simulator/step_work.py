@@ -53,7 +53,7 @@ class StepWork:
         work = cls(step_times)
         work.held_ps = held_ps
         for shape, steps, busy_ps in decodes:
-            work.leap(lambda shape=shape: shape, shape[7] + shape[8], shape[9], steps, busy_ps)
+            work._decodes[_kind_key(shape[7] + shape[8], shape[9])] = (shape, [steps, busy_ps])
         work._prefills, work._stride = prefills, stride
         work._prefill_steps, work._prefill_ps = prefill_steps, prefill_ps
         return work
@@ -80,9 +80,7 @@ class StepWork:
     def _count(
         self, rows: int, contexts: int, shape_of: Callable[[], StepShape], steps: int, total_ps: int
     ) -> None:
-        size = max(rows.bit_length() - SIZE_BITS, 0)
-        context = max(contexts.bit_length() - CONTEXT_BITS, 0)
-        key = (rows >> size, size, contexts >> context, context)
+        key = _kind_key(rows, contexts)
         kind = self._decodes.get(key)
         if kind is None:
             kind = self._decodes[key] = (shape_of(), [0, 0])
@@ -98,3 +96,9 @@ class StepWork:
         for shape, duration_ps in self._prefills:
             share = self._prefill_steps / len(self._prefills)
             yield Kind(shape, share, self._prefill_ps * duration_ps / kept_ps if kept_ps else 0.0)
+
+
+def _kind_key(rows: int, contexts: int) -> tuple[int, int, int, int]:
+    size = max(rows.bit_length() - SIZE_BITS, 0)
+    context = max(contexts.bit_length() - CONTEXT_BITS, 0)
+    return rows >> size, size, contexts >> context, context

@@ -124,7 +124,7 @@ static int holds_prompts(lockstep *l)
 
 static void empty_step(step *s)
 {
-    s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = 0;
+    s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = s->ending.count = 0;
     s->start = s->end = s->held_ps = s->num_parts = 0;
     s->stores = MISSING;
     s->group = s->group_contexts = s->group_window_contexts = 0;
