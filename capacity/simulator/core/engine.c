@@ -2,8 +2,11 @@
  *
  * As many steps are in flight as the policy asks for: one (synchronous), two (asynchronous), one a pipeline stage.
  */
+#include <math.h>
+
 #include "engine.h"
 
+#define STEP_FACTORS 4096
 #define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
 
 /* requests */
@@ -120,6 +123,8 @@ static step *new_step(engine *e)
         s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = 0;
         s->start = s->end = s->held_ps = 0;
         s->num_parts = 0;
+        s->ending.count = 0;
+        s->grouped = 0;
         s->group = s->group_contexts = s->group_window_contexts = s->group_gap_ps = 0;
     } else {
         s = take_memory(e->memory, sizeof *s);
@@ -154,6 +159,10 @@ static i64 step_duration(engine *e, step *s)
         duration = step_ps(e->setup.times, e->shapes);
     }
     checked_ps(e, duration);
+    if (e->setup.step_factors) {
+        uint64_t drawn = mixed(e->setup.step_seed, (uint64_t)e->number, (uint64_t)(e->sums.steps - 1));
+        duration = MAX(1, (i64)rint((double)duration * e->setup.step_factors[drawn >> 52]));
+    }
     if (e->work) {
         i64 most = -1;
         for (i64 i = 0; i < count; i++) {
@@ -478,6 +487,7 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
     e->setup.windows = copied(m, setup->windows, setup->num_windows, sizeof(i64));
     e->setup.accept = copied(m, setup->accept, setup->num_accept, sizeof(i64));
     e->setup.rates = copied(m, setup->rates, setup->num_rates, sizeof(double));
+    e->setup.step_factors = setup->step_factors ? copied(m, setup->step_factors, STEP_FACTORS, sizeof(double)) : NULL;
     e->now_ps = now_ps;
     e->key = NEVER;
     e->alive = 1;
@@ -488,7 +498,7 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
     e->num_blocks = ranks * setup->num_blocks;
     e->pools = take_memory(m, (size_t)ranks * sizeof *e->pools);
     e->shapes = take_memory(m, (size_t)ranks * sizeof *e->shapes);
-    policy **policies = take_memory(m, (size_t)ranks * sizeof *policies);
+    policy **policies = e->policies = take_memory(m, (size_t)ranks * sizeof *policies);
     for (i64 i = 0; i < ranks; i++) {
         e->pools[i] = new_pool(e);
         policies[i] = new_policy(e, e->pools[i]);

@@ -29,6 +29,7 @@ struct engine {
     policy *policy;
     i64 num_pools;
     pool **pools; /* one a rank */
+    policy **policies;
     i64 num_blocks;
     /* steps in flight, oldest first, and the one whose end comes next */
     step **in_flight;

@@ -372,3 +372,46 @@ i64 fleet_log(const fleet *f, i64 number, const i64 **log)
     *log = f->engines.at[number]->log.at;
     return f->engines.at[number]->log.count;
 }
+
+const struct gaps *fleet_gaps(const fleet *f)
+{
+    return f->gaps;
+}
+
+const struct work *fleet_work(const fleet *f, i64 number)
+{
+    return f->engines.at[number]->work;
+}
+
+i64 fleet_tier_use(const fleet *f, i64 number, core_tier_use *uses)
+{
+    const engine *e = f->engines.at[number];
+    const core_engine *c = &e->setup;
+    i64 count = c->num_tiers ? c->num_tiers : c->policy == POLICY_VLLM_V0 && c->v0_swap;
+    for (i64 k = 0; k < count; k++)
+        uses[k] = (core_tier_use){0};
+    for (i64 i = 0; count && i < e->num_pools; i++) {
+        core_tier_use part[2] = {{0}};
+        const policy *p = e->policies[i];
+        if (c->num_tiers)
+            offloading_tier_use(p, part);
+        else
+            vllm_v0_swap_use(p, part);
+        for (i64 k = 0; k < count; k++) {
+            uses[k].stored += part[k].stored;
+            uses[k].evicted += part[k].evicted;
+            uses[k].loaded += part[k].loaded;
+            uses[k].held += part[k].held;
+            uses[k].refused += part[k].refused;
+            uses[k].hit_tokens += part[k].hit_tokens;
+        }
+    }
+    return count;
+}
+
+i64 core_size(i64 which)
+{
+    const size_t sizes[] = {sizeof(core_requests), sizeof(core_contents), sizeof(core_columns), sizeof(core_tier),
+                            sizeof(core_engine), sizeof(core_state), sizeof(core_tier_use), sizeof(core_event)};
+    return which >= 0 && which < 8 ? (i64)sizes[which] : -1;
+}
