@@ -78,6 +78,7 @@ typedef struct table {
     i64 loaded;          /* tokens that came from elsewhere; 0: none */
     part_list parts;          /* run_pool.c */
     struct group *groups;     /* block_pool.c: one a group of layers */
+    i64 leaves_at;            /* block_pool.c: processed tokens at which a block is left behind */
     i64 accessed, remembered_hit;     /* content_pool.c */
     VEC(i64) blocks;                  /* content_pool.c */
     i64 start;                        /* contiguous_pool.c */
