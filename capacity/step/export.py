@@ -8,6 +8,7 @@ here leaves its model without data: a step is asked for rather than wrong.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias, cast
@@ -72,7 +73,7 @@ class AffineData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelData:
-    """A step model, whose seconds by rows, by sampled rows and by the mean rows of all ranks are asked for as needed."""
+    """A step model. Its seconds by rows, by sampled rows and by the mean rows of all ranks are asked for as needed."""
 
     host: HostTime
     graph_rows: tuple[int, ...]  # entry r: rows of the CUDA graph that r rows replay
@@ -105,7 +106,24 @@ class SlowestData:
     inner: StepTimes
 
 
-StepData: TypeAlias = AffineData | ModelData | ScaledData | DelayedData | SlowestData
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftedData:
+    """Others' times, and in every step with drafts the time to draft them.
+
+    Either `batch_seconds` says it by decode rows, or a `draft` model takes `draft_steps` decode steps at the mean
+    context: the first with `first_drafts` more rows for each decode row, the others with `level_drafts`.
+    """
+
+    inner: StepTimes
+    batch_seconds: Callable[[int], float] | None = None
+    draft: StepTimes | None = None
+    draft_window_tokens: int | None = None
+    draft_steps: int = 0
+    first_drafts: float = 0.0
+    level_drafts: float = 0.0
+
+
+StepData: TypeAlias = AffineData | ModelData | ScaledData | DelayedData | SlowestData | DraftedData
 
 
 def step_data(step_times: object) -> StepData | None:

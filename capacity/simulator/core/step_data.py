@@ -19,6 +19,7 @@ from capacity.step.export import (
     AffineData,
     ContextOperator,
     DelayedData,
+    DraftedData,
     ModelData,
     ScaledData,
     SlowestData,
@@ -28,8 +29,8 @@ from capacity.step.model import StepModel
 
 NEVER = 1 << 62
 NUM_FIELDS = len(StepShape._fields)
-ROW_SECONDS, SAMPLE_SECONDS, SHARED_SECONDS = range(3)  # which table of a model
-ASKED, AFFINE, MODEL, SCALED, DELAYED, SLOWEST = range(6)
+ROW_SECONDS, SAMPLE_SECONDS, SHARED_SECONDS, DRAFT_SECONDS = range(4)  # which table of a model
+ASKED, AFFINE, MODEL, SCALED, DELAYED, SLOWEST, DRAFTED = range(7)
 
 Result = TypeVar("Result")
 
@@ -103,6 +104,11 @@ class Source(ctypes.Structure):
         ("prefill_factor", ctypes.c_double),
         ("decode_factor", ctypes.c_double),
         ("added_ps", ctypes.c_int64),
+        ("draft", ctypes.c_void_p),
+        ("draft_window_tokens", ctypes.c_int64),
+        ("draft_steps", ctypes.c_int64),
+        ("first_drafts", ctypes.c_double),
+        ("level_drafts", ctypes.c_double),
     ]
 
 
@@ -161,7 +167,8 @@ class _Native:
         self._asked = asked
         self._library = library
         self._error: BaseException | None = None
-        self.inner: _Native | None = None
+        self._batch_seconds: Callable[[int], float] | None = None
+        self.within: tuple[_Native, ...] = ()
         self.kind = ASKED
         step_times = asked()
         source = self._source(step_times)
@@ -174,10 +181,10 @@ class _Native:
 
     def taken_error(self) -> BaseException | None:
         """What was raised, here or within; the times can be used again."""
-        inner = self.inner.taken_error() if self.inner else None
-        error, self._error = self._error or inner, None
+        errors = (self._error, *(own.taken_error() for own in self.within))
+        self._error = None
         self._library.step_times_forgive(self.pointer)
-        return error
+        return next((error for error in errors if error is not None), None)
 
     # what C asks
 
@@ -215,6 +222,9 @@ class _Native:
 
     def _ask_seconds(self, table: int, rows: int) -> float:
         def call() -> float:
+            if table == DRAFT_SECONDS:
+                assert self._batch_seconds is not None
+                return self._batch_seconds(rows)
             model = cast("StepModel", self._asked())
             if table == SHARED_SECONDS:
                 return model.shared_seconds(rows / model.ranks)
@@ -241,19 +251,41 @@ class _Native:
             self.kind = MODEL
             self._fill_model(source, data)
         elif data is not None:
-            self.inner = _native(data.inner, self._library)
-            source.inner = self.inner.pointer
-            if isinstance(data, ScaledData):
-                self.kind = SCALED
-                source.prefill_factor, source.decode_factor = data.prefill, data.decode
-            elif isinstance(data, DelayedData):
-                self.kind = DELAYED
-                source.added_ps = data.added_ps
-            else:
-                assert isinstance(data, SlowestData)
-                self.kind = SLOWEST
+            self._fill_changed(source, data)
         source.kind = self.kind
         return source
+
+    def _fill_changed(
+        self, source: Source, data: ScaledData | DelayedData | SlowestData | DraftedData
+    ) -> None:
+        """Others' times, changed."""
+        self.within = (_native(data.inner, self._library),)
+        source.inner = self.within[0].pointer
+        match data:
+            case ScaledData():
+                self.kind = SCALED
+                source.prefill_factor, source.decode_factor = data.prefill, data.decode
+            case DelayedData():
+                self.kind = DELAYED
+                source.added_ps = data.added_ps
+            case SlowestData():
+                self.kind = SLOWEST
+            case DraftedData():
+                self._fill_drafted(source, data)
+
+    def _fill_drafted(self, source: Source, data: DraftedData) -> None:
+        """Left to be asked where the draft is no model with data."""
+        if data.draft is not None:
+            draft = _native(data.draft, self._library)
+            if draft.kind != MODEL:
+                return
+            self.within += (draft,)
+            source.draft = draft.pointer
+        self.kind = DRAFTED
+        self._batch_seconds = data.batch_seconds
+        window = data.draft_window_tokens
+        source.draft_window_tokens, source.draft_steps = -1 if window is None else window, data.draft_steps
+        source.first_drafts, source.level_drafts = data.first_drafts, data.level_drafts
 
     def _fill_model(self, source: Source, data: ModelData) -> None:
         host = data.host

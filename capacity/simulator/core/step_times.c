@@ -540,6 +540,43 @@ static i64 slowest_joint_ps(step_times *t, const shape *shapes, i64 count)
     return slowest < 0 ? ask_joint(t, shapes, count) : slowest;
 }
 
+/* capacity.pool.drafting.rounds.DraftedSteps: every step with drafts also pays for drafting them */
+
+static double draft_step_seconds(step_times *draft, shape at, double drafts)
+{
+    i64 rows;
+    if (!rounded((double)at.decode_sequences * drafts, &rows)) return NAN;
+    at.draft_tokens = rows;
+    return in_reason(&at) ? step_seconds(draft, &at) : NAN;
+}
+
+/* NaN: not in integers, or a callback failed. */
+static double draft_seconds(step_times *t, const shape *s)
+{
+    const step_source *source = &t->source;
+    i64 sequences = s->decode_sequences, context = s->decode_context_tokens / sequences;
+    if (!source->draft) return table_seconds(t, DRAFT_SECONDS, sequences);
+    if (context < 1) context = 1;
+    i64 window = source->draft_window_tokens;
+    i64 clipped = window >= 0 && window < context ? window : context;
+    shape plain = {.decode_sequences = sequences, .decode_context_tokens = sequences * context,
+                   .decode_window_context_tokens = sequences * clipped};
+    double first = draft_step_seconds(source->draft, plain, source->first_drafts);
+    double level = draft_step_seconds(source->draft, plain, source->level_drafts);
+    return first + (double)(source->draft_steps - 1) * level;
+}
+
+static i64 drafted_step_ps(step_times *t, const shape *s)
+{
+    i64 drafting;
+    if (!in_reason(s) || (s->draft_tokens && !s->decode_sequences)) return ask_step(t, s);
+    i64 ps = step_ps(t->source.inner, s);
+    if (ps < 0 || !s->draft_tokens) return answer(t, ps);
+    if (rounded(draft_seconds(t, s) * PS_PER_S, &drafting)) return ps + drafting;
+    if (t->source.draft && t->source.draft->failed) t->failed = 1;
+    return ask_step(t, s);
+}
+
 /* affine times */
 
 static i64 affine_step_ps(step_times *t, const shape *s)
@@ -574,6 +611,7 @@ i64 step_ps(step_times *t, const shape *s)
         ps = step_ps(t->source.inner, s);
         return ps < 0 ? answer(t, ps) : AT_LEAST_1(ps + t->source.added_ps);
     case STEPS_SLOWEST: return answer(t, step_ps(t->source.inner, s));
+    case STEPS_DRAFTED: return drafted_step_ps(t, s);
     default: return ask_step(t, s);
     }
 }
@@ -586,6 +624,7 @@ i64 joint_ps(step_times *t, const shape *shapes, i64 count)
     case STEPS_SCALED: return scaled_joint_ps(t, shapes, count);
     case STEPS_AFFINE:
     case STEPS_DELAYED:
+    case STEPS_DRAFTED:
     case STEPS_SLOWEST: return slowest_joint_ps(t, shapes, count);
     default: return ask_joint(t, shapes, count);
     }
@@ -609,6 +648,7 @@ int decode_piece(step_times *t, const shape *s, decode_line *out)
         out->base_ps += found ? t->source.added_ps : 0;
         break;
     case STEPS_SLOWEST: found = decode_piece(t->source.inner, s, out); break;
+    case STEPS_DRAFTED: return 0;
     default: return ask_piece(t, s, out);
     }
     if (t->source.inner->failed) t->failed = 1;

@@ -37,8 +37,8 @@ typedef struct {
     double n, k, weight_bytes, quantize_bytes, quantize_rate /* 0: nothing is quantized */, walk_s;
 } context_operator;
 
-enum { STEPS_ASKED, STEPS_AFFINE, STEPS_MODEL, STEPS_SCALED, STEPS_DELAYED, STEPS_SLOWEST };
-enum { ROW_SECONDS, SAMPLE_SECONDS, SHARED_SECONDS, NUM_TABLES };
+enum { STEPS_ASKED, STEPS_AFFINE, STEPS_MODEL, STEPS_SCALED, STEPS_DELAYED, STEPS_SLOWEST, STEPS_DRAFTED };
+enum { ROW_SECONDS, SAMPLE_SECONDS, SHARED_SECONDS, DRAFT_SECONDS, NUM_TABLES };
 
 /* Where step times come from. The pointers must live as long as the step times. */
 typedef struct {
@@ -63,6 +63,10 @@ typedef struct {
     step_times *inner;
     double prefill_factor, decode_factor; /* STEPS_SCALED */
     i64 added_ps;                         /* STEPS_DELAYED */
+    /* STEPS_DRAFTED */
+    step_times *draft;                    /* a STEPS_MODEL; NULL: DRAFT_SECONDS by decode rows */
+    i64 draft_window_tokens, draft_steps; /* window -1: none */
+    double first_drafts, level_drafts;    /* rows beside each decode row */
 } step_source;
 
 step_times *step_times_new(const step_source *source); /* NULL: no memory, or structures of another size */
