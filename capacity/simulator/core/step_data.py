@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from capacity.step import JointStepTimes, SlowestRank, StepShape, StepTimes
@@ -112,8 +113,9 @@ class Source(ctypes.Structure):
     ]
 
 
+@cache
 def declare(library: ctypes.CDLL) -> None:
-    """The types of the library's functions of step times."""
+    """The types of the library's functions of step times; done by whoever makes a `StepData`."""
     pointer, whole = ctypes.c_void_p, ctypes.c_int64
     for name, result, arguments in (
         ("step_ps", whole, [pointer, _Shapes]),
@@ -135,6 +137,7 @@ class StepData:
     """Step times that an engine reads. One thread may use it at a time; `of` gives each thread its own."""
 
     def __init__(self, step_times: StepTimes, library: ctypes.CDLL) -> None:
+        declare(library)
         self.step_times = step_times
         self._native = _native(step_times, library)
 
@@ -326,10 +329,12 @@ def _weakly(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
 
 
 class _Kept(threading.local):
-    """What was made of each step model, by thread."""
+    """What was made of each step model, by thread; then by library."""
 
     def __init__(self) -> None:
-        self.of: weakref.WeakKeyDictionary[StepModel, _Native] = weakref.WeakKeyDictionary()
+        self.of: weakref.WeakKeyDictionary[StepModel, dict[ctypes.CDLL, _Native]] = (
+            weakref.WeakKeyDictionary()
+        )
 
 
 _kept = _Kept()
@@ -338,8 +343,9 @@ _kept = _Kept()
 def _native(step_times: StepTimes, library: ctypes.CDLL) -> _Native:
     if type(step_times) is not StepModel:
         return _Native(lambda: step_times, library)
-    native = _kept.of.get(step_times)
+    made = _kept.of.setdefault(step_times, {})
+    native = made.get(library)
     if native is None:
         model = weakref.ref(step_times)
-        native = _kept.of[step_times] = _Native(lambda: cast("StepTimes", model()), library)
+        native = made[library] = _Native(lambda: cast("StepTimes", model()), library)
     return native

@@ -18,6 +18,11 @@
 #define MOST_LINES ((i64)1 << 20)    /* then all are forgotten */
 #define AT_LEAST_1(ps) ((ps) < 1 ? 1 : (ps))
 
+/* The p of a norm. Where the smaller is less than `negligible` of the larger, what it adds is lost to rounding. */
+typedef struct {
+    double sharpness, inverse, negligible;
+} exponent;
+
 typedef struct {
     double *at; /* NaN: not asked yet */
     i64 count;
@@ -32,8 +37,8 @@ typedef struct {
 
 struct step_times {
     step_source source;
-    double inverse_sharpness;
-    double *inverse; /* of each operator's sharpness */
+    exponent overlap;
+    exponent *exponents; /* of each operator */
     table_of_seconds tables[NUM_TABLES];
     knotted *lines; /* by hash; room is a power of two */
     i64 num_lines, room;
@@ -78,15 +83,22 @@ static int rounded(double ps, i64 *out)
     return 1;
 }
 
-static double norm(double first, double second, double sharpness, double inverse)
+static exponent exponent_of(double sharpness)
+{
+    return (exponent){sharpness, 1.0 / sharpness, exp2(-56.0 / sharpness)};
+}
+
+static double norm(double first, double second, exponent p)
 {
     if (first < second) {
         double larger = second;
         second = first;
         first = larger;
     }
-    if (second <= 0.0 || sharpness == 1.0) return first + second;
-    return first * pow(1.0 + pow(second / first, sharpness), inverse);
+    if (second <= 0.0 || p.sharpness == 1.0) return first + second;
+    double ratio = second / first;
+    if (ratio < p.negligible) return first;
+    return first * pow(1.0 + pow(ratio, p.sharpness), p.inverse);
 }
 
 /* Whether all sums of a shape are such that floats and integers agree with Python's. */
@@ -167,37 +179,37 @@ static work recurrence(const context_operator *o, const shape *s)
     return (work){tokens * o->flops_per_pair, moved, sequences, 0.0};
 }
 
-static double attention_seconds(const context_operator *o, double inverse, work w)
+static double attention_seconds(const context_operator *o, exponent p, work w)
 {
     if (w.rows <= 0.0) return 0.0;
-    double seconds = norm(w.flops / o->compute_rate, w.moved / o->memory_rate, o->sharpness, inverse);
+    double seconds = norm(w.flops / o->compute_rate, w.moved / o->memory_rate, p);
     if (o->occupancy_s != 0.0)
-        seconds = norm(seconds, o->occupancy_s * w.rows / o->sm_count, o->sharpness, inverse);
+        seconds = norm(seconds, o->occupancy_s * w.rows / o->sm_count, p);
     if (o->per_doubling_s != 0.0) seconds += o->per_doubling_s * log2(1.0 + w.context / SPLIT_TOKENS);
     return o->count * (seconds + o->fixed_s);
 }
 
 /* A product whose rows are MLA's: the whole context of a prefill, and the rows of a decode. */
-static double gemm_seconds(const context_operator *o, double inverse, const shape *s)
+static double gemm_seconds(const context_operator *o, exponent p, const shape *s)
 {
     double m = (double)(s->prefill_context_tokens + s->decode_sequences + s->draft_tokens);
     if (m <= 0.0) return 0.0;
     double moved = o->weight_bytes + m * o->row_bytes;
-    double seconds = norm(2.0 * m * o->n * o->k / o->compute_rate, moved / o->memory_rate, o->sharpness, inverse);
+    double seconds = norm(2.0 * m * o->n * o->k / o->compute_rate, moved / o->memory_rate, p);
     if (o->quantize_rate != 0.0) seconds += m * o->k * o->quantize_bytes / o->quantize_rate;
     return o->count * (seconds + o->fixed_s + o->walk_s);
 }
 
-static double operator_seconds(const context_operator *o, double inverse, const shape *s)
+static double operator_seconds(const context_operator *o, exponent p, const shape *s)
 {
     switch (o->kind) {
-    case GROUPED_PREFILL: return attention_seconds(o, inverse, grouped_prefill(o, s));
-    case GROUPED_DECODE: return attention_seconds(o, inverse, grouped_decode(o, s));
-    case LATENT_PREFILL: return attention_seconds(o, inverse, latent_prefill(o, s));
-    case LATENT_DECODE: return attention_seconds(o, inverse, latent_decode(o, s));
-    case SPARSE_INDEXER: return attention_seconds(o, inverse, sparse_indexer(o, s));
-    case RECURRENCE: return attention_seconds(o, inverse, recurrence(o, s));
-    case EXPANSION: return gemm_seconds(o, inverse, s);
+    case GROUPED_PREFILL: return attention_seconds(o, p, grouped_prefill(o, s));
+    case GROUPED_DECODE: return attention_seconds(o, p, grouped_decode(o, s));
+    case LATENT_PREFILL: return attention_seconds(o, p, latent_prefill(o, s));
+    case LATENT_DECODE: return attention_seconds(o, p, latent_decode(o, s));
+    case SPARSE_INDEXER: return attention_seconds(o, p, sparse_indexer(o, s));
+    case RECURRENCE: return attention_seconds(o, p, recurrence(o, s));
+    case EXPANSION: return gemm_seconds(o, p, s);
     default: return NAN;
     }
 }
@@ -243,18 +255,17 @@ static double own_seconds(step_times *t, const shape *s, i64 rows)
     double gpu = table_seconds(t, ROW_SECONDS, rows)
                  + table_seconds(t, SAMPLE_SECONDS, s->prompts_completed + s->decode_sequences + s->draft_tokens);
     for (i64 i = 0; i < t->source.num_operators; i++)
-        gpu += operator_seconds(&t->source.operators[i], t->inverse[i], s);
+        gpu += operator_seconds(&t->source.operators[i], t->exponents[i], s);
     return gpu;
 }
 
 static double with_host(const step_times *t, double gpu, i64 sequences, int replayed)
 {
     const step_source *source = &t->source;
-    double sharpness = source->overlap_sharpness;
     double eager = replayed ? 0.0 : source->eager_s;
-    double launch = eager != 0.0 ? norm(gpu, eager, sharpness, t->inverse_sharpness) - gpu : 0.0;
+    double launch = eager != 0.0 ? norm(gpu, eager, t->overlap) - gpu : 0.0;
     double host = source->host_step_s + source->host_sequence_s * (double)sequences;
-    if (source->overlapped) host = norm(gpu, eager + host, sharpness, t->inverse_sharpness) - gpu - launch;
+    if (source->overlapped) host = norm(gpu, eager + host, t->overlap) - gpu - launch;
     return gpu + launch + host;
 }
 
@@ -663,13 +674,13 @@ step_times *step_times_new(const step_source *source)
     step_times *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->source = *source;
-    t->inverse_sharpness = 1.0 / source->overlap_sharpness;
-    t->inverse = calloc((size_t)source->num_operators + 1, sizeof *t->inverse);
-    if (!t->inverse) {
+    t->overlap = exponent_of(source->overlap_sharpness);
+    t->exponents = calloc((size_t)source->num_operators + 1, sizeof *t->exponents);
+    if (!t->exponents) {
         free(t);
         return NULL;
     }
-    for (i64 i = 0; i < source->num_operators; i++) t->inverse[i] = 1.0 / source->operators[i].sharpness;
+    for (i64 i = 0; i < source->num_operators; i++) t->exponents[i] = exponent_of(source->operators[i].sharpness);
     return t;
 }
 
@@ -678,7 +689,7 @@ void step_times_free(step_times *t)
     for (i64 i = 0; i < NUM_TABLES; i++) free(t->tables[i].at);
     free(t->lines);
     free(t->last);
-    free(t->inverse);
+    free(t->exponents);
     free(t);
 }
 
