@@ -18,10 +18,10 @@ from typing import Any, TypeVar, cast
 from capacity.step import JointStepTimes, SlowestRank, StepShape, StepTimes
 from capacity.step.export import (
     AffineData,
-    ContextOperator,
     DelayedData,
     DraftedData,
     ModelData,
+    OperatorData,
     ScaledData,
     SlowestData,
     step_data,
@@ -51,16 +51,19 @@ class DecodeLine(ctypes.Structure):
     ]
 
 
-_WHOLE = ("kind", "windowed", "top_k")
+_WHOLE = ("kind", "windowed", "top_k", "local_routing")
 _FLOATS = (
     *("count", "compute_rate", "memory_rate", "sharpness", "fixed_s"),
     *("heads", "flops_per_pair", "context_bytes", "row_bytes", "occupancy_s", "sm_count", "per_doubling_s"),
     *("n", "k", "weight_bytes", "quantize_bytes", "quantize_rate", "walk_s"),
+    *("ranks", "latency_s", "one_shot_rate", "one_shot_fixed_s", "per_rank_s"),
+    *("token_groups", "experts_per_token", "num_experts", "matrices", "hidden", "intermediate"),
+    *("weight_bits", "value_bytes", "routed_rate", "crowding", "evenness"),
 )
 
 
 class Operator(ctypes.Structure):
-    """A `ContextOperator`."""
+    """A `OperatorData`."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in _WHOLE),
@@ -100,6 +103,8 @@ class Source(ctypes.Structure):
         ("ranks", ctypes.c_int64),
         ("has_shared", ctypes.c_int64),
         ("num_operators", ctypes.c_int64),
+        ("first_operator", ctypes.c_int64 * 4),
+        ("end_operator", ctypes.c_int64 * 4),
         ("operators", ctypes.POINTER(Operator)),
         ("inner", ctypes.c_void_p),
         ("prefill_factor", ctypes.c_double),
@@ -240,6 +245,7 @@ class _Native:
     def _source(self, step_times: StepTimes) -> Source:
         source = Source(size=ctypes.sizeof(Source), operator_size=ctypes.sizeof(Operator))
         source.overlap_sharpness = 1.0
+        source.first_operator[:] = source.end_operator[:] = [-1] * 4
         me = weakref.WeakMethod
         source.ask_step = _AskStep(_weakly(me(self._ask_step)))
         source.ask_joint = _AskJoint(_weakly(me(self._ask_joint)))
@@ -298,11 +304,17 @@ class _Native:
         source.num_graph_rows = len(data.graph_rows)
         source.graph_rows = (ctypes.c_int64 * len(data.graph_rows))(*data.graph_rows)
         source.ranks, source.has_shared = data.ranks, data.has_shared
-        source.num_operators = len(data.operators)
-        source.operators = (Operator * len(data.operators))(*(_operator(own) for own in data.operators))
+        operators = data.context_operators
+        source.num_operators = len(operators)
+        for table, own in enumerate((data.row_operators, data.sample_operators, data.shared_operators)):
+            if own is not None:
+                source.first_operator[table] = len(operators)
+                operators += own
+                source.end_operator[table] = len(operators)
+        source.operators = (Operator * len(operators))(*(_operator(own) for own in operators))
 
 
-def _operator(own: ContextOperator) -> Operator:
+def _operator(own: OperatorData) -> Operator:
     return Operator(**{field.name: getattr(own, field.name) for field in fields(own)})
 
 

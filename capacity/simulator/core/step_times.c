@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SPLIT_TOKENS 64.0
+#define ACTIVATION_BYTES 2.0
 #define PS_PER_S 1e12
 #define KNOT_BITS 4
 #define MOST_INTEGER ((i64)1 << 53)  /* integers below it are exact as floats, so that quotients agree */
@@ -118,7 +120,7 @@ typedef struct {
     double flops, moved, rows, context;
 } work;
 
-static work grouped_prefill(const context_operator *o, const shape *s)
+static work grouped_prefill(const step_operator *o, const shape *s)
 {
     i64 pairs = o->windowed ? s->prefill_window_pairs : s->prefill_pairs;
     i64 context = o->windowed ? s->prefill_window_context_tokens : s->prefill_context_tokens;
@@ -126,7 +128,7 @@ static work grouped_prefill(const context_operator *o, const shape *s)
     return (work){(double)pairs * o->flops_per_pair, moved, (double)s->prefill_sequences * o->heads, 0.0};
 }
 
-static work grouped_decode(const context_operator *o, const shape *s)
+static work grouped_decode(const step_operator *o, const shape *s)
 {
     if (s->decode_sequences <= 0) return (work){0.0, 0.0, 0.0, 0.0};
     double context = (double)(o->windowed ? s->decode_window_context_tokens : s->decode_context_tokens);
@@ -136,7 +138,7 @@ static work grouped_decode(const context_operator *o, const shape *s)
     return (work){context * queries * o->flops_per_pair, moved, sequences * o->heads, context / sequences};
 }
 
-static work latent_prefill(const context_operator *o, const shape *s)
+static work latent_prefill(const step_operator *o, const shape *s)
 {
     double pairs = (double)s->prefill_pairs;
     if (o->top_k >= 0 && s->prefill_tokens) {
@@ -147,7 +149,7 @@ static work latent_prefill(const context_operator *o, const shape *s)
     return (work){pairs * o->flops_per_pair, moved, (double)s->prefill_sequences, 0.0};
 }
 
-static work latent_decode(const context_operator *o, const shape *s)
+static work latent_decode(const step_operator *o, const shape *s)
 {
     if (s->decode_sequences <= 0) return (work){0.0, 0.0, 0.0, 0.0};
     double context = (double)s->decode_context_tokens, sequences = (double)s->decode_sequences;
@@ -162,7 +164,7 @@ static work latent_decode(const context_operator *o, const shape *s)
     return (work){flops, context * o->context_bytes + queries * o->row_bytes, queries, context / sequences};
 }
 
-static work sparse_indexer(const context_operator *o, const shape *s)
+static work sparse_indexer(const step_operator *o, const shape *s)
 {
     double drafts = s->decode_sequences ? (double)s->draft_tokens / (double)s->decode_sequences : 0.0;
     double pairs = (double)s->prefill_pairs + (double)s->decode_context_tokens * (1.0 + drafts);
@@ -171,7 +173,7 @@ static work sparse_indexer(const context_operator *o, const shape *s)
     return (work){pairs * o->flops_per_pair, moved, rows, 0.0};
 }
 
-static work recurrence(const context_operator *o, const shape *s)
+static work recurrence(const step_operator *o, const shape *s)
 {
     double tokens = (double)(s->prefill_tokens + s->decode_sequences + s->draft_tokens);
     double sequences = (double)(s->prefill_sequences + s->decode_sequences);
@@ -179,7 +181,7 @@ static work recurrence(const context_operator *o, const shape *s)
     return (work){tokens * o->flops_per_pair, moved, sequences, 0.0};
 }
 
-static double attention_seconds(const context_operator *o, exponent p, work w)
+static double attention_seconds(const step_operator *o, exponent p, work w)
 {
     if (w.rows <= 0.0) return 0.0;
     double seconds = norm(w.flops / o->compute_rate, w.moved / o->memory_rate, p);
@@ -189,10 +191,14 @@ static double attention_seconds(const context_operator *o, exponent p, work w)
     return o->count * (seconds + o->fixed_s);
 }
 
-/* A product whose rows are MLA's: the whole context of a prefill, and the rows of a decode. */
-static double gemm_seconds(const context_operator *o, exponent p, const shape *s)
+/* Rows of MLA's expansion of the latent: the whole context of a prefill, and the rows of a decode. */
+static double expanded_tokens(const shape *s)
 {
-    double m = (double)(s->prefill_context_tokens + s->decode_sequences + s->draft_tokens);
+    return (double)(s->prefill_context_tokens + s->decode_sequences + s->draft_tokens);
+}
+
+static double gemm_seconds(const step_operator *o, exponent p, double m)
+{
     if (m <= 0.0) return 0.0;
     double moved = o->weight_bytes + m * o->row_bytes;
     double seconds = norm(2.0 * m * o->n * o->k / o->compute_rate, moved / o->memory_rate, p);
@@ -200,7 +206,74 @@ static double gemm_seconds(const context_operator *o, exponent p, const shape *s
     return o->count * (seconds + o->fixed_s + o->walk_s);
 }
 
-static double operator_seconds(const context_operator *o, exponent p, const shape *s)
+static double traffic_seconds(const step_operator *o, double rows)
+{
+    return rows <= 0.0 ? 0.0 : o->row_bytes * rows / o->memory_rate + o->fixed_s;
+}
+
+static double all_reduce_seconds(const step_operator *o, exponent p, double rows)
+{
+    double message = rows * o->row_bytes;
+    if (message <= 0.0) return 0.0;
+    double ring = 2.0 * message * (o->ranks - 1.0) / o->ranks;
+    double two_shot = norm(o->fixed_s, ring / o->memory_rate, p);
+    if (o->one_shot_rate == 0.0) return o->count * (o->latency_s + two_shot);
+    double one_shot = o->one_shot_fixed_s + message * (o->ranks - 1.0) / o->one_shot_rate;
+    return o->count * (o->per_rank_s + MIN(one_shot, two_shot));
+}
+
+static double collective_seconds(const step_operator *o, exponent p, double rows)
+{
+    double sent = o->row_bytes * rows;
+    if (sent <= 0.0) return 0.0;
+    return o->count * (o->latency_s + norm(o->fixed_s, sent / o->memory_rate, p));
+}
+
+static double busiest_share(const step_operator *o, double total)
+{
+    if (o->ranks <= 1.0) return total;
+    double mean = total / o->ranks, busiest = mean + sqrt(o->crowding * mean);
+    return MIN(total, busiest);
+}
+
+static double distinct_experts(const step_operator *o, double tokens)
+{
+    double share = MIN(1.0, o->experts_per_token / o->num_experts);
+    if (tokens <= 1.0) return o->num_experts * share * tokens;
+    double spread = 1.0 + (tokens - 1.0) * share / o->evenness;
+    return o->num_experts * (1.0 - (1.0 - share) * pow(spread, -o->evenness));
+}
+
+static double experts_seconds(const step_operator *o, exponent p, double tokens)
+{
+    if (tokens <= 0.0) return 0.0;
+    tokens *= o->token_groups;
+    double pairs = busiest_share(o, tokens * o->experts_per_token), most = o->num_experts / o->ranks;
+    double touched = busiest_share(o, distinct_experts(o, tokens));
+    touched = MIN(touched, most);
+    double matrix = o->hidden * o->intermediate;
+    double flops = 2.0 * pairs * o->matrices * matrix;
+    double moved = touched * o->matrices * matrix * o->weight_bits / 8.0 + pairs * o->hidden * o->value_bytes
+                   + pairs * o->intermediate * o->matrices * ACTIVATION_BYTES;
+    double routed = (o->local_routing ? pairs : tokens * o->experts_per_token) * o->hidden * ACTIVATION_BYTES;
+    double seconds = norm(flops / o->compute_rate, moved / o->memory_rate, p);
+    return o->count * (seconds + routed / o->routed_rate + o->fixed_s);
+}
+
+/* Of operators that depend on one number of rows. */
+static double row_operator_seconds(const step_operator *o, exponent p, double rows)
+{
+    switch (o->kind) {
+    case PRODUCT: return gemm_seconds(o, p, rows);
+    case TRAFFIC: return traffic_seconds(o, rows);
+    case ALL_REDUCE: return all_reduce_seconds(o, p, rows);
+    case COLLECTIVE: return collective_seconds(o, p, rows);
+    case EXPERTS: return experts_seconds(o, p, rows);
+    default: return NAN;
+    }
+}
+
+static double operator_seconds(const step_operator *o, exponent p, const shape *s)
 {
     switch (o->kind) {
     case GROUPED_PREFILL: return attention_seconds(o, p, grouped_prefill(o, s));
@@ -209,16 +282,24 @@ static double operator_seconds(const context_operator *o, exponent p, const shap
     case LATENT_DECODE: return attention_seconds(o, p, latent_decode(o, s));
     case SPARSE_INDEXER: return attention_seconds(o, p, sparse_indexer(o, s));
     case RECURRENCE: return attention_seconds(o, p, recurrence(o, s));
-    case EXPANSION: return gemm_seconds(o, p, s);
+    case EXPANSION: return gemm_seconds(o, p, expanded_tokens(s));
     default: return NAN;
     }
 }
 
 /* tables */
 
-static double ask_seconds(step_times *t, i64 table, i64 rows)
+/* From its operators where they are known and its integers small, else from Python. */
+static double new_seconds(step_times *t, i64 table, i64 rows)
 {
+    i64 first = t->source.first_operator[table], end = t->source.end_operator[table];
     if (t->failed) return NAN;
+    if (first >= 0 && rows < MOST_ENTRIES) {
+        double number = table == SHARED_SECONDS ? (double)rows / (double)t->source.ranks : (double)rows, total = 0.0;
+        for (i64 i = first; i < end; i++)
+            total += row_operator_seconds(&t->source.operators[i], t->exponents[i], number);
+        return total;
+    }
     double seconds = t->source.ask_seconds(table, rows);
     if (isnan(seconds)) t->failed = 1;
     return seconds;
@@ -227,17 +308,17 @@ static double ask_seconds(step_times *t, i64 table, i64 rows)
 static double table_seconds(step_times *t, i64 table, i64 rows)
 {
     table_of_seconds *seconds = &t->tables[table];
-    if (rows >= MOST_ENTRIES) return ask_seconds(t, table, rows);
+    if (rows >= MOST_ENTRIES) return new_seconds(t, table, rows);
     if (rows >= seconds->count) {
         i64 count = seconds->count ? seconds->count : 256;
         while (count <= rows) count *= 2;
         double *larger = realloc(seconds->at, (size_t)count * sizeof *larger);
-        if (!larger) return ask_seconds(t, table, rows);
+        if (!larger) return new_seconds(t, table, rows);
         for (i64 i = seconds->count; i < count; i++) larger[i] = NAN;
         seconds->at = larger;
         seconds->count = count;
     }
-    if (isnan(seconds->at[rows])) seconds->at[rows] = ask_seconds(t, table, rows);
+    if (isnan(seconds->at[rows])) seconds->at[rows] = new_seconds(t, table, rows);
     return seconds->at[rows];
 }
 
@@ -675,12 +756,15 @@ step_times *step_times_new(const step_source *source)
     if (!t) return NULL;
     t->source = *source;
     t->overlap = exponent_of(source->overlap_sharpness);
-    t->exponents = calloc((size_t)source->num_operators + 1, sizeof *t->exponents);
+    i64 num_operators = source->num_operators;
+    for (i64 i = 0; i < NUM_TABLES; i++)
+        if (source->end_operator[i] > num_operators) num_operators = source->end_operator[i];
+    t->exponents = calloc((size_t)num_operators + 1, sizeof *t->exponents);
     if (!t->exponents) {
         free(t);
         return NULL;
     }
-    for (i64 i = 0; i < source->num_operators; i++) t->exponents[i] = exponent_of(source->operators[i].sharpness);
+    for (i64 i = 0; i < num_operators; i++) t->exponents[i] = exponent_of(source->operators[i].sharpness);
     return t;
 }
 

@@ -47,6 +47,7 @@ from capacity.step import (
     prefill_shape,
 )
 from capacity.step.model import StepModel
+from capacity.step.operators import Traffic
 from capacity.step.setting import HostTime
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -434,10 +435,38 @@ def test_an_exception_ends_the_call_and_is_raised_after_it(error: BaseException)
         assert times(data, [shape])[0] >= 1
 
 
-def test_an_exception_in_a_table_is_raised_and_forgotten() -> None:
+class Strange(Traffic):
+    """Traffic of a formula that no data can tell."""
+
+    __slots__ = ()
+
+
+def strange_model() -> StepModel:
+    """A model whose seconds by rows are asked for."""
     own = StepModel.__new__(StepModel)
-    own.__dict__.update(vars(model("dense")))
+    own.__dict__.update(vars(model("experts")))
+    operators = own._operators
+    traffic = [one for one in operators.per_token if type(one) is Traffic]
+    strange = Strange(**{name: getattr(traffic[0], name) for name in Traffic.__dataclass_fields__})
+    own._operators = replace(operators, per_token=(*operators.per_token, strange))
+    own.row_seconds = own._seconds_of_rows  # type: ignore[assignment]
     own._pieces = {}
+    return own
+
+
+def test_a_table_without_data_is_asked_for() -> None:
+    own = strange_model()
+    known = own.step_data()
+    assert known is not None
+    assert known.row_operators is None
+    data, shapes = compiled(own), shapes_of(6)
+    assert data.kind == MODEL
+    assert times(data, shapes) == [own.step_ps(shape) for shape in shapes]
+    assert times(data, shapes[:1]) != [model("experts").step_ps(shape) for shape in shapes[:1]]
+
+
+def test_an_exception_in_a_table_is_raised_and_forgotten() -> None:
+    own = strange_model()
 
     def broken(rows: int) -> float:
         raise ZeroDivisionError(rows)
@@ -447,7 +476,7 @@ def test_an_exception_in_a_table_is_raised_and_forgotten() -> None:
     with pytest.raises(ZeroDivisionError):
         times(data, [decode_shape(1, 10), prefill_shape(1, 100)])
     own.row_seconds = kept
-    assert times(data, [decode_shape(1, 10)]) == [model("dense").step_ps(decode_shape(1, 10))]
+    assert times(data, [decode_shape(1, 10)]) == [own.step_ps(decode_shape(1, 10))]
 
 
 @pytest.mark.parametrize("ps", [-5, 1 << 62, 1 << 80])
