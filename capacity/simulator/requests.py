@@ -28,6 +28,9 @@ class Requests:
         self.workload = workload
         self.prompt_tokens = array("q", workload.prompt_tokens.tobytes())
         self._output_tokens = array("q", workload.output_tokens.tobytes())
+        self._max_tokens = (
+            array("q", workload.max_tokens.tobytes()) if workload.max_tokens is not None else None
+        )
         self._priorities = workload.priority.tolist() if workload.priority is not None else None
         self._sessions = workload.session.tolist() if workload.session is not None else None
         self._chains: dict[int, Chains] = {}  # by block size
@@ -40,6 +43,7 @@ class Requests:
         """
         prompts, outputs, priorities = self.prompt_tokens, self._output_tokens, self._priorities
         max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
+        asked = None if prefill_only else self._max_tokens
         chains = self._chains_of(pool.block_size) if pool.prefix_caching else None
         table = pool.table
 
@@ -48,12 +52,14 @@ class Requests:
             if prompt_tokens >= max_model_len:
                 return None
             max_known = prompt_tokens + (1 if prefill_only else outputs[index])
+            asked_known = max_known if asked is None else max(max_known, prompt_tokens + asked[index])
             return Sequence(
                 index,
                 id=index,
                 arrival=arrival_ps,
                 prompt_tokens=prompt_tokens,
                 max_known=max_known if max_known < max_model_len else max_model_len,
+                asked_known=asked_known if asked_known < max_model_len else max_model_len,
                 priority=priorities[index] if priorities is not None else 0,
                 table=table(Content(~index) if chains is None else chains.content(index)),
             )

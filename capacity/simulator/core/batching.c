@@ -9,9 +9,7 @@ void batching_init(batching *p, const policy_ops *ops, memory *m, const core_eng
     p->overlapped = setup->asynchronous && base->limits.pipeline_stages == 1;
     base->asynchronous = p->overlapped;
     base->steps_in_flight = base->limits.pipeline_stages + p->overlapped;
-    for (i64 i = 0; i < setup->num_windows; i++)
-        p->windowed |= setup->windows[i] >= 0;
-    p->one_block_a_row = setup->num_windows <= 1 && !p->windowed && !setup->contiguous_blocks;
+    p->one_block_a_row = setup->num_windows == 1 && setup->windows[0] < 0 && !setup->contiguous_blocks;
     i64 mask = pool->block_size - 1;
     p->block_mask = pool->block_size & mask ? -1 : mask;
 }
@@ -86,11 +84,8 @@ void batching_generate(batching *p, step *s, const sequences *rows, i64 count)
 static i64 generation_blocks(batching *p, const sequences *rows)
 {
     pool *blocks = p->policy.pool;
-    if (p->windowed)
-        for (i64 i = 0; i < rows->count; i++) {
-            sequence *r = rows->at[i];
-            blocks->ops->leave_window(blocks, &r->table, r->computed - r->in_flight_tokens);
-        }
+    for (i64 i = 0; i < rows->count; i++)
+        leave_windows(&p->policy, rows->at[i], rows->at[i]->computed - rows->at[i]->in_flight_tokens);
     i64 needed = 0;
     for (i64 i = 0; i < rows->count; i++) {
         const sequence *r = rows->at[i];
@@ -141,7 +136,7 @@ void batching_give_up(batching *p, sequence *r, step *s)
     policy *base = &p->policy;
     remove_running(base, r);
     base->pool->ops->release(base->pool, &r->table);
-    r->computed = 0;
+    r->computed = r->next_leave = 0;
     r->epoch++;
     r->preemptions++;
     r->status = WAITING;

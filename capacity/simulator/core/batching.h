@@ -11,7 +11,6 @@
 typedef struct {
     policy policy;
     int overlapped;
-    int windowed;         /* some layers look back on a window only */
     int one_block_a_row;  /* no generation row can need more */
     i64 block_mask;       /* block_size - 1 where that is a power of two, else -1 */
     sequences generating; /* as of the last `generating()` */

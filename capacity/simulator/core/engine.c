@@ -123,6 +123,8 @@ static step *new_step(engine *e)
         s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = 0;
         s->start = s->end = s->held_ps = 0;
         s->num_parts = 0;
+        s->ending.count = 0;
+        s->grouped = 0;
         s->group = s->group_contexts = s->group_window_contexts = s->group_gap_ps = 0;
     } else {
         s = take_memory(e->memory, sizeof *s);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from array import array
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_int64
@@ -12,7 +13,7 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.chains import Chains
-from capacity.simulator.core import binding, library
+from capacity.simulator.core import binding, library, step_data
 from capacity.simulator.core.binding import CoreColumns, CoreContents, CoreEvent, CoreRequests, CoreState
 from capacity.simulator.core.step_data import StepData
 from capacity.simulator.core.sums import GapsArrays, WorkArrays, gap_counter, step_work
@@ -25,6 +26,19 @@ from capacity.workload.columns import IntArray
 
 STEPS_PER_CALL = 100_000  # a few hundredths of a second: so long an interrupt may wait
 LEDGER_COLUMNS = tuple(name for name, _ in CoreColumns._fields_)
+
+
+@functools.cache
+def _core() -> ctypes.CDLL:
+    """The library, its functions declared. Raises InvalidInput where there is none."""
+    found = library.load()
+    if found is None:
+        raise InvalidInput("the compiled engines are not there: use the readable ones (--engine-loop events)")
+    step_data.declare(found)
+    for name, arrays in (("gaps_export", GapsArrays), ("work_export", WorkArrays)):
+        function = getattr(found, name)
+        function.restype, function.argtypes = None, (ctypes.c_void_p, POINTER(arrays))
+    return binding.declare(found)
 
 
 class Event(NamedTuple):
@@ -42,7 +56,7 @@ class Fleet:
 
     def __init__(self, workload: Workload, columns: dict[str, array[int]], *, routed: bool) -> None:
         """Raises InvalidInput for requests that no engine can take."""
-        self._core = core = binding.declare(library.require())
+        self._core = core = _core()
         self._kept: list[object] = [columns]
         self._setups: list[EngineSetup] = []
         self._data: list[StepData] = []
@@ -81,7 +95,7 @@ class Fleet:
         if error == binding.OK:
             return
         for data in self._data:
-            data.raise_failure()
+            data.raise_error()
         message = (self._core.fleet_error(self._pointer) or b"").decode()
         if error == binding.OUT_OF_MEMORY:
             raise MemoryError(message)
@@ -107,7 +121,7 @@ class Fleet:
         """A new engine; `chains` gives the workload's shared KV blocks for a block size. Raises InvalidInput."""
         described = binding.describe(setup)
         engine = described.engine
-        data = StepData.of(setup.step_times)
+        data = StepData.of(setup.step_times, self._core)
         engine.times = data.pointer
         if engine.prefix_caching:
             engine.contents = ctypes.pointer(self._contents_of(setup.block_size, chains))
@@ -238,12 +252,12 @@ class Fleet:
         if not pointer:
             return None
         arrays = WorkArrays()
-        self._core.work_export(ctypes.c_void_p(pointer), byref(arrays))
+        self._core.work_export(pointer, byref(arrays))
         return step_work(arrays, self._setups[number].step_times)
 
     def gaps(self) -> GapCounter:
         arrays = GapsArrays()
-        self._core.gaps_export(ctypes.c_void_p(self._core.fleet_gaps(self._pointer)), byref(arrays))
+        self._core.gaps_export(self._core.fleet_gaps(self._pointer), byref(arrays))
         return gap_counter(arrays)
 
     def log(self, number: int) -> list[int]:

@@ -133,8 +133,10 @@ struct sequence {
     int inside;        /* of the engine, counted as one of its requests */
     table table;
     sequence *next_free;
-    /* the decode group of vllm_v1.c */
+    /* vllm_v1.c: place in the running list; decode_group.c: `computed` less the group's clock */
     i64 ticket, offset;
+    i64 bucket, place_in_bucket; /* -1: in none */
+    int growing;                 /* its context does not fill the window yet */
 };
 
 typedef struct {
@@ -157,7 +159,9 @@ typedef struct step {
     i64 num_parts;        /* lockstep.c: one a rank */
     struct step **parts;
     /* the decode group of vllm_v1.c: rows that are known by their sums alone */
+    int grouped;
     i64 group, group_contexts, group_window_contexts, group_gap_ps;
+    sequences ending; /* requests that it completes, in the order of the running list */
     struct step *next_free;
 } step;
 

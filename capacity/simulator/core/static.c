@@ -99,13 +99,17 @@ static void update(policy *base, step *s)
         PUSH(base->memory, &s->emitted, ((emission){r, 1}));
         if (r->known >= r->max_known) {
             r->status = FINISHED;
+            r->kept = 1; /* its blocks are given back when the batch ends */
             PUSH(base->memory, &s->finished, r);
         }
     }
     p->steps_left--;
     if (p->steps_left == 0) {
-        for (i64 i = 0; i < base->running.count; i++)
-            base->pool->ops->release(base->pool, &base->running.at[i]->table);
+        for (i64 i = 0; i < base->running.count; i++) {
+            sequence *r = base->running.at[i];
+            base->pool->ops->release(base->pool, &r->table);
+            r->kept = 0;
+        }
         base->running.count = 0;
     }
 }

@@ -57,6 +57,7 @@ class Sequence:
         max_known: int,
         priority: int,
         table: Table,
+        asked_known: int | None = None,
     ) -> None:
         self.index = index
         self.id = id
@@ -64,9 +65,9 @@ class Sequence:
         self.priority = priority
         self.prompt_tokens = prompt_tokens
         self.known = prompt_tokens
-        self.max_known = (
-            max_known  # prompt + outputs at which it ends: max_tokens and max_model_len, whichever first
-        )
+        self.max_known = max_known  # prompt + outputs at which it ends, max_model_len at the latest
+        # prompt + max_tokens: what the client allows, and all that an engine knows of the end beforehand
+        self.asked_known = max_known if asked_known is None else asked_known
         self.table = table
         self.status = WAITING
         self.computed = 0

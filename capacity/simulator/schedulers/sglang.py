@@ -2,7 +2,8 @@
 
 A prompt longer than the chunk budget is *the* chunked request: it goes on first in every following prefill step,
 one such request at a time. How many requests start is governed by an estimate of the KV that the running ones will
-still need, `new_token_ratio` of their outputs; where it was too low, running requests are retracted.
+still need, `new_token_ratio` of the outputs that clients allow (max_tokens); where it was too low, running requests
+are retracted.
 Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py` (PrefillAdder), `schedule_batch.py`.
 Prefixes are looked up and evicted in whole pages, least recently freed first; SGLang's tree evicts a node at a time
 (`capacity.simulator.kv_cache.radix` does so).
@@ -96,7 +97,7 @@ class Sglang(Batching):
                 break
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
-            reserved = min(r.max_known - r.known, CLIPPED_OUTPUT_TOKENS)
+            reserved = min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
             loaded = self.pool.held_blocks(r.table) > 0  # from a prefill engine: its blocks are taken already
             if not loaded and extend + reserved + self.pool.block_size >= memory_left:
                 break
@@ -125,7 +126,7 @@ class Sglang(Batching):
     def _memory_left(self) -> float:
         """Tokens that may still be promised: free ones, less what the running requests are expected to need."""
         ratio = 1.0 if self.ignore_eos else self.new_token_ratio
-        promised = sum(min(r.max_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in self.running)
+        promised = sum(min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in self.running)
         return float(self.pool.free_blocks * self.pool.block_size - promised * ratio)
 
     def _ordered(self) -> list[Sequence]:
@@ -153,7 +154,7 @@ class Sglang(Batching):
         if self.generation_blocks(stay) > self.pool.free_blocks:
             return []  # the last one waits: the engine aborts it, a simulation reports the stall
         produced = sum(r.known - r.prompt_tokens for r in stay)
-        wanted = sum(r.max_known - r.prompt_tokens for r in stay)
+        wanted = sum(r.asked_known - r.prompt_tokens for r in stay)
         ratio = (produced + RETRACT_DECODE_STEPS * len(stay)) / (wanted + 1)
         self.new_token_ratio = min(1.0, ratio)
         kept = {r.index for r in stay}
