@@ -112,6 +112,7 @@ static void forget_run(run_store *s, run *r)
 
 void evict_runs(run_store *s)
 {
+    REQUIRE(s->pool.memory, s->pool.free_blocks >= 0);
     i64 blocks = s->evictable - s->pool.free_blocks;
     s->evictable -= blocks;
     run *r = s->queue.after;

@@ -18,25 +18,32 @@ typedef struct {
     core_contents contents;
 } pools;
 
-pools *pools_new(i64 kind, core_engine *setup, const core_contents *contents, i64 num_requests, i64 num_tables);
+pools *pools_new(const i64 *values, const i64 *windows, const core_contents *contents);
 void pools_free(pools *s);
 i64 pools_do(pools *s, i64 operation, i64 number, i64 tokens, i64 with_hit, i64 capped);
 void pools_serve(pools *s, i64 num_requests, i64 prompt_tokens, i64 output_tokens, i64 in_flight, i64 chunk_tokens);
-size_t pools_setup_bytes(void);
 
-size_t pools_setup_bytes(void) { return sizeof(core_engine); }
-
-pools *pools_new(i64 kind, core_engine *setup, const core_contents *contents, i64 num_requests, i64 num_tables)
+/* Values: kind, num_blocks, block_size, prefix_caching, num_windows, max_model_len, max_num_batched_tokens,
+ * contiguous_blocks, requests, tables. */
+pools *pools_new(const i64 *values, const i64 *windows, const core_contents *contents)
 {
-    pools *s = calloc(1, sizeof *s);
-    core_requests requests = {.count = num_requests};
-    if (!s || setjmp(s->memory.on_error)) return NULL;
+    pools *const s = calloc(1, sizeof *s);
+    core_requests requests = {.count = values[8]};
+    if (!s || setjmp(s->memory.on_error))
+        return NULL;
     s->contents = *contents;
-    setup->contents = &s->contents;
-    s->tables = take_memory(&s->memory, (size_t)num_tables * sizeof *s->tables);
-    if (kind == RUN_POOL) s->pool = run_pool_new(&s->memory, setup, &requests);
-    else if (kind == BLOCK_POOL) s->pool = block_pool_new(&s->memory, setup, &requests);
-    else s->pool = contiguous_pool_new(&s->memory, setup);
+    core_engine setup = {
+        .num_blocks = values[1], .block_size = values[2], .prefix_caching = values[3], .num_windows = values[4],
+        .windows = windows, .max_model_len = values[5], .max_num_batched_tokens = values[6],
+        .contiguous_blocks = values[7], .contents = &s->contents,
+    };
+    s->tables = take_memory(&s->memory, (size_t)values[9] * sizeof *s->tables);
+    if (values[0] == RUN_POOL)
+        s->pool = run_pool_new(&s->memory, &setup, &requests);
+    else if (values[0] == BLOCK_POOL)
+        s->pool = block_pool_new(&s->memory, &setup, &requests);
+    else
+        s->pool = contiguous_pool_new(&s->memory, &setup);
     return s;
 }
 
