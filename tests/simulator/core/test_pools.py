@@ -132,7 +132,7 @@ class CorePool:
 
 
 class Twins:
-    """The same operations on a pool of the core and on Python's block pool; their answers are compared at once."""
+    """The same operations on a pool of the core and on Python's block pool: equal answers, each time."""
 
     TABLES = 6
 
