@@ -38,7 +38,10 @@ def _fields(names: str, kind: Any) -> list[tuple[str, Any]]:
 
 
 class CoreRequests(Structure):
-    _fields_ = [("count", c_int64), *_fields("prompt_tokens output_tokens max_tokens priority order", c_void_p)]
+    _fields_ = [
+        ("count", c_int64),
+        *_fields("prompt_tokens output_tokens max_tokens priority order", c_void_p),
+    ]
 
 
 class CoreContents(Structure):
@@ -290,5 +293,3 @@ def _describe_drafts(found: Described, speculation: Speculation | None) -> None:
         e.draft_seed = speculation.seed
     else:
         e.num_accept, e.accept = len(speculation.accept), found.numbers(speculation.accept)
-
-

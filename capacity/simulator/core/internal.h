@@ -128,6 +128,7 @@ struct sequence {
     i64 room;       /* tokens that its blocks have a place for; 0: ask the pool */
     i64 next_full;  /* tokens at which the next block is full; 0: ask the pool */
     i64 next_leave; /* processed tokens at which a window leaves the next block; 0: ask the pool */
+    i64 known_at_row; /* as its last generation row was decided (batching.c) */
     i64 rows_in_flight; /* rows of steps that are not settled yet */
     int status, cancelled, scheduled; /* scheduled: its first tokens were */
     int kept;          /* by its policy, though it has ended */
