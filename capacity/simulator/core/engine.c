@@ -6,7 +6,6 @@
 
 #include "engine.h"
 
-#define STEP_FACTORS 4096
 #define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
 
 /* requests */

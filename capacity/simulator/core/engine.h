@@ -4,6 +4,8 @@
 
 #include "internal.h"
 
+#define STEP_FACTORS 4096
+
 enum { MAIL_CANCEL, MAIL_RELEASE_KEPT, MAIL_LOADED, MAIL_UNLOAD, MAIL_WANT_LOAD };
 
 typedef struct {

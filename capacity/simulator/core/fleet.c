@@ -161,6 +161,28 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(message_ps, 0, NEVER / 4);
     WITHIN(stream_interval, 1, most);
 #undef WITHIN
+#define FRACTION(field, most_) \
+    if (!(c->field >= 0.0 && c->field <= (most_))) \
+    fail(m, BAD_INPUT, #field " is %g: must be from 0 to %g", c->field, (double)(most_))
+    FRACTION(sglang_conservativeness, 1e6);
+    FRACTION(trt_batch_wait_tokens, 1e12);
+    FRACTION(tgi_waiting_served_ratio, 1e6);
+    for (i64 i = 0; i < c->num_tiers; i++) {
+        FRACTION(tiers[i].bytes_per_s, 1e18);
+        if (c->tiers[i].bytes_per_s < 1.0 || c->tiers[i].latency_ps < 0 || c->tiers[i].latency_ps >= NEVER / 4
+            || c->tiers[i].capacity_chunks < -1 || c->tiers[i].capacity_chunks > most)
+            fail(m, BAD_INPUT, "tier %lld is out of bounds", (long long)i);
+    }
+    if (c->num_tiers) {
+        FRACTION(chunk_bytes, 1e15);
+        if (c->chunk_blocks < 1)
+            fail(m, BAD_INPUT, "chunk_blocks is 0");
+    }
+    for (i64 i = 0; c->rates && i < c->num_rates; i++)
+        FRACTION(rates[i], 1.0);
+    for (i64 i = 0; c->step_factors && i < STEP_FACTORS; i++)
+        FRACTION(step_factors[i], 1e6);
+#undef FRACTION
     if (!c->times || !c->windows || (c->num_accept && !c->accept) || (c->num_rates && !c->rates))
         fail(m, BAD_INPUT, "the setup lacks its times, windows or drafts");
     for (i64 i = 0; i < c->num_windows; i++)
@@ -179,12 +201,33 @@ static void check_setup(fleet *f, const core_engine *c)
     }
 }
 
+static void check_instant(fleet *f, i64 at_ps)
+{
+    if (at_ps < 0 || at_ps >= NEVER / 4)
+        fail(&f->memory, BAD_INPUT, "instant %lld ps is out of bounds", (long long)at_ps);
+}
+
+/* Requests may come with KV that another engine computed. */
+static int loads_kv(const engine *e)
+{
+    return e->num_pools == 1 && !e->setup.contiguous_blocks && e->policy->ops->add_loaded && e->pools[0]->ops->load;
+}
+
+/* NULL: there is none of that number. */
+static engine *known_engine(const fleet *f, i64 number)
+{
+    return number < 0 || number >= f->engines.count ? NULL : f->engines.at[number];
+}
+
 i64 fleet_add(fleet *f, const core_engine *setup, i64 now_ps)
 {
     ENTER(f, -1);
     check_setup(f, setup);
+    check_instant(f, now_ps);
     i64 number = f->engines.count;
     engine *e = engine_new(f, setup, number, now_ps);
+    if (setup->role != ROLE_BOTH && (!loads_kv(e) || !e->pools[0]->ops->hold_computed))
+        fail(&f->memory, BAD_INPUT, "an engine of this kind does not prefill or decode for others");
     PUSH(&f->memory, &f->engines, e);
     PUSH(&f->memory, &f->heap, number);
     PUSH(&f->memory, &f->place, number);
@@ -209,6 +252,8 @@ i64 fleet_feed(fleet *f, i64 number, i64 count, const i64 *requests, const i64 *
     if (count <= 0)
         return OK;
     engine *e = engine_of(f, number, 0);
+    if (!instants)
+        fail(&f->memory, BAD_INPUT, "arrivals without instants");
     if (!requests && count > f->requests.count)
         fail(&f->memory, BAD_INPUT, "there are only %lld requests", (long long)f->requests.count);
     for (i64 i = 0; i < count; i++)
@@ -230,6 +275,7 @@ i64 fleet_deliver(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, -1);
     engine *e = engine_of(f, number, request);
+    check_instant(f, at_ps);
     int taken = engine_receive(e, request, at_ps);
     reorder(f, number);
     return taken;
@@ -238,6 +284,7 @@ i64 fleet_deliver(fleet *f, i64 number, i64 request, i64 at_ps)
 static i64 post(fleet *f, i64 number, i64 kind, i64 request, i64 at_ps)
 {
     engine *e = engine_of(f, number, request);
+    check_instant(f, at_ps);
     if (!e->alive)
         return OK;
     PUSH(&f->memory, &e->mail, ((mail){kind, request, 0}));
@@ -249,7 +296,9 @@ static i64 post(fleet *f, i64 number, i64 kind, i64 request, i64 at_ps)
 i64 fleet_cancel(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, f->memory.error);
-    engine_of(f, number, request);
+    if (!engine_of(f, number, request)->policies[0]->ops->abort)
+        fail(&f->memory, BAD_INPUT, "an engine of this kind aborts no requests");
+    check_instant(f, at_ps);
     if (f->inside && f->inside[request])
         f->inside[request]->cancelled = 1;
     return post(f, number, MAIL_CANCEL, request, at_ps);
@@ -265,6 +314,11 @@ i64 fleet_want_load(fleet *f, i64 number, i64 request, i64 tokens, i64 at_ps)
 {
     ENTER(f, -1);
     engine *e = engine_of(f, number, request);
+    check_instant(f, at_ps);
+    if (!loads_kv(e))
+        fail(&f->memory, BAD_INPUT, "an engine of this kind loads no KV");
+    if (tokens < 0 || tokens > f->requests.prompt_tokens[request] + f->requests.output_tokens[request])
+        fail(&f->memory, BAD_INPUT, "request %lld has no %lld tokens to load", (long long)request, (long long)tokens);
     sequence *r = engine_new_sequence(e, request);
     if (!r)
         return 0;
@@ -321,7 +375,9 @@ i64 fleet_next_key(const fleet *f)
 i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps)
 {
     ENTER(f, f->memory.error);
-    i64 last_step = f->steps + max_steps;
+    if (limit_key < 0 || limit_key > NEVER || max_steps < 1)
+        fail(&f->memory, BAD_INPUT, "advance to key %lld by %lld steps", (long long)limit_key, (long long)max_steps);
+    i64 last_step = f->steps + MIN(max_steps, (i64)1 << 60);
     while (f->heap.count) {
         i64 number = f->heap.at[0];
         engine *e = f->engines.at[number];
@@ -350,7 +406,10 @@ i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps)
 
 void fleet_state(const fleet *f, i64 number, core_state *state)
 {
-    const engine *e = f->engines.at[number];
+    const engine *e = known_engine(f, number);
+    *state = (core_state){0};
+    if (!e)
+        return;
     *state = e->sums;
     state->num_running = policy_num_running(e->policy);
     state->num_waiting = policy_num_waiting(e->policy);
@@ -363,14 +422,15 @@ void fleet_state(const fleet *f, i64 number, core_state *state)
 
 i64 fleet_rank_requests(const fleet *f, i64 number, i64 *counts)
 {
-    const engine *e = f->engines.at[number];
-    return e->num_pools > 1 ? lockstep_rank_requests(e->policy, counts) : 0;
+    const engine *e = known_engine(f, number);
+    return e && e->num_pools > 1 ? lockstep_rank_requests(e->policy, counts) : 0;
 }
 
 i64 fleet_log(const fleet *f, i64 number, const i64 **log)
 {
-    *log = f->engines.at[number]->log.at;
-    return f->engines.at[number]->log.count;
+    const engine *e = known_engine(f, number);
+    *log = e ? e->log.at : NULL;
+    return e ? e->log.count : 0;
 }
 
 const struct gaps *fleet_gaps(const fleet *f)
@@ -380,12 +440,15 @@ const struct gaps *fleet_gaps(const fleet *f)
 
 const struct work *fleet_work(const fleet *f, i64 number)
 {
-    return f->engines.at[number]->work;
+    const engine *e = known_engine(f, number);
+    return e ? e->work : NULL;
 }
 
 i64 fleet_tier_use(const fleet *f, i64 number, core_tier_use *uses)
 {
-    const engine *e = f->engines.at[number];
+    const engine *e = known_engine(f, number);
+    if (!e)
+        return 0;
     const core_engine *c = &e->setup;
     i64 count = c->num_tiers ? c->num_tiers : c->policy == POLICY_VLLM_V0 && c->v0_swap;
     for (i64 k = 0; k < count; k++)
