@@ -102,6 +102,10 @@ fleet *fleet_new(const core_requests *requests, const core_columns *columns, i64
             || requests->output_tokens[i] > most
             || (requests->max_tokens && (requests->max_tokens[i] < 1 || requests->max_tokens[i] > most)))
             fail(m, BAD_INPUT, "request %lld: its tokens are out of bounds", (long long)i);
+    for (i64 i = 0; i < requests->count; i++)
+        if (columns->preemptions[i] < MISSING || columns->preemptions[i] > most || columns->preempted_ps[i] < MISSING
+            || columns->preempted_ps[i] > most)
+            fail(m, BAD_INPUT, "request %lld: it was preempted before it came", (long long)i);
     f->requests = *requests;
     f->columns = *columns;
     f->routed = routed != 0;
@@ -276,6 +280,8 @@ i64 fleet_deliver(fleet *f, i64 number, i64 request, i64 at_ps)
     ENTER(f, -1);
     engine *e = engine_of(f, number, request);
     check_instant(f, at_ps);
+    if (f->columns.arrival_ps[request] != MISSING)
+        check_instant(f, f->columns.arrival_ps[request]);
     int taken = engine_receive(e, request, at_ps);
     reorder(f, number);
     return taken;
