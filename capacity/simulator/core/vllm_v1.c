@@ -639,7 +639,7 @@ void v1_abort(policy *p, sequence *r)
     vllm_v1 *v = (vllm_v1 *)p;
     if (v->group.active)
         spell_out(v);
-    v1_finish(v, r);
+    v->finish(v, r);
 }
 
 /* The end of a step whose decode rows are known by their sums. */
@@ -692,7 +692,7 @@ void v1_update(policy *p, step *s)
             PUSH(p->memory, &s->finished, r);
     }
     for (i64 i = already; i < s->finished.count; i++)
-        v1_finish(v, s->finished.at[i]);
+        v->finish(v, s->finished.at[i]);
 }
 
 static const policy_ops V1_OPS = {
@@ -711,6 +711,7 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
                               setup->accept, setup->rates, setup->draft_seed};
     v->since_prefill = -1;
     v->admit_waiting = v1_admit_waiting;
+    v->finish = v1_finish;
     v->next_ticket = 1;
     v->last_end_ps = MISSING;
     v->regular = ops == &V1_OPS && !v->speculates && p->limits.pipeline_stages == 1

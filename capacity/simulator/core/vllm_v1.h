@@ -4,7 +4,7 @@
 
 #include "decode_group.h"
 
-typedef struct {
+typedef struct vllm_v1 {
     policy base;
     speculation drafts;
     int speculates;
@@ -13,6 +13,7 @@ typedef struct {
     int admission_bound;
     sequences order_before;      /* the running list before a step's first preemption */
     void (*admit_waiting)(policy *p, step *s, i64 budget); /* offload.c has its own */
+    void (*finish)(struct vllm_v1 *v, sequence *r);        /* and this as well */
     i64 next_ticket, last_end_ps;
     step *pending;               /* the last step that is scheduled and not accounted for */
     i64 num_pending;
