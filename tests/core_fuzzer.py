@@ -35,7 +35,7 @@ HOSTILE = (
 )
 HOSTILE_FLOATS = (float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 1e308, 1e-308)
 MAX_STEPS = 300  # of one call
-TENSORRT_LLM = 3  # the policy that can hold prompts back
+VLLM_V1, TENSORRT_LLM = 0, 3  # the policy with tiers of KV, the one that can hold prompts back
 POINTERS = ("windows", "contents", "times", "accept", "rates", "step_factors")
 SENSIBLE: dict[str, tuple[int, int]] = {
     "policy": (0, 6),
@@ -163,6 +163,8 @@ class Case:
             e.role = 0
         elif self.random.random() < 0.9:
             e.data_parallel_size = 1  # apart and with ranks is refused
+        if e.policy != VLLM_V1 and not self.hostile():
+            e.num_tiers = 0
         if e.policy != TENSORRT_LLM:
             e.prompt_wait_steps = 0
         e.num_windows, e.num_accept = self.random.randint(1, 3), self.random.randint(0, 5)

@@ -9,7 +9,8 @@
 enum { MAIL_CANCEL, MAIL_RELEASE_KEPT, MAIL_LOADED, MAIL_UNLOAD, MAIL_WANT_LOAD };
 
 typedef struct {
-    i64 kind, request, tokens;
+    i64 kind, request;
+    sequence *cancelled;
 } mail;
 
 typedef struct {

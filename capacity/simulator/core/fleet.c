@@ -178,6 +178,8 @@ static void check_setup(fleet *f, const core_engine *c)
             fail(m, BAD_INPUT, "tier %lld is out of bounds", (long long)i);
     }
     if (c->num_tiers) {
+        if (c->policy != POLICY_VLLM_V1)
+            fail(m, BAD_INPUT, "this policy knows no tiers of KV");
         FRACTION(chunk_bytes, 1e15);
         if (c->chunk_blocks < 1)
             fail(m, BAD_INPUT, "chunk_blocks is 0");
@@ -287,13 +289,13 @@ i64 fleet_deliver(fleet *f, i64 number, i64 request, i64 at_ps)
     return taken;
 }
 
-static i64 post(fleet *f, i64 number, i64 kind, i64 request, i64 at_ps)
+static i64 post(fleet *f, i64 number, mail m, i64 at_ps)
 {
-    engine *e = engine_of(f, number, request);
+    engine *e = engine_of(f, number, m.request);
     check_instant(f, at_ps);
     if (!e->alive)
         return OK;
-    PUSH(&f->memory, &e->mail, ((mail){kind, request, 0}));
+    PUSH(&f->memory, &e->mail, m);
     engine_wake(e, at_ps);
     reorder(f, number);
     return OK;
@@ -305,15 +307,17 @@ i64 fleet_cancel(fleet *f, i64 number, i64 request, i64 at_ps)
     if (!engine_of(f, number, request)->policies[0]->ops->abort)
         fail(&f->memory, BAD_INPUT, "an engine of this kind aborts no requests");
     check_instant(f, at_ps);
-    if (f->inside && f->inside[request])
-        f->inside[request]->cancelled = 1;
-    return post(f, number, MAIL_CANCEL, request, at_ps);
+    sequence *r = f->inside ? f->inside[request] : NULL;
+    if (!r || r->engine != number)
+        return OK;
+    r->cancelled = 1;
+    return post(f, number, (mail){MAIL_CANCEL, request, r}, at_ps);
 }
 
 i64 fleet_release_kept(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, f->memory.error);
-    return post(f, number, MAIL_RELEASE_KEPT, request, at_ps);
+    return post(f, number, (mail){MAIL_RELEASE_KEPT, request, NULL}, at_ps);
 }
 
 i64 fleet_want_load(fleet *f, i64 number, i64 request, i64 tokens, i64 at_ps)
@@ -329,7 +333,7 @@ i64 fleet_want_load(fleet *f, i64 number, i64 request, i64 tokens, i64 at_ps)
     if (!r)
         return 0;
     PUSH(&f->memory, &e->loads, ((load){r, tokens, -1})); /* in the mail until the engine decides */
-    post(f, number, MAIL_WANT_LOAD, request, at_ps);
+    post(f, number, (mail){MAIL_WANT_LOAD, request, NULL}, at_ps);
     return 1;
 }
 
@@ -352,13 +356,13 @@ i64 fleet_load_begun(fleet *f, i64 number, i64 request, i64 end_ps)
 i64 fleet_loaded(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, f->memory.error);
-    return post(f, number, MAIL_LOADED, request, at_ps);
+    return post(f, number, (mail){MAIL_LOADED, request, NULL}, at_ps);
 }
 
 i64 fleet_unload(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, f->memory.error);
-    return post(f, number, MAIL_UNLOAD, request, at_ps);
+    return post(f, number, (mail){MAIL_UNLOAD, request, NULL}, at_ps);
 }
 
 void fleet_stop(fleet *f, i64 number)
