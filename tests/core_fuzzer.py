@@ -168,13 +168,13 @@ class Case:
         if e.policy != TENSORRT_LLM:
             e.prompt_wait_steps = 0
         e.num_windows, e.num_accept = self.random.randint(1, 3), self.random.randint(0, 5)
-        e.num_rates = self.random.randint(0, 5)
+        e.num_rates, e.num_classes = self.random.randint(0, 5), self.random.choice((1, 16))
         e.windows = self.array(e.num_windows, 8, 100)
         if self.random.random() < 0.5:
             held = (c_int64 * e.num_windows)(*[-1] * e.num_windows)
             self.kept.append(held)
             e.windows = ctypes.addressof(held)
-        e.accept, e.rates = self.array(e.num_accept, 0, 3), self.doubles(e.num_rates)
+        e.accept, e.rates = self.array(e.num_accept, 0, 3), self.doubles(16 * e.num_rates)
         if self.random.random() < 0.5:
             factors = (ctypes.c_double * 4096)(*[0.5 + self.random.random()] * 4096)
             factors[self.random.randrange(4096)] = self.double()

@@ -234,7 +234,7 @@ static inline void add_row(memory *m, step *s, row value) { PUSH(m, &s->rows, va
 
 /* speculation.c: drafts, and how many of them a verification accepts */
 typedef struct {
-    i64 k, lookahead_slots, num_accept, num_rates;
+    i64 k, lookahead_slots, num_accept, num_rates, num_classes;
     const i64 *accept;
     const double *rates;
     uint64_t seed;
