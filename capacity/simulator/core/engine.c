@@ -6,7 +6,6 @@
 
 #include "engine.h"
 
-#define STEP_FACTORS 4096
 #define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
 
 /* requests */
@@ -18,6 +17,9 @@ sequence *engine_new_sequence(engine *e, i64 request)
     i64 prompt = q->prompt_tokens[request];
     if (prompt >= e->setup.max_model_len)
         return NULL;
+    const sequence *known = f->inside ? f->inside[request] : NULL;
+    if (known && !known->cancelled && f->engines.at[known->engine]->alive)
+        fail(e->memory, BAD_INPUT, "request %lld is in engine %lld", (long long)request, (long long)known->engine);
     sequence *r = e->spare_sequences;
     if (r) {
         e->spare_sequences = r->next_free;
@@ -28,6 +30,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
     }
     i64 outputs = e->setup.role == ROLE_PREFILL ? 1 : q->output_tokens[request];
     r->request = request;
+    r->engine = e->number;
     r->arrival = f->columns.arrival_ps[request];
     r->priority = q->priority ? q->priority[request] : 0;
     r->order = q->order ? q->order[request] : request;
@@ -252,11 +255,6 @@ static void settle(engine *e)
 
 /* mail and loads */
 
-static sequence *find_inside(engine *e, i64 request)
-{
-    return e->fleet->inside ? e->fleet->inside[request] : NULL;
-}
-
 static void release_kept(engine *e, i64 request)
 {
     for (i64 i = 0; i < e->kept.count; i++) {
@@ -281,15 +279,15 @@ static void read_mail(engine *e)
 {
     for (i64 i = 0; i < e->mail.count; i++) {
         mail m = e->mail.at[i];
-        sequence *r = find_inside(e, m.request);
+        sequence *r = m.cancelled;
         i64 place;
         switch (m.kind) {
         case MAIL_RELEASE_KEPT:
             release_kept(e, m.request);
             break;
         case MAIL_CANCEL:
-            if (!r)
-                break;
+            if (!r || r->inside != 1 || !r->cancelled || r->request != m.request)
+                break; /* it has left meanwhile */
             leave(e, r);
             e->policy->ops->abort(e->policy, r);
             engine_recycle(e, r);

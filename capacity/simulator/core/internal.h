@@ -118,6 +118,7 @@ enum { WAITING, RUNNING, FINISHED };
 
 struct sequence {
     i64 request, arrival, priority, order;
+    i64 engine; /* its number */
     i64 prompt_tokens, known, max_known, computed;
     i64 max_tokens; /* that the client allows: what some engines reserve */
     i64 drafts, placeholders, in_flight_tokens, in_flight_yields, accepted, epoch, preemptions;
