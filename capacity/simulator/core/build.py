@@ -112,7 +112,7 @@ def _run(command: list[str], scratch: str) -> None:
             errors="replace",
             check=False,
             timeout=60 * MINUTES,
-            env={**os.environ, **caches},
+            env={**os.environ, **caches, "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotCompile(str(error)) from error
@@ -122,7 +122,8 @@ def _run(command: list[str], scratch: str) -> None:
 
 def _first_error(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+    telling = (line for line in lines if "error:" in line or "undefined" in line)
+    return next(telling, lines[0] if lines else "")
 
 
 def _move(library: Path, target: Path) -> None:

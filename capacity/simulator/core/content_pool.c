@@ -6,6 +6,7 @@
  * back, the deepest first, and the chains a heap: its order is Python's (accessed, -depth, pushed), for a block that is
  * held again is given back by somebody who was accessed later. Of a table, `start` is the first block of its own. */
 #include "content_pool.h"
+#include "contents.h"
 
 #define NONE (-1)
 #define NO_CONTENT INT64_MIN
@@ -43,27 +44,6 @@ static const pool_ops CONTENT_POOL;
 
 static int32_t narrow(i64 number) { return (int32_t)number; }
 
-/* Numbers for all contents that are shared: as many for each run key as its longest run has blocks. */
-static void number_contents(content_pool *q, i64 count)
-{
-    memory *m = q->base.memory;
-    const core_contents *contents = q->base.contents;
-    i64 *first = take_memory(m, (size_t)(contents->num_keys + 1) * sizeof *first);
-    for (i64 request = 0; request < count; request++) {
-        i64 start = 0;
-        for (i64 run = contents->offsets[request]; run < contents->offsets[request + 1]; run++) {
-            i64 key = contents->keys[run], blocks = contents->stops[run] - start;
-            REQUIRE(m, key >= 0 && key < contents->num_keys && blocks >= 0);
-            first[key + 1] = MAX(first[key + 1], blocks);
-            start = contents->stops[run];
-        }
-    }
-    for (i64 key = 0; key < contents->num_keys; key++)
-        first[key + 1] += first[key];
-    q->first_key = first;
-    q->by_key = take_memory(m, (size_t)(first[contents->num_keys] + 1) * sizeof *q->by_key);
-}
-
 pool *content_pool_new(memory *m, const core_engine *setup, const core_requests *requests)
 {
     content_pool *q = take_memory(m, sizeof *q);
@@ -76,7 +56,8 @@ pool *content_pool_new(memory *m, const core_engine *setup, const core_requests 
     p->prefix_caching = setup->prefix_caching != 0;
     if (p->prefix_caching && setup->contents != NULL && setup->contents->offsets != NULL) {
         p->contents = setup->contents;
-        number_contents(q, requests->count);
+        q->first_key = number_contents(m, p->contents, requests->count);
+        q->by_key = take_memory(m, (size_t)(q->first_key[p->contents->num_keys] + 1) * sizeof *q->by_key);
     }
     q->blocks = take_memory(m, (size_t)p->num_blocks * sizeof *q->blocks);
     q->chains = take_memory(m, (size_t)p->num_blocks * sizeof *q->chains);
@@ -87,12 +68,10 @@ pool *content_pool_new(memory *m, const core_engine *setup, const core_requests 
 
 static void open_table(pool *p, table *t, i64 request)
 {
-    const core_contents *contents = p->contents;
     t->request = request;
-    t->blocks.count = t->start = 0;
+    t->blocks.count = 0;
     t->accessed = t->remembered_hit = MISSING;
-    if (contents != NULL && contents->offsets[request + 1] > contents->offsets[request])
-        t->start = contents->stops[contents->offsets[request + 1] - 1];
+    t->start = own_from(p->contents, request);
 }
 
 static i64 held_blocks(const pool *p, const table *t)
@@ -103,20 +82,9 @@ static i64 held_blocks(const pool *p, const table *t)
 
 /* contents */
 
-/* The number of the shared content at `index`, which is below `start`. */
 static i64 shared_key(const content_pool *q, const table *t, i64 index)
 {
-    const core_contents *contents = q->base.contents;
-    i64 first = contents->offsets[t->request], low = first, high = contents->offsets[t->request + 1];
-    while (low < high) { /* the first run that ends after it */
-        i64 middle = (low + high) / 2;
-        if (contents->stops[middle] <= index)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    i64 start = low > first ? contents->stops[low - 1] : 0;
-    return q->first_key[contents->keys[low]] + index - start;
+    return content_number(q->base.contents, q->first_key, t->request, index);
 }
 
 /* The block with the content that the request has at `index`, or NONE. */

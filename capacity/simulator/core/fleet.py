@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from array import array
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_int64
-from typing import NamedTuple
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.chains import Chains
-from capacity.simulator.core import binding, library
+from capacity.simulator.core import binding, library, step_data
 from capacity.simulator.core.binding import CoreColumns, CoreContents, CoreEvent, CoreRequests, CoreState
 from capacity.simulator.core.step_data import StepData
 from capacity.simulator.core.sums import GapsArrays, WorkArrays, gap_counter, step_work
@@ -24,17 +24,21 @@ from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 
 STEPS_PER_CALL = 100_000  # a few hundredths of a second: so long an interrupt may wait
+EVENT_FIELDS = len(CoreEvent._fields_)
 LEDGER_COLUMNS = tuple(name for name, _ in CoreColumns._fields_)
 
 
-class Event(NamedTuple):
-    """Something left an engine, or it asks something: `kind` as in `binding`."""
-
-    kind: int
-    engine: int
-    request: int
-    at_ps: int
-    value: int
+@functools.cache
+def _core() -> ctypes.CDLL:
+    """The library, its functions declared. Raises InvalidInput where there is none."""
+    found = library.load()
+    if found is None:
+        raise InvalidInput("the compiled engines are not there: use the readable ones (--engine-loop events)")
+    step_data.declare(found)
+    for name, arrays in (("gaps_export", GapsArrays), ("work_export", WorkArrays)):
+        function = getattr(found, name)
+        function.restype, function.argtypes = None, (ctypes.c_void_p, POINTER(arrays))
+    return binding.declare(found)
 
 
 class Fleet:
@@ -42,7 +46,7 @@ class Fleet:
 
     def __init__(self, workload: Workload, columns: dict[str, array[int]], *, routed: bool) -> None:
         """Raises InvalidInput for requests that no engine can take."""
-        self._core = core = binding.declare(library.require())
+        self._core = core = _core()
         self._kept: list[object] = [columns]
         self._setups: list[EngineSetup] = []
         self._data: list[StepData] = []
@@ -57,7 +61,9 @@ class Fleet:
         )
         places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
-        self._events = POINTER(CoreEvent)()
+        self._events = POINTER(c_int64)()
+        self._routed = routed
+        self.waiting_events: list[tuple[int, ...]] = []
         self._check(0 if self._pointer and not core.fleet_error(self._pointer) else binding.BAD_INPUT)
 
     def close(self) -> None:
@@ -81,7 +87,7 @@ class Fleet:
         if error == binding.OK:
             return
         for data in self._data:
-            data.raise_failure()
+            data.raise_error()
         message = (self._core.fleet_error(self._pointer) or b"").decode()
         if error == binding.OUT_OF_MEMORY:
             raise MemoryError(message)
@@ -98,7 +104,6 @@ class Fleet:
         *,
         chains: Callable[[int], Chains],
         answers_private: bool,
-        queue_limit: int | None = None,
         message_ps: int = 0,
         stream_interval: int = 1,
         keep_work: bool = False,
@@ -107,12 +112,11 @@ class Fleet:
         """A new engine; `chains` gives the workload's shared KV blocks for a block size. Raises InvalidInput."""
         described = binding.describe(setup)
         engine = described.engine
-        data = StepData.of(setup.step_times)
+        data = StepData.of(setup.step_times, self._core)
         engine.times = data.pointer
         if engine.prefix_caching:
             engine.contents = ctypes.pointer(self._contents_of(setup.block_size, chains))
         engine.answers_private = answers_private
-        engine.queue_limit = -1 if queue_limit is None else queue_limit
         engine.message_ps, engine.stream_interval = message_ps, stream_interval
         engine.keep_work, engine.keep_log = keep_work, keep_log
         self._kept.append(described)
@@ -179,21 +183,25 @@ class Fleet:
     def advance(self, limit_key: int, *, stop: bool) -> None:
         """Some of what is due before `limit_key`: the rest is done by further calls."""
         self._check(self._core.fleet_advance(self._pointer, limit_key, stop, STEPS_PER_CALL))
+        if self._routed:
+            self._read_events()
 
     @property
     def next_key(self) -> int:
         key: int = self._core.fleet_next_key(self._pointer)
         return key
 
-    def events(self) -> list[Event]:
-        """What left since the last call."""
+    def _read_events(self) -> None:
+        """Keep what left: (kind as in `binding`, engine, request, instant, value) each."""
         count = self._core.fleet_events(self._pointer, byref(self._events))
-        if not count:
-            return []
-        found = self._events
-        return [
-            Event(e.kind, e.engine, e.request, e.at_ps, e.value) for e in (found[i] for i in range(count))
-        ]
+        if count:
+            flat = iter(self._events[: EVENT_FIELDS * count])
+            self.waiting_events += zip(*[flat] * EVENT_FIELDS)
+
+    def take_events(self) -> list[tuple[int, ...]]:
+        """What left and was not taken before, in order of time."""
+        events, self.waiting_events = self.waiting_events, []
+        return events
 
     # how they stand
 
@@ -238,12 +246,12 @@ class Fleet:
         if not pointer:
             return None
         arrays = WorkArrays()
-        self._core.work_export(ctypes.c_void_p(pointer), byref(arrays))
+        self._core.work_export(pointer, byref(arrays))
         return step_work(arrays, self._setups[number].step_times)
 
     def gaps(self) -> GapCounter:
         arrays = GapsArrays()
-        self._core.gaps_export(ctypes.c_void_p(self._core.fleet_gaps(self._pointer)), byref(arrays))
+        self._core.gaps_export(self._core.fleet_gaps(self._pointer), byref(arrays))
         return gap_counter(arrays)
 
     def log(self, number: int) -> list[int]:

@@ -78,6 +78,7 @@ typedef struct table {
     i64 loaded;          /* tokens that came from elsewhere; 0: none */
     part_list parts;          /* run_pool.c */
     struct group *groups;     /* block_pool.c: one a group of layers */
+    i64 leaves_at;            /* block_pool.c: processed tokens at which a block is left behind */
     i64 accessed, remembered_hit;     /* content_pool.c */
     VEC(i64) blocks;                  /* content_pool.c */
     i64 start;                        /* contiguous_pool.c */
@@ -134,8 +135,10 @@ struct sequence {
     int inside;        /* of the engine, counted as one of its requests */
     table table;
     sequence *next_free;
-    /* the decode group of vllm_v1.c */
+    /* vllm_v1.c: place in the running list; decode_group.c: `computed` less the group's clock */
     i64 ticket, offset;
+    i64 bucket, place_in_bucket; /* -1: in none */
+    int growing;                 /* its context does not fill the window yet */
 };
 
 typedef struct {
@@ -158,7 +161,9 @@ typedef struct step {
     i64 num_parts;        /* lockstep.c: one a rank */
     struct step **parts;
     /* the decode group of vllm_v1.c: rows that are known by their sums alone */
+    int grouped;
     i64 group, group_contexts, group_window_contexts, group_gap_ps;
+    sequences ending; /* requests that it completes, in the order of the running list */
     struct step *next_free;
 } step;
 
@@ -228,7 +233,7 @@ static inline void add_row(memory *m, step *s, row value) { PUSH(m, &s->rows, va
 
 /* speculation.c: drafts, and how many of them a verification accepts */
 typedef struct {
-    i64 k, lookahead_slots, num_accept, num_rates;
+    i64 k, lookahead_slots, num_accept, num_rates, num_classes;
     const i64 *accept;
     const double *rates;
     uint64_t seed;

@@ -18,21 +18,6 @@ typedef struct {
     step ***parts; /* by set and rank */
 } lockstep;
 
-static i64 rank_unfinished(const policy *rank)
-{
-    return rank->ops->unfinished ? rank->ops->unfinished(rank) : rank->running.count + rank->waiting.count;
-}
-
-static i64 rank_running(const policy *rank)
-{
-    return rank->ops->num_running ? rank->ops->num_running(rank) : rank->running.count;
-}
-
-static i64 rank_waiting(const policy *rank)
-{
-    return rank->ops->num_waiting ? rank->ops->num_waiting(rank) : rank->waiting.count;
-}
-
 static i64 sum_over_ranks(const policy *p, i64 (*count)(const policy *rank))
 {
     const lockstep *l = (const lockstep *)p;
@@ -42,11 +27,11 @@ static i64 sum_over_ranks(const policy *p, i64 (*count)(const policy *rank))
     return sum;
 }
 
-static i64 unfinished(const policy *p) { return sum_over_ranks(p, rank_unfinished); }
+static i64 unfinished(const policy *p) { return sum_over_ranks(p, policy_unfinished); }
 
-static i64 num_running(const policy *p) { return sum_over_ranks(p, rank_running); }
+static i64 num_running(const policy *p) { return sum_over_ranks(p, policy_num_running); }
 
-static i64 num_waiting(const policy *p) { return sum_over_ranks(p, rank_waiting); }
+static i64 num_waiting(const policy *p) { return sum_over_ranks(p, policy_num_waiting); }
 
 static i64 wake_ps(const policy *p)
 {
@@ -67,8 +52,8 @@ static i64 published_queues(lockstep *l, const sequence *r)
     if (r->arrival - l->published_ps >= PUBLISHED_EVERY_PS) {
         l->published_ps = r->arrival;
         for (i64 i = 0; i < l->num_ranks; i++) {
-            l->waiting[i] = rank_waiting(l->ranks[i]);
-            l->running[i] = rank_running(l->ranks[i]);
+            l->waiting[i] = policy_num_waiting(l->ranks[i]);
+            l->running[i] = policy_num_running(l->ranks[i]);
         }
     }
     for (i64 i = 1; i < l->num_ranks; i++)
@@ -86,7 +71,7 @@ static i64 fewest_requests(const lockstep *l)
 {
     i64 chosen = 0;
     for (i64 i = 1; i < l->num_ranks; i++)
-        if (rank_unfinished(l->ranks[i]) < rank_unfinished(l->ranks[chosen]))
+        if (policy_unfinished(l->ranks[i]) < policy_unfinished(l->ranks[chosen]))
             chosen = i;
     return chosen;
 }
@@ -125,12 +110,12 @@ static int all_ranks(const lockstep *l, i64 (*count)(const policy *rank))
 
 static int holds_prompts(lockstep *l)
 {
-    if (all_ranks(l, rank_waiting)) {
+    if (all_ranks(l, policy_num_waiting)) {
         l->prompts_waited = 0;
         return 0;
     }
     l->prompts_waited++;
-    if (l->prompts_waited >= l->prompt_wait_steps || !all_ranks(l, rank_running)) {
+    if (l->prompts_waited >= l->prompt_wait_steps || !all_ranks(l, policy_num_running)) {
         l->prompts_waited = 0;
         return 0;
     }
@@ -139,7 +124,7 @@ static int holds_prompts(lockstep *l)
 
 static void empty_step(step *s)
 {
-    s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = 0;
+    s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = s->ending.count = 0;
     s->start = s->end = s->held_ps = s->num_parts = 0;
     s->stores = MISSING;
     s->group = s->group_contexts = s->group_window_contexts = 0;

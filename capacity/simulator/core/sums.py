@@ -78,5 +78,5 @@ def _copied(address: int | None, rows: int, columns: int) -> IntArray:
     """Whole numbers that stand at an address, in rows."""
     if not rows or address is None:
         return np.zeros((0, columns), dtype=np.int64)
-    held = (ctypes.c_int64 * (rows * columns)).from_address(address)
-    return np.frombuffer(held, dtype=np.int64).reshape(rows, columns).copy()
+    held: IntArray = np.frombuffer(ctypes.string_at(address, 8 * rows * columns), dtype=np.int64)
+    return held.reshape(rows, columns).copy()

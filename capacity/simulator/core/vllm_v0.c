@@ -84,7 +84,10 @@ static void insert_waiting(vllm_v0 *v, sequence *r, int before_equals)
         else
             high = middle;
     }
-    queue_insert(v->base.memory, waiting, low, r);
+    if (low)
+        queue_insert(v->base.memory, waiting, low, r);
+    else
+        queue_prepend(v->base.memory, waiting, r);
 }
 
 /* By urgency; equals keep their order. All but the new ones stand in order already. */

@@ -305,6 +305,7 @@ i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
     v1_waiting_pop(v);
     PUSH(p->memory, &p->running, r);
     r->status = RUNNING;
+    r->ticket = v->next_ticket++;
     r->computed = computed;
     i64 drafts = tokens + computed - r->known;
     add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = computed, .drafts = MAX(drafts, 0),
@@ -364,10 +365,9 @@ static void sort_preempted(vllm_v1 *v, step *s)
             }
 }
 
-void v1_schedule(policy *p, step *s, i64 now_ps)
+static void schedule_rows(vllm_v1 *v, step *s)
 {
-    (void)now_ps;
-    vllm_v1 *v = (vllm_v1 *)p;
+    policy *p = &v->base;
     i64 threshold = v1_threshold(v);
     int holds = holds_prefill(v);
     i64 budget = schedule_running(v, s, p->limits.max_num_batched_tokens, threshold, holds);
@@ -378,6 +378,229 @@ void v1_schedule(policy *p, step *s, i64 now_ps)
     if (s->preempted.count > 1)
         sort_preempted(v, s);
     commit(v, s);
+}
+
+/* decide by sums */
+
+/* The next chunk of every unfinished prompt; 0 if the budget or the pool would decide by list order. */
+static int take_chunks(vllm_v1 *v, step *s, i64 *budget, i64 free_blocks)
+{
+    policy *p = &v->base;
+    pool *q = p->pool;
+    sequences *prefilling = &v->group.prefilling;
+    i64 threshold = v1_threshold(v);
+    for (i64 i = 0; i < prefilling->count; i++) {
+        sequence *r = prefilling->at[i];
+        i64 tokens = r->known - r->computed;
+        if (threshold > 0 && threshold < tokens)
+            tokens = threshold;
+        if (*budget <= 0)
+            return 0;
+        if (tokens > *budget) {
+            if (r != p->running.at[p->running.count - 1])
+                return 0;
+            tokens = *budget;
+        }
+        free_blocks -= q->ops->blocks_needed(q, &r->table, r->computed + tokens, NULL, 0);
+        if (free_blocks < 0)
+            return 0;
+        *budget -= tokens;
+        add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = r->computed,
+                                    .yields = r->computed + tokens >= r->known, .epoch = r->epoch});
+    }
+    return 1;
+}
+
+/* One step of the group and what is beside it; 0: the policy itself has to decide. */
+static int schedule_group(vllm_v1 *v, step *s)
+{
+    policy *p = &v->base;
+    decode_group *g = &v->group;
+    i64 budget = p->limits.max_num_batched_tokens - g->size;
+    group_find_due(g);
+    i64 new_blocks = group_blocks_needed(g);
+    if (budget < 0 || new_blocks > p->pool->free_blocks)
+        return 0;
+    if (g->prefilling.count && !take_chunks(v, s, &budget, p->pool->free_blocks - new_blocks)) {
+        s->rows.count = 0;
+        return 0;
+    }
+    group_allocate(g, s, v->pending);
+    if (budget > 0)
+        v1_admit_waiting(p, s, budget);
+    if (!s->rows.count && !g->size)
+        return 1;
+    s->grouped = 1;
+    s->group = g->size;
+    s->group_contexts = g->contexts;
+    s->group_window_contexts = group_window_contexts(g);
+    group_step(g, &s->ending);
+    g->prefilling.count = 0;
+    for (i64 i = 0; i < s->rows.count; i++) {
+        row *w = &s->rows.at[i];
+        sequence *r = w->sequence;
+        r->computed = w->computed + w->tokens;
+        if (!w->yields)
+            PUSH(p->memory, &g->prefilling, r);
+        else if (r->known + 1 >= r->max_known)
+            PUSH(p->memory, &s->ending, r);
+        else
+            group_join(g, r, r->computed, g->clock);
+    }
+    group_sort(&s->ending);
+    return 1;
+}
+
+static const row *row_of(const step *s, const sequence *r)
+{
+    for (i64 i = 0; s && i < s->rows.count; i++)
+        if (s->rows.at[i].sequence == r)
+            return &s->rows.at[i];
+    return NULL;
+}
+
+static int is_ending(const step *s, const sequence *r)
+{
+    for (i64 i = 0; s && i < s->ending.count; i++)
+        if (s->ending.at[i] == r)
+            return 1;
+    return 0;
+}
+
+static int is_prefilling(const decode_group *g, const sequence *r)
+{
+    for (i64 i = 0; i < g->prefilling.count; i++)
+        if (g->prefilling.at[i] == r)
+            return 1;
+    return 0;
+}
+
+/* Give every request its own state back, and the pending step its rows. */
+static void spell_out(vllm_v1 *v)
+{
+    policy *p = &v->base;
+    pool *q = p->pool;
+    decode_group *g = &v->group;
+    step *pending = v->pending;
+    sequences *running = &p->running;
+    VEC(row) rows = {0};
+    for (i64 i = 0; i < running->count; i++) {
+        sequence *r = running->at[i];
+        const row *w = row_of(pending, r);
+        int ends = is_ending(pending, r), grouped = !ends && !is_prefilling(g, r);
+        r->room = r->next_full = r->next_leave = 0;
+        if (grouped || (ends && !w)) {
+            r->computed = ends ? r->max_known - 1 : r->offset + g->clock;
+            r->known = pending ? r->computed : r->computed + 1;
+            if (!g->visits) {
+                r->table.held = ceil_div(r->computed, q->block_size);
+                q->ops->cache(q, &r->table, r->computed - (pending ? 1 : 0));
+            }
+            if (!w)
+                r->last_token = v->last_end_ps;
+        }
+        r->in_flight_tokens = r->in_flight_yields = r->placeholders = 0;
+        if (!pending || (!w && !grouped && !ends))
+            continue;
+        row mine = w ? *w
+                     : (row){.sequence = r, .tokens = 1, .computed = r->computed - 1, .yields = 1, .epoch = r->epoch};
+        if (!w)
+            r->rows_in_flight++;
+        PUSH(p->memory, &rows, mine);
+        r->in_flight_tokens = mine.tokens;
+        r->in_flight_yields = r->placeholders = mine.yields;
+    }
+    if (pending) {
+        pending->rows.count = 0;
+        for (i64 i = 0; i < rows.count; i++)
+            PUSH(p->memory, &pending->rows, rows.at[i]);
+        pending->grouped = 0;
+        pending->group = 0;
+        pending->ending.count = 0;
+    }
+    free_memory(p->memory, rows.at);
+    group_clear(g);
+}
+
+/* Form the group from the policy's state, if that is regular. */
+static int take_over(vllm_v1 *v)
+{
+    policy *p = &v->base;
+    decode_group *g = &v->group;
+    step *pending = v->pending;
+    sequences *running = &p->running;
+    if (v->num_pending > p->asynchronous)
+        return 0;
+    if (pending) {
+        if (!pending->rows.count || pending->preempted.count)
+            return 0;
+        for (i64 i = 0; i < pending->rows.count; i++)
+            if (pending->rows.at[i].epoch != pending->rows.at[i].sequence->epoch
+                || pending->rows.at[i].sequence->status == FINISHED)
+                return 0;
+    }
+    group_clear(g);
+    i64 kept = 0, next = 0;
+    for (i64 i = 0; i < running->count; i++) {
+        sequence *r = running->at[i];
+        r->in_flight_tokens = r->in_flight_yields = r->placeholders = 0;
+        r->ticket = v->next_ticket++;
+        int in_step = r->last_token == v->last_end_ps; /* it took part in the last step */
+        const row *w = NULL;
+        if (pending) { /* its rows are in the order of the running list */
+            for (i64 k = next; k < pending->rows.count; k++)
+                if (pending->rows.at[k].sequence == r) {
+                    w = &pending->rows.at[k];
+                    next = k + 1;
+                    break;
+                }
+        }
+        if (!w) {
+            if (r->known - r->computed == 1 && in_step && !pending)
+                group_join(g, r, r->computed, 0);
+            else
+                PUSH(p->memory, &g->prefilling, r);
+            continue;
+        }
+        row mine = *w;
+        if (mine.yields && in_step && mine.tokens == 1) {
+            pending->group++;
+            r->rows_in_flight--;
+        } else {
+            pending->rows.at[kept++] = mine;
+        }
+        if (mine.yields && r->known + 1 >= r->max_known) {
+            PUSH(p->memory, &pending->ending, r);
+            r->offset = 0;
+        } else if (mine.yields) {
+            group_join(g, r, r->computed, 0);
+        } else {
+            PUSH(p->memory, &g->prefilling, r);
+        }
+    }
+    if (pending) {
+        pending->rows.count = kept;
+        pending->grouped = 1;
+    }
+    g->active = 1;
+    return 1;
+}
+
+void v1_schedule(policy *p, step *s, i64 now_ps)
+{
+    (void)now_ps;
+    vllm_v1 *v = (vllm_v1 *)p;
+    int by_sums = v->regular && (v->group.active || take_over(v));
+    if (by_sums && !schedule_group(v, s)) {
+        spell_out(v);
+        by_sums = 0;
+    }
+    if (!by_sums)
+        schedule_rows(v, s);
+    if (s->rows.count || s->group || s->preempted.count) {
+        v->pending = s;
+        v->num_pending++;
+    }
 }
 
 /* account */
@@ -413,13 +636,49 @@ void v1_finish(vllm_v1 *v, sequence *r)
 
 void v1_abort(policy *p, sequence *r)
 {
-    v1_finish((vllm_v1 *)p, r);
+    vllm_v1 *v = (vllm_v1 *)p;
+    if (v->group.active)
+        spell_out(v);
+    v->finish(v, r);
+}
+
+/* The end of a step whose decode rows are known by their sums. */
+static void update_group(vllm_v1 *v, step *s)
+{
+    policy *p = &v->base;
+    if (s->group)
+        s->group_gap_ps = s->end - v->last_end_ps;
+    for (i64 i = 0; i < s->rows.count; i++)
+        if (s->rows.at[i].yields)
+            PUSH(p->memory, &s->emitted, ((emission){s->rows.at[i].sequence, 1}));
+    for (i64 i = 0; i < s->ending.count; i++) {
+        sequence *r = s->ending.at[i];
+        r->known = r->max_known;
+        if (v->group.visits) {
+            p->pool->ops->cache(p->pool, &r->table, r->known - 1);
+            p->pool->ops->release(p->pool, &r->table);
+        } else {
+            run_pool_finish(p->pool, &r->table, r->known - 1);
+        }
+        remove_running(p, r);
+        r->status = FINISHED;
+        PUSH(p->memory, &s->finished, r);
+    }
 }
 
 /* Append what the step sampled; fills `finished` in row order. */
 void v1_update(policy *p, step *s)
 {
     vllm_v1 *v = (vllm_v1 *)p;
+    if (v->pending == s)
+        v->pending = NULL;
+    v->num_pending--;
+    if (s->grouped) {
+        update_group(v, s);
+        v->last_end_ps = s->end;
+        return;
+    }
+    v->last_end_ps = s->end;
     i64 already = s->finished.count;
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
@@ -433,7 +692,7 @@ void v1_update(policy *p, step *s)
             PUSH(p->memory, &s->finished, r);
     }
     for (i64 i = already; i < s->finished.count; i++)
-        v1_finish(v, s->finished.at[i]);
+        v->finish(v, s->finished.at[i]);
 }
 
 static const policy_ops V1_OPS = {
@@ -448,10 +707,18 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
     p->aborts = 1;
     p->steps_in_flight = p->limits.pipeline_stages + (p->asynchronous && p->limits.pipeline_stages == 1);
     v->speculates = setup->draft_tokens > 0;
-    v->drafts = (speculation){setup->draft_tokens, setup->lookahead_slots, setup->num_accept, setup->num_rates,
+    v->drafts = (speculation){setup->draft_tokens, setup->lookahead_slots, setup->num_accept, setup->num_rates, setup->num_classes,
                               setup->accept, setup->rates, setup->draft_seed};
     v->since_prefill = -1;
     v->admit_waiting = v1_admit_waiting;
+    v->finish = v1_finish;
+    v->next_ticket = 1;
+    v->last_end_ps = MISSING;
+    v->regular = ops == &V1_OPS && !v->speculates && p->limits.pipeline_stages == 1
+                 && p->limits.prefill_schedule_interval == 1 && setup->data_parallel_size == 1 && !setup->keep_log
+                 && !setup->message_ps && setup->stream_interval == 1 && !setup->contiguous_blocks;
+    if (v->regular)
+        group_init(&v->group, m, setup, pool);
 }
 
 policy *vllm_v1_new(memory *m, const core_engine *setup, pool *pool)

@@ -2,9 +2,9 @@
 #ifndef CAPACITY_VLLM_V1_H
 #define CAPACITY_VLLM_V1_H
 
-#include "internal.h"
+#include "decode_group.h"
 
-typedef struct {
+typedef struct vllm_v1 {
     policy base;
     speculation drafts;
     int speculates;
@@ -13,6 +13,12 @@ typedef struct {
     int admission_bound;
     sequences order_before;      /* the running list before a step's first preemption */
     void (*admit_waiting)(policy *p, step *s, i64 budget); /* offload.c has its own */
+    void (*finish)(struct vllm_v1 *v, sequence *r);        /* and this as well */
+    i64 next_ticket, last_end_ps;
+    step *pending;               /* the last step that is scheduled and not accounted for */
+    i64 num_pending;
+    int regular;                 /* decode steps of this engine can be taken by their sums */
+    decode_group group;
 } vllm_v1;
 
 void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool);
