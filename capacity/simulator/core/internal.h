@@ -129,7 +129,7 @@ struct sequence {
     i64 next_full;  /* tokens at which the next block is full; 0: ask the pool */
     i64 next_leave; /* processed tokens at which a window leaves the next block; 0: ask the pool */
     i64 known_at_row; /* as its last generation row was decided (batching.c) */
-    i64 rows_in_flight; /* rows of steps that are not settled yet */
+    i64 rows_in_flight; /* rows of steps that are not settled yet, and places among those that they preempted */
     int status, cancelled, scheduled; /* scheduled: its first tokens were */
     int kept;          /* by its policy, though it has ended */
     int inside;        /* of the engine, counted as one of its requests */
