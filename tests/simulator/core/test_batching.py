@@ -195,6 +195,20 @@ def random_case(policy: str, seed: int) -> tuple[Workload, EngineSetup, Instants
     if rng.random() < 0.5:  # many at a time
         setup = replace(setup, limits=replace(setup.limits, max_num_seqs=rng.choice([8, 64])))
         workload = replace(workload, arrival_s=workload.arrival_s / 50)
+    if policy == "sglang" and rng.random() < 0.5:  # more of them than can end
+        workload = replace(
+            workload,
+            arrival_s=workload.arrival_s / 50,
+            output_tokens=np.array([rng.randint(8, 50) for _ in asked]),
+            max_tokens=None,
+        )
+        longest = int((workload.prompt_tokens + workload.output_tokens).max()) + setup.block_size
+        blocks = (longest // setup.block_size + 2) * len(setup.kv_windows)
+        limits = replace(setup.limits, max_num_seqs=32)
+        options = {**setup.policy_options, "conservativeness": 0.0}
+        setup = replace(
+            setup, limits=limits, policy_options=options, num_blocks=blocks + rng.randint(0, blocks)
+        )
     arrivals = [(round(s * 1e12), request) for request, s in enumerate(workload.arrival_s.tolist())]
     cancels: Instants = []
     if phased and rng.random() < 0.3:

@@ -8,7 +8,7 @@ import pytest
 from scheduler_bench import Bench
 
 from capacity.simulator.kv_cache.content import Content
-from capacity.simulator.kv_cache.run_pool import RunPool
+from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, Step, make_policy
 from capacity.simulator.schedulers.sglang import Sglang
 
@@ -53,7 +53,7 @@ def test_sglang_forgets_a_chunked_request_whose_client_is_gone() -> None:
 
 def test_sglang_mixed_who_starts_with_all_but_one_token_cached_takes_one_row() -> None:
     """A retracted request, of whose 9 tokens 8 are still cached, is prefilled: it decodes from the next step on."""
-    pool = RunPool(20, 4)
+    pool = BlockPool(20, 4)
     limits = SchedulerLimits(max_num_seqs=8, max_num_batched_tokens=16)
     policy = Sglang(limits, pool, mixed_chunk=True, asynchronous=False)
     sequences = [
@@ -120,7 +120,7 @@ def test_sglang_retracts_who_produced_least_and_then_the_longer_prompt() -> None
 
 
 def test_sglang_longest_prefix_first() -> None:
-    pool = RunPool(100, 4)
+    pool = BlockPool(100, 4)
     policy: Any = make_policy(
         "sglang",
         SchedulerLimits(max_num_seqs=1, max_num_batched_tokens=64),
