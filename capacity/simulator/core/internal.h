@@ -229,7 +229,13 @@ static inline void leave_windows(policy *p, sequence *r, i64 processed_tokens)
     if (processed_tokens >= r->next_leave)
         leave_windows_now(p, r, processed_tokens);
 }
-static inline void add_row(memory *m, step *s, row value) { PUSH(m, &s->rows, value); }
+static inline row *new_row(memory *m, step *s)
+{
+    if (s->rows.count == s->rows.room) RESERVE(m, &s->rows, s->rows.count + 1);
+    return &s->rows.at[s->rows.count++];
+}
+/* Written where it stays: a row that is handed over is written twice, and the second time waits for the first. */
+#define add_row(m, s, ...) (*new_row((m), (s)) = (__VA_ARGS__))
 
 /* speculation.c: drafts, and how many of them a verification accepts */
 typedef struct {
