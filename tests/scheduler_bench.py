@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, make_policy
 
 
