@@ -228,6 +228,14 @@ static void finish(engine *e, sequence *r, i64 now_ps)
     fleet_tell(e->fleet, EVENT_FINISHED, e, r->request, now_ps, r->known == r->prompt_tokens);
 }
 
+/* A step that named a request is settled. */
+static void let_go(engine *e, sequence *r)
+{
+    r->rows_in_flight--;
+    if (r->status == FINISHED)
+        engine_recycle(e, r);
+}
+
 static void settle(engine *e)
 {
     i64 now_ps = e->now_ps;
@@ -240,12 +248,10 @@ static void settle(engine *e)
         log_step(e, s);
     for (i64 i = 0; i < s->finished.count; i++)
         finish(e, s->finished.at[i], now_ps);
-    for (i64 i = 0; i < s->rows.count; i++) {
-        sequence *r = s->rows.at[i].sequence;
-        r->rows_in_flight--;
-        if (r->status == FINISHED)
-            engine_recycle(e, r);
-    }
+    for (i64 i = 0; i < s->rows.count; i++)
+        let_go(e, s->rows.at[i].sequence);
+    for (i64 i = 0; i < s->preempted.count; i++)
+        let_go(e, s->preempted.at[i]);
     for (i64 i = 0; i < s->finished.count; i++)
         engine_recycle(e, s->finished.at[i]);
     spare_step(e, s);
