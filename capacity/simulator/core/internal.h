@@ -227,7 +227,8 @@ static inline void leave_windows(policy *p, sequence *r, i64 processed_tokens)
     if (processed_tokens >= r->next_leave)
         leave_windows_now(p, r, processed_tokens);
 }
-static inline void add_row(memory *m, step *s, row value) { PUSH(m, &s->rows, value); }
+/* A row behind the others: a macro, for a row that is made on the stack and copied costs several times as much. */
+#define add_row(m, s, ...) PUSH(m, &(s)->rows, (__VA_ARGS__))
 
 /* speculation.c: drafts, and how many of them a verification accepts */
 typedef struct {
