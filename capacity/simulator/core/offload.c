@@ -149,7 +149,7 @@ static int try_load(offloading_v1 *o, sequence *r)
     name_chunks(&o->tiers, r->request, r->known / size, &o->chunks);
     const hit *h = q->ops->lookup(q, &r->table, r->known - 1);
     i64 gpu_tokens = h->tokens;
-    const tier_hit *below = find_below(&o->tiers, &o->chunks, gpu_tokens / size, o->now_ps);
+    const tier_hit *below = find_below(&o->tiers, &r->table, &o->chunks, gpu_tokens / size, o->now_ps);
     i64 tokens = (gpu_tokens / size + below->chunks.count) * size;
     if (tokens - gpu_tokens < size)
         return NOTHING;
@@ -260,7 +260,7 @@ static void reserve(offloading_v1 *o, const row *w, step *s)
         return;
     r->stored_chunks = chunks;
     if (c->chunks.count > before) {
-        touch_nearest(&o->tiers, &o->chunks);
+        touch_nearest(&o->tiers, &r->table, &o->chunks);
         PUSH(m, &c->ends, c->chunks.count);
     }
 }

@@ -1,13 +1,14 @@
 /* KV below the GPU: tiers of host memory, disk or network that keep blocks which the GPU may drop: kv_cache/offload.py.
  *
  * A chunk's name is the number of its last block's content where that is shared, and else of the request and the
- * chunk. Chunks of a tier form a list, the least recently used first. */
+ * chunk. Chunks of a tier form a list, the least recently used first. Where a request found its chunks stands in the
+ * `blocks` of its table, which its pool does not use; the chunk itself says whether it is still the one. */
 #include <math.h>
 
 #include "contents.h"
 #include "tiers.h"
 
-#define NONE (-1)
+#define NO_NAME INT64_MIN
 #define PS_PER_S 1e12
 
 /* names */
@@ -92,7 +93,7 @@ static tier_store *tier_store_new(memory *m, core_tier tier, double chunk_bytes)
     store->memory = m;
     store->tier = tier;
     store->chunk_bytes = chunk_bytes;
-    PUSH(m, &store->chunks, (chunk){0});
+    PUSH(m, &store->chunks, (chunk){.name = NO_NAME});
     return store;
 }
 
@@ -127,16 +128,50 @@ static int has(const tier_store *store, i64 name, i64 now_ps)
     return c && c->ready_ps <= now_ps;
 }
 
-/* These were used now, the first of them last. */
-static void touch(tier_store *store, const names *chunks)
+/* The chunk of that name: at first where the request found it before, as its table remembers. */
+static i64 find_again(const tier_store *store, i64 *remembered, i64 name)
 {
+    if (*remembered < store->chunks.count && store->chunks.at[*remembered].name == name)
+        return *remembered;
+    i64 *place = name_map_find(&store->places, name);
+    *remembered = place ? *place - 1 : 0;
+    return *remembered;
+}
+
+/* A stretch of the list becomes the most recently used. */
+static void move_last(tier_store *store, i64 oldest, i64 newest)
+{
+    chunk *at = store->chunks.at;
+    i64 older = at[oldest].older, newer = at[newest].newer;
+    if (!newer)
+        return;
+    at[older].newer = newer;
+    at[newer].older = older;
+    at[oldest].older = at[0].older;
+    at[newest].newer = 0;
+    at[at[0].older].newer = oldest;
+    at[0].older = newest;
+}
+
+/* These were used now, the first of them last: moved together where they stand together. */
+static void touch(tier_stack *t, i64 tier, table *known, const names *chunks)
+{
+    tier_store *store = t->stores[tier];
+    i64 oldest = 0, newest = 0;
+    RESERVE(t->memory, &known->blocks, 2 * chunks->count);
     for (i64 i = chunks->count - 1; i >= 0; i--) {
-        chunk *c = find_chunk(store, chunks->at[i]);
-        if (!c)
+        i64 number = find_again(store, &known->blocks.at[2 * i + tier], chunks->at[i]);
+        if (!number)
             continue;
-        take_out(store, c);
-        put_last(store, c - store->chunks.at);
+        if (!oldest || store->chunks.at[number].older != newest) {
+            if (oldest)
+                move_last(store, oldest, newest);
+            oldest = number;
+        }
+        newest = number;
     }
+    if (oldest)
+        move_last(store, oldest, newest);
 }
 
 static void add_chunk(tier_store *store, i64 name, i64 ready_ps)
@@ -158,6 +193,7 @@ static void drop_chunk(tier_store *store, i64 number)
     chunk *c = &store->chunks.at[number];
     take_out(store, c);
     name_map_drop(&store->places, c->name);
+    c->name = NO_NAME;
     c->newer = store->unused;
     store->unused = number;
 }
@@ -273,12 +309,12 @@ void name_chunks(const tier_stack *t, i64 request, i64 chunks, names *found)
 }
 
 /* The unbroken run of chunks from number `first` on that are below the GPU. Touches all of them. */
-const tier_hit *find_below(tier_stack *t, const names *chunks, i64 first, i64 now_ps)
+const tier_hit *find_below(tier_stack *t, table *known, const names *chunks, i64 first, i64 now_ps)
 {
     tier_hit *h = &t->hit;
     h->chunks.count = h->tiers.count = 0;
     for (i64 i = 0; i < t->num_stores; i++)
-        touch(t->stores[i], chunks);
+        touch(t, i, known, chunks);
     for (i64 number = first; number < chunks->count; number++) {
         i64 tier = 0;
         while (tier < t->num_stores && !has(t->stores[tier], chunks->at[number], now_ps))
@@ -325,7 +361,7 @@ int reserve_below(tier_stack *t, const names *chunks, i64 first, names *taken, i
     return reserve(t->stores[0], chunks->at + first, chunks->count - first, taken, now_ps);
 }
 
-void touch_nearest(tier_stack *t, const names *chunks) { touch(t->stores[0], chunks); }
+void touch_nearest(tier_stack *t, table *known, const names *chunks) { touch(t, 0, known, chunks); }
 
 /* Copy reserved chunks out of the GPU, then from tier to tier downwards. */
 void store_below(tier_stack *t, const i64 *chunks, i64 count, i64 now_ps)
