@@ -89,6 +89,8 @@ struct tier_store {
     core_tier tier;
     double chunk_bytes;
     i64 *by_name;      /* of shared names: the chunk; 0: not here */
+    int returns;       /* requests may come back with a table that remembers nothing: half a disaggregated engine */
+    name_map own;      /* then, of names of their own */
     i64 held;
     VEC(chunk) chunks; /* the first stands for both ends of the list */
     i64 unused;        /* the first chunk that is not in use; 0: none */
@@ -127,7 +129,8 @@ static i64 find_chunk(const tier_store *store, i64 *remembered, i64 name)
 {
     if (*remembered < store->chunks.count && store->chunks.at[*remembered].name == name)
         return *remembered;
-    *remembered = name >= 0 ? store->by_name[name] : 0;
+    const i64 *own = name < 0 && store->returns ? name_map_find(&store->own, name) : NULL;
+    *remembered = name >= 0 ? store->by_name[name] : own ? *own - 1 : 0;
     return *remembered;
 }
 
@@ -191,6 +194,8 @@ static void add_chunk(tier_store *store, i64 *remembered, i64 name)
     put_last(store, number);
     if (name >= 0)
         store->by_name[name] = number;
+    else if (store->returns)
+        name_map_put(store->memory, &store->own, name, number);
     *remembered = number;
     store->held++;
 }
@@ -201,6 +206,8 @@ static void drop_chunk(tier_store *store, i64 number)
     take_out(store, c);
     if (c->name >= 0)
         store->by_name[c->name] = 0;
+    else if (store->returns)
+        name_map_drop(&store->own, c->name);
     c->name = NO_NAME;
     c->newer = store->unused;
     store->unused = number;
@@ -297,8 +304,10 @@ void tier_stack_init(tier_stack *t, memory *m, const core_engine *setup, const c
     t->chunk_tokens = setup->block_size * setup->chunk_blocks;
     t->synchronous = setup->offload_synchronous != 0;
     t->num_stores = setup->num_tiers;
-    for (i64 i = 0; i < t->num_stores; i++)
+    for (i64 i = 0; i < t->num_stores; i++) {
         t->stores[i] = tier_store_new(m, setup->tiers[i], setup->chunk_bytes);
+        t->stores[i]->returns = setup->role != ROLE_BOTH;
+    }
     if (setup->contents && setup->contents->offsets) {
         t->contents = setup->contents;
         t->first_number = number_contents(m, t->contents, requests->count);
