@@ -12,7 +12,6 @@ from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
 from capacity.simulator.kv_cache.joint_pool import JointPool
 from capacity.simulator.kv_cache.pool import KvPool
-from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.simulator.schedulers import (
     Lockstep,
     Policy,
@@ -22,11 +21,11 @@ from capacity.simulator.schedulers import (
     make_policy,
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
-from capacity.simulator.transfer import LoadBlockPool, LoadPool
+from capacity.simulator.step_noise import StepNoise
+from capacity.simulator.transfer import LoadBlockPool
 from capacity.step import StepTimes
 
 Role = Literal["both", "prefill", "decode"]
-Mode = Literal["jump", "step"]  # leap over regular decode steps, or take each; the answers are the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,7 @@ class EngineSetup:
     `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure less its null block). `kv_windows`
     lists the groups of layers that share the pool; `kv_contiguous_tokens` reserves that much for every request in
     one piece instead, as before paging. `window_tokens` clips contexts in the step shapes. `policy_options` are
-    further keywords of the policy, `speculation` its drafts.
+    further keywords of the policy, `speculation` its drafts. With `noise` no two steps of a shape take the same time.
     With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
     its own, which take every step together, and `prompt_wait_steps`: see `capacity.simulator.schedulers.lockstep`.
     Raises InvalidInput for ranks that would have to hand KV over.
@@ -56,6 +55,7 @@ class EngineSetup:
     data_parallel_size: int = 1
     data_parallel_balance: str = PUBLISHED_QUEUES
     prompt_wait_steps: int = 0
+    noise: StepNoise | None = None
     label: str = "engine"
     role: Role = "both"
 
@@ -67,7 +67,7 @@ class EngineSetup:
             )
 
 
-def make_pool(setup: EngineSetup, mode: Mode) -> KvPool:
+def make_pool(setup: EngineSetup) -> KvPool:
     """An empty KV pool; of every data-parallel rank, together. Raises InvalidInput and UnknownName."""
     if setup.num_blocks < 1 or setup.block_size < 1:
         raise InvalidInput(
@@ -75,20 +75,17 @@ def make_pool(setup: EngineSetup, mode: Mode) -> KvPool:
             f"not {setup.num_blocks} of {setup.block_size}"
         )
     if setup.data_parallel_size == 1:
-        return _one_pool(setup, mode)
-    return JointPool([_one_pool(setup, mode) for _ in range(setup.data_parallel_size)])
+        return _one_pool(setup)
+    return JointPool([_one_pool(setup) for _ in range(setup.data_parallel_size)])
 
 
-def _one_pool(setup: EngineSetup, mode: Mode) -> KvPool:
+def _one_pool(setup: EngineSetup) -> KvPool:
     blocks, size, caching = setup.num_blocks, setup.block_size, setup.enable_prefix_caching
     if find_scheduler(setup.policy).shares_content:
         return ContentPool(blocks, size, prefix_caching=caching)
     if setup.kv_contiguous_tokens is not None:
         return ContiguousPool(blocks, size, reserved_tokens=setup.kv_contiguous_tokens)
-    loads, whole = setup.role == "decode", setup.kv_windows == (None,)
-    if whole and (loads or mode == "jump"):
-        return (LoadPool if loads else RunPool)(blocks, size, prefix_caching=caching)
-    return (LoadBlockPool if loads else BlockPool)(
+    return (LoadBlockPool if setup.role == "decode" else BlockPool)(
         blocks,
         size,
         prefix_caching=caching,
@@ -107,3 +104,8 @@ def make_scheduler(setup: EngineSetup, pool: KvPool) -> Policy:
         return make_policy(setup.policy, setup.limits, pool, **options)
     ranks = [make_policy(setup.policy, setup.limits, part, **options) for part in pool.parts]
     return Lockstep(ranks, balance=setup.data_parallel_balance, prompt_wait_steps=setup.prompt_wait_steps)
+
+
+def can_abort(setup: EngineSetup) -> bool:
+    """Whether its scheduler can take out a request at any time. Raises InvalidInput and UnknownName."""
+    return make_scheduler(setup, make_pool(setup)).aborts

@@ -7,7 +7,7 @@ fourth, ... as they become many. Times are exact in all; only their parts rest o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from capacity.step import StepShape, StepTimes
@@ -61,7 +61,7 @@ class StepWork:
     def step(self, shape: StepShape, duration_ps: int) -> None:
         """One step that was decided."""
         if not shape[1]:
-            self._count(shape[7] + shape[8], shape[9], lambda: shape, 1, duration_ps)
+            self._count(shape, duration_ps)
             return
         if self._prefill_steps % self._stride == 0:
             self._prefills.append((shape, duration_ps))
@@ -71,22 +71,14 @@ class StepWork:
         self._prefill_steps += 1
         self._prefill_ps += duration_ps
 
-    def leap(
-        self, shape_of: Callable[[], StepShape], rows: int, contexts: int, steps: int, total_ps: int
-    ) -> None:
-        """So many decode steps of `rows` requests; `shape_of` makes the first one's shape, where its kind is new."""
-        self._count(rows, contexts, shape_of, steps, total_ps)
-
-    def _count(
-        self, rows: int, contexts: int, shape_of: Callable[[], StepShape], steps: int, total_ps: int
-    ) -> None:
-        key = _kind_key(rows, contexts)
+    def _count(self, shape: StepShape, duration_ps: int) -> None:
+        key = _kind_key(shape[7] + shape[8], shape[9])
         kind = self._decodes.get(key)
         if kind is None:
-            kind = self._decodes[key] = (shape_of(), [0, 0])
+            kind = self._decodes[key] = (shape, [0, 0])
         sums = kind[1]
-        sums[0] += steps
-        sums[1] += total_ps
+        sums[0] += 1
+        sums[1] += duration_ps
 
     def kinds(self) -> Iterator[Kind]:
         """All steps, in kinds: their numbers and times add up to those of the run."""

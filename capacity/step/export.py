@@ -8,18 +8,32 @@ here leaves its model without data: a step is asked for rather than wrong.
 from __future__ import annotations
 
 import bisect
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
-from capacity.step.layers import Operators, grouped, latent, linear
-from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator, expanded_tokens
+from capacity.step.collectives import AllReduce, Transfer, two_shot_fraction
+from capacity.step.layers import grouped, latent, linear
+from capacity.step.operators import (
+    ACTIVATION_BYTES,
+    ROUTING_EVENNESS,
+    Attention,
+    Experts,
+    Gemm,
+    Operator,
+    RowCount,
+    Traffic,
+    all_tokens,
+    expanded_tokens,
+)
 from capacity.step.setting import HostTime
 from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
 
 
-class ContextKind(IntEnum):
-    """Formulas of operators that depend on contexts."""
+class OperatorKind(IntEnum):
+    """Formulas of operators: those that depend on contexts, and those that depend on one number of rows."""
 
     GROUPED_PREFILL = 0
     GROUPED_DECODE = 1
@@ -28,22 +42,27 @@ class ContextKind(IntEnum):
     SPARSE_INDEXER = 4
     RECURRENCE = 5
     EXPANSION = 6
+    PRODUCT = 7
+    TRAFFIC = 8
+    ALL_REDUCE = 9
+    COLLECTIVE = 10
+    EXPERTS = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextOperator:
-    """One operator of `Operators.per_context`: its formula and its constants.
+class OperatorData:
+    """One operator of a step: its formula and its constants.
 
     A rate is the datasheet's times the fraction that such kernels reach. `context_bytes` are a sequence's state where
-    the kind is a recurrence.
+    the kind is a recurrence; `fixed_s` is of all kernels where it is traffic.
     """
 
-    kind: ContextKind
+    kind: OperatorKind
     count: float
-    compute_rate: float
     memory_rate: float
-    sharpness: float
     fixed_s: float
+    compute_rate: float = 1.0
+    sharpness: float = 1.0
     windowed: bool = False
     top_k: int = -1  # none
     heads: float = 0.0
@@ -59,6 +78,28 @@ class ContextOperator:
     quantize_bytes: float = 0.0  # of a value of the activations
     quantize_rate: float = 0.0  # 0: they are not quantized
     walk_s: float = 0.0
+    # collectives
+    ranks: float = 1.0
+    latency_s: float = 0.0  # of the link, where it counts
+    one_shot_rate: float = 0.0  # 0: NCCL's kernels
+    one_shot_fixed_s: float = 0.0
+    per_rank_s: float = 0.0  # of all ranks but one
+    # experts
+    token_groups: float = 1.0
+    experts_per_token: float = 0.0
+    num_experts: float = 1.0
+    local_routing: bool = False
+    matrices: float = 0.0
+    hidden: float = 0.0
+    intermediate: float = 0.0
+    weight_bits: float = 0.0
+    value_bytes: float = 0.0  # of the hidden state, to and from an expert
+    routed_rate: float = 1.0
+    crowding: float = 0.0  # 2 ln(ranks): by how much chance fills the busiest
+    evenness: float = 1.0
+
+
+Forms: TypeAlias = tuple[OperatorData, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +113,19 @@ class AffineData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelData:
-    """A step model, whose seconds by rows, by sampled rows and by the mean rows of all ranks are asked for as needed."""
+    """A step model, by what its operators depend on: contexts, rows, sampled rows, the mean rows of all ranks.
+
+    None: the model's own `row_seconds`, `sample_seconds` or `shared_seconds` is asked for each number of rows.
+    """
 
     host: HostTime
     graph_rows: tuple[int, ...]  # entry r: rows of the CUDA graph that r rows replay
     ranks: int
     has_shared: bool  # whether ranks do something together
-    operators: tuple[ContextOperator, ...]
+    context_operators: Forms
+    row_operators: Forms | None
+    sample_operators: Forms | None
+    shared_operators: Forms | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +152,24 @@ class SlowestData:
     inner: StepTimes
 
 
-StepData: TypeAlias = AffineData | ModelData | ScaledData | DelayedData | SlowestData
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftedData:
+    """Others' times, and in every step with drafts the time to draft them.
+
+    Either `batch_seconds` says it by decode rows, or a `draft` model takes `draft_steps` decode steps at the mean
+    context: the first with `first_drafts` more rows for each decode row, the others with `level_drafts`.
+    """
+
+    inner: StepTimes
+    batch_seconds: Callable[[int], float] | None = None
+    draft: StepTimes | None = None
+    draft_window_tokens: int | None = None
+    draft_steps: int = 0
+    first_drafts: float = 0.0
+    level_drafts: float = 0.0
+
+
+StepData: TypeAlias = AffineData | ModelData | ScaledData | DelayedData | SlowestData | DraftedData
 
 
 def step_data(step_times: object) -> StepData | None:
@@ -130,29 +194,33 @@ def graph_rows(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sizes[bisect.bisect_left(sizes, rows)] for rows in range(sizes[-1] + 1)) if sizes else ()
 
 
-def context_operators(operators: Operators) -> tuple[ContextOperator, ...] | None:
-    """The operators of a step that depend on contexts, in order; None where one of them has no form here."""
-    forms = tuple(context_operator(operator) for operator in operators.per_context)
-    known = tuple(form for form in forms if form is not None)
-    return known if len(known) == len(forms) else None
+def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Forms | None:
+    """Operators in order, all of them over these rows (None: over contexts); None where one has no form here."""
+    forms = []
+    for operator in operators:
+        form = operator_data(operator)
+        if form is None or (form.kind in BY_ROWS) is (rows is None):
+            return None
+        if rows is not None and getattr(operator, "rows", all_tokens) is not rows:
+            return None
+        forms.append(form)
+    return tuple(forms)
 
 
-def context_operator(operator: Operator) -> ContextOperator | None:
-    """One of them as its formula and constants."""
-    if type(operator) is Attention:
-        return _attention(operator)
-    if type(operator) is Gemm and operator.rows is expanded_tokens:
-        return _expansion(operator)
-    return None
+def operator_data(operator: Operator) -> OperatorData | None:
+    """One of them as its formula and constants. A subclass may have another formula: it has no form."""
+    kind = type(operator)
+    form = _FORMS.get(kind)
+    return None if form is None else form(operator)
 
 
-def _attention(operator: Attention) -> ContextOperator | None:
+def _attention(operator: Attention) -> OperatorData | None:
     work, constants, device = operator.work, operator.constants, operator.device
     form = _work(work)
     if form is None:
         return None
     kind, own = form
-    return ContextOperator(
+    return OperatorData(
         kind=kind,
         count=operator.count,
         compute_rate=constants.compute_fraction * operator.flops_per_s,
@@ -171,7 +239,7 @@ def _attention(operator: Attention) -> ContextOperator | None:
     )
 
 
-def _work(work: object) -> tuple[ContextKind, dict[str, float]] | None:
+def _work(work: object) -> tuple[OperatorKind, dict[str, float]] | None:
     """Kind and constants of the work of one layer."""
     if type(work) is grouped.PrefillWork or type(work) is grouped.DecodeWork:
         own = {
@@ -182,7 +250,7 @@ def _work(work: object) -> tuple[ContextKind, dict[str, float]] | None:
             "row_bytes": work.row_bytes,
         }
         prefill = type(work) is grouped.PrefillWork
-        return (ContextKind.GROUPED_PREFILL if prefill else ContextKind.GROUPED_DECODE), own
+        return (OperatorKind.GROUPED_PREFILL if prefill else OperatorKind.GROUPED_DECODE), own
     if type(work) is latent.PrefillWork or type(work) is latent.DecodeWork:
         own = {
             "top_k": -1 if work.top_k is None else work.top_k,
@@ -191,14 +259,14 @@ def _work(work: object) -> tuple[ContextKind, dict[str, float]] | None:
             "row_bytes": work.row_bytes,
         }
         prefill = type(work) is latent.PrefillWork
-        return (ContextKind.LATENT_PREFILL if prefill else ContextKind.LATENT_DECODE), own
+        return (OperatorKind.LATENT_PREFILL if prefill else OperatorKind.LATENT_DECODE), own
     if type(work) is latent.IndexerWork:
-        return ContextKind.SPARSE_INDEXER, {
+        return OperatorKind.SPARSE_INDEXER, {
             "flops_per_pair": work.flops_per_pair,
             "context_bytes": work.key_bytes,
         }
     if type(work) is linear.RecurrenceWork:
-        return ContextKind.RECURRENCE, {
+        return OperatorKind.RECURRENCE, {
             "flops_per_pair": work.flops_per_token,
             "context_bytes": work.state_bytes,
             "row_bytes": work.row_bytes,
@@ -206,12 +274,11 @@ def _work(work: object) -> tuple[ContextKind, dict[str, float]] | None:
     return None
 
 
-def _expansion(operator: Gemm) -> ContextOperator:
-    """MLA's expansion of the latent: a product."""
+def _product(operator: Gemm) -> OperatorData:
     constants, bandwidth, bits = operator.constants, operator.device.hbm_bytes_per_s, operator.activation_bits
     quantized = constants.quantize_fraction
-    return ContextOperator(
-        kind=ContextKind.EXPANSION,
+    return OperatorData(
+        kind=OperatorKind.EXPANSION if operator.rows is expanded_tokens else OperatorKind.PRODUCT,
         count=operator.count,
         compute_rate=constants.compute_fraction * operator.flops_per_s,
         memory_rate=constants.bandwidth_fraction * bandwidth,
@@ -225,3 +292,95 @@ def _expansion(operator: Gemm) -> ContextOperator:
         quantize_rate=0.0 if quantized is None else quantized * bandwidth,
         walk_s=constants.per_k_s * operator.k,
     )
+
+
+def _traffic(operator: Traffic) -> OperatorData:
+    return OperatorData(
+        kind=OperatorKind.TRAFFIC,
+        count=1.0,
+        memory_rate=operator.constants.bandwidth_fraction * operator.device.hbm_bytes_per_s,
+        fixed_s=operator.kernels * operator.constants.fixed_s,
+        row_bytes=operator.bytes_per_row,
+    )
+
+
+def _all_reduce(operator: AllReduce) -> OperatorData | None:
+    """By the engine's own kernels where GPUs reach each other, else by NCCL."""
+    ranks, link, constants, nccl = operator.ranks, operator.link, operator.constants, operator.nccl
+    if ranks <= 1:
+        return None
+    if not link.direct:
+        return OperatorData(
+            kind=OperatorKind.ALL_REDUCE,
+            count=operator.count,
+            memory_rate=nccl.bandwidth_fraction * link.bytes_per_s,
+            sharpness=nccl.sharpness,
+            fixed_s=nccl.fixed_s + nccl.per_rank_s * (ranks - 1),
+            row_bytes=operator.values_per_row * ACTIVATION_BYTES,
+            ranks=ranks,
+            latency_s=2 * link.latency_s,
+        )
+    return OperatorData(
+        kind=OperatorKind.ALL_REDUCE,
+        count=operator.count,
+        memory_rate=two_shot_fraction(ranks, constants) * link.bytes_per_s,
+        sharpness=constants.sharpness,
+        fixed_s=constants.two_shot_fixed_s,
+        row_bytes=operator.values_per_row * ACTIVATION_BYTES,
+        ranks=ranks,
+        one_shot_rate=constants.one_shot_fraction * link.bytes_per_s,
+        one_shot_fixed_s=constants.one_shot_fixed_s,
+        per_rank_s=constants.per_rank_s * (ranks - 1),
+    )
+
+
+def _collective(operator: Transfer) -> OperatorData | None:
+    ranks, link, constants = operator.ranks, operator.link, operator.constants
+    if ranks <= 1:
+        return None
+    return OperatorData(
+        kind=OperatorKind.COLLECTIVE,
+        count=operator.count,
+        memory_rate=constants.bandwidth_fraction * link.bytes_per_s,
+        sharpness=constants.sharpness,
+        fixed_s=constants.fixed_s + constants.per_rank_s * (ranks - 1),
+        row_bytes=operator.bytes_per_row,
+        ranks=ranks,
+        latency_s=0.0 if link.direct else link.latency_s,
+    )
+
+
+def _experts(operator: Experts) -> OperatorData:
+    constants, bandwidth, ranks = operator.constants, operator.device.hbm_bytes_per_s, operator.expert_ranks
+    return OperatorData(
+        kind=OperatorKind.EXPERTS,
+        count=operator.count,
+        compute_rate=constants.compute_fraction * operator.flops_per_s,
+        memory_rate=constants.bandwidth_fraction * bandwidth,
+        sharpness=constants.sharpness,
+        fixed_s=constants.fixed_s,
+        ranks=ranks,
+        token_groups=operator.token_groups,
+        experts_per_token=operator.experts_per_token,
+        num_experts=operator.num_experts,
+        local_routing=constants.local_routing,
+        matrices=operator.matrices,
+        hidden=operator.hidden,
+        intermediate=operator.intermediate,
+        weight_bits=operator.weight_bits,
+        value_bytes=operator.activation_bits / 8 + ACTIVATION_BYTES,
+        routed_rate=constants.routed_fraction * bandwidth,
+        crowding=2.0 * math.log(ranks) if ranks > 1 else 0.0,
+        evenness=ROUTING_EVENNESS,
+    )
+
+
+BY_ROWS = frozenset(kind for kind in OperatorKind if kind > OperatorKind.EXPANSION)
+_FORMS: dict[type, Callable[[Any], OperatorData | None]] = {
+    Attention: _attention,
+    Gemm: _product,
+    Traffic: _traffic,
+    AllReduce: _all_reduce,
+    Transfer: _collective,
+    Experts: _experts,
+}

@@ -13,10 +13,10 @@ from typing import Literal
 
 from capacity.hardware.coefficients import Residuals
 from capacity.step import Bound, DecodePiece, OpCost, StepCost, StepShape, picoseconds
-from capacity.step.export import ModelData, context_operators, graph_rows
+from capacity.step.export import ModelData, graph_rows, operators_data
 from capacity.step.layers import build_operators
 from capacity.step.layers.builder import Builder
-from capacity.step.operators import Operator, norm
+from capacity.step.operators import Operator, all_tokens, norm, sampled_tokens
 from capacity.step.setting import StepSetting
 
 CACHE_ENTRIES = 1 << 16
@@ -195,15 +195,19 @@ class StepModel:
 
     def step_data(self) -> ModelData | None:
         """This model for a compiled engine; None where an operator has no such form."""
-        operators = context_operators(self._operators)
-        if operators is None:
+        own = self._operators
+        by_context = operators_data(own.per_context, None)
+        if by_context is None:
             return None
         return ModelData(
             host=self.host,
             graph_rows=graph_rows(tuple(self._graph_sizes)),
             ranks=self.ranks,
-            has_shared=bool(self._operators.shared),
-            operators=operators,
+            has_shared=bool(own.shared),
+            context_operators=by_context,
+            row_operators=operators_data(own.per_token, all_tokens),
+            sample_operators=operators_data(own.per_sample, sampled_tokens),
+            shared_operators=operators_data(own.shared, all_tokens),
         )
 
 

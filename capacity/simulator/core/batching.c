@@ -1,6 +1,8 @@
 /* Who runs, who waits, and the account of a step, for policies with a prefill and a decode phase. See batching.py. */
 #include "batching.h"
 
+#include "run_pool.h"
+
 void batching_init(batching *p, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool)
 {
     policy *base = &p->policy;
@@ -9,7 +11,8 @@ void batching_init(batching *p, const policy_ops *ops, memory *m, const core_eng
     p->overlapped = setup->asynchronous && base->limits.pipeline_stages == 1;
     base->asynchronous = p->overlapped;
     base->steps_in_flight = base->limits.pipeline_stages + p->overlapped;
-    p->one_block_a_row = setup->num_windows == 1 && setup->windows[0] < 0 && !setup->contiguous_blocks;
+    p->runs = setup->num_windows == 1 && setup->windows[0] < 0 && !setup->contiguous_blocks;
+    p->caches_late = p->runs && setup->answers_private;
     i64 mask = pool->block_size - 1;
     p->block_mask = pool->block_size & mask ? -1 : mask;
 }
@@ -61,29 +64,48 @@ static void grow(batching *p, sequence *r, i64 tokens, const hit *h)
     blocks->ops->cache(blocks, &r->table, MIN(until, r->known));
 }
 
-/* One generation row for each of the first `count`; their blocks must be free. Since its last row a request has become
- * known by no more tokens than there are steps in flight: only then can a block have filled. */
-void batching_generate(batching *p, step *s, const sequences *rows, i64 count)
+/* A place for the token after those computed. */
+static inline void grow_by_one(batching *p, sequence *r)
 {
     pool *blocks = p->policy.pool;
-    i64 steps_in_flight = p->policy.steps_in_flight;
+    if (within_block(p, r->computed))
+        return;
+    if (!p->runs) {
+        blocks->ops->grow(blocks, &r->table, r->computed + 1, NULL);
+    } else if (r->table.held * blocks->block_size <= r->computed) {
+        run_pool_take(blocks, 1);
+        r->table.held++;
+    }
+}
+
+/* Since its last row a request has become known by no more tokens than there are steps in flight: only then can a block
+ * have filled. What nobody can meet before the request lets go of it gets its content then. */
+static inline void cache_known(batching *p, sequence *r)
+{
+    pool *blocks = p->policy.pool;
+    if (p->caches_late)
+        r->known_at_row = r->known;
+    else if (within_block(p, r->known) < p->policy.steps_in_flight && blocks->prefix_caching)
+        blocks->ops->cache(blocks, &r->table, r->known);
+}
+
+/* One generation row for each of the first `count`; their blocks must be free. */
+void batching_generate(batching *p, step *s, const sequences *rows, i64 count)
+{
     RESERVE(p->policy.memory, &s->rows, s->rows.count + count);
+    row *next = s->rows.at + s->rows.count;
+    s->rows.count += count;
     for (i64 i = 0; i < count; i++) {
         sequence *r = rows->at[i];
-        if (within_block(p, r->computed) == 0)
-            blocks->ops->grow(blocks, &r->table, r->computed + 1, NULL);
-        if (within_block(p, r->known) < steps_in_flight && blocks->prefix_caching)
-            blocks->ops->cache(blocks, &r->table, r->known);
-        s->rows.at[s->rows.count++] = (row){
-            .sequence = r, .tokens = 1, .computed = r->computed, .epoch = r->epoch, .yields = 1
-        };
+        grow_by_one(p, r);
+        cache_known(p, r);
+        *next++ = (row){.sequence = r, .tokens = 1, .computed = r->computed, .epoch = r->epoch, .yields = 1};
     }
 }
 
 /* Free blocks that one more token for each of `rows` takes. */
 static i64 generation_blocks(batching *p, const sequences *rows)
 {
-    pool *blocks = p->policy.pool;
     for (i64 i = 0; i < rows->count; i++)
         leave_windows(&p->policy, rows->at[i], rows->at[i]->computed - rows->at[i]->in_flight_tokens);
     i64 needed = 0;
@@ -99,7 +121,7 @@ static i64 generation_blocks(batching *p, const sequences *rows)
 int batching_fits(batching *p, const sequences *rows)
 {
     i64 free_blocks = p->policy.pool->free_blocks;
-    if (p->one_block_a_row && rows->count <= free_blocks)
+    if (p->runs && rows->count <= free_blocks)
         return 1;
     return generation_blocks(p, rows) <= p->policy.pool->free_blocks;
 }
@@ -135,8 +157,10 @@ void batching_give_up(batching *p, sequence *r, step *s)
 {
     policy *base = &p->policy;
     remove_running(base, r);
+    if (p->caches_late)
+        base->pool->ops->cache(base->pool, &r->table, r->known_at_row);
     base->pool->ops->release(base->pool, &r->table);
-    r->computed = r->next_leave = 0;
+    r->computed = r->next_leave = r->known_at_row = 0;
     r->epoch++;
     r->preemptions++;
     r->status = WAITING;

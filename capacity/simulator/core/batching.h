@@ -11,7 +11,8 @@
 typedef struct {
     policy policy;
     int overlapped;
-    int one_block_a_row;  /* no generation row can need more */
+    int runs;             /* over a run pool: a generation row needs one block at most */
+    int caches_late;      /* no other request can meet what one generates while it runs */
     i64 block_mask;       /* block_size - 1 where that is a power of two, else -1 */
     sequences generating; /* as of the last `generating()` */
 } batching;

@@ -38,7 +38,10 @@ def _fields(names: str, kind: Any) -> list[tuple[str, Any]]:
 
 
 class CoreRequests(Structure):
-    _fields_ = [("count", c_int64), *_fields("prompt_tokens output_tokens max_tokens priority order", c_void_p)]
+    _fields_ = [
+        ("count", c_int64),
+        *_fields("prompt_tokens output_tokens max_tokens priority order", c_void_p),
+    ]
 
 
 class CoreContents(Structure):
@@ -72,7 +75,7 @@ class CoreEngine(Structure):
         ("times", c_void_p),
         *_fields("window_tokens draft_tokens lookahead_slots num_accept", c_int64),
         ("accept", c_void_p),
-        ("num_rates", c_int64),
+        *_fields("num_rates num_classes", c_int64),
         ("rates", c_void_p),
         ("draft_seed", c_uint64),
         *_fields(
@@ -91,7 +94,7 @@ class CoreEngine(Structure):
         ),
         ("chunk_bytes", c_double),
         ("tiers", CoreTier * 2),
-        *_fields("queue_limit message_ps stream_interval keep_work keep_log", c_int64),
+        *_fields("message_ps stream_interval keep_work keep_log", c_int64),
         ("step_factors", c_void_p),
         ("step_seed", c_uint64),
     ]
@@ -144,7 +147,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         ("fleet_deliver", number, pointer, number, number, number),
         ("fleet_advance", number, pointer, number, number, number),
         ("fleet_next_key", number, pointer),
-        ("fleet_events", number, pointer, POINTER(POINTER(CoreEvent))),
+        ("fleet_events", number, pointer, POINTER(POINTER(c_int64))),  # core_event, flat
         ("fleet_state", None, pointer, number, POINTER(CoreState)),
         ("fleet_rank_requests", number, pointer, number, pointer),
         ("fleet_tier_use", number, pointer, number, pointer),
@@ -276,7 +279,9 @@ def describe(setup: EngineSetup) -> Described:
         for place, tier in enumerate(offload.tiers):
             capacity = -1 if tier.capacity_chunks is None else tier.capacity_chunks
             e.tiers[place] = CoreTier(capacity, tier.bytes_per_s, picoseconds(tier.latency_s))
-    e.queue_limit, e.stream_interval = -1, 1
+    e.stream_interval = 1
+    if setup.noise is not None:
+        e.step_factors, e.step_seed = found.numbers(setup.noise.factors, np.float64), setup.noise.seed
     return found
 
 
@@ -286,9 +291,8 @@ def _describe_drafts(found: Described, speculation: Speculation | None) -> None:
     e = found.engine
     e.draft_tokens, e.lookahead_slots = speculation.k, speculation.lookahead_slots
     if isinstance(speculation, DrawnSpeculation):
-        e.num_rates, e.rates = len(speculation.rates), found.numbers(speculation.rates, np.float64)
+        e.num_rates, e.num_classes = len(speculation.rates), len(speculation.rate_table)
+        e.rates = found.numbers(np.ravel(speculation.rate_table), np.float64)
         e.draft_seed = speculation.seed
     else:
         e.num_accept, e.accept = len(speculation.accept), found.numbers(speculation.accept)
-
-

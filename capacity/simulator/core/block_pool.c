@@ -28,7 +28,7 @@ static void open_table(pool *pool, table *t, i64 request)
     i64 num_groups = ((block_pool *)pool)->runs.num_groups;
     if (!t->groups) t->groups = take_memory(pool->memory, (size_t)num_groups * sizeof *t->groups);
     t->request = request;
-    t->held = t->loaded = 0;
+    t->held = t->cached = t->loaded = t->leaves_at = 0;
     for (i64 g = 0; g < num_groups; g++) {
         t->groups[g].first = t->groups[g].cached = 0;
         t->groups[g].parts.count = 0;
@@ -92,6 +92,7 @@ static i64 blocks_needed(pool *pool, const table *t, i64 tokens, const hit *h, i
 {
     const block_pool *p = (block_pool *)pool;
     i64 required = blocks_of(&p->runs, tokens), needed = 0;
+    if (!h && !capped) return MAX(required - t->held, 0) * p->runs.num_groups;
     for (i64 g = 0; g < p->runs.num_groups; g++) {
         i64 cap = p->window_caps[g], held = t->held;
         i64 most = capped && cap >= 0 ? MIN(required, cap) : required;
@@ -136,8 +137,9 @@ static void grow(pool *pool, table *t, i64 tokens, const hit *h)
 static void cache(pool *pool, table *t, i64 tokens)
 {
     run_store *s = &((block_pool *)pool)->runs;
-    if (!pool->prefix_caching) return;
     i64 full = full_blocks(s, tokens);
+    if (full <= t->cached || !pool->prefix_caching) return;
+    t->cached = full; /* the least of any group */
     for (i64 g = 0; g < s->num_groups; g++) {
         struct group *group = &t->groups[g];
         if (full <= group->cached) continue;
@@ -160,16 +162,20 @@ static void leave_window(pool *pool, table *t, i64 processed_tokens)
 {
     block_pool *p = (block_pool *)pool;
     run_store *s = &p->runs;
+    if (processed_tokens < t->leaves_at) return;
+    t->leaves_at = NEVER;
     for (i64 g = 0; g < s->num_groups; g++) {
         struct group *group = &t->groups[g];
+        if (p->windows[g] < 0) continue;
         i64 passed = processed_tokens - p->windows[g] + 1;
-        if (p->windows[g] < 0 || passed < (group->first + 1) * pool->block_size) continue;
-        i64 behind = MIN(full_blocks(s, passed), t->held);
-        if (behind <= group->first) continue;
-        settle_runs(s);
-        pool->free_blocks += blocks_without_content(group, behind);
-        drop_front(s, &group->parts, behind);
-        group->first = behind;
+        i64 behind = passed > 0 ? MIN(full_blocks(s, passed), t->held) : 0;
+        if (behind > group->first) {
+            settle_runs(s);
+            pool->free_blocks += blocks_without_content(group, behind);
+            drop_front(s, &group->parts, behind);
+            group->first = behind;
+        }
+        t->leaves_at = MIN(t->leaves_at, (group->first + 1) * pool->block_size + p->windows[g] - 1);
     }
 }
 
@@ -184,7 +190,7 @@ static void release(pool *pool, table *t)
         drop_parts(s, &group->parts);
         group->first = group->cached = 0;
     }
-    t->held = t->loaded = 0;
+    t->held = t->cached = t->loaded = t->leaves_at = 0;
 }
 
 static i64 held_blocks(const pool *pool, const table *t)

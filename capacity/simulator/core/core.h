@@ -81,7 +81,7 @@ typedef struct {
     i64 draft_tokens, lookahead_slots;
     i64 num_accept;
     const i64 *accept;    /* recorded acceptances, cycled through; else drawn: */
-    i64 num_rates;
+    i64 num_rates, num_classes; /* rates by depth, for each class of requests */
     const double *rates;
     uint64_t draft_seed;
     /* data-parallel ranks in lock-step */
@@ -100,8 +100,7 @@ typedef struct {
     i64 num_tiers, chunk_blocks, offload_synchronous;
     double chunk_bytes;
     core_tier tiers[2];
-    /* before and behind it */
-    i64 queue_limit;      /* -1: none */
+    /* behind it */
     i64 message_ps, stream_interval; /* the queue that streams tokens; 0 and 1: none */
     i64 keep_work, keep_log;
     /* steps that vary: 4096 equally likely factors, drawn by seed, engine and step; NULL: none */

@@ -66,10 +66,7 @@ static void leave(engine *e, sequence *r)
 
 int engine_receive(engine *e, i64 request, i64 at_ps)
 {
-    i64 limit = e->setup.queue_limit;
-    sequence *r = NULL;
-    if (limit < 0 || policy_num_waiting(e->policy) < limit)
-        r = engine_new_sequence(e, request);
+    sequence *r = engine_new_sequence(e, request);
     if (!r)
         return 0;
     if (!e->policy->ops->add(e->policy, r)) {
@@ -375,6 +372,10 @@ static int begin_load(engine *e)
 static void decide(engine *e)
 {
     i64 now_ps = e->now_ps;
+    if (e->endless) {
+        e->key = NEVER;
+        return;
+    }
     engine_receive_fed(e, now_ps);
     read_mail(e);
     if (begin_load(e)) {
@@ -390,7 +391,7 @@ static void decide(engine *e)
         }
         launch(e, s, now_ps);
     }
-    if (e->endless) {
+    if (e->endless && !e->num_in_flight) {
         e->key = NEVER;
         return;
     }
@@ -486,7 +487,7 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
     e->setup = *setup;
     e->setup.windows = copied(m, setup->windows, setup->num_windows, sizeof(i64));
     e->setup.accept = copied(m, setup->accept, setup->num_accept, sizeof(i64));
-    e->setup.rates = copied(m, setup->rates, setup->num_rates, sizeof(double));
+    e->setup.rates = copied(m, setup->rates, setup->num_rates * setup->num_classes, sizeof(double));
     e->setup.step_factors = setup->step_factors ? copied(m, setup->step_factors, STEP_FACTORS, sizeof(double)) : NULL;
     e->now_ps = now_ps;
     e->key = NEVER;

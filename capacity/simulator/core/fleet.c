@@ -151,16 +151,18 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(draft_tokens, 0, 1 << 16);
     WITHIN(lookahead_slots, 0, 1 << 16);
     WITHIN(num_accept, 0, 1 << 20);
-    WITHIN(num_rates, 0, 1 << 20);
+    WITHIN(num_rates, 0, 1 << 16);
+    WITHIN(num_classes, 0, 16);
     WITHIN(data_parallel_size, 1, 1 << 16);
     WITHIN(balance, 0, BALANCE_FEWEST_REQUESTS);
     WITHIN(prompt_wait_steps, 0, most);
     WITHIN(num_tiers, 0, 2);
     WITHIN(chunk_blocks, 0, (i64)1 << 30);
-    WITHIN(queue_limit, -1, most);
     WITHIN(message_ps, 0, NEVER / 4);
     WITHIN(stream_interval, 1, most);
 #undef WITHIN
+    if (c->num_rates && c->num_classes != 1 && c->num_classes != 16)
+        fail(m, BAD_INPUT, "acceptance rates are of 1 class or 16, not %lld", (long long)c->num_classes);
     if (!c->times || !c->windows || (c->num_accept && !c->accept) || (c->num_rates && !c->rates))
         fail(m, BAD_INPUT, "the setup lacks its times, windows or drafts");
     for (i64 i = 0; i < c->num_windows; i++)

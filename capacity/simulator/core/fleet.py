@@ -7,7 +7,6 @@ import functools
 from array import array
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_int64
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 
 STEPS_PER_CALL = 100_000  # a few hundredths of a second: so long an interrupt may wait
+EVENT_FIELDS = len(CoreEvent._fields_)
 LEDGER_COLUMNS = tuple(name for name, _ in CoreColumns._fields_)
 
 
@@ -39,16 +39,6 @@ def _core() -> ctypes.CDLL:
         function = getattr(found, name)
         function.restype, function.argtypes = None, (ctypes.c_void_p, POINTER(arrays))
     return binding.declare(found)
-
-
-class Event(NamedTuple):
-    """Something left an engine, or it asks something: `kind` as in `binding`."""
-
-    kind: int
-    engine: int
-    request: int
-    at_ps: int
-    value: int
 
 
 class Fleet:
@@ -71,7 +61,9 @@ class Fleet:
         )
         places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
-        self._events = POINTER(CoreEvent)()
+        self._events = POINTER(c_int64)()
+        self._routed = routed
+        self.waiting_events: list[tuple[int, ...]] = []
         self._check(0 if self._pointer and not core.fleet_error(self._pointer) else binding.BAD_INPUT)
 
     def close(self) -> None:
@@ -112,7 +104,6 @@ class Fleet:
         *,
         chains: Callable[[int], Chains],
         answers_private: bool,
-        queue_limit: int | None = None,
         message_ps: int = 0,
         stream_interval: int = 1,
         keep_work: bool = False,
@@ -126,7 +117,6 @@ class Fleet:
         if engine.prefix_caching:
             engine.contents = ctypes.pointer(self._contents_of(setup.block_size, chains))
         engine.answers_private = answers_private
-        engine.queue_limit = -1 if queue_limit is None else queue_limit
         engine.message_ps, engine.stream_interval = message_ps, stream_interval
         engine.keep_work, engine.keep_log = keep_work, keep_log
         self._kept.append(described)
@@ -193,21 +183,25 @@ class Fleet:
     def advance(self, limit_key: int, *, stop: bool) -> None:
         """Some of what is due before `limit_key`: the rest is done by further calls."""
         self._check(self._core.fleet_advance(self._pointer, limit_key, stop, STEPS_PER_CALL))
+        if self._routed:
+            self._read_events()
 
     @property
     def next_key(self) -> int:
         key: int = self._core.fleet_next_key(self._pointer)
         return key
 
-    def events(self) -> list[Event]:
-        """What left since the last call."""
+    def _read_events(self) -> None:
+        """Keep what left: (kind as in `binding`, engine, request, instant, value) each."""
         count = self._core.fleet_events(self._pointer, byref(self._events))
-        if not count:
-            return []
-        found = self._events
-        return [
-            Event(e.kind, e.engine, e.request, e.at_ps, e.value) for e in (found[i] for i in range(count))
-        ]
+        if count:
+            flat = iter(self._events[: EVENT_FIELDS * count])
+            self.waiting_events += zip(*[flat] * EVENT_FIELDS)
+
+    def take_events(self) -> list[tuple[int, ...]]:
+        """What left and was not taken before, in order of time."""
+        events, self.waiting_events = self.waiting_events, []
+        return events
 
     # how they stand
 

@@ -78,6 +78,7 @@ typedef struct table {
     i64 loaded;          /* tokens that came from elsewhere; 0: none */
     part_list parts;          /* run_pool.c */
     struct group *groups;     /* block_pool.c: one a group of layers */
+    i64 leaves_at;            /* block_pool.c: processed tokens at which a block is left behind */
     i64 accessed, remembered_hit;     /* content_pool.c */
     VEC(i64) blocks;                  /* content_pool.c */
     i64 start;                        /* contiguous_pool.c */
@@ -127,6 +128,7 @@ struct sequence {
     i64 room;       /* tokens that its blocks have a place for; 0: ask the pool */
     i64 next_full;  /* tokens at which the next block is full; 0: ask the pool */
     i64 next_leave; /* processed tokens at which a window leaves the next block; 0: ask the pool */
+    i64 known_at_row; /* as its last generation row was decided (batching.c) */
     i64 rows_in_flight; /* rows of steps that are not settled yet */
     int status, cancelled, scheduled; /* scheduled: its first tokens were */
     int kept;          /* by its policy, though it has ended */
@@ -232,7 +234,7 @@ static inline void leave_windows(policy *p, sequence *r, i64 processed_tokens)
 
 /* speculation.c: drafts, and how many of them a verification accepts */
 typedef struct {
-    i64 k, lookahead_slots, num_accept, num_rates;
+    i64 k, lookahead_slots, num_accept, num_rates, num_classes;
     const i64 *accept;
     const double *rates;
     uint64_t seed;

@@ -282,10 +282,10 @@ void take_piece(run_store *s, part_list *held, piece found)
 
 static void register_run(run_store *s, part_list *held, span *of, uint32_t number, i64 start, i64 stop)
 {
-    part *last = held->count ? &held->at[held->count - 1] : NULL;
-    if (last && last->run == of->last && last->run->stop == start && last->run->references == 1) {
+    if (ends_in(held, start) && held->at[held->count - 1].run == of->last) {
+        part *last = &held->at[held->count - 1];
         REQUIRE(s->pool.memory, stop <= INT32_MAX);
-        last->run->stop = (int32_t)stop; /* no newer copy is older than these blocks */
+        last->run->stop = (int32_t)stop;
         last->stop = stop;
         return;
     }
@@ -295,8 +295,7 @@ static void register_run(run_store *s, part_list *held, span *of, uint32_t numbe
     PUSH(s->pool.memory, held, added);
 }
 
-/* Blocks that a request holds get their content, so that others can hit them. */
-void register_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop)
+void register_new_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop)
 {
     if (start < private_start(s, request)) {
         const i64 *stops = &s->pool.contents->stops[s->pool.contents->offsets[request]];

@@ -62,7 +62,7 @@ void evict_runs(run_store *s);
 i64 follow_runs(run_store *s, i64 request, i64 group, i64 limit);
 i64 follow_back(run_store *s, i64 request, i64 group, i64 limit, i64 needed, i64 *start);
 void take_piece(run_store *s, part_list *held, piece found);
-void register_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop);
+void register_new_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop);
 void drop_part(run_store *s, part held);
 void drop_front(run_store *s, part_list *held, i64 stop);
 
@@ -104,6 +104,26 @@ static inline void drop_run(run_store *s, run *r)
         r->references--;
     else
         free_run(s, r);
+}
+
+/* Whether the last run that a request holds can take in the blocks behind it: no newer copy is older than they are. */
+static inline int ends_in(const part_list *held, i64 block)
+{
+    if (!held->count) return 0;
+    const run *last = held->at[held->count - 1].run;
+    return last->stop == block && last->references == 1 && !last->newer;
+}
+
+/* Blocks that a request holds get their content, so that others can hit them. */
+static inline void register_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop)
+{
+    if (ends_in(held, start) && held->at[held->count - 1].run->owner && stop <= INT32_MAX) {
+        part *last = &held->at[held->count - 1]; /* of its private text */
+        last->run->stop = (int32_t)stop;
+        last->stop = stop;
+    } else {
+        register_new_runs(s, held, request, group, start, stop);
+    }
 }
 
 /* Drops all that a request holds, tail first. */

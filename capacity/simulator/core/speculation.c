@@ -10,16 +10,27 @@ uint64_t mixed(uint64_t a, uint64_t b, uint64_t c)
     return state ^ (state >> 31);
 }
 
+#define CLASS_DRAW ((uint64_t)1 << 40) /* instead of a verification: which class a request is of */
+
+/* The rates of a request's class. */
+static const double *rates_of(const speculation *s, i64 request)
+{
+    if (s->num_classes < 2)
+        return s->rates;
+    return s->rates + s->num_rates * (i64)(mixed(s->seed, (uint64_t)request, CLASS_DRAW) >> 60);
+}
+
 i64 accepted_drafts(const speculation *s, sequence *r, i64 drafts)
 {
     i64 verification = r->accepted++;
     if (s->num_accept)
         return MIN(s->accept[verification % s->num_accept], drafts);
     uint64_t state = mixed(s->seed, (uint64_t)r->request, (uint64_t)verification);
+    const double *rates = rates_of(s, r->request);
     i64 count = 0, deepest = MIN(drafts, s->num_rates);
     while (count < deepest) {
         state = mixed(state, (uint64_t)count, 0);
-        if ((double)(state >> 11) * 0x1p-53 >= s->rates[count])
+        if ((double)(state >> 11) * 0x1p-53 >= rates[count])
             break;
         count++;
     }

@@ -12,14 +12,16 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from capacity.step import JointStepTimes, SlowestRank, StepShape, StepTimes
 from capacity.step.export import (
     AffineData,
-    ContextOperator,
     DelayedData,
+    DraftedData,
     ModelData,
+    OperatorData,
     ScaledData,
     SlowestData,
     step_data,
@@ -28,8 +30,8 @@ from capacity.step.model import StepModel
 
 NEVER = 1 << 62
 NUM_FIELDS = len(StepShape._fields)
-ROW_SECONDS, SAMPLE_SECONDS, SHARED_SECONDS = range(3)  # which table of a model
-ASKED, AFFINE, MODEL, SCALED, DELAYED, SLOWEST = range(6)
+ROW_SECONDS, SAMPLE_SECONDS, SHARED_SECONDS, DRAFT_SECONDS = range(4)  # which table of a model
+ASKED, AFFINE, MODEL, SCALED, DELAYED, SLOWEST, DRAFTED = range(7)
 
 Result = TypeVar("Result")
 
@@ -49,16 +51,19 @@ class DecodeLine(ctypes.Structure):
     ]
 
 
-_WHOLE = ("kind", "windowed", "top_k")
+_WHOLE = ("kind", "windowed", "top_k", "local_routing")
 _FLOATS = (
     *("count", "compute_rate", "memory_rate", "sharpness", "fixed_s"),
     *("heads", "flops_per_pair", "context_bytes", "row_bytes", "occupancy_s", "sm_count", "per_doubling_s"),
     *("n", "k", "weight_bytes", "quantize_bytes", "quantize_rate", "walk_s"),
+    *("ranks", "latency_s", "one_shot_rate", "one_shot_fixed_s", "per_rank_s"),
+    *("token_groups", "experts_per_token", "num_experts", "matrices", "hidden", "intermediate"),
+    *("weight_bits", "value_bytes", "routed_rate", "crowding", "evenness"),
 )
 
 
 class Operator(ctypes.Structure):
-    """A `ContextOperator`."""
+    """A `OperatorData`."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in _WHOLE),
@@ -98,16 +103,24 @@ class Source(ctypes.Structure):
         ("ranks", ctypes.c_int64),
         ("has_shared", ctypes.c_int64),
         ("num_operators", ctypes.c_int64),
+        ("first_operator", ctypes.c_int64 * 4),
+        ("end_operator", ctypes.c_int64 * 4),
         ("operators", ctypes.POINTER(Operator)),
         ("inner", ctypes.c_void_p),
         ("prefill_factor", ctypes.c_double),
         ("decode_factor", ctypes.c_double),
         ("added_ps", ctypes.c_int64),
+        ("draft", ctypes.c_void_p),
+        ("draft_window_tokens", ctypes.c_int64),
+        ("draft_steps", ctypes.c_int64),
+        ("first_drafts", ctypes.c_double),
+        ("level_drafts", ctypes.c_double),
     ]
 
 
+@cache
 def declare(library: ctypes.CDLL) -> None:
-    """The types of the library's functions of step times."""
+    """The types of the library's functions of step times; done by whoever makes a `StepData`."""
     pointer, whole = ctypes.c_void_p, ctypes.c_int64
     for name, result, arguments in (
         ("step_ps", whole, [pointer, _Shapes]),
@@ -129,6 +142,7 @@ class StepData:
     """Step times that an engine reads. One thread may use it at a time; `of` gives each thread its own."""
 
     def __init__(self, step_times: StepTimes, library: ctypes.CDLL) -> None:
+        declare(library)
         self.step_times = step_times
         self._native = _native(step_times, library)
 
@@ -161,7 +175,8 @@ class _Native:
         self._asked = asked
         self._library = library
         self._error: BaseException | None = None
-        self.inner: _Native | None = None
+        self._batch_seconds: Callable[[int], float] | None = None
+        self.within: tuple[_Native, ...] = ()
         self.kind = ASKED
         step_times = asked()
         source = self._source(step_times)
@@ -174,10 +189,10 @@ class _Native:
 
     def taken_error(self) -> BaseException | None:
         """What was raised, here or within; the times can be used again."""
-        inner = self.inner.taken_error() if self.inner else None
-        error, self._error = self._error or inner, None
+        errors = (self._error, *(own.taken_error() for own in self.within))
+        self._error = None
         self._library.step_times_forgive(self.pointer)
-        return error
+        return next((error for error in errors if error is not None), None)
 
     # what C asks
 
@@ -215,6 +230,9 @@ class _Native:
 
     def _ask_seconds(self, table: int, rows: int) -> float:
         def call() -> float:
+            if table == DRAFT_SECONDS:
+                assert self._batch_seconds is not None
+                return self._batch_seconds(rows)
             model = cast("StepModel", self._asked())
             if table == SHARED_SECONDS:
                 return model.shared_seconds(rows / model.ranks)
@@ -227,6 +245,7 @@ class _Native:
     def _source(self, step_times: StepTimes) -> Source:
         source = Source(size=ctypes.sizeof(Source), operator_size=ctypes.sizeof(Operator))
         source.overlap_sharpness = 1.0
+        source.first_operator[:] = source.end_operator[:] = [-1] * 4
         me = weakref.WeakMethod
         source.ask_step = _AskStep(_weakly(me(self._ask_step)))
         source.ask_joint = _AskJoint(_weakly(me(self._ask_joint)))
@@ -241,19 +260,41 @@ class _Native:
             self.kind = MODEL
             self._fill_model(source, data)
         elif data is not None:
-            self.inner = _native(data.inner, self._library)
-            source.inner = self.inner.pointer
-            if isinstance(data, ScaledData):
-                self.kind = SCALED
-                source.prefill_factor, source.decode_factor = data.prefill, data.decode
-            elif isinstance(data, DelayedData):
-                self.kind = DELAYED
-                source.added_ps = data.added_ps
-            else:
-                assert isinstance(data, SlowestData)
-                self.kind = SLOWEST
+            self._fill_changed(source, data)
         source.kind = self.kind
         return source
+
+    def _fill_changed(
+        self, source: Source, data: ScaledData | DelayedData | SlowestData | DraftedData
+    ) -> None:
+        """Others' times, changed."""
+        self.within = (_native(data.inner, self._library),)
+        source.inner = self.within[0].pointer
+        match data:
+            case ScaledData():
+                self.kind = SCALED
+                source.prefill_factor, source.decode_factor = data.prefill, data.decode
+            case DelayedData():
+                self.kind = DELAYED
+                source.added_ps = data.added_ps
+            case SlowestData():
+                self.kind = SLOWEST
+            case DraftedData():
+                self._fill_drafted(source, data)
+
+    def _fill_drafted(self, source: Source, data: DraftedData) -> None:
+        """Left to be asked where the draft is no model with data."""
+        if data.draft is not None:
+            draft = _native(data.draft, self._library)
+            if draft.kind != MODEL:
+                return
+            self.within += (draft,)
+            source.draft = draft.pointer
+        self.kind = DRAFTED
+        self._batch_seconds = data.batch_seconds
+        window = data.draft_window_tokens
+        source.draft_window_tokens, source.draft_steps = -1 if window is None else window, data.draft_steps
+        source.first_drafts, source.level_drafts = data.first_drafts, data.level_drafts
 
     def _fill_model(self, source: Source, data: ModelData) -> None:
         host = data.host
@@ -263,11 +304,17 @@ class _Native:
         source.num_graph_rows = len(data.graph_rows)
         source.graph_rows = (ctypes.c_int64 * len(data.graph_rows))(*data.graph_rows)
         source.ranks, source.has_shared = data.ranks, data.has_shared
-        source.num_operators = len(data.operators)
-        source.operators = (Operator * len(data.operators))(*(_operator(own) for own in data.operators))
+        operators = data.context_operators
+        source.num_operators = len(operators)
+        for table, own in enumerate((data.row_operators, data.sample_operators, data.shared_operators)):
+            if own is not None:
+                source.first_operator[table] = len(operators)
+                operators += own
+                source.end_operator[table] = len(operators)
+        source.operators = (Operator * len(operators))(*(_operator(own) for own in operators))
 
 
-def _operator(own: ContextOperator) -> Operator:
+def _operator(own: OperatorData) -> Operator:
     return Operator(**{field.name: getattr(own, field.name) for field in fields(own)})
 
 
@@ -294,10 +341,12 @@ def _weakly(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
 
 
 class _Kept(threading.local):
-    """What was made of each step model, by thread."""
+    """What was made of each step model, by thread; then by library."""
 
     def __init__(self) -> None:
-        self.of: weakref.WeakKeyDictionary[StepModel, _Native] = weakref.WeakKeyDictionary()
+        self.of: weakref.WeakKeyDictionary[StepModel, dict[ctypes.CDLL, _Native]] = (
+            weakref.WeakKeyDictionary()
+        )
 
 
 _kept = _Kept()
@@ -306,8 +355,9 @@ _kept = _Kept()
 def _native(step_times: StepTimes, library: ctypes.CDLL) -> _Native:
     if type(step_times) is not StepModel:
         return _Native(lambda: step_times, library)
-    native = _kept.of.get(step_times)
+    made = _kept.of.setdefault(step_times, {})
+    native = made.get(library)
     if native is None:
         model = weakref.ref(step_times)
-        native = _kept.of[step_times] = _Native(lambda: cast("StepTimes", model()), library)
+        native = made[library] = _Native(lambda: cast("StepTimes", model()), library)
     return native

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SPLIT_TOKENS 64.0
+#define ACTIVATION_BYTES 2.0
 #define PS_PER_S 1e12
 #define KNOT_BITS 4
 #define MOST_INTEGER ((i64)1 << 53)  /* integers below it are exact as floats, so that quotients agree */
@@ -17,6 +19,11 @@
 #define MOST_SIZES ((i64)1 << 16)    /* numbers of decode rows whose last line is remembered */
 #define MOST_LINES ((i64)1 << 20)    /* then all are forgotten */
 #define AT_LEAST_1(ps) ((ps) < 1 ? 1 : (ps))
+
+/* The p of a norm. Where the smaller is less than `negligible` of the larger, what it adds is lost to rounding. */
+typedef struct {
+    double sharpness, inverse, negligible;
+} exponent;
 
 typedef struct {
     double *at; /* NaN: not asked yet */
@@ -32,8 +39,8 @@ typedef struct {
 
 struct step_times {
     step_source source;
-    double inverse_sharpness;
-    double *inverse; /* of each operator's sharpness */
+    exponent overlap;
+    exponent *exponents; /* of each operator */
     table_of_seconds tables[NUM_TABLES];
     knotted *lines; /* by hash; room is a power of two */
     i64 num_lines, room;
@@ -78,15 +85,22 @@ static int rounded(double ps, i64 *out)
     return 1;
 }
 
-static double norm(double first, double second, double sharpness, double inverse)
+static exponent exponent_of(double sharpness)
+{
+    return (exponent){sharpness, 1.0 / sharpness, exp2(-56.0 / sharpness)};
+}
+
+static double norm(double first, double second, exponent p)
 {
     if (first < second) {
         double larger = second;
         second = first;
         first = larger;
     }
-    if (second <= 0.0 || sharpness == 1.0) return first + second;
-    return first * pow(1.0 + pow(second / first, sharpness), inverse);
+    if (second <= 0.0 || p.sharpness == 1.0) return first + second;
+    double ratio = second / first;
+    if (ratio < p.negligible) return first;
+    return first * pow(1.0 + pow(ratio, p.sharpness), p.inverse);
 }
 
 /* Whether all sums of a shape are such that floats and integers agree with Python's. */
@@ -106,7 +120,7 @@ typedef struct {
     double flops, moved, rows, context;
 } work;
 
-static work grouped_prefill(const context_operator *o, const shape *s)
+static work grouped_prefill(const step_operator *o, const shape *s)
 {
     i64 pairs = o->windowed ? s->prefill_window_pairs : s->prefill_pairs;
     i64 context = o->windowed ? s->prefill_window_context_tokens : s->prefill_context_tokens;
@@ -114,7 +128,7 @@ static work grouped_prefill(const context_operator *o, const shape *s)
     return (work){(double)pairs * o->flops_per_pair, moved, (double)s->prefill_sequences * o->heads, 0.0};
 }
 
-static work grouped_decode(const context_operator *o, const shape *s)
+static work grouped_decode(const step_operator *o, const shape *s)
 {
     if (s->decode_sequences <= 0) return (work){0.0, 0.0, 0.0, 0.0};
     double context = (double)(o->windowed ? s->decode_window_context_tokens : s->decode_context_tokens);
@@ -124,7 +138,7 @@ static work grouped_decode(const context_operator *o, const shape *s)
     return (work){context * queries * o->flops_per_pair, moved, sequences * o->heads, context / sequences};
 }
 
-static work latent_prefill(const context_operator *o, const shape *s)
+static work latent_prefill(const step_operator *o, const shape *s)
 {
     double pairs = (double)s->prefill_pairs;
     if (o->top_k >= 0 && s->prefill_tokens) {
@@ -135,7 +149,7 @@ static work latent_prefill(const context_operator *o, const shape *s)
     return (work){pairs * o->flops_per_pair, moved, (double)s->prefill_sequences, 0.0};
 }
 
-static work latent_decode(const context_operator *o, const shape *s)
+static work latent_decode(const step_operator *o, const shape *s)
 {
     if (s->decode_sequences <= 0) return (work){0.0, 0.0, 0.0, 0.0};
     double context = (double)s->decode_context_tokens, sequences = (double)s->decode_sequences;
@@ -150,7 +164,7 @@ static work latent_decode(const context_operator *o, const shape *s)
     return (work){flops, context * o->context_bytes + queries * o->row_bytes, queries, context / sequences};
 }
 
-static work sparse_indexer(const context_operator *o, const shape *s)
+static work sparse_indexer(const step_operator *o, const shape *s)
 {
     double drafts = s->decode_sequences ? (double)s->draft_tokens / (double)s->decode_sequences : 0.0;
     double pairs = (double)s->prefill_pairs + (double)s->decode_context_tokens * (1.0 + drafts);
@@ -159,7 +173,7 @@ static work sparse_indexer(const context_operator *o, const shape *s)
     return (work){pairs * o->flops_per_pair, moved, rows, 0.0};
 }
 
-static work recurrence(const context_operator *o, const shape *s)
+static work recurrence(const step_operator *o, const shape *s)
 {
     double tokens = (double)(s->prefill_tokens + s->decode_sequences + s->draft_tokens);
     double sequences = (double)(s->prefill_sequences + s->decode_sequences);
@@ -167,46 +181,125 @@ static work recurrence(const context_operator *o, const shape *s)
     return (work){tokens * o->flops_per_pair, moved, sequences, 0.0};
 }
 
-static double attention_seconds(const context_operator *o, double inverse, work w)
+static double attention_seconds(const step_operator *o, exponent p, work w)
 {
     if (w.rows <= 0.0) return 0.0;
-    double seconds = norm(w.flops / o->compute_rate, w.moved / o->memory_rate, o->sharpness, inverse);
+    double seconds = norm(w.flops / o->compute_rate, w.moved / o->memory_rate, p);
     if (o->occupancy_s != 0.0)
-        seconds = norm(seconds, o->occupancy_s * w.rows / o->sm_count, o->sharpness, inverse);
+        seconds = norm(seconds, o->occupancy_s * w.rows / o->sm_count, p);
     if (o->per_doubling_s != 0.0) seconds += o->per_doubling_s * log2(1.0 + w.context / SPLIT_TOKENS);
     return o->count * (seconds + o->fixed_s);
 }
 
-/* A product whose rows are MLA's: the whole context of a prefill, and the rows of a decode. */
-static double gemm_seconds(const context_operator *o, double inverse, const shape *s)
+/* Rows of MLA's expansion of the latent: the whole context of a prefill, and the rows of a decode. */
+static double expanded_tokens(const shape *s)
 {
-    double m = (double)(s->prefill_context_tokens + s->decode_sequences + s->draft_tokens);
+    return (double)(s->prefill_context_tokens + s->decode_sequences + s->draft_tokens);
+}
+
+static double gemm_seconds(const step_operator *o, exponent p, double m)
+{
     if (m <= 0.0) return 0.0;
     double moved = o->weight_bytes + m * o->row_bytes;
-    double seconds = norm(2.0 * m * o->n * o->k / o->compute_rate, moved / o->memory_rate, o->sharpness, inverse);
+    double seconds = norm(2.0 * m * o->n * o->k / o->compute_rate, moved / o->memory_rate, p);
     if (o->quantize_rate != 0.0) seconds += m * o->k * o->quantize_bytes / o->quantize_rate;
     return o->count * (seconds + o->fixed_s + o->walk_s);
 }
 
-static double operator_seconds(const context_operator *o, double inverse, const shape *s)
+static double traffic_seconds(const step_operator *o, double rows)
+{
+    return rows <= 0.0 ? 0.0 : o->row_bytes * rows / o->memory_rate + o->fixed_s;
+}
+
+static double all_reduce_seconds(const step_operator *o, exponent p, double rows)
+{
+    double message = rows * o->row_bytes;
+    if (message <= 0.0) return 0.0;
+    double ring = 2.0 * message * (o->ranks - 1.0) / o->ranks;
+    double two_shot = norm(o->fixed_s, ring / o->memory_rate, p);
+    if (o->one_shot_rate == 0.0) return o->count * (o->latency_s + two_shot);
+    double one_shot = o->one_shot_fixed_s + message * (o->ranks - 1.0) / o->one_shot_rate;
+    return o->count * (o->per_rank_s + MIN(one_shot, two_shot));
+}
+
+static double collective_seconds(const step_operator *o, exponent p, double rows)
+{
+    double sent = o->row_bytes * rows;
+    if (sent <= 0.0) return 0.0;
+    return o->count * (o->latency_s + norm(o->fixed_s, sent / o->memory_rate, p));
+}
+
+static double busiest_share(const step_operator *o, double total)
+{
+    if (o->ranks <= 1.0) return total;
+    double mean = total / o->ranks, busiest = mean + sqrt(o->crowding * mean);
+    return MIN(total, busiest);
+}
+
+static double distinct_experts(const step_operator *o, double tokens)
+{
+    double share = MIN(1.0, o->experts_per_token / o->num_experts);
+    if (tokens <= 1.0) return o->num_experts * share * tokens;
+    double spread = 1.0 + (tokens - 1.0) * share / o->evenness;
+    return o->num_experts * (1.0 - (1.0 - share) * pow(spread, -o->evenness));
+}
+
+static double experts_seconds(const step_operator *o, exponent p, double tokens)
+{
+    if (tokens <= 0.0) return 0.0;
+    tokens *= o->token_groups;
+    double pairs = busiest_share(o, tokens * o->experts_per_token), most = o->num_experts / o->ranks;
+    double touched = busiest_share(o, distinct_experts(o, tokens));
+    touched = MIN(touched, most);
+    double matrix = o->hidden * o->intermediate;
+    double flops = 2.0 * pairs * o->matrices * matrix;
+    double moved = touched * o->matrices * matrix * o->weight_bits / 8.0 + pairs * o->hidden * o->value_bytes
+                   + pairs * o->intermediate * o->matrices * ACTIVATION_BYTES;
+    double routed = (o->local_routing ? pairs : tokens * o->experts_per_token) * o->hidden * ACTIVATION_BYTES;
+    double seconds = norm(flops / o->compute_rate, moved / o->memory_rate, p);
+    return o->count * (seconds + routed / o->routed_rate + o->fixed_s);
+}
+
+/* Of operators that depend on one number of rows. */
+static double row_operator_seconds(const step_operator *o, exponent p, double rows)
 {
     switch (o->kind) {
-    case GROUPED_PREFILL: return attention_seconds(o, inverse, grouped_prefill(o, s));
-    case GROUPED_DECODE: return attention_seconds(o, inverse, grouped_decode(o, s));
-    case LATENT_PREFILL: return attention_seconds(o, inverse, latent_prefill(o, s));
-    case LATENT_DECODE: return attention_seconds(o, inverse, latent_decode(o, s));
-    case SPARSE_INDEXER: return attention_seconds(o, inverse, sparse_indexer(o, s));
-    case RECURRENCE: return attention_seconds(o, inverse, recurrence(o, s));
-    case EXPANSION: return gemm_seconds(o, inverse, s);
+    case PRODUCT: return gemm_seconds(o, p, rows);
+    case TRAFFIC: return traffic_seconds(o, rows);
+    case ALL_REDUCE: return all_reduce_seconds(o, p, rows);
+    case COLLECTIVE: return collective_seconds(o, p, rows);
+    case EXPERTS: return experts_seconds(o, p, rows);
+    default: return NAN;
+    }
+}
+
+static double operator_seconds(const step_operator *o, exponent p, const shape *s)
+{
+    switch (o->kind) {
+    case GROUPED_PREFILL: return attention_seconds(o, p, grouped_prefill(o, s));
+    case GROUPED_DECODE: return attention_seconds(o, p, grouped_decode(o, s));
+    case LATENT_PREFILL: return attention_seconds(o, p, latent_prefill(o, s));
+    case LATENT_DECODE: return attention_seconds(o, p, latent_decode(o, s));
+    case SPARSE_INDEXER: return attention_seconds(o, p, sparse_indexer(o, s));
+    case RECURRENCE: return attention_seconds(o, p, recurrence(o, s));
+    case EXPANSION: return gemm_seconds(o, p, expanded_tokens(s));
     default: return NAN;
     }
 }
 
 /* tables */
 
-static double ask_seconds(step_times *t, i64 table, i64 rows)
+/* From its operators where they are known and its integers small, else from Python. */
+static double new_seconds(step_times *t, i64 table, i64 rows)
 {
+    i64 first = t->source.first_operator[table], end = t->source.end_operator[table];
     if (t->failed) return NAN;
+    if (first >= 0 && rows < MOST_ENTRIES) {
+        double number = table == SHARED_SECONDS ? (double)rows / (double)t->source.ranks : (double)rows, total = 0.0;
+        for (i64 i = first; i < end; i++)
+            total += row_operator_seconds(&t->source.operators[i], t->exponents[i], number);
+        return total;
+    }
     double seconds = t->source.ask_seconds(table, rows);
     if (isnan(seconds)) t->failed = 1;
     return seconds;
@@ -215,17 +308,17 @@ static double ask_seconds(step_times *t, i64 table, i64 rows)
 static double table_seconds(step_times *t, i64 table, i64 rows)
 {
     table_of_seconds *seconds = &t->tables[table];
-    if (rows >= MOST_ENTRIES) return ask_seconds(t, table, rows);
+    if (rows >= MOST_ENTRIES) return new_seconds(t, table, rows);
     if (rows >= seconds->count) {
         i64 count = seconds->count ? seconds->count : 256;
         while (count <= rows) count *= 2;
         double *larger = realloc(seconds->at, (size_t)count * sizeof *larger);
-        if (!larger) return ask_seconds(t, table, rows);
+        if (!larger) return new_seconds(t, table, rows);
         for (i64 i = seconds->count; i < count; i++) larger[i] = NAN;
         seconds->at = larger;
         seconds->count = count;
     }
-    if (isnan(seconds->at[rows])) seconds->at[rows] = ask_seconds(t, table, rows);
+    if (isnan(seconds->at[rows])) seconds->at[rows] = new_seconds(t, table, rows);
     return seconds->at[rows];
 }
 
@@ -243,18 +336,17 @@ static double own_seconds(step_times *t, const shape *s, i64 rows)
     double gpu = table_seconds(t, ROW_SECONDS, rows)
                  + table_seconds(t, SAMPLE_SECONDS, s->prompts_completed + s->decode_sequences + s->draft_tokens);
     for (i64 i = 0; i < t->source.num_operators; i++)
-        gpu += operator_seconds(&t->source.operators[i], t->inverse[i], s);
+        gpu += operator_seconds(&t->source.operators[i], t->exponents[i], s);
     return gpu;
 }
 
 static double with_host(const step_times *t, double gpu, i64 sequences, int replayed)
 {
     const step_source *source = &t->source;
-    double sharpness = source->overlap_sharpness;
     double eager = replayed ? 0.0 : source->eager_s;
-    double launch = eager != 0.0 ? norm(gpu, eager, sharpness, t->inverse_sharpness) - gpu : 0.0;
+    double launch = eager != 0.0 ? norm(gpu, eager, t->overlap) - gpu : 0.0;
     double host = source->host_step_s + source->host_sequence_s * (double)sequences;
-    if (source->overlapped) host = norm(gpu, eager + host, sharpness, t->inverse_sharpness) - gpu - launch;
+    if (source->overlapped) host = norm(gpu, eager + host, t->overlap) - gpu - launch;
     return gpu + launch + host;
 }
 
@@ -540,6 +632,43 @@ static i64 slowest_joint_ps(step_times *t, const shape *shapes, i64 count)
     return slowest < 0 ? ask_joint(t, shapes, count) : slowest;
 }
 
+/* capacity.pool.drafting.rounds.DraftedSteps: every step with drafts also pays for drafting them */
+
+static double draft_step_seconds(step_times *draft, shape at, double drafts)
+{
+    i64 rows;
+    if (!rounded((double)at.decode_sequences * drafts, &rows)) return NAN;
+    at.draft_tokens = rows;
+    return in_reason(&at) ? step_seconds(draft, &at) : NAN;
+}
+
+/* NaN: not in integers, or a callback failed. */
+static double draft_seconds(step_times *t, const shape *s)
+{
+    const step_source *source = &t->source;
+    i64 sequences = s->decode_sequences, context = s->decode_context_tokens / sequences;
+    if (!source->draft) return table_seconds(t, DRAFT_SECONDS, sequences);
+    if (context < 1) context = 1;
+    i64 window = source->draft_window_tokens;
+    i64 clipped = window >= 0 && window < context ? window : context;
+    shape plain = {.decode_sequences = sequences, .decode_context_tokens = sequences * context,
+                   .decode_window_context_tokens = sequences * clipped};
+    double first = draft_step_seconds(source->draft, plain, source->first_drafts);
+    double level = draft_step_seconds(source->draft, plain, source->level_drafts);
+    return first + (double)(source->draft_steps - 1) * level;
+}
+
+static i64 drafted_step_ps(step_times *t, const shape *s)
+{
+    i64 drafting;
+    if (!in_reason(s) || (s->draft_tokens && !s->decode_sequences)) return ask_step(t, s);
+    i64 ps = step_ps(t->source.inner, s);
+    if (ps < 0 || !s->draft_tokens) return answer(t, ps);
+    if (rounded(draft_seconds(t, s) * PS_PER_S, &drafting)) return ps + drafting;
+    if (t->source.draft && t->source.draft->failed) t->failed = 1;
+    return ask_step(t, s);
+}
+
 /* affine times */
 
 static i64 affine_step_ps(step_times *t, const shape *s)
@@ -574,6 +703,7 @@ i64 step_ps(step_times *t, const shape *s)
         ps = step_ps(t->source.inner, s);
         return ps < 0 ? answer(t, ps) : AT_LEAST_1(ps + t->source.added_ps);
     case STEPS_SLOWEST: return answer(t, step_ps(t->source.inner, s));
+    case STEPS_DRAFTED: return drafted_step_ps(t, s);
     default: return ask_step(t, s);
     }
 }
@@ -586,6 +716,7 @@ i64 joint_ps(step_times *t, const shape *shapes, i64 count)
     case STEPS_SCALED: return scaled_joint_ps(t, shapes, count);
     case STEPS_AFFINE:
     case STEPS_DELAYED:
+    case STEPS_DRAFTED:
     case STEPS_SLOWEST: return slowest_joint_ps(t, shapes, count);
     default: return ask_joint(t, shapes, count);
     }
@@ -609,6 +740,7 @@ int decode_piece(step_times *t, const shape *s, decode_line *out)
         out->base_ps += found ? t->source.added_ps : 0;
         break;
     case STEPS_SLOWEST: found = decode_piece(t->source.inner, s, out); break;
+    case STEPS_DRAFTED: return 0;
     default: return ask_piece(t, s, out);
     }
     if (t->source.inner->failed) t->failed = 1;
@@ -623,13 +755,16 @@ step_times *step_times_new(const step_source *source)
     step_times *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->source = *source;
-    t->inverse_sharpness = 1.0 / source->overlap_sharpness;
-    t->inverse = calloc((size_t)source->num_operators + 1, sizeof *t->inverse);
-    if (!t->inverse) {
+    t->overlap = exponent_of(source->overlap_sharpness);
+    i64 num_operators = source->num_operators;
+    for (i64 i = 0; i < NUM_TABLES; i++)
+        if (source->end_operator[i] > num_operators) num_operators = source->end_operator[i];
+    t->exponents = calloc((size_t)num_operators + 1, sizeof *t->exponents);
+    if (!t->exponents) {
         free(t);
         return NULL;
     }
-    for (i64 i = 0; i < source->num_operators; i++) t->inverse[i] = 1.0 / source->operators[i].sharpness;
+    for (i64 i = 0; i < num_operators; i++) t->exponents[i] = exponent_of(source->operators[i].sharpness);
     return t;
 }
 
@@ -638,7 +773,7 @@ void step_times_free(step_times *t)
     for (i64 i = 0; i < NUM_TABLES; i++) free(t->tables[i].at);
     free(t->lines);
     free(t->last);
-    free(t->inverse);
+    free(t->exponents);
     free(t);
 }
 

@@ -707,7 +707,7 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
     p->aborts = 1;
     p->steps_in_flight = p->limits.pipeline_stages + (p->asynchronous && p->limits.pipeline_stages == 1);
     v->speculates = setup->draft_tokens > 0;
-    v->drafts = (speculation){setup->draft_tokens, setup->lookahead_slots, setup->num_accept, setup->num_rates,
+    v->drafts = (speculation){setup->draft_tokens, setup->lookahead_slots, setup->num_accept, setup->num_rates, setup->num_classes,
                               setup->accept, setup->rates, setup->draft_seed};
     v->since_prefill = -1;
     v->admit_waiting = v1_admit_waiting;

@@ -20,8 +20,8 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     width, kv_width = heads * mixer.head_dim, kv_heads * mixer.head_dim
     query_width = width * (2 if mixer.output_gate else 1)
     suffix = "" if mixer.window_tokens is None else " (window)"
+    windowed = mixer.window_tokens is not None
     work = {
-        "windowed": mixer.window_tokens is not None,
         "kv_heads": kv_heads,
         "flops_per_pair": 4.0 * width,
         "kv_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
@@ -40,10 +40,16 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         ],
         attention=[
             build.attention(
-                "attention prefill" + suffix, "prefill_attention", PrefillWork(**work), count=layers
+                "attention prefill" + suffix,
+                "prefill_attention",
+                PrefillWork(windowed=windowed, **work),
+                count=layers,
             ),
             build.attention(
-                "attention decode" + suffix, "decode_attention", DecodeWork(**work), count=layers
+                "attention decode" + suffix,
+                "decode_attention",
+                DecodeWork(windowed=windowed, **work),
+                count=layers,
             ),
         ],
     )

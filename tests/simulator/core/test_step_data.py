@@ -10,21 +10,27 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
+from capacity_validate.comparing import _WithOverhead
 from engine_runs import KneedStepTimes
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from resolved_pools import pool
 from step_library import compiled, joint, library, packed, times
 from step_models import steps
 from step_shapes import random_shape
 
 from capacity.planning.step_error import Factors, ScaledSteps
+from capacity.pool.drafting import Speculation, find_speculator
+from capacity.pool.drafting.rounds import DraftedSteps
 from capacity.simulator.core.step_data import (
     AFFINE,
     ASKED,
     DELAYED,
+    DRAFTED,
     MODEL,
     SCALED,
     SLOWEST,
@@ -41,8 +47,8 @@ from capacity.step import (
     prefill_shape,
 )
 from capacity.step.model import StepModel
+from capacity.step.operators import Traffic
 from capacity.step.setting import HostTime
-from capacity_validate.comparing import _WithOverhead
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "dense": {"model": "llama-3.1-8b", "engine": "vllm"},
@@ -361,6 +367,27 @@ def test_an_operator_without_a_form_leaves_its_model_asked() -> None:
     assert times(data, shapes) == [own.step_ps(shape) for shape in shapes]
 
 
+SPECULATORS = ("eagle3", "eagle3-chain", "medusa", "ngram", "mtp", "draft-model")
+
+
+@pytest.mark.parametrize("name", SPECULATORS)
+@pytest.mark.parametrize("depth", [1, 4])
+def test_drafting_is_paid_for_as_in_python(name: str, depth: int) -> None:
+    target = pool("deepseek-v3" if name == "mtp" else "llama-3.1-8b", "h200", tp=8 if name == "mtp" else 1)
+    draft = pool("llama-3.2-1b", "h200") if name == "draft-model" else None
+    own = DraftedSteps(Speculation(target, find_speculator(name), draft=draft), depth)
+    data = compiled(own)
+    assert data.kind == DRAFTED
+    shapes = [shape for shape in shapes_of(4) + shapes_of(5) if shape[7] or not shape[8]]
+    assert times(data, shapes, by_line=True) == [own.step_ps(shape) for shape in shapes]
+    scaled = ScaledSteps(own, Factors(prefill=1.2, decode=1.3))
+    assert times(compiled(scaled), shapes) == [scaled.step_ps(shape) for shape in shapes]
+    working = [shape for shape in shapes if shape.num_tokens][:4]
+    assert joint(data, working) == SlowestRank(own).joint_ps(working)
+    with pytest.raises(ZeroDivisionError):
+        times(data, [StepShape(draft_tokens=3)])
+
+
 # what goes wrong in Python
 
 
@@ -389,27 +416,57 @@ WRAPPED: tuple[Callable[[Any], Any], ...] = (
 
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
 def test_an_exception_ends_the_call_and_is_raised_after_it(error: BaseException) -> None:
-    for wrapped in WRAPPED:
+    shape = decode_shape(1, 10)
+    asked: tuple[Callable[[StepData], object], ...] = (
+        lambda data: times(data, [shape]),
+        lambda data: times(data, [shape], by_line=True),
+        lambda data: joint(data, [shape, shape]),
+        lambda data: line_of(data, shape),
+    )
+    for wrapped, ask in product(WRAPPED, asked):
         breaking = Breaking(error)
         data = compiled(wrapped(breaking))
-        shape = decode_shape(1, 10)
-        for asked in (
-            lambda: times(data, [shape]),
-            lambda: times(data, [shape], by_line=True),
-            lambda: joint(data, [shape, shape]),
-            lambda: line_of(data, shape),
-        ):
-            assert library().step_ps(data.pointer, packed([shape])) == -1
-            with pytest.raises(type(error)):
-                asked()
+        assert library().step_ps(data.pointer, packed([shape])) == -1
+        with pytest.raises(type(error)):
+            ask(data)
+        with pytest.raises(type(error)):
+            ask(data)
         breaking.error = None
         assert times(data, [shape])[0] >= 1
 
 
-def test_an_exception_in_a_table_is_raised_and_forgotten() -> None:
+class Strange(Traffic):
+    """Traffic of a formula that no data can tell."""
+
+    __slots__ = ()
+
+
+def strange_model() -> StepModel:
+    """A model whose seconds by rows are asked for."""
     own = StepModel.__new__(StepModel)
-    own.__dict__.update(vars(model("dense")))
+    own.__dict__.update(vars(model("experts")))
+    operators = own._operators
+    traffic = [one for one in operators.per_token if type(one) is Traffic]
+    strange = Strange(**{name: getattr(traffic[0], name) for name in Traffic.__dataclass_fields__})
+    own._operators = replace(operators, per_token=(*operators.per_token, strange))
+    own.row_seconds = own._seconds_of_rows  # type: ignore[assignment]
     own._pieces = {}
+    return own
+
+
+def test_a_table_without_data_is_asked_for() -> None:
+    own = strange_model()
+    known = own.step_data()
+    assert known is not None
+    assert known.row_operators is None
+    data, shapes = compiled(own), shapes_of(6)
+    assert data.kind == MODEL
+    assert times(data, shapes) == [own.step_ps(shape) for shape in shapes]
+    assert times(data, shapes[:1]) != [model("experts").step_ps(shape) for shape in shapes[:1]]
+
+
+def test_an_exception_in_a_table_is_raised_and_forgotten() -> None:
+    own = strange_model()
 
     def broken(rows: int) -> float:
         raise ZeroDivisionError(rows)
@@ -419,7 +476,7 @@ def test_an_exception_in_a_table_is_raised_and_forgotten() -> None:
     with pytest.raises(ZeroDivisionError):
         times(data, [decode_shape(1, 10), prefill_shape(1, 100)])
     own.row_seconds = kept
-    assert times(data, [decode_shape(1, 10)]) == [model("dense").step_ps(decode_shape(1, 10))]
+    assert times(data, [decode_shape(1, 10)]) == [own.step_ps(decode_shape(1, 10))]
 
 
 @pytest.mark.parametrize("ps", [-5, 1 << 62, 1 << 80])
@@ -442,16 +499,16 @@ def test_times_that_are_none_are_refused(ps: int) -> None:
 
 
 def test_a_models_tables_are_kept_by_thread_and_go_with_it() -> None:
-    own = StepModel.__new__(StepModel)
-    own.__dict__.update(vars(model("dense")))
-    first = compiled(own)
-    assert compiled(own).pointer == first.pointer
+    held = [steps.__wrapped__("llama-3.1-8b", "h100")]
+    first = compiled(held[0])
+    assert compiled(held[0]).pointer == first.pointer
     others: list[int] = []
-    thread = threading.Thread(target=lambda: others.append(compiled(own).pointer))
+    thread = threading.Thread(target=lambda: others.append(compiled(held[0]).pointer))
     thread.start()
     thread.join()
     assert others != [first.pointer]
-    gone = weakref.ref(own)
-    del own, first
+    times(first, [decode_shape(1, 10)])
+    gone = weakref.ref(held.pop())
+    del first
     gc.collect()
     assert gone() is None
