@@ -32,7 +32,7 @@ def open_loop(seed: int, **options: Any) -> tuple[Workload, dict[str, Any]]:
 
 
 def readable(workload: Workload, setup: EngineSetup) -> dict[str, Any]:
-    result = simulate(workload, setup, mode="step")
+    result = simulate(workload, setup, engine_loop="events")
     records = {name: getattr(result.records, name).tolist() for name in LEDGER_COLUMNS}
     return {
         **records,

@@ -1,11 +1,12 @@
 /* Paged KV cache that stores each content once, as vLLM V0 does: kv_cache/content_pool.py.
  *
- * Blocks are numbers. A shared content is found by a number of its own; a private one can only be met by its own
- * request, which finds it in its table: what `table.blocks` held before it was given back still stands behind its
- * count, and the block itself says whose it is. Blocks that nobody holds form one chain for each table that gave them
- * back, the deepest first, and the chains a heap: its order is Python's (accessed, -depth, pushed), for a block that is
- * held again is given back by somebody who was accessed later. Of a table, `start` is the first block of its own, and
- * `held` says how many its request held before. */
+ * Blocks are numbers. A shared content is found by a number of its own; a private one can only be met by
+ * its own request, which finds it in its table: what `table.blocks` held before it was given back still
+ * stands behind its count, and the block itself says whose it is. Blocks that nobody holds form one chain
+ * for each table that gave them back, the deepest first, and the chains a heap: its order is Python's
+ * (accessed, -depth, pushed), for a block that is held again is given back by somebody who was accessed
+ * later. Of a table, `start` is the first block of its own, and `held` says how many its request held
+ * before. */
 #include "content_pool.h"
 #include "contents.h"
 
@@ -14,9 +15,9 @@
 
 /* One physical block; `key` is its content once it is full, `depth` its place in the chain of contents. */
 typedef struct {
-    i64 key; /* at least 0: number of a shared content; ~request: its own block number `depth`; or NO_CONTENT */
+    i64 key; /* at least 0: number of a shared content; ~request: its own number `depth`; or NO_CONTENT */
     int32_t depth, references, computed;
-    int32_t shallower, deeper; /* in the chain of those given back; of blocks without content, the next empty one */
+    int32_t shallower, deeper; /* in the chain of those given back; of an empty block, the next such */
     int32_t chain;
 } content_block;
 

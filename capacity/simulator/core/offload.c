@@ -337,7 +337,7 @@ static const policy_ops OFFLOADING_V1 = {
 policy *offloading_v1_new(memory *m, const core_engine *setup, pool *p, const core_requests *requests)
 {
     offloading_v1 *o = take_memory(m, sizeof *o);
-    REQUIRE(m, p->prefix_caching && setup->num_tiers >= 1 && setup->num_tiers <= 2 && setup->chunk_blocks >= 1);
+    REQUIRE(m, p->prefix_caching && setup->chunk_blocks >= 1);
     vllm_v1_init(&o->v1, &OFFLOADING_V1, m, setup, p);
     o->v1.admit_waiting = admit_waiting;
     o->v1.finish = finish;

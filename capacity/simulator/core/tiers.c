@@ -1,8 +1,10 @@
-/* KV below the GPU: tiers of host memory, disk or network that keep blocks which the GPU may drop: kv_cache/offload.py.
+/* KV below the GPU: tiers of host memory, disk or network that keep blocks which the GPU may drop:
+ * kv_cache/offload.py.
  *
- * A chunk's name is the number of its last block's content where that is shared, and else of the request and the
- * chunk. Chunks of a tier form a list, the least recently used first. Where a request's chunks are stands in the
- * `blocks` of its table, which its pool does not use: the chunk itself says whether it is still the one. */
+ * A chunk's name is the number of its last block's content where that is shared, and else of the request
+ * and the chunk. Chunks of a tier form a list, the least recently used first. Where a request's chunks are
+ * stands in the `blocks` of its table, which its pool does not use: the chunk itself says whether it is
+ * still the one. */
 #include <math.h>
 
 #include "contents.h"
@@ -89,7 +91,7 @@ struct tier_store {
     core_tier tier;
     double chunk_bytes;
     i64 *by_name;      /* of shared names: the chunk; 0: not here */
-    int returns;       /* requests may come back with a table that remembers nothing: half a disaggregated engine */
+    int returns; /* requests may come back, to half a disaggregated engine, with a table that remembers nothing */
     name_map own;      /* then, of names of their own */
     i64 held;
     VEC(chunk) chunks; /* the first stands for both ends of the list */
@@ -328,7 +330,7 @@ void name_chunks(const tier_stack *t, i64 request, i64 chunks, names *found)
     found->count = chunks;
 }
 
-/* The unbroken run of chunks from place `first` on that are below the GPU and can be read. Touches all of them. */
+/* The unbroken run of chunks from place `first` on that can be read below the GPU. Touches all of them. */
 const tier_hit *find_below(tier_stack *t, table *known, const names *chunks, i64 first, i64 now_ps)
 {
     tier_hit *h = &t->hit;
