@@ -30,6 +30,8 @@ class FrontendTimes:
     response_latency_s: float = 0.0
     output_token_s: float = 0.0
     stream_interval: int = 1
+    input_token_s: float = 0.0  # of the process that streams as well: see `front_end_process`
+    processes: int = 1
 
     @property
     def streams(self) -> bool:
