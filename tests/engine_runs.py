@@ -138,5 +138,5 @@ def differences(a: SimulationResult, b: SimulationResult) -> list[str]:
 
 
 def stepped_and_jumped(workload: Workload, options: dict[str, Any]) -> list[str]:
-    stepped = run_engine(workload, mode="step", **options)
+    stepped = run_engine(workload, engine_loop="events", **options)
     return differences(stepped, run_engine(workload, mode="jump", **options))

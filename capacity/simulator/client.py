@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from capacity.base.errors import InvalidInput
+from capacity.simulator.instants import NEVER
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
@@ -19,18 +19,14 @@ LATEST_ARRIVAL_S = (
     5e6  # 58 days; columns of whole picoseconds hold 106, the rest is left to the queue's way out
 )
 
-NEVER = 1 << 62  # an instant after all others
-
 
 class Arrivals(Protocol):
-    """Where an engine's requests come from, as the engine sees it."""
+    """Where a deployment's requests come from, as the deployment sees it."""
 
     due_ps: int
-    reacts: bool  # whether a completion can bring another request
 
     def take(self, now_ps: int) -> list[tuple[int, int]]: ...
     def completed(self, request: int, now_ps: int) -> list[tuple[int, int]]: ...
-    def waiting_by(self, instant_ps: int) -> int: ...
 
 
 class Client:
@@ -38,8 +34,6 @@ class Client:
 
     `due_ps` is when the next request will be sent, as far as is known now; NEVER if none is.
     """
-
-    reacts = True
 
     def __init__(self, workload: Workload) -> None:
         latest_s = float(workload.arrival_s[-1])
@@ -113,23 +107,20 @@ class Client:
         self._update_due()
         return sent
 
-    def waiting_by(self, instant_ps: int) -> int:
-        """Requests sent by then that `take` has not handed out yet."""
-        due = bisect_right(self._timed_ps, instant_ps, lo=self._next) - self._next
-        due += sum(1 for at_ps, _ in self._ready if at_ps <= instant_ps)
-        return due if self._cap is None else min(due, max(0, self._cap - self._in_flight))
-
 
 class OpenLoopClient(Client):
     """Every request `delay_ps` after its arrival, whatever else happens: without what only closed loops need."""
-
-    reacts = False
 
     def __init__(self, workload: Workload, delay_ps: int = 0) -> None:
         super().__init__(workload)
         if delay_ps:
             self._timed_ps = array("q", [arrival_ps + delay_ps for arrival_ps in self._arrival_ps])
             self._update_due()
+
+    @property
+    def instants_ps(self) -> Sequence[int]:
+        """When each request reaches the engines, in order."""
+        return self._timed_ps
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:
         sent: list[tuple[int, int]] = []

@@ -1,28 +1,32 @@
-"""Who gets which request, who gives up, and which replicas there are: admission and dispatch before the engines."""
+"""The world around the engines: who sends requests, who gets which, who gives up, and which replicas there are.
+
+One engine that takes its requests straight from the clients is a deployment like any other. The engines are asked and
+told through `Engines`, and tell what leaves them through `Reports`: this. What they tell is acted on when the requests
+of that instant come (ARRIVE), in the order in which it was told.
+"""
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import simpy
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router, make_router
-from capacity.simulator.client import Arrivals, client_of
-from capacity.simulator.driven import NEVER_KEY, Action, DrivenEngine
-from capacity.simulator.event_loop import EventLoop
-from capacity.simulator.fleet import Failures, failing
+from capacity.simulator.admission import Admission, OutstandingLimit, QueueLimit, Rules
+from capacity.simulator.client import Arrivals, OpenLoopClient, client_of
+from capacity.simulator.engine_loop import make_engines
+from capacity.simulator.fleet import Failures, failing, watching
 from capacity.simulator.frontend import client_behind, to_client_clock
-from capacity.simulator.ledger import Sample
-from capacity.simulator.members import Member, MemberMaker, Recording, new_ledger
+from capacity.simulator.instants import ARRIVE, CLIENT, DEADLINE, NEVER, SETTLE, TIMER, Instant, call_at
+from capacity.simulator.ledger import Ledger, Sample
+from capacity.simulator.members import Member, Recording
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import LoadSample, SimulationResult, Status, add_up
-from capacity.simulator.schedulers import Sequence
-from capacity.simulator.setup import EngineSetup, Role
+from capacity.simulator.setup import EngineSetup, Role, can_abort
 from capacity.simulator.transfer import KvLink
 from capacity.step import PS_PER_S, picoseconds
 from capacity.workload import Workload
@@ -32,58 +36,282 @@ from capacity.workload import Workload
 class Dispatch:
     """What stands between the clients and the engines.
 
-    `router` None: one engine takes its requests straight from the clients. `queue_limit`: a replica turns away whoever
-    comes while so many wait. `outstanding_limit`: the router keeps requests back, in order, while every replica has
-    that many. `timeout_s`: a client gives up that long after it has sent, and the request is cancelled. `link` and
-    `decode_router` lead from prefill to decode replicas. `seed` is for routers that draw.
+    `router`, a name or a class of `Router`: None where one engine takes its requests straight from the clients.
+    `queue_limit`: a replica turns away whoever comes while so many wait. `outstanding_limit`: the router keeps requests
+    back, in order, while every replica has that many. `admission`: further rules. `timeout_s`: a client gives up that
+    long after it has sent, and the request is cancelled. `link` and `decode_router` lead from prefill to decode
+    replicas. `seed` is for routers that draw.
     """
 
-    router: str | None = None
-    decode_router: str = "least-outstanding"
+    router: str | type[Router] | None = None
+    decode_router: str | type[Router] = "least-outstanding"
     queue_limit: int | None = None
     outstanding_limit: int | None = None
+    admission: tuple[Admission, ...] = ()
     timeout_s: float | None = None
     failures: Failures | None = None
     link: KvLink | None = None
     seed: int = 0
 
+    @property
+    def rules(self) -> Rules:
+        limits: list[Admission] = []
+        if self.queue_limit is not None:
+            limits.append(QueueLimit(self.queue_limit))
+        if self.outstanding_limit is not None:
+            limits.append(OutstandingLimit(self.outstanding_limit))
+        return Rules((*limits, *self.admission))
 
-class Cluster(EventLoop):
-    """The replicas there are, and the router before them."""
 
-    def __init__(self, workload: Workload, dispatch: Dispatch, recording: Recording) -> None:
+class Cluster:
+    """The replicas there are, the router before them, and the clients before that; hears the engines' `Reports`."""
+
+    def __init__(
+        self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
+    ) -> None:
+        """No replicas yet; those to come are like `setups`."""
         self.workload = workload
         self.dispatch = dispatch
         self.recording = recording
+        self.env = simpy.Environment(initial_time=0)
         self.requests = Requests(workload)
         self.router = self._make_router(dispatch.router or "round-robin")
-        self.ledger = new_ledger(workload, recording)
-        frontend = recording.frontend
-        client: Arrivals = client_of(workload)
-        if frontend is not None and frontend.delays:
-            client = client_behind(workload, self.ledger, frontend)
-        super().__init__(
-            client,
-            independent=not workload.is_closed_loop and dispatch.outstanding_limit is None,
-            feedback=workload.is_closed_loop,
+        self.ledger = Ledger(len(workload), recording.progress)
+        self.client = self._make_client()
+        self.rules = dispatch.rules
+        self._reacts = workload.is_closed_loop or self.rules.holds or dispatch.link is not None
+        self.engines = make_engines(
+            self.env,
+            self.requests,
+            self.ledger,
+            self,
+            recording,
+            setups,
+            reacts=self._reacts,
+            routed=not self._feeds,
         )
         self.members: list[Member] = []
-        self._maker = MemberMaker(self.env, self.requests, self.ledger, recording)
+        self.coming = 0  # replicas that are being repaired
         self.timed_out = self.restarted = self.lost = self.rejected = 0
         self.load: list[LoadSample] = []
         self.series: list[Sample] = []
-        self._paused: set[int] = set()
-        self._sending: deque[tuple[int, int]] = deque()
-        self._timeout_ps = None if dispatch.timeout_s is None else picoseconds(dispatch.timeout_s)
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
+        self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (what to do, request), in order
+        self._arrivals_ps = NEVER  # when requests come, or news are acted on, next
+        self._timeout_ps = None if dispatch.timeout_s is None else picoseconds(dispatch.timeout_s)
+        self._deadlines: deque[tuple[int, int]] = deque()  # (instant, request), in order
+        self._patience: simpy.Event | None = None  # while no request has a deadline: the first one's coming
 
-    def _make_router(self, name: str) -> Router:
-        return make_router(name, has_sessions=self.workload.session is not None, seed=self.dispatch.seed)
+    def _make_router(self, router: str | type[Router]) -> Router:
+        if isinstance(router, str):
+            return make_router(
+                router, has_sessions=self.workload.session is not None, seed=self.dispatch.seed
+            )
+        return router(seed=self.dispatch.seed)
 
-    def run(self) -> Generator[simpy.Event, None, None]:
-        """Until nobody has anything to do; an engine without a router before it pulls its requests itself."""
-        return self.drive() if self.replicas else self.members[0].engine.run()
+    def _make_client(self) -> Arrivals:
+        frontend = self.recording.frontend
+        if frontend is not None and frontend.delays:
+            return client_behind(self.workload, self.ledger, frontend)
+        return client_of(self.workload)
+
+    # the run
+
+    def run(self) -> None:
+        """Until nobody has anything to do."""
+        if self._feeds:
+            assert isinstance(self.client, OpenLoopClient)
+            self.engines.feed(0, range(len(self.workload)), self.client.instants_ps)
+        else:
+            self._expect(self.client.due_ps)
+        if self.recording.sample_interval_s is not None:
+            self.env.process(watching(self, self.recording.sample_interval_s))
+        if self._timeout_ps is not None:
+            self.env.process(self._give_ups())
+        self.env.run()
+        self.engines.catch_up(NEVER, SETTLE)
+
+    @property
+    def _feeds(self) -> bool:
+        """Whether the only engine can be given all its requests at once: nobody stands before it."""
+        return self.dispatch.router is None and isinstance(self.client, OpenLoopClient)
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody has anything to do any more, so that what goes on for ever may end."""
+        if self.engines.busy or self._arrivals_ps < NEVER or self.transfers_under_way:
+            return False
+        if self._timeout_ps is not None and self.outstanding:
+            return False
+        hope = self.coming or any(member.starting for member in self.members)
+        return not (self.waiting_for_replica and hope)
+
+    @property
+    def transfers_under_way(self) -> int:
+        """KV on its way from one replica to another."""
+        return 0
+
+    # requests come
+
+    def _expect(self, at_ps: int) -> None:
+        """Requests or news come at an instant, if not before."""
+        if at_ps < self._arrivals_ps:
+            self._arrivals_ps = at_ps
+            call_at(self.env, at_ps, self._arrivals, ARRIVE, CLIENT)
+
+    def _tell(self, act: Callable[[int, int], None], request: int) -> None:
+        """Something is to be done when the requests of this instant come."""
+        self._news.append((act, request))
+        self._expect(int(self.env.now))
+
+    def _arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
+        """First what the engines have told, then whom the clients send by themselves."""
+        now_ps, client, news = int(self.env.now), self.client, self._news
+        if now_ps != self._arrivals_ps:
+            return  # it has been done: this was planned before something came sooner
+        self.engines.catch_up(now_ps, ARRIVE)
+        while news or client.due_ps <= now_ps:
+            if news:
+                act, request = news.popleft()
+                act(request, now_ps)
+            else:
+                self._arrive(client.take(now_ps))
+        self._arrivals_ps = NEVER
+        self._expect(client.due_ps)
+
+    def _arrive(self, sent: list[tuple[int, int]]) -> None:
+        """Requests reach the router, each with its instant."""
+        arrival_ps, timeout_ps = self.ledger.arrival_ps, self._timeout_ps
+        for request, at_ps in sent:
+            arrival_ps[request] = at_ps
+            if timeout_ps is not None:
+                self._deadlines.append((at_ps + timeout_ps, request))
+                if self._patience is not None:
+                    self._patience.succeed()
+                    self._patience = None
+            self._dispatch(request, at_ps)
+
+    def _dispatch(self, request: int, at_ps: int) -> None:
+        """Send a request to a replica, or hold it."""
+        if self._held or not self._send(request, at_ps):
+            self._held[request] = None
+
+    def _send(self, request: int, at_ps: int) -> bool:
+        """Send a request to a replica, or turn it away; False: it has to wait here."""
+        router, rules = self.router, self.rules
+        if not router.ready:
+            return False
+        prompt = self.requests.prompt(request, router, self._block_size(router))
+        if rules.looks_at_requests:
+            decision = rules.at_router(prompt, router.requests)
+            if decision != "admit":
+                if decision == "refuse":
+                    self.rejected += 1
+                    self._done(request)
+                return decision == "refuse"
+        number = router.send(prompt)
+        self._count_in(request, number, router)
+        refused = rules.looks_at_replicas and rules.refused(request, self.engines.state(number))
+        if refused or not self.engines.deliver(number, request, at_ps):
+            self._turn_away(request, at_ps)
+        return True
+
+    def _block_size(self, router: Router) -> int:
+        return self.members[router.ready[0]].setup.block_size
+
+    def _count_in(self, request: int, number: int, router: Router) -> None:
+        """A request is at a replica from now on."""
+        member = self.members[number]
+        member.requests += 1
+        self._home[request] = number
+        if self.rules.limits_replicas and self.rules.full(router.requests[number]):
+            member.paused = True
+            router.pause(number)
+
+    def _turn_away(self, request: int, now_ps: int) -> None:
+        self.rejected += 1
+        self._depart(request, now_ps)
+        self._done(request)
+
+    def _release(self, now_ps: int) -> None:
+        """Send on who waits at the router, for as long as a replica takes requests."""
+        while self._held:
+            request = next(iter(self._held))
+            if not self._send(request, now_ps):
+                return
+            del self._held[request]
+
+    # requests leave: what the engines report
+
+    def left(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+        if self._reacts:
+            self._tell(self._answered, request)
+        elif request in self._home:
+            self._depart(request, at_ps)
+
+    def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+        self.rejected += 1
+
+    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
+        raise NotImplementedError
+
+    def load_begins(self, number: int, request: int, at_ps: int) -> int:
+        raise NotImplementedError
+
+    def _answered(self, request: int, now_ps: int) -> None:
+        """A request has ended: its place is free, and its client may send the next."""
+        if request in self._home:
+            self._depart(request, now_ps)
+        if self.waiting_for_replica:
+            self._release(now_ps)
+        self._arrive(self.client.completed(request, now_ps))
+
+    def _done(self, request: int) -> None:
+        """A request has ended before its time."""
+        if self._reacts:
+            self._tell(self._answered, request)
+
+    def _depart(self, request: int, now_ps: int) -> None:
+        """A request leaves its replica, which may take another, or go."""
+        number = self._home.pop(request)
+        member, router = self.members[number], self.router_of(number)
+        router.left(number, self.requests.prompt_tokens[request])
+        if member.draining and self._idle(number):
+            self._retire(number, now_ps)
+        if member.paused and not self.rules.full(router.requests[number]):
+            member.paused = False
+            router.resume(number)
+
+    # clients give up
+
+    def _give_ups(self) -> Generator[simpy.Event, None, None]:
+        """One deadline after the other: whatever is still outstanding then is cancelled."""
+        env, deadlines = self.env, self._deadlines
+        while True:
+            if not deadlines:
+                self._patience = env.event()
+                yield self._patience
+            at_ps, request = deadlines.popleft()
+            if self._is_outstanding(request):
+                yield Instant(env, ARRIVE, DEADLINE).at(at_ps)
+                self.engines.catch_up(at_ps, ARRIVE)
+                if self._is_outstanding(request):
+                    self._give_up(request, at_ps)
+
+    def _give_up(self, request: int, now_ps: int) -> None:
+        self.timed_out += 1
+        number = self._home.get(request)
+        if number is None:
+            del self._held[request]
+        else:
+            self._depart(request, now_ps)
+            if self.members[number].alive:
+                self.engines.cancel(number, request, now_ps)
+        self._done(request)
+
+    def _is_outstanding(self, request: int) -> bool:
+        return request in self._home or request in self._held
 
     # replicas
 
@@ -92,21 +320,14 @@ class Cluster(EventLoop):
 
         Raises InvalidInput.
         """
-        number, limit = len(self.members), self.dispatch.queue_limit
-        if self.dispatch.router is None:
-            member = self._maker.pulling(setup, self.client)
-        else:
-            member = self._maker.driven(setup, now_ps, number=number, owner=self, queue_limit=limit)
-        if self._timeout_ps is not None and not member.engine.policy.aborts:
+        if self._timeout_ps is not None and not can_abort(setup):
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy} scheduler: it cannot abort any"
             )
-        self.members.append(member)
-        if member.driven is not None:
-            self.replicas.append(member.driven)
-            self.keys.append(NEVER_KEY)
-            if ready:
-                self.open(number, now_ps)
+        number = self.engines.add(setup, now_ps)
+        self.members.append(Member(setup, now_ps))
+        if ready:
+            self.open(number, now_ps)
         return number
 
     def open(self, number: int, now_ps: int) -> None:
@@ -117,49 +338,80 @@ class Cluster(EventLoop):
             self.env.process(failing(self, number, self.dispatch.failures))
         self._release(now_ps)
 
-    def _release(self, now_ps: int) -> None:
-        """Send on who waits at the router, for as long as a replica takes requests."""
-        while self._held and self.router.ready:
-            request = next(iter(self._held))
-            del self._held[request]
-            self._dispatch(request, now_ps)
-
     def drain(self, number: int, now_ps: int, why: str) -> None:
         """The replica takes no more requests, and is gone once it has none."""
-        self.replicas[number].draining = True
+        self.members[number].draining = True
         self.members[number].ended = why
         self._close(number)
         if self._idle(number):
             self._retire(number, now_ps)
 
+    def fail(self, number: int, now_ps: int) -> None:
+        """The replica is lost with all it holds; its requests start anew on the others, from their prompt."""
+        if not self.members[number].draining:
+            self._close(number)
+        self.members[number].ended = "failed"
+        lost = [request for request, home in self._home.items() if home == number]
+        self._retire(number, now_ps)
+        for request in lost:
+            self._lose(request)
+        for request in lost:
+            self._start_anew(request, now_ps)
+
+    def _close(self, number: int) -> None:
+        member = self.members[number]
+        member.open = False
+        if member.paused:
+            member.paused = False
+            self.router_of(number).resume(number)
+        self.router_of(number).gone(number)
+
+    def _retire(self, number: int, now_ps: int) -> None:
+        self.members[number].until_ps = now_ps
+        self.engines.stop(number)
+
     def _idle(self, number: int) -> bool:
         """Whether a replica has nothing left to do."""
         return not self.router_of(number).requests[number]
 
-    def is_alive(self, number: int) -> bool:
-        return self.replicas[number].alive
+    def _lose(self, request: int) -> None:
+        """What its replica did for a request is gone."""
+        number = self._home.pop(request)
+        self.router_of(number).left(number, self.requests.prompt_tokens[request])
+        self._forget(request)
 
-    def is_draining(self, number: int) -> bool:
-        return self.replicas[number].draining
+    def _forget(self, request: int) -> None:
+        """Nothing that was done for a request counts."""
+        self.ledger.forget(request)
 
-    def setup_of(self, number: int) -> EngineSetup:
-        return self.members[number].setup
+    def _start_anew(self, request: int, now_ps: int) -> None:
+        """A request that was lost with its replica is sent to another, or fails."""
+        failures = self.dispatch.failures
+        if failures is None or failures.requests == "restart":
+            self.restarted += 1
+            self._dispatch(request, now_ps)
+        else:
+            self.lost += 1
+            self._done(request)
+
+    def at(self, at_ps: int, act: Callable[[], None]) -> None:
+        """Do something at an instant to come."""
+
+        def ring(event: simpy.Event) -> None:  # noqa: ARG001
+            self.engines.catch_up(at_ps, ARRIVE)
+            act()
+
+        call_at(self.env, at_ps, ring, ARRIVE, TIMER)
+
+    # what there is to know
+
+    def router_of(self, number: int) -> Router:  # noqa: ARG002
+        """The router that sends requests to this replica."""
+        return self.router
 
     def of_role(self, role: Role) -> list[int]:
         """All replicas of a role that there are or were."""
         return [number for number, member in enumerate(self.members) if member.setup.role == role]
-
-    def pool_size(self, role: Role) -> int:
-        """Replicas of a role that take requests."""
-        return sum(self.members[number].open for number in self.of_role(role))
-
-    def starting(self, role: Role) -> int:
-        """Replicas of a role that will take requests."""
-        return sum(
-            replica.alive and not replica.draining and not self.members[number].open
-            for number in self.of_role(role)
-            for replica in (self.replicas[number],)
-        )
 
     @property
     def outstanding(self) -> int:
@@ -184,27 +436,22 @@ class Cluster(EventLoop):
 
     def sample(self, now_ps: int) -> None:
         """Take down the load of the deployment and the state of its engines, added up."""
-        for number, replica in enumerate(self.replicas):
-            replica.catch_up(now_ps)
-            self.keys[number] = replica.key
-        pairs = zip(self.members, self.replicas, strict=True)
-        serving = [
-            replica for member, replica in pairs if member.open or (replica.draining and replica.alive)
-        ]
+        states = [self.engines.state(n) for n, member in enumerate(self.members) if member.serving]
+        by_role = self._by_role()
         self.load.append(
             LoadSample(
                 time_s=now_ps / PS_PER_S,
-                replicas=len(serving),
+                replicas=len(states),
                 outstanding=self.outstanding,
-                by_role=self._by_role(),
+                by_role=by_role,
             )
         )
         self.series.append(
             Sample(
                 time_s=now_ps / PS_PER_S,
-                running=sum(replica.num_running for replica in serving),
-                waiting=sum(replica.num_waiting for replica in serving) + self.waiting_for_replica,
-                kv_used_blocks=sum(replica.kv_used_blocks for replica in serving),
+                running=sum(state.num_running for state in states),
+                waiting=sum(state.num_waiting for state in states) + self.waiting_for_replica,
+                kv_used_blocks=sum(state.kv_used_blocks for state in states),
             )
         )
 
@@ -212,209 +459,59 @@ class Cluster(EventLoop):
         """`load_of` each role, where there are several."""
         return None
 
-    def _close(self, number: int) -> None:
-        self.members[number].open = False
-        if number in self._paused:
-            self._paused.remove(number)
-            self.router_of(number).resume(number)
-        self.router_of(number).gone(number)
-
-    def _retire(self, number: int, now_ps: int) -> None:
-        self.members[number].until_ps = now_ps
-        self.replicas[number].stop()
-        self.keys[number] = NEVER_KEY
-
-    def fail(self, number: int, now_ps: int) -> None:
-        """The replica is lost with all it holds; its requests start anew on the others, from their prompt."""
-        replica = self.replicas[number]
-        if not replica.draining:
-            self._close(number)
-        self.members[number].ended = "failed"
-        lost = [request for request in replica.requests if self._home.get(request) == number]
-        self._retire(number, now_ps)
-        for request in lost:
-            self._lose(request)
-        for request in lost:
-            self._start_anew(request, now_ps)
-
-    def _start_anew(self, request: int, now_ps: int) -> None:
-        """A request that was lost with its replica is sent to another, or fails."""
-        failures = self.dispatch.failures
-        if failures is None or failures.requests == "restart":
-            self.restarted += 1
-            self._dispatch(request, now_ps)
-            return
-        self.lost += 1
-        self._send(self.client.completed(request, now_ps))
-
-    def _lose(self, request: int) -> None:
-        """What its replica did for a request is gone."""
-        number = self._home.pop(request)
-        self.router_of(number).left(number, self.requests.prompt_tokens[request])
-        self._forget(request)
-
-    def _forget(self, request: int) -> None:
-        """Nothing that was done for a request counts."""
-        ledger = self.ledger
-        ledger.first_scheduled_ps[request] = ledger.first_token_ps[request] = MISSING
-        ledger.preempted_ps[request] = 0
-
-    def router_of(self, number: int) -> Router:  # noqa: ARG002
-        """The router that sends requests to this replica."""
-        return self.router
-
-    # requests
-
-    def _send(self, sent: list[tuple[int, int]]) -> None:
-        if self._independent:
-            for request, at_ps in sent:
-                self._arrive(request, at_ps)
-            return
-        if not sent:
-            return
-        self._sending.extend(sent)
-        if len(self._sending) > len(sent):
-            return  # whoever sends them will come to these
-        while self._sending:
-            self._arrive(*self._sending[0])
-            self._sending.popleft()
-
-    def _arrive(self, request: int, at_ps: int) -> None:
-        self.ledger.arrival_ps[request] = at_ps
-        if self._timeout_ps is not None:
-            heapq.heappush(self._deadlines, (at_ps + self._timeout_ps, request))
-        self._dispatch(request, at_ps)
-
-    def _dispatch(self, request: int, at_ps: int) -> None:
-        if not self.router.ready:
-            self._held[request] = None
-            return
-        number = self._assign(request, self.router)
-        replica = self.replicas[number]
-        replica.deliver(at_ps, request)
-        self.keys[number] = replica.key
-
-    def _assign(self, request: int, router: Router) -> int:
-        """The replica that a router chooses for a request, which is there from now on; at least one must be ready."""
-        block_size = self.members[router.ready[0]].setup.block_size
-        number = router.send(self.requests.prompt(request, router, block_size))
-        self._home[request] = number
-        if router.requests[number] == self.dispatch.outstanding_limit:
-            self._paused.add(number)
-            router.pause(number)
-        self.members[number].requests += 1
-        return number
-
-    def _deliver(self, number: int, at_ps: int, request: int, action: Action) -> None:
-        """Have a replica do something when it next decides."""
-        replica = self.replicas[number]
-        replica.deliver(at_ps, request, action)
-        self.keys[number] = replica.key
-
-    def finished(self, replica: DrivenEngine, sequence: Sequence, now_ps: int) -> None:
-        """A replica has answered a request."""
-        request = sequence.index
-        number = replica.number
-        if self._home.get(request) != number:  # its client timed out
-            return
-        replica.ledger.finished(sequence, now_ps)
-        if self._independent and not replica.draining:
-            del self._home[request]
-            self.router.left(number, sequence.prompt_tokens)
-        else:
-            self._left(request, now_ps)
-
-    def refused(self, replica: DrivenEngine, request: int, now_ps: int) -> None:
-        """A replica has turned a request away."""
-        if self._home.get(request) == replica.number:
-            self.rejected += 1
-            self._left(request, now_ps)
-
-    def _left(self, request: int, now_ps: int) -> None:
-        self._depart(request, now_ps)
-        if self.waiting_for_replica:
-            self._release(now_ps)
-        self._send(self.client.completed(request, now_ps))
-
-    def _depart(self, request: int, now_ps: int) -> None:
-        """A request leaves its replica, which may take another, or go."""
-        number = self._home.pop(request)
-        router = self.router_of(number)
-        router.left(number, self.requests.prompt_tokens[request])
-        if self.replicas[number].draining and self._idle(number):
-            self._retire(number, now_ps)
-        if number in self._paused:
-            self._paused.remove(number)
-            router.resume(number)
-
-    def _give_up(self, request: int, now_ps: int) -> None:
-        """The client's patience ends: whatever is still outstanding is cancelled."""
-        number = self._home.get(request)
-        if number is None:
-            if request in self._held:
-                del self._held[request]
-                self.timed_out += 1
-                self._send(self.client.completed(request, now_ps))
-            return
-        self.timed_out += 1
-        replica = self.replicas[number]
-        self._left(request, now_ps)
-        if replica.alive:
-            self._deliver(number, now_ps, request, lambda at_ps: replica.cancel(request, at_ps))
-
-    def _is_outstanding(self, request: int) -> bool:
-        return request in self._home or request in self._held
-
     # the account
 
     def result(
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False
     ) -> SimulationResult:
         """What happened, added up."""
-        if not self.replicas:
+        if self._feeds:
             self.members[0].requests = len(self.workload) - self.ledger.arrival_ps.count(MISSING)
         frontend = self.recording.frontend
         if frontend is not None and frontend.delays:
             to_client_clock(self.ledger, frontend)
         status, reason = self._ended(interrupted)
+        router = self.dispatch.router
         result = add_up(
             self.members,
+            [self.engines.account(number) for number in range(len(self.members))],
             self.ledger.table(self.workload),
-            gaps=self.ledger.gaps,
+            gaps=self.engines.gaps,
             goodput_ms=goodput_ms,
             status=status,
             reason=reason,
-            rejected=self.rejected + sum(member.ledger.rejected for member in self.members),
         )
         return replace(
             result,
-            router=self.dispatch.router,
+            rejected=result.rejected + self.rejected,
+            router=name_of(router),
             timed_out=self.timed_out,
             restarted=self.restarted,
             lost=self.lost,
-            load=tuple(self.load),
-            series=tuple(self.series if self.replicas else self.ledger.samples),
+            load=tuple(self.load) if router is not None else (),
+            series=tuple(self.series),
         )
 
     def _ended(self, interrupted: bool) -> tuple[Status, str | None]:
         """How the run ended, and why not all requests were answered."""
+        accounts = [self.engines.account(number) for number in range(len(self.members))]
         if interrupted:
-            now_ps = self.now_ps if self.replicas else self.members[0].engine.now_ps
+            now_ps = max([int(self.env.now), *(account.now_ps for account in accounts)])
             return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
-        if self.replicas:
-            stalled = next(
-                (replica for replica in self.replicas if replica.alive and replica.sequences), None
-            )
-            if stalled is not None:
-                return "stalled", stalled.stall
-            if self.waiting_for_replica:
-                waiting = f"{self.waiting_for_replica} requests wait for a replica, and there is none"
-                return "stalled", waiting
-            return "complete", None
-        engine, ledger = self.members[0].engine, self.ledger
-        if engine.stalled_by is not None:
-            return "stalled", engine.stalled_by
+        there = [account for account, member in zip(accounts, self.members, strict=True) if member.alive]
+        for account in there:
+            if account.stalled_by is not None:
+                return "stalled", account.stalled_by
+        if self.waiting_for_replica:
+            waiting = f"{self.waiting_for_replica} requests wait for a replica, and there is none"
+            return "stalled", waiting
         # facts about our own code, cheap enough to check always
-        assert engine.pool.free_blocks == engine.pool.num_blocks, "KV blocks leaked"
-        assert ledger.completed + ledger.rejected == len(self.workload), "requests were lost"
+        assert all(account.free_blocks == account.num_blocks for account in there), "KV blocks leaked"
+        answered = sum(account.completed + account.rejected for account in accounts)
+        turned_away = self.rejected + self.timed_out + self.lost
+        assert answered + turned_away == len(self.workload), "requests were lost"
         return "complete", None
+
+
+def name_of(router: str | type[Router] | None) -> str | None:
+    return router.__name__ if isinstance(router, type) else router

@@ -12,36 +12,31 @@ has loaded; what is still with the prefill replica goes to another.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router
-from capacity.simulator.cluster import Cluster, Dispatch
-from capacity.simulator.driven import DrivenEngine
-from capacity.simulator.kv_cache.pool import PagedPool, Table
+from capacity.simulator.cluster import Cluster, Dispatch, name_of
 from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.result import SimulationResult
-from capacity.simulator.schedulers import Sequence, schedulers_that
+from capacity.simulator.schedulers import schedulers_that
 from capacity.simulator.setup import EngineSetup, Role
-from capacity.simulator.transfer import Load, Port, Transfer, Transfers, hold_computed
+from capacity.simulator.transfer import Port, Transfer, Transfers
 from capacity.workload import Workload
 
 
 @dataclass(slots=True, eq=False)
 class Handoff:
-    """A prefilled request until a decode replica has its KV. `kept` blocks stand at the sender."""
+    """A prefilled request until a decode replica has its KV; the sender keeps it until then."""
 
     request: int
     tokens: int
     sender: int
-    kept: Table
     receiver: int | None = None  # None: no decode replica takes any request
-    load: Load | None = None
     transfer: Transfer | None = None
     taken: bool = False  # the receiver runs it already: its transfer took no time
 
@@ -49,11 +44,13 @@ class Handoff:
 class Disaggregated(Cluster):
     """A cluster of prefill and decode replicas. A transfer occupies the sender's port and the receiver's."""
 
-    def __init__(self, workload: Workload, dispatch: Dispatch, recording: Recording) -> None:
+    def __init__(
+        self, workload: Workload, setups: Sequence[EngineSetup], dispatch: Dispatch, recording: Recording
+    ) -> None:
         """Raises InvalidInput where no link leads from one to the other."""
         if dispatch.link is None:
             raise InvalidInput("disaggregated pools need a link for their KV")
-        super().__init__(workload, dispatch, recording)
+        super().__init__(workload, setups, dispatch, recording)
         self.decoders = self._make_router(dispatch.decode_router)
         self.transfers = Transfers(dispatch.link, self.at)
         self.prefilled_ps = array("q", [MISSING]) * len(workload)
@@ -61,8 +58,6 @@ class Disaggregated(Cluster):
         self._ports: dict[int, Port] = {}
         self._handoffs: dict[int, Handoff] = {}
         self._without_decoder: dict[int, None] = {}  # prefilled requests, in order
-        self._feedback = self._engines_act = True
-        self._independent = False
 
     # replicas
 
@@ -72,6 +67,10 @@ class Disaggregated(Cluster):
 
     def router_of(self, number: int) -> Router:
         return self.router if self.members[number].setup.role == "prefill" else self.decoders
+
+    @property
+    def transfers_under_way(self) -> int:
+        return self.transfers.under_way
 
     @property
     def waiting_for_replica(self) -> int:
@@ -117,27 +116,24 @@ class Disaggregated(Cluster):
 
     # requests
 
-    def finished(self, replica: DrivenEngine, sequence: Sequence, now_ps: int) -> None:
-        number = replica.number
-        if self.members[number].setup.role == "decode":
-            super().finished(replica, sequence, now_ps)
-            return
-        request, tokens, pool = sequence.index, sequence.prompt_tokens, cast(PagedPool, replica.pool)
-        if self._home.get(request) != number:  # its client timed out
-            return
-        kept = pool.table(sequence.table.content)
-        # its blocks are free since this very instant: take them back
-        if not hold_computed(pool, kept, tokens, pool.lookup(kept, tokens)):
-            self._lose(request)  # it was preempted while its last tokens were on the way
-            self.restarted += 1
-            self._dispatch(request, now_ps)
-            return
+    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
+        self._tell(self._hand_on if kept else self._prefill_anew, request)
+
+    def _hand_on(self, request: int, now_ps: int) -> None:
+        """Its prompt is computed: it leaves its prefill replica, which keeps its KV."""
         self.prefilled_ps[request] = now_ps
-        handoff = self._handoffs[request] = Handoff(request, tokens, number, kept)
+        tokens, number = self.requests.prompt_tokens[request], self._home[request]
+        handoff = self._handoffs[request] = Handoff(request, tokens, number)
         self._depart(request, now_ps)
         self._hand_over(handoff, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
+
+    def _prefill_anew(self, request: int, now_ps: int) -> None:
+        """The KV of its prompt was gone before it could be kept."""
+        self._lose(request)
+        self.restarted += 1
+        self._dispatch(request, now_ps)
 
     def _is_outstanding(self, request: int) -> bool:
         return super()._is_outstanding(request) or request in self._without_decoder
@@ -153,85 +149,63 @@ class Disaggregated(Cluster):
             return
         self.timed_out += 1
         self._withdraw(handoff, now_ps)
-        if self.waiting_for_replica:
-            self._release(now_ps)
-        self._send(self.client.completed(request, now_ps))
+        self._done(request)
 
     # from one to the other
 
     def _hand_over(self, handoff: Handoff, now_ps: int) -> None:
         """Have a decode replica load a request's KV, or keep it until one takes requests."""
-        request = handoff.request
-        if not self.decoders.ready:
+        request, router = handoff.request, self.decoders
+        if not router.ready:
             self._without_decoder[request] = None
             return
-        number = handoff.receiver = self._assign(request, self.decoders)
-        decoder = self.replicas[number]
-        whole = decoder.new_sequence(request, self.ledger.arrival_ps[request])
-        if whole is None:
+        number = router.send(self.requests.prompt(request, router, self._block_size(router)))
+        self._count_in(request, number, router)
+        handoff.receiver = number
+        if not self.engines.want_load(number, request, handoff.tokens, now_ps):
             self._free_kept(handoff, now_ps)
-            self.refused(decoder, request, now_ps)
-            return
-        load = handoff.load = Load(
-            sequence=whole, tokens=handoff.tokens, begin=lambda at_ps: self._begin(handoff, at_ps)
-        )
-        self._deliver(number, now_ps, request, lambda at_ps: decoder.want(load, at_ps))
+            self._turn_away(request, now_ps)
 
-    def _begin(self, handoff: Handoff, now_ps: int) -> int:
+    def load_begins(self, number: int, request: int, at_ps: int) -> int:
         """There are blocks for it: its KV sets out. Returns when it will be there, as far as is known."""
-        assert handoff.receiver is not None
-        ports = self._ports[handoff.sender], self._ports[handoff.receiver]
+        handoff = self._handoffs[request]
+        ports = self._ports[handoff.sender], self._ports[number]
         transfer = handoff.transfer = self.transfers.begin(
-            handoff.tokens, now_ps, *ports, arrived=lambda at_ps: self._arrived(handoff, at_ps)
+            handoff.tokens, at_ps, *ports, arrived=lambda arrived_ps: self._arrived(handoff, arrived_ps)
         )
-        handoff.taken = transfer.end_ps <= now_ps
+        handoff.taken = transfer.end_ps <= at_ps
         return transfer.end_ps
 
     def _arrived(self, handoff: Handoff, now_ps: int) -> None:
         self.loaded_ps[handoff.request] = now_ps
         self._free_kept(handoff, now_ps)
-        if handoff.taken:
-            return
-        assert handoff.receiver is not None
-        assert handoff.load is not None
-        decoder, sequence = self.replicas[handoff.receiver], handoff.load.sequence
-        self._deliver(
-            handoff.receiver, now_ps, handoff.request, lambda _: decoder.policy.add_loaded(sequence)
-        )
+        if not handoff.taken:
+            assert handoff.receiver is not None
+            self.engines.loaded(handoff.receiver, handoff.request, now_ps)
 
     def _free_kept(self, handoff: Handoff, now_ps: int) -> None:
         """Free a request's KV blocks at the sender, which retires where it drains and was waiting for this."""
         del self._handoffs[handoff.request]
-        sender = self.replicas[handoff.sender]
+        sender = self.members[handoff.sender]
         if not sender.alive:
             return
-        self._deliver(
-            handoff.sender,
-            now_ps,
-            handoff.request,
-            lambda _: cast(PagedPool, sender.pool).release(handoff.kept),
-        )
+        self.engines.release_kept(handoff.sender, handoff.request, now_ps)
         if sender.draining and self._idle(handoff.sender):
             self._retire(handoff.sender, now_ps)
 
     def _take_back(self, handoff: Handoff, now_ps: int) -> None:
         """No decode replica is to load a request's KV any more; the sender keeps it."""
-        request, number, load = handoff.request, handoff.receiver, handoff.load
+        request, number = handoff.request, handoff.receiver
         self._without_decoder.pop(request, None)
         if handoff.transfer is not None:
             self.transfers.abort(handoff.transfer, now_ps)
-        if number is None or load is None:
+        if number is None:
             return
-        decoder, taken = self.replicas[number], handoff.taken
         self._depart(request, now_ps)
-        if decoder.alive:
-            self._deliver(
-                number,
-                now_ps,
-                request,
-                lambda at_ps: decoder.cancel(request, at_ps) if taken else decoder.unload(load),
-            )
-        handoff.receiver = handoff.load = handoff.transfer = None
+        if self.members[number].alive:
+            act = self.engines.cancel if handoff.taken else self.engines.unload
+            act(number, request, now_ps)
+        handoff.receiver = handoff.transfer = None
         handoff.taken = False
 
     def _withdraw(self, handoff: Handoff, now_ps: int) -> None:
@@ -250,7 +224,7 @@ class Disaggregated(Cluster):
             prefilled_ps=prefilled,
             transfer_ps=np.where((loaded != MISSING) & (prefilled != MISSING), loaded - prefilled, MISSING),
             transfers={"begun": transfers.begun, "arrived": transfers.arrived, "aborted": transfers.aborted},
-            decode_router=self.dispatch.decode_router,
+            decode_router=name_of(self.dispatch.decode_router),
         )
 
 

@@ -1,4 +1,4 @@
-"""The engine loop: decide, compute, account, as in an engine itself, on a SimPy clock of whole picoseconds.
+"""One engine as its own code runs it: decide, compute, account, again and again. A SimPy process.
 
 As many steps are in flight as the policy asks for: one (synchronous), two (asynchronous), one per pipeline stage.
 It knows no roofline: the duration of a step comes from `StepTimes`.
@@ -9,30 +9,46 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, cast
 
 import simpy
 
-from capacity.simulator.client import NEVER, Arrivals
-from capacity.simulator.jump import NOTHING, JumpV1
-from capacity.simulator.kv_cache.pool import KvPool
-from capacity.simulator.ledger import Ledger, Sample
-from capacity.simulator.metrics import MISSING
+from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
+from capacity.simulator.instants import ARRIVE, CLIENT, DECIDE, SETTLE, Instant
+from capacity.simulator.kv_cache.pool import KvPool, LoadingPool, PagedPool, Table
+from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
+from capacity.simulator.setup import Role
 from capacity.simulator.shapes import sum_rows
-from capacity.step import PS_PER_S, JointStepTimes, SlowestRank, StepTimes
+from capacity.simulator.step_noise import StepNoise
+from capacity.simulator.transfer import hold_computed
+from capacity.step import JointStepTimes, SlowestRank, StepTimes
 
 ZERO_TIME_STEPS = 10_000  # steps without rows in a row: nothing will ever come of them
 
 
 class StepObserver(Protocol):
-    """Sees every completed step of a run that is stepped one at a time."""
+    """Sees every completed step."""
 
     def __call__(self, step: Step, engine: Engine) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A request whose KV is to be loaded: that of its first `tokens` tokens."""
+
+    sequence: Sequence
+    tokens: int
+
+
 class Engine:
-    """One engine: its policy, its KV pool, its steps in flight. With `jumps`, regular decode steps are leapt over."""
+    """Engine `number`: its policy, its KV pool, its steps in flight, and its mail.
+
+    A request joins the policy's queue as it is delivered. All else that others want waits in the mail until the engine
+    next decides.
+    """
 
     def __init__(
         self,
@@ -41,146 +57,241 @@ class Engine:
         pool: KvPool,
         step_times: StepTimes,
         *,
-        client: Arrivals,
-        ledger: Ledger,
+        ledger: EngineLedger,
+        reports: Reports,
         new_sequence: Callable[[int, int], Sequence | None],
-        jumps: bool = False,
+        number: int = 0,
+        role: Role = "both",
         pipeline_stages: int = 1,
         window_tokens: int | None = None,
-        sample_ps: int | None = None,
         observer: StepObserver | None = None,
+        noise: StepNoise | None = None,
     ) -> None:
         self.env = env
         self.policy = policy
         self.pool = pool
         self.step_times = step_times
-        self.client = client
         self.ledger = ledger
+        self.reports = reports
         self.new_sequence = new_sequence
+        self.number = number
+        self.role = role
         self.window_tokens = window_tokens
-        self.sample_ps = sample_ps
         self.observer = observer
+        self.noise = noise
+        self.alive = True
         self.stalled_by: str | None = None
-        self.now_ps = int(env.now)
-        self.jump: JumpV1 | None = None
-        if jumps and policy.regular and JumpV1.can_follow(policy, pool):
-            self.jump = JumpV1(
-                policy, step_times, ledger, window_tokens=window_tokens, settles=not client.reacts
-            )
-        self._irregular = False  # the policy itself has to decide the next step
-        self._next_sample_ps = 0 if sample_ps is not None else NEVER
-        self._stage_free_ps = [0] * pipeline_stages
+        self.sequences: dict[int, Sequence] = {}  # requests inside
+        self.kept: dict[int, Table] = {}  # KV of requests that have left a prefill engine
+        self._mail: deque[Callable[[], None]] = deque()
+        self._cancelled: set[int] = set()  # requests whose cancellation is in the mail
+        self._loads: deque[Load] = deque()  # KV that waits for blocks here, in order
         self._in_flight: deque[Step] = deque()
-        self._ending: Step | None = None
-        self._last_end_ps = MISSING
+        self._stage_free_ps = [0] * pipeline_stages
         self._without_rows = 0
+        self._first = Instant(env, DECIDE, number)
+        self._bell: Instant | None = self._first  # while it rests: who comes, rings
+        self._alarm = False  # while it rests: the policy waits for the clock
+        self._fed = False  # requests come by themselves
         self._joint = cast(
             JointStepTimes, step_times if hasattr(step_times, "joint_ps") else SlowestRank(step_times)
         )
 
     def run(self) -> Generator[simpy.Event, None, None]:
-        """Until no request is left, or none can ever proceed.
-
-        Up to the next event of anyone else nobody can meet this engine, so it need not wait on the clock till then.
-        """
-        env, client, jump = self.env, self.client, self.jump
-        now_ps = int(env.now)
-        others_ps = env.peek()
-        while self.stalled_by is None:
-            if client.due_ps <= now_ps:
-                self._receive(client.take(now_ps))
-            if jump is not None and (jump.active or self._takes_over(jump)):
-                wake_ps = jump.advance(now_ps, client.due_ps, self._next_sample_ps)
-                if wake_ps < 0:
-                    wake_ps = client.due_ps if wake_ps == NOTHING else self._spell_out(jump, now_ps)
+        """Decide what to compute, wait for the oldest step's end, account for it; rest where there is nothing."""
+        env = self.env
+        yield self._first
+        while self.alive and self.stalled_by is None:
+            self._decide(int(env.now))
+            if self._in_flight:
+                step = self._in_flight.popleft()
+                self.ledger.use_kv(self.kv_used_blocks, step.end - int(env.now))
+                yield Instant(env, SETTLE, self.number).at(step.end)
+                if self.alive:
+                    self._settle(step)
+                    yield Instant(env, DECIDE, self.number).at(step.end)
             else:
-                wake_ps = self._step(now_ps)
-            if wake_ps > now_ps:
-                if wake_ps == NEVER:
-                    if self.policy.unfinished:
-                        self.stalled_by = self._stall_reason()
-                    break
-                if self._next_sample_ps < wake_ps:
-                    self._sample_until(wake_ps)
-                if others_ps <= wake_ps:
-                    yield env.timeout(wake_ps - env.now)
-                    others_ps = env.peek()
-                self.now_ps = now_ps = wake_ps
-                while client.due_ps < now_ps:  # who came before a step ends stands before whom its end brings
-                    # one instant at a time where one that is turned away makes room for another
-                    self._receive(client.take(client.due_ps if client.reacts else now_ps - 1))
-            if self._ending is not None:
-                self._complete(self._settle(self._ending, now_ps), now_ps)
-            elif jump is not None and jump.done is not None:
-                self._complete(jump.settle(), now_ps)
-        yield env.timeout(now_ps - env.now)
+                yield self._rest()
+
+    def _rest(self) -> Instant:
+        """The next decision: when somebody comes, or when the policy's own time has come."""
+        bell = self._bell = Instant(self.env, DECIDE, self.number)
+        wake_ps = self.policy.wake_ps
+        self._alarm = wake_ps is not None
+        if wake_ps is not None:
+            alarm = Instant(self.env, DECIDE, self.number).at(wake_ps)
+            alarm.callbacks.append(lambda _: self._ring() if self._bell is bell else None)
+        return bell
+
+    def _ring(self) -> None:
+        """There is something to decide, as soon as the engine can."""
+        if self._bell is not None:
+            self._bell.at(int(self.env.now))
+            self._bell = None
 
     # its state now
 
     @property
-    def num_running(self) -> int:
-        return self.policy.num_running
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests inside that hold no place in the batch."""
-        return self.policy.num_waiting
+    def busy(self) -> bool:
+        """Whether it will do something by itself."""
+        rests = self._bell is not None and not self._alarm and not self._fed
+        return self.alive and self.stalled_by is None and not rests
 
     @property
     def kv_used_blocks(self) -> int:
         return self.pool.num_blocks - self.pool.free_blocks
 
-    @property
-    def stall(self) -> str:
-        """Why nothing can proceed, where requests are left and nothing is due."""
-        return self.stalled_by or self._stall_reason()
+    def state(self) -> EngineState:
+        policy = self.policy
+        return EngineState(policy.num_running, policy.num_waiting, self.kv_used_blocks)
+
+    def account(self) -> EngineAccount:
+        ledger, policy = self.ledger, self.policy
+        return EngineAccount(
+            steps=ledger.steps,
+            rows=ledger.rows,
+            busy_ps=ledger.busy_ps,
+            rejected=ledger.rejected,
+            preemptions=ledger.preemptions,
+            completed=ledger.completed,
+            kv_block_ps=ledger.kv_block_ps,
+            kv_busy_ps=ledger.kv_busy_ps,
+            kv_peak_blocks=ledger.kv_peak_blocks,
+            hit_tokens=ledger.hit_tokens,
+            queried_tokens=ledger.queried_tokens,
+            num_blocks=self.pool.num_blocks,
+            free_blocks=self.pool.free_blocks,
+            now_ps=int(self.env.now),
+            stalled_by=(self.stalled_by or stall_reason(policy.num_waiting, self.pool.num_blocks))
+            if self.sequences
+            else None,
+            tier_use=policy.tier_use,
+            rank_requests=tuple(policy.rank_requests),
+            work=ledger.work,
+        )
+
+    # from outside
+
+    def feed(self, requests: Items[int], instants_ps: Items[int]) -> Generator[simpy.Event, None, None]:
+        """Requests come by themselves, in order of time."""
+        self._fed = True
+        now_ps = -1
+        for request, at_ps in zip(requests, instants_ps, strict=True):
+            if at_ps > now_ps:
+                now_ps = at_ps
+                yield Instant(self.env, ARRIVE, CLIENT).at(at_ps)
+            self.ledger.columns.arrival_ps[request] = at_ps
+            if not self.deliver(request):
+                self.reports.refused(self.number, request, at_ps)
+        self._fed = False
+
+    def deliver(self, request: int) -> bool:
+        """A request comes; False: it is turned away."""
+        sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
+        if sequence is None or not self.policy.add(sequence):
+            return False
+        self.sequences[request] = sequence
+        if self._bell is not None:
+            self._ring()
+        return True
+
+    def cancel(self, request: int) -> None:
+        """Abort a request when the engine next decides; nothing, if it is not inside any more."""
+        self._cancelled.add(request)
+        self._post(partial(self._abort, request))
+
+    def want_load(self, request: int, tokens: int) -> bool:
+        """Load the KV of a request from another engine as soon as there are blocks; False: it is turned away."""
+        sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
+        if sequence is None:
+            return False
+        self._post(partial(self._queue_load, Load(sequence, tokens)))
+        return True
+
+    def loaded(self, request: int) -> None:
+        """The KV of a request has come: it may run."""
+        self._post(lambda: self.policy.add_loaded(self.sequences[request]))
+
+    def unload(self, request: int) -> None:
+        """The KV of a request no longer comes."""
+        self._post(partial(self._give_up_load, request))
+
+    def release_kept(self, request: int) -> None:
+        """The KV of a request that a prefill engine kept is no longer needed."""
+        self._post(lambda: cast(PagedPool, self.pool).release(self.kept.pop(request)))
+
+    def stop(self) -> None:
+        """The engine is gone, with all it holds."""
+        self.alive = False
+
+    def _post(self, act: Callable[[], None]) -> None:
+        self._mail.append(act)
+        self._ring()
 
     # decide
 
-    def _takes_over(self, jump: JumpV1) -> bool:
-        return not self._irregular and jump.take_over(self._in_flight, self._last_end_ps)
-
-    def _spell_out(self, jump: JumpV1, now_ps: int) -> int:
-        """Something is not regular: the policy itself decides the next step."""
-        self._last_end_ps = jump.last_end
-        pending = jump.spell_out()
-        if pending is not None:
-            self._in_flight.append(pending)
-            self._stage_free_ps[0] = pending.end
-        self._irregular = True
-        return now_ps
-
-    def _step(self, now_ps: int) -> int:
-        """Schedule one step, or wait for the oldest in flight; returns when to wake up."""
+    def _decide(self, now_ps: int) -> None:
+        """Read the mail, begin loads, and launch steps until as many are in flight as may be."""
+        while self._mail:
+            self._mail.popleft()()
+        if self._loads:
+            self._begin_loads(now_ps)
         policy, in_flight = self.policy, self._in_flight
-        if len(in_flight) < policy.steps_in_flight and policy.unfinished:
+        while len(in_flight) < policy.steps_in_flight and policy.unfinished and self.stalled_by is None:
             step = policy.schedule(now_ps)
-            self._irregular = False
-            if step.rows or step.preempted or step.finished or step.held_ps:
-                self._launch(step, now_ps)
-                return now_ps
-        if not in_flight:
-            wake_ps = policy.wake_ps
-            return self.client.due_ps if wake_ps is None else min(wake_ps, self.client.due_ps)
-        self._ending = in_flight.popleft()
-        end_ps = self._ending.end
-        self.ledger.use_kv(self.kv_used_blocks, end_ps - now_ps)
-        return end_ps
+            if not (step.rows or step.preempted or step.finished or step.held_ps):
+                break
+            self._launch(step, now_ps)
+
+    def _abort(self, request: int) -> None:
+        self._cancelled.discard(request)
+        sequence = self.sequences.pop(request, None)
+        if sequence is not None:
+            self.policy.abort(sequence)
+
+    def _queue_load(self, load: Load) -> None:
+        self.sequences[load.sequence.index] = load.sequence
+        self._loads.append(load)
+
+    def _give_up_load(self, request: int) -> None:
+        """Give up its place in the queue for blocks, or its blocks."""
+        sequence = self.sequences.pop(request)
+        waiting = next((load for load in self._loads if load.sequence is sequence), None)
+        if waiting is not None:
+            self._loads.remove(waiting)
+        else:
+            cast(PagedPool, self.pool).release(sequence.table)
+
+    def _begin_loads(self, now_ps: int) -> None:
+        """Begin the transfers that there are blocks for."""
+        pool = cast(LoadingPool, self.pool)
+        while self._loads and self._ends_in_time(self._loads[0], pool):
+            sequence, tokens = self._loads[0].sequence, self._loads[0].tokens
+            if not pool.load(sequence.table, tokens):
+                break
+            self._loads.popleft()
+            if self.reports.load_begins(self.number, sequence.index, now_ps) <= now_ps:
+                self.policy.add_loaded(sequence)
+
+    def _ends_in_time(self, load: Load, pool: LoadingPool) -> bool:
+        """Whether a policy that never gives up a request can promise this one its blocks to the end."""
+        if not self.policy.reserves_to_end:
+            return True
+        last_slot = self.policy.last_slot
+        holding = [r for r in self.sequences.values() if pool.held_blocks(r.table)]
+        promised = sum(pool.blocks_needed(r.table, last_slot(r)) for r in holding)
+        needed = pool.blocks_needed(load.sequence.table, max(last_slot(load.sequence), load.tokens))
+        return promised + needed <= pool.free_blocks
+
+    # compute
 
     def _launch(self, step: Step, now_ps: int) -> None:
+        """The step passes the pipeline's stages, each as soon as it is free."""
         self.ledger.scheduled(step, now_ps)
-        duration_ps = 0
-        if step.rows:
-            duration_ps = step.held_ps + self._step_ps(step)
-            self._without_rows = 0
-        elif step.held_ps:
-            duration_ps = step.held_ps
-        else:
-            self._without_rows += 1
-            if self._without_rows > ZERO_TIME_STEPS:
-                self.stalled_by = (
-                    "requests preempt each other without end: the KV cache is too small for them"
-                )
+        duration_ps = step.held_ps + self._step_ps(step) if step.rows else step.held_ps
+        self._without_rows = 0 if step.rows else self._without_rows + (not step.held_ps)
+        if self._without_rows > ZERO_TIME_STEPS:
+            self.stalled_by = ENDLESS
         stages = self._stage_free_ps
         share, rest = divmod(duration_ps, len(stages))
         at_ps = now_ps
@@ -196,6 +307,8 @@ class Engine:
     def _step_ps(self, step: Step) -> int:
         shapes = [sum_rows(part.rows, self.window_tokens) for part in step.parts or (step,)]
         duration_ps = self._joint.joint_ps(shapes) if step.parts else self.step_times.step_ps(shapes[0])
+        if self.noise is not None:
+            duration_ps = self.noise.noisy(duration_ps, self.number, self.ledger.steps - 1)
         work = self.ledger.work
         if work is not None:
             work.held_ps += step.held_ps
@@ -204,49 +317,31 @@ class Engine:
 
     # account
 
-    def _settle(self, step: Step, now_ps: int) -> Items[Sequence]:
-        """Account for a step that ends now; returns the requests that it finished."""
-        self._ending = None
+    def _settle(self, step: Step) -> None:
+        """Account for a step that has ended, and tell of the requests that have ended with it."""
         finished = self.policy.update(step)
-        self._last_end_ps = now_ps
-        for r, _ in step.emitted:
-            self.ledger.delivered(r, now_ps)
+        self.ledger.delivered(step.emitted, step.end)
         if self.observer is not None:
             self.observer(step, self)
-        return finished
-
-    def _complete(self, finished: Items[Sequence], now_ps: int) -> None:
         for r in finished:
-            self.ledger.finished(r, now_ps)
-        if not self.client.reacts:
-            return
+            del self.sequences[r.index]
         for r in finished:
-            self._receive(self.client.completed(r.index, now_ps))
+            if r.index in self._cancelled:
+                continue
+            if self.role == "prefill":
+                self._keep(r, step.end)
+            else:
+                self.ledger.finished(r, step.end)
+                self.reports.left(self.number, r.index, step.end)
 
-    def _receive(self, sent: list[tuple[int, int]]) -> None:
-        """Take requests in, each with the instant at which it was sent; those turned away may bring others."""
-        for request, sent_ps in sent:
-            self.ledger.arrival_ps[request] = sent_ps
-            sequence = self.new_sequence(request, sent_ps)
-            if sequence is None or not self.policy.add(sequence):
-                self.ledger.rejected += 1
-                self._receive(self.client.completed(request, sent_ps))
+    def _keep(self, r: Sequence, now_ps: int) -> None:
+        """A prompt is computed: its blocks are free since this very instant, so take them back until it is sent.
 
-    def _sample_until(self, wake_ps: int) -> None:
-        used = self.kv_used_blocks
-        assert self.sample_ps is not None
-        while self._next_sample_ps < wake_ps:
-            at_ps = self._next_sample_ps
-            waiting = self.num_waiting + self.client.waiting_by(at_ps)
-            self.ledger.samples.append(
-                Sample(
-                    time_s=at_ps / PS_PER_S, running=self.num_running, waiting=waiting, kv_used_blocks=used
-                )
-            )
-            self._next_sample_ps += self.sample_ps
-
-    def _stall_reason(self) -> str:
-        return (
-            f"{self.policy.num_waiting} requests wait and none can be scheduled: the first needs more KV blocks than "
-            f"the {self.pool.num_blocks} there are, and no request behind it is tried"
-        )
+        They are gone already where it was preempted while its last tokens were on the way.
+        """
+        pool = cast(PagedPool, self.pool)
+        table = pool.table(r.table.content)
+        kept = hold_computed(pool, table, r.prompt_tokens, pool.lookup(table, r.prompt_tokens))
+        if kept:
+            self.kept[r.index] = table
+        self.reports.prefilled(self.number, r.index, now_ps, kept=kept)

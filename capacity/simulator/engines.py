@@ -1,8 +1,7 @@
 """The engines of a deployment, whichever way they run: readable, every step an event, or compiled.
 
 Requests go in, the engines advance to an instant, and whatever leaves is reported; they tell their queues, KV and
-outstanding work as of now. At one instant steps end first (SETTLE), then requests come (ARRIVE), then the next steps
-are decided (DECIDE); engines of one kind by their number.
+outstanding work as of now. What happens first at one instant: see `capacity.simulator.instants`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,15 @@ from capacity.simulator.kv_cache.offload import TierUse
 from capacity.simulator.setup import EngineSetup
 from capacity.simulator.step_work import StepWork
 
-SETTLE, ARRIVE, DECIDE = 0, 1, 2  # what happens at one instant, in this order
+ENDLESS = "requests preempt each other without end: the KV cache is too small for them"
+
+
+def stall_reason(num_waiting: int, num_blocks: int) -> str:
+    """Why nothing can proceed, where requests are left and nothing is due."""
+    return (
+        f"{num_waiting} requests wait and none can be scheduled: the first needs more KV blocks than the {num_blocks} "
+        "there are, and no request behind it is tried"
+    )
 
 
 class EngineState(NamedTuple):
@@ -71,6 +78,16 @@ class Reports(Protocol):
         ...
 
 
+class Nobody:
+    """Hears reports and does nothing about them."""
+
+    def left(self, number: int, request: int, at_ps: int) -> None: ...
+    def refused(self, number: int, request: int, at_ps: int) -> None: ...
+    def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None: ...
+    def load_begins(self, number: int, request: int, at_ps: int) -> int:  # noqa: ARG002
+        return at_ps
+
+
 class Engines(Protocol):
     """Numbered engines, to which requests go. What leaves is told to `Reports`, in order of time."""
 
@@ -79,11 +96,12 @@ class Engines(Protocol):
         ...
 
     def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
-        """Requests that come by themselves, in order of time, whatever happens: nobody has to deliver them."""
+        """Requests that come by themselves, in order of time, whatever happens: nobody has to deliver them, and their
+        arrivals are written into the ledger. Those that are turned away are reported as refused."""
         ...
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        """A request comes now; False: it is turned away (without a report)."""
+        """A request, whose arrival is in the ledger, comes now; False: it is turned away (without a report)."""
         ...
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:
@@ -112,6 +130,11 @@ class Engines(Protocol):
 
     def catch_up(self, now_ps: int, kind: int) -> None:
         """Whatever was due before this kind of event at this instant has happened, and was reported."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether any engine will do something by itself, requests that were fed to it included."""
         ...
 
     def state(self, number: int) -> EngineState: ...

@@ -11,28 +11,40 @@ import numpy as np
 import simpy
 
 from capacity.base.errors import InvalidInput
+from capacity.simulator.engines import Engines
+from capacity.simulator.instants import BEFORE, SETTLE, Instant
+from capacity.simulator.members import Member
 from capacity.simulator.setup import EngineSetup, Role
 from capacity.step import picoseconds
 
 Process = Generator[simpy.Event, None, None]
 FAILURE_STREAM = 100  # beside the workload's streams of random numbers
+LONGEST_LIFE_S = 1e9  # beyond any run
 
 
 class Fleet(Protocol):
     """The replicas of a running deployment, by number, as these processes see and change them."""
 
     env: simpy.Environment
+    engines: Engines
+    members: list[Member]
+    coming: int  # replicas that are being repaired
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody has anything to do any more, so that what goes on for ever may end."""
+        ...
+
+    @property
+    def waiting_for_replica(self) -> int:
+        """Requests that no replica has yet."""
+        ...
 
     def add(self, setup: EngineSetup, now_ps: int = 0, *, ready: bool = True) -> int: ...
     def open(self, number: int, now_ps: int) -> None: ...
     def drain(self, number: int, now_ps: int, why: str) -> None: ...
     def fail(self, number: int, now_ps: int) -> None: ...
-    def is_alive(self, number: int) -> bool: ...
-    def is_draining(self, number: int) -> bool: ...
-    def setup_of(self, number: int) -> EngineSetup: ...
     def of_role(self, role: Role) -> list[int]: ...
-    def pool_size(self, role: Role) -> int: ...
-    def starting(self, role: Role) -> int: ...
     def load_of(self, role: Role) -> int: ...
     def least_loaded(self, role: Role, count: int) -> list[int]: ...
     def sample(self, now_ps: int) -> None: ...
@@ -43,7 +55,7 @@ class Failures:
     """Each replica is lost after an exponential time of this mean (a spot interruption, say), with all that it holds.
 
     Its `requests` start anew on the others, or fail. A new replica, with an empty cache, takes its place
-    `recovery_s` later.
+    `recovery_s` later. For another model of failures, override `lifetime_s`.
     """
 
     mean_time_between_failures_s: float
@@ -55,6 +67,11 @@ class Failures:
         _check("mean time between failures", self.mean_time_between_failures_s)
         if not 0 <= self.recovery_s < math.inf:
             raise InvalidInput(f"the recovery time must be finite and at least 0 s, not {self.recovery_s}")
+
+    def lifetime_s(self, number: int) -> float:
+        """How long after it has opened replica `number` is lost."""
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(FAILURE_STREAM, number)))
+        return float(rng.exponential(self.mean_time_between_failures_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,52 +104,72 @@ def _check(what: str, value: float) -> None:
         raise InvalidInput(f"the {what} must be finite and above 0, not {value}")
 
 
+def _later(fleet: Fleet, delay_ps: int) -> Generator[simpy.Event, None, int]:
+    """Wait; returns the instant then, before which all engines have done what was due."""
+    yield fleet.env.timeout(delay_ps)
+    now_ps = int(fleet.env.now)
+    fleet.engines.catch_up(now_ps, SETTLE)
+    return now_ps
+
+
 def failing(fleet: Fleet, number: int, plan: Failures) -> Process:
     """One replica's life until it fails, and its successor's birth."""
-    rng = np.random.default_rng(np.random.SeedSequence(plan.seed, spawn_key=(FAILURE_STREAM, number)))
-    lifetime_ps = max(1, picoseconds(min(float(rng.exponential(plan.mean_time_between_failures_s)), 1e9)))
-    yield fleet.env.timeout(lifetime_ps)
-    if not fleet.is_alive(number):
+    member = fleet.members[number]
+    lifetime_ps = max(1, picoseconds(min(plan.lifetime_s(number), LONGEST_LIFE_S)))
+    now_ps = yield from _later(fleet, lifetime_ps)
+    if fleet.over or not member.alive:
         return
-    fleet.fail(number, int(fleet.env.now))
-    if fleet.is_draining(number):
+    fleet.fail(number, now_ps)
+    if member.draining:
         return
-    yield fleet.env.timeout(picoseconds(plan.recovery_s))
-    fleet.add(fleet.setup_of(number), int(fleet.env.now))
+    fleet.coming += 1
+    now_ps = yield from _later(fleet, picoseconds(plan.recovery_s))
+    over = fleet.over
+    fleet.coming -= 1
+    if not over:
+        fleet.add(member.setup, now_ps)
 
 
 def autoscaling(fleet: Fleet, setup: EngineSetup, plan: Autoscaling) -> Process:
     """The control loop of the replicas of one role. Never fewer than at first."""
-    env, role = fleet.env, setup.role
+    role = setup.role
     least = len(fleet.of_role(role))
     if plan.max_replicas < least:
         raise InvalidInput(f"{least} replicas at first are more than the most of {plan.max_replicas}")
     interval_ps = max(1, picoseconds(plan.interval_s))
     last_wanted_ps = 0  # when no fewer than now were wanted
     while True:
-        yield env.timeout(interval_ps)
-        now_ps = int(env.now)
-        current = fleet.pool_size(role) + fleet.starting(role)
+        now_ps = yield from _later(fleet, interval_ps)
+        members = [fleet.members[number] for number in fleet.of_role(role)]
+        taking = sum(member.open for member in members)
+        current = taking + sum(member.starting for member in members)
         wanted = math.ceil(fleet.load_of(role) / plan.target_requests)
         wanted = min(max(wanted, least), plan.max_replicas)
+        if fleet.over and not (fleet.waiting_for_replica and wanted > current):
+            return
         if wanted >= current:
             last_wanted_ps = now_ps
         for _ in range(wanted - current):
-            env.process(_starting(fleet, setup, plan))
+            fleet.env.process(_starting(fleet, setup, plan))
         if wanted < current and now_ps - last_wanted_ps >= picoseconds(plan.scale_down_delay_s):
-            for number in fleet.least_loaded(role, min(current - wanted, fleet.pool_size(role) - 1)):
+            for number in fleet.least_loaded(role, min(current - wanted, taking - 1)):
                 fleet.drain(number, now_ps, "scaled down")
 
 
 def _starting(fleet: Fleet, setup: EngineSetup, plan: Autoscaling) -> Process:
     number = fleet.add(setup, int(fleet.env.now), ready=False)
-    yield fleet.env.timeout(picoseconds(plan.startup_s))
-    fleet.open(number, int(fleet.env.now))
+    now_ps = yield from _later(fleet, picoseconds(plan.startup_s))
+    fleet.open(number, now_ps)
 
 
 def watching(fleet: Fleet, interval_s: float) -> Process:
-    """A sample of the deployment's state every so often."""
+    """A sample of the deployment's state every so often, before anything else of that instant happens."""
     interval_ps = max(1, picoseconds(interval_s))
+    at_ps = 0
     while True:
-        fleet.sample(int(fleet.env.now))
-        yield fleet.env.timeout(interval_ps)
+        yield Instant(fleet.env, BEFORE).at(at_ps)
+        fleet.engines.catch_up(at_ps, SETTLE)
+        if fleet.over:
+            return
+        fleet.sample(at_ps)
+        at_ps += interval_ps

@@ -9,15 +9,19 @@ Streaming is a queue in series: a message takes `output_token_s`, and a request'
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
 
-from capacity.simulator.client import NEVER, Arrivals, Client, OpenLoopClient, client_of
-from capacity.simulator.ledger import Ledger
+from capacity.simulator.client import Arrivals, Client, OpenLoopClient, client_of
+from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.instants import NEVER
+from capacity.simulator.ledger import EngineLedger, Ledger
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.schedulers import Sequence
+from capacity.simulator.step_work import StepWork
 from capacity.step import picoseconds
 from capacity.workload import Workload
 
@@ -43,21 +47,30 @@ class FrontendTimes:
         return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
 
 
-class StreamingLedger(Ledger):
-    """A ledger whose deliveries pass through the output queue."""
+class StreamingLedger(EngineLedger):
+    """The ledger of an engine whose deliveries pass through its output queue."""
 
-    def __init__(self, workload: Workload, times: FrontendTimes) -> None:
-        super().__init__(workload)
+    def __init__(
+        self, ledger: Ledger, gaps: GapCounter, work: StepWork | None = None, *, times: FrontendTimes
+    ) -> None:
+        super().__init__(ledger, gaps, work)
         self._message_ps = picoseconds(times.output_token_s)
         self._interval = times.stream_interval
         self._free_ps = 0  # when the queue will have sent all that it holds
 
-    def delivered(self, r: Sequence, now_ps: int) -> None:
-        produced = r.known - r.prompt_tokens
-        if produced > 1 and produced % self._interval and r.known < r.max_known:
-            return
-        self._free_ps = max(self._free_ps, now_ps) + self._message_ps
-        super().delivered(r, self._free_ps)
+    def delivered(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
+        gaps: list[int] = []
+        for r, _ in emitted:
+            produced = r.known - r.prompt_tokens
+            if produced > 1 and produced % self._interval and r.known < r.max_known:
+                continue
+            self._free_ps = sent_ps = max(self._free_ps, now_ps) + self._message_ps
+            if r.last_token == MISSING:
+                r.first_token = self.columns.first_token_ps[r.index] = sent_ps
+            else:
+                gaps.append(sent_ps - r.last_token)
+            r.last_token = sent_ps
+        self.count_gaps(gaps)
 
     def finished(self, r: Sequence, now_ps: int) -> None:
         super().finished(r, max(now_ps, r.last_token))
@@ -69,8 +82,6 @@ class Frontend:
     Whatever the client does at an instant reaches the engine `request_latency_s` later; completions reach the client
     by the ledger's clock, `response_latency_s` later.
     """
-
-    reacts = True
 
     def __init__(self, client: Client, ledger: Ledger, times: FrontendTimes) -> None:
         self._client = client
@@ -106,12 +117,6 @@ class Frontend:
         heapq.heappush(self._answers, (at_ps, next(self._order), request))
         self._update_due()
         return []
-
-    def waiting_by(self, instant_ps: int) -> int:
-        return self._client.waiting_by(instant_ps - self._request_ps)
-
-    def to_client_clock(self) -> None:
-        to_client_clock(self._ledger, self._times)
 
 
 def client_behind(workload: Workload, ledger: Ledger, times: FrontendTimes) -> Arrivals:

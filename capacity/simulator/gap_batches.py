@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 
@@ -13,26 +11,31 @@ MOST_BATCHES = 40  # two are made one when there are more: 20 or more of a long 
 BIN_BITS = 8  # bins per octave of gap, as a power of two: a gap is known to 0.4 %
 NUM_BINS = 64 << BIN_BITS
 FIRST_SIZE = 16  # gaps of a batch at first
-EXPANDED = 1 << 18  # gaps of series, spelled out at a time
-HELD = 8  # arrays of series that wait to be counted
+HELD = 8  # arrays that wait to be counted
 
 
 class GapBatches:
     """Histograms of successive batches of gaps, in bounded memory.
 
-    Series are rows (first gap, growth, length, weight) as `metrics.GapCounter` takes them, in picoseconds.
-    Gaps of one instant stay together, so a batch may have some more than another.
+    Gaps are in picoseconds. Equal ones of one step stay together, so a batch may have some more than another.
     """
 
     def __init__(self) -> None:
-        self._waiting: list[IntArray] = []
+        self._waiting: list[tuple[IntArray, IntArray]] = []
         self._counts: IntArray | None = None  # by batch and bin
         self._size = FIRST_SIZE
         self._seen = 0
 
-    def add(self, series: IntArray) -> None:
-        """Series in the order in which they were delivered."""
-        self._waiting.append(series)
+    @classmethod
+    def from_core(cls, counts: IntArray, *, size: int, seen: int) -> GapBatches:
+        """What the compiled core holds: gaps by batch and bin, batches of `size` gaps, `seen` gaps in all."""
+        batches = cls()
+        batches._counts, batches._size, batches._seen = counts, size, seen
+        return batches
+
+    def add(self, gaps_ps: IntArray, counts: IntArray) -> None:
+        """Gaps, and how often each, in the order in which they were delivered."""
+        self._waiting.append((gaps_ps, counts))
         if len(self._waiting) > HELD:
             self._count()
 
@@ -46,10 +49,9 @@ class GapBatches:
     def _count(self) -> None:
         if not self._waiting:
             return
-        series = np.concatenate(self._waiting)
+        gaps_ps, counts = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
         self._waiting.clear()
-        for values, counts in expanded(series):
-            self._count_gaps(values, counts)
+        self._count_gaps(gaps_ps, counts)
 
     def _count_gaps(self, values: IntArray, counts: IntArray) -> None:
         before = self._seen + np.cumsum(counts) - counts
@@ -63,16 +65,6 @@ class GapBatches:
         place = before // self._size * NUM_BINS + bin_of(values)
         added = np.bincount(place, weights=counts, minlength=MOST_BATCHES * NUM_BINS)
         self._counts += added.astype(np.int64).reshape(MOST_BATCHES, NUM_BINS)
-
-
-def expanded(series: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-    """(gaps, how often each) of series of first, step, length and weight: about `EXPANDED` gaps at a time."""
-    slices = np.cumsum(series[:, 2]) // EXPANDED
-    for part in np.split(series, np.flatnonzero(np.diff(slices)) + 1):
-        first, step, lengths, weights = part.T
-        ends = np.cumsum(lengths)
-        rank = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-        yield np.repeat(first, lengths) + np.repeat(step, lengths) * rank, np.repeat(weights, lengths)
 
 
 def bin_of(gaps_ps: IntArray) -> IntArray:

@@ -7,11 +7,11 @@ import math
 import numpy as np
 
 from capacity.simulator.distribution import PERCENTILES, Distribution
-from capacity.simulator.gap_batches import GapBatches, expanded
+from capacity.simulator.gap_batches import GapBatches
 from capacity.step import PS_PER_S
 from capacity.workload.columns import IntArray
 
-EXACT_GAPS = 1 << 20  # distinct gaps kept exactly; beyond, they are counted in bins
+EXACT_GAPS = 1 << 16  # distinct gaps kept exactly; beyond, they are counted in bins
 BIN_BITS = 11  # bins per octave of gap, as a power of two: a gap is known to 2**-11, 0.05 %
 NUM_BINS = 64 << BIN_BITS
 
@@ -22,17 +22,38 @@ class GapCounter:
     The mean is that of the exact gaps throughout; percentiles and the standard deviation are known to `resolution`.
     """
 
-    _FLUSH = 4 << 15
+    _FLUSH = 2 << 15
 
     def __init__(self) -> None:
         self.count = 0
         self.total_ps = 0
         self.resolution = 0.0  # relative width of a bin; 0: exact
-        self._series: list[int] = []  # first, step, length, weight, first, ...: numpy reads no tuples quickly
+        self._new: list[int] = []  # gap, how often, gap, ...: numpy reads no tuples quickly
         self._chunks: list[tuple[IntArray, IntArray]] = []  # (gaps, how often), as they came
         self._raw = self._distinct = 0
         self._bins: IntArray | None = None
         self._batches = GapBatches()
+
+    @classmethod
+    def from_core(
+        cls,
+        multiset: tuple[IntArray, IntArray] | None,
+        bins: IntArray | None,
+        *,
+        total_ps: int,
+        batches: GapBatches,
+    ) -> GapCounter:
+        """What the compiled core holds: either (different gaps, how often each) or the bins."""
+        gaps = cls()
+        gaps.total_ps, gaps._batches = total_ps, batches
+        if multiset is not None and len(multiset[0]):
+            gaps.count = int(multiset[1].sum())
+            gaps._chunks = [multiset]
+            gaps._compress()
+        if bins is not None:
+            gaps.count = int(bins.sum())
+            gaps._bins, gaps.resolution = bins, 2.0**-BIN_BITS
+        return gaps
 
     def batches(self) -> GapBatches:
         """The same gaps in order of time, for intervals of their percentiles."""
@@ -40,28 +61,20 @@ class GapCounter:
         return self._batches
 
     def add(self, gap_ps: int, count: int = 1) -> None:
+        """So many equal gaps that end at one instant."""
         self.count += count
         self.total_ps += gap_ps * count
-        self._series += (gap_ps, 0, 1, count)
-        if len(self._series) >= self._FLUSH:
-            self._flush()
-
-    def add_series(self, first_ps: int, step_ps: int, length: int, weight: int) -> None:
-        """`weight` gaps each of first, first + step, ... `length` values in all."""
-        self.count += weight * length
-        self.total_ps += weight * (first_ps * length + step_ps * (length * (length - 1) // 2))
-        self._series += (first_ps, step_ps, length, weight)
-        if len(self._series) >= self._FLUSH:
+        self._new += (gap_ps, count)
+        if len(self._new) >= self._FLUSH:
             self._flush()
 
     def _flush(self) -> None:
-        if not self._series:
+        if not self._new:
             return
-        series = np.array(self._series, dtype=np.int64).reshape(-1, 4)
-        self._series.clear()
-        self._batches.add(series)
-        for values, counts in expanded(series):
-            self._count(values, counts)
+        values, counts = np.array(self._new, dtype=np.int64).reshape(-1, 2).T
+        self._new.clear()
+        self._batches.add(values, counts)
+        self._count(values, counts)
 
     def _count(self, values: IntArray, counts: IntArray) -> None:
         if self._bins is not None:

@@ -1,9 +1,11 @@
-"""What happened in a run: columns per request and running sums, all in whole numbers."""
+"""What happened in a run: columns per request, and each engine's running sums; all in whole numbers."""
 
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +21,7 @@ from capacity.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The engine's state at one instant."""
+    """The engines' state at one instant."""
 
     time_s: float
     running: int
@@ -42,12 +44,17 @@ class Progress:
         if self._completed % self._every == 0:
             self._report(self._completed, self._total)
 
+    def reached(self, completed: int) -> None:
+        """So many have, in all."""
+        if completed // self._every > self._completed // self._every:
+            self._report(completed, self._total)
+        self._completed = completed
+
 
 class Ledger:
-    """What happened: columns per request and running sums per step, all in whole numbers."""
+    """Columns with an entry for each request, of any engine. No array ever moves: its address may be kept."""
 
-    def __init__(self, workload: Workload) -> None:
-        count = len(workload)
+    def __init__(self, count: int, progress: Callable[[int, int], None] | None = None) -> None:
         blank = array("q", [MISSING]) * count
         zeros = array("q", [0]) * count
         self.arrival_ps = array("q", blank)
@@ -58,71 +65,12 @@ class Ledger:
         self.cached_tokens = array("q", zeros)
         self.preemptions = array("q", zeros)
         self.preempted_ps = array("q", zeros)  # after the first token, waiting to run again
-        self.gaps = GapCounter()
-        self.steps = 0
-        self.rows = 0
-        self.busy_ps = 0
-        self.rejected = 0
-        self.total_preemptions = 0
-        self.kv_block_ps = 0
-        self.kv_busy_ps = 0
-        self.kv_peak_blocks = 0
-        self.hit_tokens = 0
-        self.queried_tokens = 0
-        self.samples: list[Sample] = []
-        self.completed = 0
-        self.work: StepWork | None = None  # kinds of steps, with `keep_work`
-        self.progress: Progress | None = None  # of all requests, whichever engine answers them
+        self.progress = None if progress is None else Progress(count, progress)
 
-    def scheduled(self, step: Step, now_ps: int) -> None:
-        """A step was decided, row by row."""
-        self.total_preemptions += len(step.preempted)
-        for r in step.preempted:
-            self.preemptions[r.index] += 1
-            if r.first_token != MISSING:
-                r.preempted = now_ps
-        if step.rows:
-            self.decided(step.rows, 0, now_ps)
-
-    def decided(self, rows: list[Row], others: int, now_ps: int) -> None:
-        """A step was decided: `rows`, and `others` that were scheduled before."""
-        self.steps += 1
-        self.rows += len(rows) + others
-        first_scheduled_ps = self.first_scheduled_ps
-        for r, _, _, _, _, _, cached in rows:
-            index = r.index
-            if first_scheduled_ps[index] == MISSING:
-                first_scheduled_ps[index] = now_ps
-                self.cached_tokens[index] = cached
-                self.hit_tokens += cached - r.loaded
-                self.queried_tokens += r.prompt_tokens
-            elif r.preempted != MISSING:
-                self.preempted_ps[index] += now_ps - r.preempted
-                r.preempted = MISSING
-
-    def delivered(self, r: Sequence, now_ps: int) -> None:
-        """One delivery of output tokens."""
-        if r.last_token == MISSING:
-            r.first_token = self.first_token_ps[r.index] = now_ps
-        else:
-            self.gaps.add(now_ps - r.last_token)
-        r.last_token = now_ps
-
-    def use_kv(self, blocks: int, duration_ps: int) -> None:
-        self.kv_block_ps += blocks * duration_ps
-        self.kv_busy_ps += duration_ps
-        if blocks > self.kv_peak_blocks:
-            self.kv_peak_blocks = blocks
-
-    def finished(self, r: Sequence, now_ps: int) -> None:
-        if r.known == r.prompt_tokens:  # dropped by the scheduler, without a token
-            self.rejected += 1
-            return
-        self.completed += 1
-        if self.progress is not None:
-            self.progress.completed()
-        self.finish_ps[r.index] = now_ps
-        self.output_tokens[r.index] = r.known - r.prompt_tokens
+    def forget(self, request: int) -> None:
+        """Nothing that was done for a request counts."""
+        self.first_scheduled_ps[request] = self.first_token_ps[request] = MISSING
+        self.preempted_ps[request] = 0
 
     def table(self, workload: Workload) -> RequestTable:
         def column(values: array[int]) -> Any:
@@ -142,3 +90,86 @@ class Ledger:
             preemptions=column(self.preemptions),
             preempted_ps=column(self.preempted_ps),
         )
+
+
+class EngineLedger:
+    """One engine's running sums, and its entries in the columns."""
+
+    def __init__(self, ledger: Ledger, gaps: GapCounter, work: StepWork | None = None) -> None:
+        self.columns = ledger
+        self.gaps = gaps  # of all engines together
+        self.work = work  # kinds of steps, with `keep_work`
+        self.steps = 0
+        self.rows = 0
+        self.busy_ps = 0
+        self.rejected = 0
+        self.completed = 0
+        self.preemptions = 0
+        self.kv_block_ps = 0
+        self.kv_busy_ps = 0
+        self.kv_peak_blocks = 0
+        self.hit_tokens = 0
+        self.queried_tokens = 0
+
+    def scheduled(self, step: Step, now_ps: int) -> None:
+        """A step was decided, row by row."""
+        for r in step.preempted:
+            self.preemptions += 1
+            self.columns.preemptions[r.index] += 1
+            if r.first_token != MISSING:
+                r.preempted = now_ps
+        if not step.rows:
+            return
+        self.steps += 1
+        self.rows += len(step.rows)
+        first_scheduled_ps = self.columns.first_scheduled_ps
+        for row in step.rows:
+            r = row[0]
+            if first_scheduled_ps[r.index] == MISSING:
+                self._started(row, now_ps)
+            elif r.preempted != MISSING:
+                self.columns.preempted_ps[r.index] += now_ps - r.preempted
+                r.preempted = MISSING
+
+    def _started(self, row: Row, now_ps: int) -> None:
+        r = row.sequence
+        self.columns.first_scheduled_ps[r.index] = now_ps
+        self.columns.cached_tokens[r.index] = row.cached
+        self.hit_tokens += row.cached - r.loaded
+        self.queried_tokens += r.prompt_tokens
+
+    def delivered(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
+        """The output of one step: a delivery of tokens to each of its requests."""
+        gaps: list[int] = []
+        for r, _ in emitted:
+            last_ps = r.last_token
+            if last_ps == MISSING:
+                r.first_token = self.columns.first_token_ps[r.index] = now_ps
+            else:
+                gaps.append(now_ps - last_ps)
+            r.last_token = now_ps
+        self.count_gaps(gaps)
+
+    def count_gaps(self, gaps: list[int]) -> None:
+        """Gaps that end with one step: equal ones are one entry, the shortest first."""
+        if gaps and gaps.count(gaps[0]) == len(gaps):
+            self.gaps.add(gaps[0], len(gaps))
+            return
+        for gap_ps, count in sorted(Counter(gaps).items()):
+            self.gaps.add(gap_ps, count)
+
+    def use_kv(self, blocks: int, duration_ps: int) -> None:
+        self.kv_block_ps += blocks * duration_ps
+        self.kv_busy_ps += duration_ps
+        if blocks > self.kv_peak_blocks:
+            self.kv_peak_blocks = blocks
+
+    def finished(self, r: Sequence, now_ps: int) -> None:
+        if r.known == r.prompt_tokens:  # dropped by the scheduler, without a token
+            self.rejected += 1
+            return
+        self.completed += 1
+        self.columns.finish_ps[r.index] = now_ps
+        self.columns.output_tokens[r.index] = r.known - r.prompt_tokens
+        if self.columns.progress is not None:
+            self.columns.progress.completed()

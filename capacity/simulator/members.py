@@ -1,36 +1,28 @@
-"""The engines of a deployment: how each is made, what is kept of its run, and its share of the result."""
+"""The engines of a deployment as it sees them, what is kept of its run, and each one's share of the result."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, Literal
 
-import simpy
+from capacity.simulator.engines import EngineAccount
+from capacity.simulator.frontend import FrontendTimes
+from capacity.simulator.setup import EngineSetup, Role
+from capacity.step import PS_PER_S
 
-from capacity.simulator.client import Arrivals
-from capacity.simulator.driven import DrivenEngine, Owner
-from capacity.simulator.engine import Engine, StepObserver
-from capacity.simulator.frontend import FrontendTimes, StreamingLedger
-from capacity.simulator.ledger import Ledger, Progress
-from capacity.simulator.replica import Replica
-from capacity.simulator.requests import Requests
-from capacity.simulator.setup import EngineSetup, Mode, Role, make_pool, make_scheduler
-from capacity.simulator.step_work import StepWork
-from capacity.step import PS_PER_S, picoseconds
-from capacity.workload import Workload
+if TYPE_CHECKING:
+    from capacity.simulator.engine import StepObserver
 
-AnyEngine = TypeVar("AnyEngine", bound=Engine)
+EngineLoop = Literal["auto", "core", "events"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a run keeps and shows, and how it steps. `frontend` lies between clients and engines.
+    """What a run keeps and shows, and how its engines run. `frontend` lies between clients and engines.
 
-    `keep_work` keeps what the steps were like (`SimulationResult.step_work`); an `observer` sees each of them, and they
-    are then taken one at a time. `progress(completed, total)` is called some two hundred times.
+    `keep_work` keeps what the steps were like (`SimulationResult.step_work`); an `observer` sees each of them.
+    `progress(completed, total)` is called some two hundred times. `engine_loop`: see `simulate`.
     """
 
     frontend: FrontendTimes | None = None
@@ -38,7 +30,7 @@ class Recording:
     keep_work: bool = False
     observer: StepObserver | None = None
     progress: Callable[[int, int], None] | None = None
-    mode: Mode = "jump"
+    engine_loop: EngineLoop = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,29 +52,40 @@ class ReplicaSummary:
 
 @dataclass(slots=True)
 class Member:
-    """An engine of the deployment, and its account so far. `driven`: the engine, where it stands behind a router."""
+    """One replica. It takes requests while it is `open`, and is there until it is stopped."""
 
-    engine: Engine
     setup: EngineSetup
-    ledger: Ledger
     from_ps: int
     requests: int = 0
     until_ps: int | None = None
     ended: str | None = None
-    open: bool = False  # it takes requests
-    driven: DrivenEngine | None = None
+    open: bool = False
+    paused: bool = False  # it has as many requests as it may have
+    draining: bool = False
 
-    def summary(self, number: int) -> ReplicaSummary:
-        ledger = self.ledger
+    @property
+    def alive(self) -> bool:
+        return self.until_ps is None
+
+    @property
+    def serving(self) -> bool:
+        return self.open or (self.draining and self.alive)
+
+    @property
+    def starting(self) -> bool:
+        """Whether it will take requests."""
+        return self.alive and not self.draining and not self.open
+
+    def summary(self, number: int, account: EngineAccount) -> ReplicaSummary:
         return ReplicaSummary(
             number=number,
             label=self.setup.label,
             role=self.setup.role,
             requests=self.requests,
-            busy_s=ledger.busy_ps / PS_PER_S,
-            steps=ledger.steps,
-            preemptions=ledger.total_preemptions,
-            kv_utilization_peak=ledger.kv_peak_blocks / self.engine.pool.num_blocks,
+            busy_s=account.busy_ps / PS_PER_S,
+            steps=account.steps,
+            preemptions=account.preemptions,
+            kv_utilization_peak=account.kv_peak_blocks / account.num_blocks,
             from_s=self.from_ps / PS_PER_S,
             until_s=None if self.until_ps is None else self.until_ps / PS_PER_S,
             ended=self.ended,
@@ -92,69 +95,3 @@ class Member:
         """How long it was there, if the last request ended at `end_ps`."""
         until_ps = end_ps if self.until_ps is None else min(self.until_ps, end_ps)
         return max(0, until_ps - self.from_ps)
-
-
-def new_ledger(workload: Workload, recording: Recording) -> Ledger:
-    """An empty ledger of all requests, through the front-end's output queue where there is one."""
-    frontend, progress = recording.frontend, recording.progress
-    streams = frontend is not None and frontend.streams
-    ledger = StreamingLedger(workload, frontend) if frontend is not None and streams else Ledger(workload)
-    if progress is not None:
-        ledger.progress = Progress(len(workload), progress)
-    return ledger
-
-
-class MemberMaker:
-    """Makes the engines of one run: all from the same requests, into the same ledger's columns."""
-
-    def __init__(
-        self, env: simpy.Environment, requests: Requests, ledger: Ledger, recording: Recording
-    ) -> None:
-        self._env = env
-        self._requests = requests
-        self._ledger = ledger
-        self._recording = recording
-
-    def pulling(self, setup: EngineSetup, client: Arrivals) -> Member:
-        """An engine that stands alone: it takes requests from the client, and its own samples."""
-        interval_s = self._recording.sample_interval_s
-        sample_ps = None if interval_s is None else max(1, picoseconds(interval_s))
-        engine = self._made(partial(Engine, client=client, sample_ps=sample_ps), setup, self._ledger)
-        return Member(engine, setup, self._ledger, 0)
-
-    def driven(
-        self, setup: EngineSetup, now_ps: int, *, number: int, owner: Owner, queue_limit: int | None
-    ) -> Member:
-        """An engine behind a router, with running sums of its own."""
-        ledger = copy.copy(self._ledger)  # columns are shared
-        replica = self._made(
-            partial(Replica, number=number, owner=owner, queue_limit=queue_limit), setup, ledger
-        )
-        replica.now_ps = now_ps
-        return Member(replica, setup, ledger, now_ps, driven=replica)
-
-    def _made(self, kind: Callable[..., AnyEngine], setup: EngineSetup, ledger: Ledger) -> AnyEngine:
-        ledger.work = StepWork(setup.step_times) if self._recording.keep_work else None
-        pool = make_pool(setup, self._recording.mode)
-        return kind(
-            self._env,
-            make_scheduler(setup, pool),
-            pool,
-            setup.step_times,
-            ledger=ledger,
-            new_sequence=self._requests.sequence_maker(setup, pool),
-            jumps=self._jumps(setup),
-            pipeline_stages=setup.limits.pipeline_stages,
-            window_tokens=setup.window_tokens,
-            observer=self._recording.observer,
-        )
-
-    def _jumps(self, setup: EngineSetup) -> bool:
-        """Whether regular decode steps may be leapt over: nobody has to see each of them."""
-        recording = self._recording
-        return (
-            recording.mode == "jump"
-            and recording.observer is None
-            and not (recording.frontend is not None and recording.frontend.streams)
-            and (not setup.enable_prefix_caching or self._requests.answers_are_private)
-        )

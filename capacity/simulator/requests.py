@@ -44,7 +44,7 @@ class Requests:
         prompts, outputs, priorities = self.prompt_tokens, self._output_tokens, self._priorities
         max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
         asked = None if prefill_only else self._max_tokens
-        chains = self._chains_of(pool.block_size) if pool.prefix_caching else None
+        chains = self.chains_of(pool.block_size) if pool.prefix_caching else None
         table = pool.table
 
         def new_sequence(index: int, arrival_ps: int) -> Sequence | None:
@@ -72,10 +72,10 @@ class Requests:
         session = self._sessions[request] if self._sessions is not None else None
         if not router.needs_prefixes:
             return new_tuple(Prompt, (request, tokens, session, (), (), 0))
-        keys, stops = self._chains_of(block_size).of(request)
+        keys, stops = self.chains_of(block_size).of(request)
         return new_tuple(Prompt, (request, tokens, session, keys, stops, tokens // block_size))
 
-    def _chains_of(self, block_size: int) -> Chains:
+    def chains_of(self, block_size: int) -> Chains:
         chains = self._chains.get(block_size)
         if chains is None:
             chains = self._chains[block_size] = Chains(self.workload, block_size)

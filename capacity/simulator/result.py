@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.simulator.distribution import Distribution
+from capacity.simulator.engines import EngineAccount
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.kv_cache.offload import TierUse, added_up
 from capacity.simulator.ledger import Sample
@@ -121,23 +122,24 @@ def _milliseconds(times_ps: npt.NDArray[np.int64]) -> dict[str, float] | None:
 
 def add_up(
     members: Sequence[Member],
+    accounts: Sequence[EngineAccount],
     records: RequestTable,
     *,
     gaps: GapCounter,
     goodput_ms: Mapping[str, float] | None,
     status: Status,
     reason: str | None,
-    rejected: int,
 ) -> SimulationResult:
     """What all engines did together; what happened before them is for the deployment to add."""
-    ledgers = [member.ledger for member in members]
-    policies = [member.engine.policy for member in members]
-    capacity_ps = sum(member.ledger.kv_busy_ps * member.engine.pool.num_blocks for member in members)
-    steps = sum(ledger.steps for ledger in ledgers)
-    hit_tokens = sum(ledger.hit_tokens for ledger in ledgers)
-    queried_tokens = sum(ledger.queried_tokens for ledger in ledgers)
+    capacity_ps = sum(account.kv_busy_ps * account.num_blocks for account in accounts)
+    steps = sum(account.steps for account in accounts)
+    hit_tokens = sum(account.hit_tokens for account in accounts)
+    queried_tokens = sum(account.queried_tokens for account in accounts)
     caching = any(member.setup.enable_prefix_caching for member in members)
-    replicas = tuple(member.summary(number) for number, member in enumerate(members))
+    replicas = tuple(
+        member.summary(number, account)
+        for number, (member, account) in enumerate(zip(members, accounts, strict=True))
+    )
     end_ps = max(int(records.finish_ps.max()), 0) if len(records) else 0
     return SimulationResult(
         summary=summarize(records, gaps=gaps, goodput_ms=goodput_ms),
@@ -145,19 +147,19 @@ def add_up(
         status=status,
         reason=reason,
         steps=steps,
-        preemptions=sum(ledger.total_preemptions for ledger in ledgers),
-        rejected=rejected,
+        preemptions=sum(account.preemptions for account in accounts),
+        rejected=sum(account.rejected for account in accounts),
         prefix_cache_hit_fraction=hit_tokens / max(1, queried_tokens) if caching else None,
-        kv_utilization_mean=sum(ledger.kv_block_ps for ledger in ledgers) / capacity_ps
+        kv_utilization_mean=sum(account.kv_block_ps for account in accounts) / capacity_ps
         if capacity_ps
         else 0.0,
         kv_utilization_peak=max((replica.kv_utilization_peak for replica in replicas), default=0.0),
-        mean_batch_size=sum(ledger.rows for ledger in ledgers) / steps if steps else 0.0,
-        busy_s=sum(ledger.kv_busy_ps for ledger in ledgers) / PS_PER_S,
+        mean_batch_size=sum(account.rows for account in accounts) / steps if steps else 0.0,
+        busy_s=sum(account.kv_busy_ps for account in accounts) / PS_PER_S,
         gaps=gaps,
-        kv_tiers=added_up(use for policy in policies for use in policy.tier_use),
-        data_parallel_requests=tuple(count for policy in policies for count in policy.rank_requests),
-        step_work=tuple(ledger.work for ledger in ledgers if ledger.work is not None),
+        kv_tiers=added_up(use for account in accounts for use in account.tier_use),
+        data_parallel_requests=tuple(count for account in accounts for count in account.rank_requests),
+        step_work=tuple(account.work for account in accounts if account.work is not None),
         replicas=replicas,
         replica_s=sum(member.alive_ps(end_ps) for member in members) / PS_PER_S,
     )

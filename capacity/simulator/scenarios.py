@@ -12,21 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import simpy
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.simulator.client import OpenLoopClient
 from capacity.simulator.engine import Engine
+from capacity.simulator.engines import Nobody
+from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content, chained
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.radix import RadixCache, RadixNode
-from capacity.simulator.ledger import Ledger
+from capacity.simulator.ledger import EngineLedger, Ledger
 from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step, make_policy
 from capacity.simulator.schedulers import Sequence as Request
 from capacity.step import PS_PER_S, AffineStepTimes
-from capacity.workload import Workload
 
 SEED_STRIDE = 1_000_003  # of token ids: segment [s, n] is s * SEED_STRIDE + 0 ... n - 1
 ANSWER_OFFSET = 500_000  # of output tokens within their seed
@@ -119,26 +118,23 @@ class _Schedule:
             sequences = [requests[i] for i in order]
             for index, r in enumerate(sequences):
                 r.index = index
-            workload = Workload(
-                arrival_s=np.array([r.arrival / PS_PER_S for r in sequences]),
-                prompt_tokens=np.array([r.prompt_tokens for r in sequences]),
-                output_tokens=np.array([r.max_known - r.prompt_tokens for r in sequences]),
-            )
+            columns = Ledger(len(sequences))
             engine = Engine(
                 env,
                 self.scheduler,
                 self.pool,
                 AffineStepTimes(times["base"], times["per_token"]),
-                client=OpenLoopClient(workload),
-                ledger=Ledger(workload),
+                ledger=EngineLedger(columns, GapCounter()),
+                reports=Nobody(),
                 new_sequence=lambda index, _: sequences[index],
                 pipeline_stages=self.limits.pipeline_stages,
                 observer=self._observe,
             )
             env.process(engine.run())
+            env.process(engine.feed(range(len(sequences)), [r.arrival for r in sequences]))
             env.run()
-            if engine.stalled_by is not None:
-                status, error = "stalled", engine.stalled_by
+            if engine.account().stalled_by is not None:
+                status, error = "stalled", engine.account().stalled_by
         return {
             "engine": f"capacity {self.policy_name}",
             "scenario": scenario,

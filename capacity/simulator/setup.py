@@ -12,7 +12,6 @@ from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
 from capacity.simulator.kv_cache.joint_pool import JointPool
 from capacity.simulator.kv_cache.pool import KvPool
-from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.simulator.schedulers import (
     Lockstep,
     Policy,
@@ -23,11 +22,10 @@ from capacity.simulator.schedulers import (
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
 from capacity.simulator.step_noise import StepNoise
-from capacity.simulator.transfer import LoadBlockPool, LoadPool
+from capacity.simulator.transfer import LoadBlockPool
 from capacity.step import StepTimes
 
 Role = Literal["both", "prefill", "decode"]
-Mode = Literal["jump", "step"]  # leap over regular decode steps, or take each; the answers are the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +67,7 @@ class EngineSetup:
             )
 
 
-def make_pool(setup: EngineSetup, mode: Mode) -> KvPool:
+def make_pool(setup: EngineSetup) -> KvPool:
     """An empty KV pool; of every data-parallel rank, together. Raises InvalidInput and UnknownName."""
     if setup.num_blocks < 1 or setup.block_size < 1:
         raise InvalidInput(
@@ -77,20 +75,17 @@ def make_pool(setup: EngineSetup, mode: Mode) -> KvPool:
             f"not {setup.num_blocks} of {setup.block_size}"
         )
     if setup.data_parallel_size == 1:
-        return _one_pool(setup, mode)
-    return JointPool([_one_pool(setup, mode) for _ in range(setup.data_parallel_size)])
+        return _one_pool(setup)
+    return JointPool([_one_pool(setup) for _ in range(setup.data_parallel_size)])
 
 
-def _one_pool(setup: EngineSetup, mode: Mode) -> KvPool:
+def _one_pool(setup: EngineSetup) -> KvPool:
     blocks, size, caching = setup.num_blocks, setup.block_size, setup.enable_prefix_caching
     if find_scheduler(setup.policy).shares_content:
         return ContentPool(blocks, size, prefix_caching=caching)
     if setup.kv_contiguous_tokens is not None:
         return ContiguousPool(blocks, size, reserved_tokens=setup.kv_contiguous_tokens)
-    loads, whole = setup.role == "decode", setup.kv_windows == (None,)
-    if whole and (loads or mode == "jump"):
-        return (LoadPool if loads else RunPool)(blocks, size, prefix_caching=caching)
-    return (LoadBlockPool if loads else BlockPool)(
+    return (LoadBlockPool if setup.role == "decode" else BlockPool)(
         blocks,
         size,
         prefix_caching=caching,
@@ -109,3 +104,8 @@ def make_scheduler(setup: EngineSetup, pool: KvPool) -> Policy:
         return make_policy(setup.policy, setup.limits, pool, **options)
     ranks = [make_policy(setup.policy, setup.limits, part, **options) for part in pool.parts]
     return Lockstep(ranks, balance=setup.data_parallel_balance, prompt_wait_steps=setup.prompt_wait_steps)
+
+
+def can_abort(setup: EngineSetup) -> bool:
+    """Whether its scheduler can take out a request at any time. Raises InvalidInput and UnknownName."""
+    return make_scheduler(setup, make_pool(setup)).aborts

@@ -10,20 +10,13 @@ from capacity.step import StepShape, windowed_pairs
 new_tuple = tuple.__new__  # a NamedTuple's own constructor, without its detour
 
 
-def sum_rows(
-    rows: Sequence[Row],
-    window_tokens: int | None = None,
-    *,
-    decodes: int = 0,
-    contexts: int = 0,
-    window_contexts: int = 0,
-) -> StepShape:
-    """The step's sums: over `rows`, and over `decodes` more decode rows that are known by their sums alone.
+def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape:
+    """The step's sums over its rows.
 
     A decode row computes one token past the prompt, its drafts aside; all else is prefill.
     """
     p_seqs = p_tokens = p_pairs = p_context = p_window_pairs = p_window_context = completed = 0
-    d_seqs, d_drafts, d_context, d_window = decodes, 0, contexts, window_contexts
+    d_seqs = d_drafts = d_context = d_window = 0
     for sequence, tokens, computed, drafts, yields, _, _ in rows:
         context = computed + tokens
         if tokens - drafts == 1 and computed >= sequence.prompt_tokens:

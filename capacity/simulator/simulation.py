@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from capacity.base.errors import InvalidInput
+from capacity.deployment.routers import Router
+from capacity.simulator.admission import Admission
 from capacity.simulator.cluster import Cluster, Dispatch
 from capacity.simulator.disaggregated import Disaggregated, check_roles
 from capacity.simulator.engine import StepObserver
-from capacity.simulator.fleet import Autoscaling, Failures, autoscaling, watching
+from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
 from capacity.simulator.frontend import FrontendTimes
-from capacity.simulator.members import Recording
+from capacity.simulator.members import EngineLoop, Recording
 from capacity.simulator.result import SimulationResult
-from capacity.simulator.setup import EngineSetup, Mode, Role
+from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import KvLink
 from capacity.workload import Workload
 
@@ -21,15 +23,16 @@ def simulate(
     workload: Workload,
     setups: EngineSetup | Sequence[EngineSetup],
     *,
-    router: str | None = None,
+    router: str | type[Router] | None = None,
     queue_limit: int | None = None,
     outstanding_limit: int | None = None,
+    admission: Admission | Sequence[Admission] = (),
     timeout_s: float | None = None,
     failures: Failures | None = None,
     scaling: Autoscaling | None = None,
     decode_scaling: Autoscaling | None = None,
     link: KvLink | None = None,
-    decode_router: str = "least-outstanding",
+    decode_router: str | type[Router] = "least-outstanding",
     seed: int = 0,
     frontend: FrontendTimes | None = None,
     sample_interval_s: float | None = None,
@@ -38,7 +41,7 @@ def simulate(
     keep_interrupted: bool = False,
     observer: StepObserver | None = None,
     progress: Callable[[int, int], None] | None = None,
-    mode: Mode = "jump",
+    engine_loop: EngineLoop = "auto",
 ) -> SimulationResult:
     """Simulate `workload` on one engine for each of `setups`.
 
@@ -51,15 +54,18 @@ def simulate(
     `frontend` says what lies between client and engine (none: nothing), and records are then on the client's clock,
     save for the instant of first scheduling. `sample_interval_s` asks for samples over time; `keep_work`, `observer`,
     `progress`: see `Recording`. `keep_interrupted`: on Ctrl-C the result is what was simulated so far; else the
-    KeyboardInterrupt is raised again. `mode` "step" takes one step at a time, block by block:
-    the reference that "jump" equals bit for bit. Raises InvalidInput and UnknownName.
+    KeyboardInterrupt is raised again. `engine_loop`: "events" is the readable one, every step an event; "core" is
+    compiled and does the same; "auto" takes the latter where it can. Raises InvalidInput and UnknownName.
     """
     setups = [setups] if isinstance(setups, EngineSetup) else list(setups)
     if not setups:
         raise InvalidInput("a deployment needs at least 1 replica")
     if timeout_s is not None and not timeout_s > 0:
         raise InvalidInput(f"the client timeout must be above 0 s, not {timeout_s}")
-    before = (queue_limit, outstanding_limit, timeout_s, failures, scaling, decode_scaling, link)
+    rules = (admission,) if isinstance(admission, Admission) else tuple(admission)
+    before = (
+        queue_limit, outstanding_limit, rules or None, timeout_s, failures, scaling, decode_scaling, link
+    )  # fmt: skip
     if router is None and (
         len(setups) > 1 or setups[0].role != "both" or any(part is not None for part in before)
     ):
@@ -69,6 +75,7 @@ def simulate(
         decode_router=decode_router,
         queue_limit=queue_limit,
         outstanding_limit=outstanding_limit,
+        admission=rules,
         timeout_s=timeout_s,
         failures=failures,
         link=link,
@@ -80,18 +87,16 @@ def simulate(
         keep_work=keep_work,
         observer=observer,
         progress=progress,
-        mode=mode,
+        engine_loop=engine_loop,
     )
     cluster = _deployment(workload, setups, dispatch, recording)
     if decode_scaling is not None:
         _scale(cluster, setups, "decode", decode_scaling)
     if scaling is not None:
         _scale(cluster, setups, setups[0].role if link is None else "prefill", scaling)
-    if sample_interval_s is not None and router is not None:
-        cluster.env.process(watching(cluster, sample_interval_s))
     interrupted = False
     try:
-        cluster.env.run(until=cluster.env.process(cluster.run()))
+        cluster.run()
     except KeyboardInterrupt:
         if not keep_interrupted:
             raise
@@ -104,10 +109,10 @@ def _deployment(
 ) -> Cluster:
     """The engines, empty, and what stands before them."""
     if all(setup.role == "both" for setup in setups):
-        cluster = Cluster(workload, dispatch, recording)
+        cluster = Cluster(workload, setups, dispatch, recording)
     else:
         check_roles(setups)
-        cluster = Disaggregated(workload, dispatch, recording)
+        cluster = Disaggregated(workload, setups, dispatch, recording)
     for setup in setups:
         cluster.add(setup)
     return cluster

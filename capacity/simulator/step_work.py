@@ -7,7 +7,7 @@ fourth, ... as they become many. Times are exact in all; only their parts rest o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from capacity.step import StepShape, StepTimes
@@ -37,10 +37,31 @@ class StepWork:
         self._prefill_steps = 0
         self._prefill_ps = 0
 
+    @classmethod
+    def from_core(
+        cls,
+        step_times: StepTimes,
+        decodes: Iterable[tuple[StepShape, int, int]],
+        prefills: list[tuple[StepShape, int]],
+        *,
+        stride: int,
+        prefill_steps: int,
+        prefill_ps: int,
+        held_ps: int,
+    ) -> StepWork:
+        """What the compiled core holds: (first shape, steps, picoseconds) of each kind, and the prefills kept."""
+        work = cls(step_times)
+        work.held_ps = held_ps
+        for shape, steps, busy_ps in decodes:
+            work._decodes[_kind_key(shape[7] + shape[8], shape[9])] = (shape, [steps, busy_ps])
+        work._prefills, work._stride = prefills, stride
+        work._prefill_steps, work._prefill_ps = prefill_steps, prefill_ps
+        return work
+
     def step(self, shape: StepShape, duration_ps: int) -> None:
         """One step that was decided."""
         if not shape[1]:
-            self._count(shape[7] + shape[8], shape[9], lambda: shape, 1, duration_ps)
+            self._count(shape, duration_ps)
             return
         if self._prefill_steps % self._stride == 0:
             self._prefills.append((shape, duration_ps))
@@ -50,24 +71,14 @@ class StepWork:
         self._prefill_steps += 1
         self._prefill_ps += duration_ps
 
-    def leap(
-        self, shape_of: Callable[[], StepShape], rows: int, contexts: int, steps: int, total_ps: int
-    ) -> None:
-        """So many decode steps of `rows` requests; `shape_of` makes the first one's shape, where its kind is new."""
-        self._count(rows, contexts, shape_of, steps, total_ps)
-
-    def _count(
-        self, rows: int, contexts: int, shape_of: Callable[[], StepShape], steps: int, total_ps: int
-    ) -> None:
-        size = max(rows.bit_length() - SIZE_BITS, 0)
-        context = max(contexts.bit_length() - CONTEXT_BITS, 0)
-        key = (rows >> size, size, contexts >> context, context)
+    def _count(self, shape: StepShape, duration_ps: int) -> None:
+        key = _kind_key(shape[7] + shape[8], shape[9])
         kind = self._decodes.get(key)
         if kind is None:
-            kind = self._decodes[key] = (shape_of(), [0, 0])
+            kind = self._decodes[key] = (shape, [0, 0])
         sums = kind[1]
-        sums[0] += steps
-        sums[1] += total_ps
+        sums[0] += 1
+        sums[1] += duration_ps
 
     def kinds(self) -> Iterator[Kind]:
         """All steps, in kinds: their numbers and times add up to those of the run."""
@@ -77,3 +88,9 @@ class StepWork:
         for shape, duration_ps in self._prefills:
             share = self._prefill_steps / len(self._prefills)
             yield Kind(shape, share, self._prefill_ps * duration_ps / kept_ps if kept_ps else 0.0)
+
+
+def _kind_key(rows: int, contexts: int) -> tuple[int, int, int, int]:
+    size = max(rows.bit_length() - SIZE_BITS, 0)
+    context = max(contexts.bit_length() - CONTEXT_BITS, 0)
+    return rows >> size, size, contexts >> context, context

@@ -16,8 +16,6 @@ from capacity.simulator.kv_cache.block_pool import NULL, BlockPool, BlockTable
 from capacity.simulator.kv_cache.block_pool import Hit as BlockHit
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import Hit, PagedPool, Table
-from capacity.simulator.kv_cache.run_pool import RunHit, RunPool, RunTable
-from capacity.simulator.schedulers import Sequence
 from capacity.step import picoseconds
 
 
@@ -85,6 +83,10 @@ class Transfers:
         self._at = at
         self._under_way: dict[Transfer, None] = {}
 
+    @property
+    def under_way(self) -> int:
+        return len(self._under_way)
+
     def begin(self, tokens: int, now_ps: int, *ports: Port, arrived: Callable[[int], None]) -> Transfer:
         """Reserve the ports for a transfer; `arrived(instant)` is called when its KV is there."""
         transfer = Transfer(tokens, ports, arrived)
@@ -122,46 +124,8 @@ class Transfers:
             transfer.arrived(end_ps)
 
 
-class LoadTable(RunTable):
-    """A block table whose first `loaded` tokens came from elsewhere: held before the request runs."""
-
-    __slots__ = ("loaded",)
-
-    def __init__(self, content: Content) -> None:
-        super().__init__(content)
-        self.loaded = 0
-
-
-class LoadPool(RunPool):
-    """A pool whose requests may hold loaded blocks when they are admitted; after a preemption these are gone."""
-
-    def table(self, content: Content) -> LoadTable:
-        return LoadTable(content)
-
-    def lookup(self, table: RunTable, max_tokens: int) -> RunHit:
-        loaded: int = getattr(table, "loaded", 0)
-        return (min(loaded, max_tokens), []) if loaded else super().lookup(table, max_tokens)
-
-    def grow(self, table: RunTable, tokens: int, hit: RunHit | None = None) -> None:
-        super().grow(table, tokens, None if getattr(table, "loaded", 0) else hit)
-
-    def load(self, table: LoadTable, tokens: int) -> bool:
-        """Take blocks for `tokens` tokens to come, those that are cached here included; False: they are not free."""
-        hit = super().lookup(table, tokens)
-        if self.blocks_needed(table, tokens, hit) > self.free_blocks:
-            return False
-        super().grow(table, tokens, hit)
-        table.loaded = tokens
-        return True
-
-    def release(self, table: RunTable) -> None:
-        super().release(table)
-        if isinstance(table, LoadTable):
-            table.loaded = 0
-
-
 class LoadBlockTable(BlockTable):
-    """The same for layers with windows."""
+    """A block table whose first `loaded` tokens came from elsewhere: held before the request runs."""
 
     __slots__ = ("loaded",)
 
@@ -171,7 +135,10 @@ class LoadBlockTable(BlockTable):
 
 
 class LoadBlockPool(BlockPool):
-    """The same for layers with windows: of what is loaded, they take only what later tokens look back on."""
+    """A pool whose requests may hold loaded blocks when they are admitted; after a preemption these are gone.
+
+    Layers with windows take of what is loaded only what later tokens look back on.
+    """
 
     def table(self, content: Content) -> LoadBlockTable:
         return LoadBlockTable(content, len(self.windows))
@@ -222,12 +189,3 @@ def hold_computed(pool: PagedPool, table: Table, tokens: int, hit: Hit) -> bool:
     BlockPool.grow(pool, table, tokens, (tokens, tuple(hits)))
     table.passed = behind
     return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """A request whose KV is to be loaded. `begin` starts the transfer, once the blocks are there; returns its end."""
-
-    sequence: Sequence
-    tokens: int
-    begin: Callable[[int], int]

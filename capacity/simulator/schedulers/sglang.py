@@ -58,22 +58,30 @@ class Sglang(Batching):
 
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
-        self._prefill(step)
-        if not step.rows or self.mixed_chunk:
-            self._decode(step)
+        if self.mixed_chunk:
+            rows = self.generating()  # who starts in this step decodes from the next on
+            self._prefill(step, len(rows))
+            self._decode(step, rows)
+        else:
+            self._prefill(step, 0)
+            if not step.rows:
+                self._decode(step, self.generating())
         return self.commit(step)
 
-    def _prefill(self, step: Step) -> None:
+    def _generates(self, r: Sequence) -> bool:
+        """The chunked request takes no part in decode before its last chunk is computed."""
+        return r is not self._chunked and super()._generates(r)
+
+    def _prefill(self, step: Step, num_generating: int) -> None:
         chunk_left = self.limits.max_num_batched_tokens
         input_left = self.max_prefill_tokens
         chunking = self.limits.enable_chunked_prefill
-        generating = self.generating() if self.mixed_chunk else []
         if chunking:
-            chunk_left -= len(generating)
+            chunk_left -= num_generating
         r = self._chunked
         if r is not None:
             tokens = min(r.known - r.computed, chunk_left)
-            if self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
+            if tokens <= 0 or self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
                 return
             self.prefill(step, r, tokens)
             chunk_left -= tokens
@@ -127,8 +135,7 @@ class Sglang(Batching):
         hits = {r.index: self.pool.lookup(r.table, r.known - 1)[0] for r in self.waiting}
         return sorted(self.waiting, key=lambda r: -hits[r.index])
 
-    def _decode(self, step: Step) -> None:
-        rows = self.generating()
+    def _decode(self, step: Step, rows: list[Sequence]) -> None:
         if not rows:
             return
         if self.generation_blocks(rows) > self.pool.free_blocks:
@@ -152,3 +159,10 @@ class Sglang(Batching):
         self.new_token_ratio = min(1.0, ratio)
         kept = {r.index for r in stay}
         return [r for r in rows if r.index in kept]
+
+    # account
+
+    def abort(self, r: Sequence) -> None:
+        if r is self._chunked:
+            self._chunked = None
+        super().abort(r)

@@ -1,0 +1,42 @@
+"""When something happens: an instant in whole picoseconds, and its place among all that happens then.
+
+At one instant: samples of the state before it, what changes the deployment (failures, scaling: SimPy's own timeouts),
+ends of steps (SETTLE), arrivals (ARRIVE: from the clients, then ends of transfers, then deadlines), and what the
+engines compute next (DECIDE). Engines of one kind come by their number, all else in the order in which it was planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import simpy
+from simpy.core import EventPriority
+
+BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # what happens at one instant, in this order
+CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
+NEVER = 1 << 62  # an instant after all others
+RANKS = 1 << 20
+
+
+class Instant(simpy.Event):
+    """An event whose place is its kind and then its rank; SimPy's priorities make it so."""
+
+    def __init__(self, env: simpy.Environment, kind: int, rank: int = 0) -> None:
+        self.env = env
+        self.callbacks = []
+        self._ok = True
+        self._value = None
+        self._place = EventPriority((kind + 1) * RANKS + rank)
+
+    def at(self, at_ps: int) -> Instant:
+        """It will happen then."""
+        env = self.env
+        env.schedule(self, self._place, at_ps - env._now)
+        return self
+
+
+def call_at(
+    env: simpy.Environment, at_ps: int, act: Callable[[simpy.Event], None], kind: int, rank: int = 0
+) -> None:
+    """Have something done at an instant."""
+    Instant(env, kind, rank).at(at_ps).callbacks.append(act)

@@ -1,0 +1,111 @@
+"""The engines of a deployment, readable: each is a SimPy process, and every decision and every step's end an event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import simpy
+
+from capacity.simulator.engine import Engine
+from capacity.simulator.engines import EngineAccount, EngineState, Reports
+from capacity.simulator.frontend import StreamingLedger
+from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.ledger import EngineLedger, Ledger
+from capacity.simulator.members import Recording
+from capacity.simulator.requests import Requests
+from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
+from capacity.simulator.step_work import StepWork
+
+
+class ReadableEngines:
+    """`Engines` of the policies and KV pools in Python. Nothing here is ever behind the clock."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        requests: Requests,
+        ledger: Ledger,
+        reports: Reports,
+        recording: Recording,
+    ) -> None:
+        self.env = env
+        self.gaps = GapCounter()
+        self.engines: list[Engine] = []
+        self._requests = requests
+        self._ledger = ledger
+        self._reports = reports
+        self._recording = recording
+
+    def add(self, setup: EngineSetup, now_ps: int) -> int:  # noqa: ARG002
+        number, pool = len(self.engines), make_pool(setup)
+        engine = Engine(
+            self.env,
+            make_scheduler(setup, pool),
+            pool,
+            setup.step_times,
+            ledger=self._engine_ledger(setup),
+            reports=self._reports,
+            new_sequence=self._requests.sequence_maker(setup, pool),
+            number=number,
+            role=setup.role,
+            pipeline_stages=setup.limits.pipeline_stages,
+            window_tokens=setup.window_tokens,
+            observer=self._recording.observer,
+            noise=setup.noise,
+        )
+        self.engines.append(engine)
+        self.env.process(engine.run())
+        return number
+
+    def _engine_ledger(self, setup: EngineSetup) -> EngineLedger:
+        frontend = self._recording.frontend
+        work = StepWork(setup.step_times) if self._recording.keep_work else None
+        if frontend is not None and frontend.streams:
+            return StreamingLedger(self._ledger, self.gaps, work, times=frontend)
+        return EngineLedger(self._ledger, self.gaps, work)
+
+    # requests
+
+    def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
+        self.env.process(self.engines[number].feed(requests, instants_ps))
+
+    def deliver(self, number: int, request: int, at_ps: int) -> bool:  # noqa: ARG002
+        return self.engines[number].deliver(request)
+
+    def cancel(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+        self.engines[number].cancel(request)
+
+    # KV from one to the other
+
+    def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:  # noqa: ARG002
+        return self.engines[number].want_load(request, tokens)
+
+    def loaded(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+        self.engines[number].loaded(request)
+
+    def unload(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+        self.engines[number].unload(request)
+
+    def release_kept(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+        self.engines[number].release_kept(request)
+
+    def stop(self, number: int) -> None:
+        self.engines[number].stop()
+
+    # what there is to know
+
+    def catch_up(self, now_ps: int, kind: int) -> None:
+        """Nothing: the clock that calls this has called the engines before."""
+
+    @property
+    def busy(self) -> bool:
+        return any(engine.busy for engine in self.engines)
+
+    def state(self, number: int) -> EngineState:
+        return self.engines[number].state()
+
+    def account(self, number: int) -> EngineAccount:
+        return self.engines[number].account()
+
+    def unfinished(self, number: int) -> int:
+        return len(self.engines[number].sequences)
