@@ -173,9 +173,7 @@ class Engine:
 
     # from outside
 
-    def feed(
-        self, requests: Items[int], instants_ps: Items[int]
-    ) -> Generator[simpy.Event, None, None]:
+    def feed(self, requests: Items[int], instants_ps: Items[int]) -> Generator[simpy.Event, None, None]:
         """Requests come by themselves, in order of time."""
         self._fed = True
         now_ps = -1

@@ -46,7 +46,7 @@ class Progress:
 
 
 class Ledger:
-    """Columns with an entry for each request, whichever engines it met. An array never moves: its address may be kept."""
+    """Columns with an entry for each request, whichever engines it met. They never move: addresses may be kept."""
 
     def __init__(self, count: int, progress: Callable[[int, int], None] | None = None) -> None:
         blank = array("q", [MISSING]) * count

@@ -1,4 +1,4 @@
-"""The engines of a deployment as the deployment sees them, what is kept of its run, and each one's share of the result."""
+"""The engines of a deployment as it sees them, what is kept of its run, and each one's share of the result."""
 
 from __future__ import annotations
 
