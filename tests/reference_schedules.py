@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 NAMED = Path(__file__).parent / "data" / "oracle"
+POLICIES = {"v1": "vllm-v1", "v1async": "vllm-v1-async", "v0": "vllm-v0"}  # of ours, by the file of an engine
 TIME_TOLERANCE_S = 1e-9  # the reference adds up seconds in binary floating point, we in whole picoseconds
 
 

@@ -27,7 +27,7 @@ class Bench:
         self.policy = make_policy(name, SchedulerLimits(**settings_), self.pool, **given_options)
         self.count = 0
 
-    def add(self, prompt: int, output: int) -> Sequence:
+    def add(self, prompt: int, output: int, *, max_tokens: int | None = None) -> Sequence:
         index = self.count
         self.count += 1
         sequence = Sequence(
@@ -36,6 +36,7 @@ class Bench:
             arrival=0,
             prompt_tokens=prompt,
             max_known=prompt + output,
+            asked_known=None if max_tokens is None else prompt + max_tokens,
             priority=0,
             table=self.pool.table(Content(index)),
         )

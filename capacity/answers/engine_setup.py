@@ -17,6 +17,7 @@ from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.samples import parallel_samples
 from capacity.simulator.schedulers import SCHEDULERS, DrawnSpeculation, SchedulerLimits, schedulers_that
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
+from capacity.simulator.step_noise import step_noise
 from capacity.step import picoseconds
 from capacity.workload import Workload, parse_slos
 from capacity.workload.described import described
@@ -161,6 +162,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         window_tokens=resolved.model.window_tokens,
         kv_windows=plan.layout.kv_windows,
         kv_contiguous_tokens=resolved.max_model_len if contiguous else None,
+        noise=step_noise(pool.step_noise, pool.step_noise_seed),
         label=f"{pool.num_gpus // resolved.independent_ranks} x {resolved.profile.name}",
         role=pool.role,
     )
@@ -170,7 +172,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
                 "drafts are not simulated over data-parallel ranks: leave out --speculator or -dp"
             )
         return _drafting(resolved, setup)
-    if pool.num_speculative_tokens is not None or pool.acceptance is not None:
+    if pool.num_speculative_tokens is not None or pool.acceptance is not None or pool.acceptance_spread:
         raise InvalidInput("drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...)")
     return setup
 
@@ -215,10 +217,14 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     way = speculator_of(pool)
     depth = way.depth(pool.num_speculative_tokens)
     where = ", ".join(part for part in (way.basis, way.acceptance_model, way.source) if part)
-    notes = (
+    notes: tuple[str, ...] = (
         f"drafts by {way.name}, {depth} deep: {way.tokens_per_round(depth):.2f} tokens a step of a request on "
         f"average, by an acceptance that is {where}",
     )
+    if pool.acceptance_spread:
+        notes += (
+            f"acceptance differs between requests, by a spread of {pool.acceptance_spread:g} in log-odds",
+        )
     if way.tree_tokens is None:
         return notes
     return (
@@ -248,7 +254,11 @@ def with_drafts(
         step_times=DraftedSteps(speculation, k),
         num_blocks=setup.num_blocks * memory.kv_capacity_tokens_after // memory.kv_capacity_tokens_before,
         speculation=DrawnSpeculation(
-            speculation.speculator.rates(k), lookahead_slots=nodes, seed=seed, k=nodes
+            speculation.speculator.rates(k),
+            lookahead_slots=nodes,
+            seed=seed,
+            k=nodes,
+            spread=speculation.target.pool.acceptance_spread,
         ),
     )
 

@@ -117,7 +117,8 @@ def _loop_over_ranks(resolved: ResolvedPool, concurrency: int, lengths: RequestL
 def _requests_at_a_time(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
     """How many run at once; a batch that cannot raises, a closed loop waits."""
     plan, ranks = resolved.memory, resolved.pool.data_parallel_size
-    held, seats = ranks * resolved.concurrent_requests(lengths.tokens), ranks * resolved.max_num_seqs
+    tokens = _reserved_tokens(resolved, traffic, lengths)
+    held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
     wanted = traffic.batch_size or traffic.concurrency or 1
     if traffic.batch_size is not None and traffic.batch_size > seats:
         raise InvalidInput(
@@ -126,12 +127,19 @@ def _requests_at_a_time(resolved: ResolvedPool, traffic: Traffic, lengths: Reque
     if held < 1 or (traffic.batch_size is not None and held < traffic.batch_size):
         needed = 1 if held < 1 else wanted
         raise DoesNotFit(
-            f"{needed} x {lengths.tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, "
+            f"{needed} x {tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, "
             f"which holds {held} such requests; {resolved.more_memory}",
-            needed_bytes=needed * lengths.tokens * plan.kv_bytes_per_token,
+            needed_bytes=needed * tokens * plan.kv_bytes_per_token,
             usable_bytes=plan.kv_cache_bytes,
         )
     return min(wanted, held, seats)
+
+
+def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
+    """Tokens that a request keeps from others: what it holds at its end, or all that it asks for (max_tokens)."""
+    if traffic.max_tokens is None or not resolved.engine.reserves_output:
+        return lengths.tokens
+    return min(lengths.input_len + max(traffic.max_tokens, lengths.output_len), resolved.max_model_len)
 
 
 def _closed_loop_notes(resolved: ResolvedPool, concurrency: int | None, requests: int) -> tuple[str, ...]:

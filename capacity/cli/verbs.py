@@ -182,6 +182,8 @@ NEEDED = {
     **dict.fromkeys(("day_peak_to_mean", "day_length_s"), ("arrivals", ("diurnal",))),
     **dict.fromkeys(("client_zipf", "client_length_cv"), ("clients", ())),
     "think_time_s": ("turns", ()),
+    "step_noise_seed": ("step_noise", ()),
+    "max_tokens_cv": ("max_tokens", ()),
     "long_requests": ("max_request_tokens", ()),
     **dict.fromkeys(
         ("decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"), ("prefill_replicas", ())

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 NOTHING: Fields = {}
 
-CLOSED_FORM_TRAFFIC = ("input_len", "output_len", "batch_size", "concurrency")  # all that formulas answer to
+CLOSED_FORM_TRAFFIC = (  # all that formulas answer to
+    "input_len",
+    "output_len",
+    "max_tokens",
+    "batch_size",
+    "concurrency",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

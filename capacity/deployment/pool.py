@@ -107,12 +107,25 @@ class Pool(Spec):
     acceptance: str | None = flag(
         None, "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published."
     )
+    acceptance_spread: float = flag(
+        0.0,
+        "How much acceptance differs between requests: standard deviation of its log-odds (0.5: ±0.10 around 0.7).",
+        ge=0,
+        le=4,
+    )
     speculative_config: str | JsonObject | None = flag(
         None, "The same as vLLM's JSON: method, model, num_speculative_tokens."
     )
     decode_context_parallel_size: int = flag(
         1, "GPUs that share the context of a decode; only 1 is modelled.", "-dcp", "--dcp", ge=1
     )
+    step_noise: float = flag(
+        0.0,
+        "Coefficient of variation of equal steps' times, stragglers in it; 0.017 was measured; 0: none.",
+        ge=0,
+        le=0.5,
+    )
+    step_noise_seed: int = flag(0, "Seed of that noise.", ge=0, le=2**63 - 1)
     num_gpu_blocks_override: int | None = flag(
         None, "KV blocks, as the engine's log prints them, in place of the computed number.", ge=1
     )

@@ -17,6 +17,16 @@ class Traffic(Spec):
     output_len: int | None = flag(
         None, "Output tokens of a request.", "--osl", "--random-output-len", ge=1, le=1 << 40
     )
+    max_tokens: int | None = flag(
+        None,
+        "Output tokens that clients allow (max_tokens), at least those that come: what SGLang, TensorRT-LLM and TGI "
+        "reserve; a trace may have its own; default: as many as come.",
+        ge=1,
+        le=1 << 24,
+    )
+    max_tokens_cv: float = flag(
+        0.0, "Coefficient of variation of --max-tokens: lognormal, or gamma as lengths are.", ge=0, le=100
+    )
     batch_size: int | None = flag(None, "Requests prefilled and decoded together.", ge=1, le=1 << 24)
     concurrency: int | None = flag(
         None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24

@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import Literal, cast
 
 from capacity.step import PS_PER_S, DecodePiece, JointStepTimes, StepCost, StepShape, StepTimes
+from capacity.step.export import ScaledData
 from capacity.step.model import KNOT_BITS, StepModel
 
 BAND = 0.9
@@ -80,6 +81,10 @@ class ScaledSteps:
         if shape[9] != shape[10]:
             return max(1, round(self._steps.step_ps(shape) * self._factors.decode))
         return self._on_line(shape)
+
+    def step_data(self) -> ScaledData:
+        """These times for a compiled engine."""
+        return ScaledData(inner=self._steps, prefill=self._factors.prefill, decode=self._factors.decode)
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
         """A step of data-parallel ranks together; one with a prefill, if any of them has one."""

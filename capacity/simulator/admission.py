@@ -1,4 +1,4 @@
-"""Who is let in: rules that are asked as a request arrives. A new one is a subclass: `simulate(admission=...)`."""
+"""Who is let in: rules that are asked as a request arrives. A new one is a subclass, for `simulate(admission=)`."""
 
 from __future__ import annotations
 

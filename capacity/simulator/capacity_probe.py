@@ -129,6 +129,7 @@ def _backlog(workload: Workload, count: int) -> Workload:
         priority=None if workload.priority is None else workload.priority[rows],
         content=None if workload.content is None else _copied(workload.content, rows, copies),
         session=None if workload.session is None else _spread(workload.session, copies),
+        max_tokens=None if workload.max_tokens is None else workload.max_tokens[rows],
         name=workload.name,
     )
 

@@ -45,6 +45,12 @@ class Chains:
             return (self._keys[begin],), (self._stops[begin],)
         return self._keys[begin:end].tolist(), self._stops[begin:end].tolist()
 
+    def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
+        """Offsets of each request, keys of runs and where each ends; None where nothing is shared."""
+        if self._offsets is None:
+            return None
+        return tuple(np.frombuffer(part, dtype=np.int64) for part in (self._offsets, self._keys, self._stops))  # type: ignore[return-value]
+
     def content(self, request: int) -> Content:
         """The request's blocks, as a KV cache tells them apart; keys are at least 0, private ones below."""
         keys, stops = self.of(request)

@@ -81,7 +81,14 @@ class Cluster:
         self.rules = dispatch.rules
         self._reacts = workload.is_closed_loop or self.rules.holds or dispatch.link is not None
         self.engines = make_engines(
-            self.env, self.requests, self.ledger, self, recording, setups, reacts=self._reacts
+            self.env,
+            self.requests,
+            self.ledger,
+            self,
+            recording,
+            setups,
+            reacts=self._reacts,
+            routed=not self._feeds,
         )
         self.members: list[Member] = []
         self.coming = 0  # replicas that are being repaired

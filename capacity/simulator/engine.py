@@ -15,13 +15,14 @@ from typing import Protocol, cast
 
 import simpy
 
-from capacity.simulator.engines import EngineAccount, EngineState, Reports
+from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.instants import ARRIVE, CLIENT, DECIDE, SETTLE, Instant
 from capacity.simulator.kv_cache.pool import KvPool, LoadingPool, PagedPool, Table
 from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
 from capacity.simulator.setup import Role
 from capacity.simulator.shapes import sum_rows
+from capacity.simulator.step_noise import StepNoise
 from capacity.simulator.transfer import hold_computed
 from capacity.step import JointStepTimes, SlowestRank, StepTimes
 
@@ -64,6 +65,7 @@ class Engine:
         pipeline_stages: int = 1,
         window_tokens: int | None = None,
         observer: StepObserver | None = None,
+        noise: StepNoise | None = None,
     ) -> None:
         self.env = env
         self.policy = policy
@@ -76,6 +78,7 @@ class Engine:
         self.role = role
         self.window_tokens = window_tokens
         self.observer = observer
+        self.noise = noise
         self.alive = True
         self.stalled_by: str | None = None
         self.sequences: dict[int, Sequence] = {}  # requests inside
@@ -159,16 +162,12 @@ class Engine:
             num_blocks=self.pool.num_blocks,
             free_blocks=self.pool.free_blocks,
             now_ps=int(self.env.now),
-            stalled_by=(self.stalled_by or self._stall_reason()) if self.sequences else None,
+            stalled_by=(self.stalled_by or stall_reason(policy.num_waiting, self.pool.num_blocks))
+            if self.sequences
+            else None,
             tier_use=policy.tier_use,
             rank_requests=tuple(policy.rank_requests),
             work=ledger.work,
-        )
-
-    def _stall_reason(self) -> str:
-        return (
-            f"{self.policy.num_waiting} requests wait and none can be scheduled: the first needs more KV blocks than "
-            f"the {self.pool.num_blocks} there are, and no request behind it is tried"
         )
 
     # from outside
@@ -292,7 +291,7 @@ class Engine:
         duration_ps = step.held_ps + self._step_ps(step) if step.rows else step.held_ps
         self._without_rows = 0 if step.rows else self._without_rows + (not step.held_ps)
         if self._without_rows > ZERO_TIME_STEPS:
-            self.stalled_by = "requests preempt each other without end: the KV cache is too small for them"
+            self.stalled_by = ENDLESS
         stages = self._stage_free_ps
         share, rest = divmod(duration_ps, len(stages))
         at_ps = now_ps
@@ -308,6 +307,8 @@ class Engine:
     def _step_ps(self, step: Step) -> int:
         shapes = [sum_rows(part.rows, self.window_tokens) for part in step.parts or (step,)]
         duration_ps = self._joint.joint_ps(shapes) if step.parts else self.step_times.step_ps(shapes[0])
+        if self.noise is not None:
+            duration_ps = self.noise.noisy(duration_ps, self.number, self.ledger.steps - 1)
         work = self.ledger.work
         if work is not None:
             work.held_ps += step.held_ps

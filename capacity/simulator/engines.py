@@ -15,6 +15,16 @@ from capacity.simulator.kv_cache.offload import TierUse
 from capacity.simulator.setup import EngineSetup
 from capacity.simulator.step_work import StepWork
 
+ENDLESS = "requests preempt each other without end: the KV cache is too small for them"
+
+
+def stall_reason(num_waiting: int, num_blocks: int) -> str:
+    """Why nothing can proceed, where requests are left and nothing is due."""
+    return (
+        f"{num_waiting} requests wait and none can be scheduled: the first needs more KV blocks than the {num_blocks} "
+        "there are, and no request behind it is tried"
+    )
+
 
 class EngineState(NamedTuple):
     """One engine as of now. `num_waiting` requests are inside and hold no place in the batch."""

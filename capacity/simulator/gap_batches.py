@@ -26,6 +26,13 @@ class GapBatches:
         self._size = FIRST_SIZE
         self._seen = 0
 
+    @classmethod
+    def from_core(cls, counts: IntArray, *, size: int, seen: int) -> GapBatches:
+        """What the compiled core holds: gaps by batch and bin, batches of `size` gaps, `seen` gaps in all."""
+        batches = cls()
+        batches._counts, batches._size, batches._seen = counts, size, seen
+        return batches
+
     def add(self, gaps_ps: IntArray, counts: IntArray) -> None:
         """Gaps, and how often each, in the order in which they were delivered."""
         self._waiting.append((gaps_ps, counts))

@@ -34,6 +34,27 @@ class GapCounter:
         self._bins: IntArray | None = None
         self._batches = GapBatches()
 
+    @classmethod
+    def from_core(
+        cls,
+        multiset: tuple[IntArray, IntArray] | None,
+        bins: IntArray | None,
+        *,
+        total_ps: int,
+        batches: GapBatches,
+    ) -> GapCounter:
+        """What the compiled core holds: either (different gaps, how often each) or the bins."""
+        gaps = cls()
+        gaps.total_ps, gaps._batches = total_ps, batches
+        if multiset is not None and len(multiset[0]):
+            gaps.count = int(multiset[1].sum())
+            gaps._chunks = [multiset]
+            gaps._compress()
+        if bins is not None:
+            gaps.count = int(bins.sum())
+            gaps._bins, gaps.resolution = bins, 2.0**-BIN_BITS
+        return gaps
+
     def batches(self) -> GapBatches:
         """The same gaps in order of time, for intervals of their percentiles."""
         self._flush()

@@ -44,9 +44,15 @@ class Progress:
         if self._completed % self._every == 0:
             self._report(self._completed, self._total)
 
+    def reached(self, completed: int) -> None:
+        """So many have, in all."""
+        if completed // self._every > self._completed // self._every:
+            self._report(completed, self._total)
+        self._completed = completed
+
 
 class Ledger:
-    """Columns with an entry for each request, whichever engines it met. They never move: addresses may be kept."""
+    """Columns with an entry for each request, of any engine. No array ever moves: its address may be kept."""
 
     def __init__(self, count: int, progress: Callable[[int, int], None] | None = None) -> None:
         blank = array("q", [MISSING]) * count

@@ -51,6 +51,7 @@ class ReadableEngines:
             pipeline_stages=setup.limits.pipeline_stages,
             window_tokens=setup.window_tokens,
             observer=self._recording.observer,
+            noise=setup.noise,
         )
         self.engines.append(engine)
         self.env.process(engine.run())

@@ -28,6 +28,9 @@ class Requests:
         self.workload = workload
         self.prompt_tokens = array("q", workload.prompt_tokens.tobytes())
         self._output_tokens = array("q", workload.output_tokens.tobytes())
+        self._max_tokens = (
+            array("q", workload.max_tokens.tobytes()) if workload.max_tokens is not None else None
+        )
         self._priorities = workload.priority.tolist() if workload.priority is not None else None
         self._sessions = workload.session.tolist() if workload.session is not None else None
         self._chains: dict[int, Chains] = {}  # by block size
@@ -40,7 +43,8 @@ class Requests:
         """
         prompts, outputs, priorities = self.prompt_tokens, self._output_tokens, self._priorities
         max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
-        chains = self._chains_of(pool.block_size) if pool.prefix_caching else None
+        asked = None if prefill_only else self._max_tokens
+        chains = self.chains_of(pool.block_size) if pool.prefix_caching else None
         table = pool.table
 
         def new_sequence(index: int, arrival_ps: int) -> Sequence | None:
@@ -48,12 +52,14 @@ class Requests:
             if prompt_tokens >= max_model_len:
                 return None
             max_known = prompt_tokens + (1 if prefill_only else outputs[index])
+            asked_known = max_known if asked is None else max(max_known, prompt_tokens + asked[index])
             return Sequence(
                 index,
                 id=index,
                 arrival=arrival_ps,
                 prompt_tokens=prompt_tokens,
                 max_known=max_known if max_known < max_model_len else max_model_len,
+                asked_known=asked_known if asked_known < max_model_len else max_model_len,
                 priority=priorities[index] if priorities is not None else 0,
                 table=table(Content(~index) if chains is None else chains.content(index)),
             )
@@ -66,10 +72,10 @@ class Requests:
         session = self._sessions[request] if self._sessions is not None else None
         if not router.needs_prefixes:
             return new_tuple(Prompt, (request, tokens, session, (), (), 0))
-        keys, stops = self._chains_of(block_size).of(request)
+        keys, stops = self.chains_of(block_size).of(request)
         return new_tuple(Prompt, (request, tokens, session, keys, stops, tokens // block_size))
 
-    def _chains_of(self, block_size: int) -> Chains:
+    def chains_of(self, block_size: int) -> Chains:
         chains = self._chains.get(block_size)
         if chains is None:
             chains = self._chains[block_size] = Chains(self.workload, block_size)

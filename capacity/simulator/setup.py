@@ -21,6 +21,7 @@ from capacity.simulator.schedulers import (
     make_policy,
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
+from capacity.simulator.step_noise import StepNoise
 from capacity.simulator.transfer import LoadBlockPool
 from capacity.step import StepTimes
 
@@ -34,7 +35,7 @@ class EngineSetup:
     `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure less its null block). `kv_windows`
     lists the groups of layers that share the pool; `kv_contiguous_tokens` reserves that much for every request in
     one piece instead, as before paging. `window_tokens` clips contexts in the step shapes. `policy_options` are
-    further keywords of the policy, `speculation` its drafts.
+    further keywords of the policy, `speculation` its drafts. With `noise` no two steps of a shape take the same time.
     With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
     its own, which take every step together, and `prompt_wait_steps`: see `capacity.simulator.schedulers.lockstep`.
     Raises InvalidInput for ranks that would have to hand KV over.
@@ -54,6 +55,7 @@ class EngineSetup:
     data_parallel_size: int = 1
     data_parallel_balance: str = PUBLISHED_QUEUES
     prompt_wait_steps: int = 0
+    noise: StepNoise | None = None
     label: str = "engine"
     role: Role = "both"
 

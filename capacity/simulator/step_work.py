@@ -7,7 +7,7 @@ fourth, ... as they become many. Times are exact in all; only their parts rest o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from capacity.step import StepShape, StepTimes
@@ -37,6 +37,27 @@ class StepWork:
         self._prefill_steps = 0
         self._prefill_ps = 0
 
+    @classmethod
+    def from_core(
+        cls,
+        step_times: StepTimes,
+        decodes: Iterable[tuple[StepShape, int, int]],
+        prefills: list[tuple[StepShape, int]],
+        *,
+        stride: int,
+        prefill_steps: int,
+        prefill_ps: int,
+        held_ps: int,
+    ) -> StepWork:
+        """What the compiled core holds: (first shape, steps, picoseconds) of each kind, and the prefills kept."""
+        work = cls(step_times)
+        work.held_ps = held_ps
+        for shape, steps, busy_ps in decodes:
+            work._decodes[_kind_key(shape[7] + shape[8], shape[9])] = (shape, [steps, busy_ps])
+        work._prefills, work._stride = prefills, stride
+        work._prefill_steps, work._prefill_ps = prefill_steps, prefill_ps
+        return work
+
     def step(self, shape: StepShape, duration_ps: int) -> None:
         """One step that was decided."""
         if not shape[1]:
@@ -51,10 +72,7 @@ class StepWork:
         self._prefill_ps += duration_ps
 
     def _count(self, shape: StepShape, duration_ps: int) -> None:
-        rows, contexts = shape[7] + shape[8], shape[9]
-        size = max(rows.bit_length() - SIZE_BITS, 0)
-        context = max(contexts.bit_length() - CONTEXT_BITS, 0)
-        key = (rows >> size, size, contexts >> context, context)
+        key = _kind_key(shape[7] + shape[8], shape[9])
         kind = self._decodes.get(key)
         if kind is None:
             kind = self._decodes[key] = (shape, [0, 0])
@@ -70,3 +88,9 @@ class StepWork:
         for shape, duration_ps in self._prefills:
             share = self._prefill_steps / len(self._prefills)
             yield Kind(shape, share, self._prefill_ps * duration_ps / kept_ps if kept_ps else 0.0)
+
+
+def _kind_key(rows: int, contexts: int) -> tuple[int, int, int, int]:
+    size = max(rows.bit_length() - SIZE_BITS, 0)
+    context = max(contexts.bit_length() - CONTEXT_BITS, 0)
+    return rows >> size, size, contexts >> context, context

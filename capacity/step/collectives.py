@@ -24,13 +24,19 @@ def all_reduce_seconds(
     if ranks <= 1 or message_bytes <= 0:
         return 0.0
     one_shot = message_bytes * (ranks - 1) / (constants.one_shot_fraction * link_bytes_per_s)
-    fraction = constants.two_shot_fraction
-    if constants.two_shot_gain != 1.0:
-        fraction = min(1.0, fraction * constants.two_shot_gain ** math.log2(min(ranks, GAINING_RANKS) / 2))
+    fraction = two_shot_fraction(ranks, constants)
     two_shot = ring_all_reduce_bytes(message_bytes, ranks) / (fraction * link_bytes_per_s)
     return constants.per_rank_s * (ranks - 1) + min(
         constants.one_shot_fixed_s + one_shot, norm(constants.two_shot_fixed_s, two_shot, constants.sharpness)
     )
+
+
+def two_shot_fraction(ranks: int, constants: AllReduceCoefficients) -> float:
+    """Of the link, as two-shot kernels among so many ranks reach it."""
+    fraction = constants.two_shot_fraction
+    if constants.two_shot_gain != 1.0:
+        fraction = min(1.0, fraction * constants.two_shot_gain ** math.log2(min(ranks, GAINING_RANKS) / 2))
+    return fraction
 
 
 def nccl_seconds(

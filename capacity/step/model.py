@@ -13,9 +13,10 @@ from typing import Literal
 
 from capacity.hardware.coefficients import Residuals
 from capacity.step import Bound, DecodePiece, OpCost, StepCost, StepShape, picoseconds
+from capacity.step.export import ModelData, graph_rows, operators_data
 from capacity.step.layers import build_operators
 from capacity.step.layers.builder import Builder
-from capacity.step.operators import norm
+from capacity.step.operators import Operator, all_tokens, norm, sampled_tokens
 from capacity.step.setting import StepSetting
 
 CACHE_ENTRIES = 1 << 16
@@ -34,14 +35,15 @@ class StepModel:
         self.model = setting.model
         self.profile = setting.profile
         self.host = setting.host_time()
+        self.ranks = setting.data_parallel_size
         self._graph_sizes = () if setting.enforce_eager else self.host.graph_sizes
         build = Builder(setting)
         self._lookup = build.lookup
         operators = build_operators(build)
         self._operators = operators
-        self._shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
-        self._token_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
-        self._sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
+        self.shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
+        self.row_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
+        self.sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
         self.notes = operators.notes + setting.crossing_notes()
         self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
         self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
@@ -73,12 +75,12 @@ class StepModel:
         padded_rows = self._graph_rows(shape, rows)
         gpu = self._own_seconds(shape, padded_rows or rows)
         if self._operators.shared:
-            gpu += self._shared_seconds(float(padded_rows or rows))
+            gpu += self.shared_seconds(float(padded_rows or rows))
         return self._with_host(gpu, sequences=shape[0] + shape[7], replayed=padded_rows is not None)
 
     def _own_seconds(self, shape: StepShape, rows: int) -> float:
         """GPU time of what a rank does alone, its rows padded to `rows`."""
-        gpu = self._token_seconds(rows) + self._sample_seconds(shape[6] + shape[7] + shape[8])
+        gpu = self.row_seconds(rows) + self.sample_seconds(shape[6] + shape[7] + shape[8])
         for operator in self._operators.per_context:
             gpu += operator.seconds(shape)
         return gpu
@@ -93,13 +95,13 @@ class StepModel:
         return gpu, launch, host
 
     def _seconds_of_rows(self, rows: int) -> float:
-        return sum(operator.seconds(_rows(rows)) for operator in self._operators.per_token)
+        return _total(self._operators.per_token, rows)
 
     def _seconds_of_shared(self, rows: float) -> float:
-        return sum(operator.seconds(_rows(rows)) for operator in self._operators.shared)
+        return _total(self._operators.shared, rows)
 
     def _seconds_of_samples(self, rows: int) -> float:
-        return sum(operator.seconds(_rows(rows)) for operator in self._operators.per_sample)
+        return _total(self._operators.per_sample, rows)
 
     def _graph_rows(self, shape: StepShape, rows: int) -> int | None:
         """Rows of the CUDA graph that this step replays; None where it runs eagerly."""
@@ -144,9 +146,10 @@ class StepModel:
             if real
         )
         if self._operators.shared:
-            gpu += self._shared_seconds(sum(computed) / len(computed))
+            gpu += self.shared_seconds(sum(computed) / len(computed))
         sequences = max(shape[0] + shape[7] for shape in shapes)
-        return sum(self._with_host(gpu, sequences=sequences, replayed=padded is not None))
+        gpu, launch, host = self._with_host(gpu, sequences=sequences, replayed=padded is not None)
+        return gpu + launch + host
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
         """`joint_seconds` in whole picoseconds."""
@@ -190,11 +193,36 @@ class StepModel:
             max_window_context_tokens=window_low + window_width - 1,
         )
 
+    def step_data(self) -> ModelData | None:
+        """This model for a compiled engine; None where an operator has no such form."""
+        own = self._operators
+        by_context = operators_data(own.per_context, None)
+        if by_context is None:
+            return None
+        return ModelData(
+            host=self.host,
+            graph_rows=graph_rows(tuple(self._graph_sizes)),
+            ranks=self.ranks,
+            has_shared=bool(own.shared),
+            context_operators=by_context,
+            row_operators=operators_data(own.per_token, all_tokens),
+            sample_operators=operators_data(own.per_sample, sampled_tokens),
+            shared_operators=operators_data(own.shared, all_tokens),
+        )
+
 
 def _knot(tokens: int) -> tuple[int, int]:
     """The knot at or below `tokens`, and the distance to the next: an octave has 2**(KNOT_BITS - 1)."""
     bits = tokens.bit_length() - KNOT_BITS
     return (tokens >> bits << bits, 1 << bits) if bits > 0 else (tokens, 1)
+
+
+def _total(operators: tuple[Operator, ...], rows: float) -> float:
+    """Their seconds, added from left to right on every Python: since 3.12 `sum` carries what each addition loses."""
+    shape, total = _rows(rows), 0.0
+    for operator in operators:
+        total += operator.seconds(shape)
+    return total
 
 
 def _rows(rows: float) -> StepShape:

@@ -165,16 +165,16 @@ class SlowestRank:
     """Ranks that begin each step together and exchange nothing: a joint step takes as long as its slowest rank."""
 
     def __init__(self, step_times: StepTimes) -> None:
-        self._step_times = step_times
+        self.step_times = step_times
 
     def step_ps(self, shape: StepShape) -> int:
-        return self._step_times.step_ps(shape)
+        return self.step_times.step_ps(shape)
 
     def decode_piece(self, shape: StepShape) -> DecodePiece | None:
-        return self._step_times.decode_piece(shape)
+        return self.step_times.decode_piece(shape)
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
-        return max(self._step_times.step_ps(shape) for shape in shapes if shape.num_tokens)
+        return max(self.step_times.step_ps(shape) for shape in shapes if shape.num_tokens)
 
 
 class AffineStepTimes:

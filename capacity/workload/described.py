@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+
+import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.workload.arrivals import PeriodicArrivals, RampArrivals, SteadyArrivals, diurnal, on_off
 from capacity.workload.clients import Clients, client_mix
 from capacity.workload.lengths import FixedLengths, GammaLengths, Lengths, LognormalLengths, UniformLengths
+from capacity.workload.randomness import random_stream
 from capacity.workload.synthetic import SharedPrefixes, ThinkTime, conversations, synthetic
 from capacity.workload.traces import read_trace
 from capacity.workload.workload import Workload
@@ -50,7 +54,22 @@ def described(traffic: Traffic) -> Workload:
     workload = _generated(traffic) if traffic.trace is None else _traced(traffic, traffic.trace)
     if traffic.max_request_tokens is not None:
         workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
-    return workload
+    return workload if traffic.max_tokens is None else _asking(workload, traffic, traffic.max_tokens)
+
+
+def _asking(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:
+    """Every request allowed about `max_tokens` of output, and never fewer than it generates."""
+    if workload.max_tokens is not None:
+        raise InvalidInput("the trace says max_tokens of every request: leave out --max-tokens")
+    drawn = _allowed(traffic, max_tokens).draw(len(workload), random_stream(traffic.seed, "max_tokens"))
+    return replace(workload, max_tokens=np.maximum(drawn, workload.output_tokens))
+
+
+def _allowed(traffic: Traffic, max_tokens: int) -> Lengths:
+    if not traffic.max_tokens_cv:
+        return FixedLengths(max_tokens)
+    kind = GammaLengths if traffic.length_distribution == "gamma" else LognormalLengths
+    return kind(max_tokens, traffic.max_tokens_cv)
 
 
 def _traced(traffic: Traffic, path: str) -> Workload:

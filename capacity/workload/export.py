@@ -35,6 +35,8 @@ def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
     if workload.after_request is not None and workload.think_s is not None:
         columns["after_request"] = workload.after_request.tolist()
         columns["think_s"] = workload.think_s.tolist()
+    if workload.max_tokens is not None:
+        columns["max_tokens"] = workload.max_tokens.tolist()
     with _written(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)

@@ -9,8 +9,16 @@ import numpy as np
 from capacity.base.errors import InvalidInput
 
 # A component's stream is named by its number, so that another component's draws never shift it.
-_STREAMS = {"arrivals": 0, "lengths": 1, "routing": 2, "correlation": 3, "thinking": 4, "sessions": 5}
-Component = Literal["arrivals", "lengths", "routing", "correlation", "thinking", "sessions"]
+_STREAMS = {
+    "arrivals": 0,
+    "lengths": 1,
+    "routing": 2,
+    "correlation": 3,
+    "thinking": 4,
+    "sessions": 5,
+    "max_tokens": 6,
+}
+Component = Literal["arrivals", "lengths", "routing", "correlation", "thinking", "sessions", "max_tokens"]
 
 
 def random_stream(seed: int, component: Component) -> np.random.Generator:

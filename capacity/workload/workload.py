@@ -22,6 +22,8 @@ class Workload:
     *Sessions*: where `after_request[i]` is not -1, request i is sent `think_s[i]` after request `after_request[i]`
     (an earlier row) completes at the client; its `arrival_s` is then nominal: where it stood in its trace, or would
     stand if serving took no time. `session[i]` groups turns of one conversation, for routers.
+    `max_tokens[i]` is what the request asks for, which some engines reserve: an engine takes it as at least
+    `output_tokens[i]`, which the model then generates.
 
     Equal arrivals keep their order. `content` says which prompts share prefixes; None: no two do.
     `notices` are the remarks of readers and generators that a report should show.
@@ -36,6 +38,7 @@ class Workload:
     session: IntArray | None = None
     after_request: IntArray | None = None  # row whose completion triggers this one; -1: none
     think_s: FloatArray | None = None
+    max_tokens: IntArray | None = None  # output tokens that the client allows; None: as many as come
     concurrency: int | None = None
     name: str = "workload"
     source: str | None = None
@@ -67,6 +70,8 @@ class Workload:
             )
         if self.think_s is not None:
             columns["think_s"] = float_column("think_s", self.think_s, length=count, maximum=MAX_TIME_S)
+        if self.max_tokens is not None:
+            columns["max_tokens"] = token_column("max_tokens", self.max_tokens, length=count)
         for column, values in columns.items():
             object.__setattr__(self, column, values)
         _check_links(self)
@@ -83,6 +88,7 @@ class Workload:
         session: object = None,
         after_request: object = None,
         think_s: object = None,
+        max_tokens: object = None,
         concurrency: int | None = None,
         name: str = "workload",
         source: str | None = None,
@@ -120,6 +126,7 @@ class Workload:
             session=picked("session", session),
             after_request=after,
             think_s=None if think_s is None else float_column("think_s", think_s, length=count)[order],
+            max_tokens=picked("max_tokens", max_tokens),
             concurrency=concurrency,
             name=name,
             source=source,
@@ -170,6 +177,10 @@ class Workload:
             columns += [content.offsets, content.segment_ids, content.segment_tokens, content.answer_ids]
         for column in columns:
             digest.update(b"-" if column is None else column.astype(column.dtype.newbyteorder("<")).tobytes())
+        if (
+            self.max_tokens is not None
+        ):  # without it, the fingerprint is that of before there was such a column
+            digest.update(b"max_tokens" + self.max_tokens.astype("<i8").tobytes())
         return digest.hexdigest()
 
     # parts
@@ -203,6 +214,7 @@ class Workload:
             session=None if self.session is None else self.session[rows],
             after_request=None if self.after_request is None else _relinked(self.after_request, rows),
             think_s=None if self.think_s is None else self.think_s[rows],
+            max_tokens=None if self.max_tokens is None else self.max_tokens[rows],
         )
 
     def fit_to(self, max_model_len: int, *, how: Literal["drop", "clip"] = "drop") -> Workload:
@@ -221,10 +233,12 @@ class Workload:
             return self
         if how == "clip":
             prompt_tokens = np.minimum(self.prompt_tokens, max_model_len - 1)
+            left, asked = max_model_len - prompt_tokens, self.max_tokens
             return replace(
                 self,
                 prompt_tokens=prompt_tokens,
-                output_tokens=np.minimum(self.output_tokens, max_model_len - prompt_tokens),
+                output_tokens=np.minimum(self.output_tokens, left),
+                max_tokens=None if asked is None else np.minimum(asked, left),
                 content=None if self.content is None else self.content.clipped(prompt_tokens),
                 notices=(
                     *self.notices,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 import capacity
@@ -29,6 +30,16 @@ def test_drafts_that_are_accepted_pay_and_those_that_are_not_cost() -> None:
     assert good["mean_tpot_ms"] < plain["mean_tpot_ms"] < bad["mean_tpot_ms"]
     assert good["total_output_tokens"] == bad["total_output_tokens"] == plain["total_output_tokens"]
     assert good["steps"] < plain["steps"]
+
+
+def test_acceptance_that_differs_between_requests_spreads_their_ends() -> None:
+    """The mean over classes of tokens a step stays; a token's time goes by its inverse, so slow ones weigh more."""
+    words = {"speculator": "eagle3-chain", "acceptance": "0.7"}
+    alike, differing = simulate(**words), simulate(**words, acceptance_spread=1.0)
+    assert alike == simulate(**words, acceptance_spread=0.0)
+    assert differing["p99_tpot_ms"] > 1.2 * alike["p99_tpot_ms"]
+    assert differing["mean_tpot_ms"] > alike["mean_tpot_ms"]
+    assert any("spread of 1 in log-odds" in note for note in differing["warnings"])
 
 
 def test_samples_of_one_prompt_share_its_blocks() -> None:
@@ -64,6 +75,8 @@ def test_a_draft_takes_kv_blocks() -> None:
         ({"speculator": "eagle9"}, "Did you mean"),
         ({"num_speculative_tokens": 3}, "--speculator"),
         ({"acceptance": "0.5"}, "--speculator"),
+        ({"acceptance_spread": 0.5}, "--speculator"),
+        ({"speculator": "eagle3", "acceptance_spread": 5}, "acceptance_spread is 5"),
         ({"speculator": "eagle3", "acceptance": "often"}, "acceptance"),
         ({"speculator": "eagle3", "engine": "vllm@0.6"}, "use --engine vllm"),
         ({"num_samples": 0}, "num_samples is 0"),
@@ -178,3 +191,11 @@ def test_what_cannot_be_is_refused_in_one_line(fields: dict[str, Any], message: 
             model, gpu="h100", input_len=100, output_len=10, request_rate=1.0, num_prompts=5, **fields
         )
     assert "\n" not in str(refused.value)
+
+
+def test_noise_of_steps_is_of_the_engine() -> None:
+    assert engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100"))).noise is None
+    noise = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", step_noise=0.02, step_noise_seed=9))).noise
+    assert noise is not None
+    assert noise.seed == 9
+    assert np.std(noise.factors) == pytest.approx(0.02)

@@ -51,6 +51,17 @@ def test_a_batch_beyond_the_cache_says_what_fits() -> None:
     assert phases_of(small, traffic, request_lengths(small, traffic)).requests == 2
 
 
+@pytest.mark.parametrize(("engine", "fraction"), [("tensorrt-llm", 0.5), ("tgi", 0.5), ("vllm", 1)])
+def test_an_engine_that_reserves_what_clients_ask_for_holds_fewer(engine: str, fraction: float) -> None:
+    """500 + 50 tokens come, 500 + 600 may: half as many requests where all of it is reserved."""
+    resolved = resolve("llama-3.1-8b", Pool(gpu="h100", max_model_len=8192, engine=engine, max_num_seqs=4096))
+    held = {}
+    for max_tokens in (None, 600):
+        traffic = Traffic(input_len=500, output_len=50, max_tokens=max_tokens, concurrency=100_000)
+        held[max_tokens] = phases_of(resolved, traffic, request_lengths(resolved, traffic)).requests
+    assert held[600] == pytest.approx(held[None] * fraction, rel=0.04)  # in whole blocks
+
+
 def test_a_load_that_is_none_or_two_is_refused() -> None:
     for missing, traffic in (
         ("--input-len", Traffic(output_len=5, batch_size=1)),

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import jsonschema
 
 import capacity
+from capacity.deployment import DeploymentFile, Pool, Traffic, read_deployment, write_deployment
 from capacity.report.schemas import json_schema
 
 
 def test_a_simulation_validates_against_its_schema() -> None:
     answer = capacity.simulate("llama-3.1-8b", gpu="h100", input_len=64, output_len=4, num_prompts=5)
     jsonschema.validate(json.loads(json.dumps(answer.to_dict())), json_schema("simulation"))
+
+
+def test_what_clients_ask_for_narrows_the_engines_that_reserve_it(tmp_path: Path) -> None:
+    """By keyword and by file: TensorRT-LLM runs fewer at once, vLLM V1 the same to the picosecond."""
+    words = {"input_len": 1012, "output_len": 20, "num_prompts": 200}
+    for engine, narrows in (("tensorrt-llm", True), ("vllm", False)):
+        pool = {"gpu": "h100", "engine": engine, "kv_cache_memory_bytes": 8 << 30, "max_model_len": 8192}
+        plain = capacity.simulate("llama-3.1-8b", **pool, **words)
+        asked = capacity.simulate("llama-3.1-8b", **pool, **words, max_tokens=4096)
+        assert (asked.run.mean_batch_size < 0.7 * plain.run.mean_batch_size) == narrows
+        assert (asked.run.summary == plain.run.summary) != narrows
+        path = tmp_path / "deployment.toml"
+        file = DeploymentFile(
+            schema="capacity/deployment/v1",
+            model="llama-3.1-8b",
+            pools=(Pool(**pool),),
+            traffic=Traffic(**words, max_tokens=4096),
+        )
+        write_deployment(file, path)
+        assert capacity.simulate(read_deployment(path)).run.summary == asked.run.summary

@@ -13,6 +13,22 @@ from capacity.simulator.metrics import RequestTable
 from capacity.workload import FixedLengths, SharedPrefixes, SteadyArrivals, Workload, on_off, synthetic
 
 
+@pytest.mark.parametrize("requests", [10, 5000])
+def test_the_probe_keeps_what_clients_ask_for(requests: int) -> None:
+    """Whether it sends all requests several times, or stretches of them."""
+    workload = replace(MACHINE.requests(1.0, requests), max_tokens=np.arange(1, requests + 1))
+    sent: list[Workload] = []
+
+    def run(backlog: Workload) -> RequestTable:
+        sent.append(backlog)
+        return MACHINE.run(backlog).records
+
+    probe_capacity(workload, run, in_flight=32)
+    (backlog,) = sent
+    assert backlog.max_tokens is not None
+    assert (workload.prompt_tokens[backlog.max_tokens - 1] == backlog.prompt_tokens).all()
+
+
 def test_the_probe_keeps_what_prompts_share() -> None:
     """A shared prefix stays shared in the backlog, private text stays private: capacity with caching is higher."""
     requests = synthetic(

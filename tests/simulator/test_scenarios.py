@@ -1,4 +1,7 @@
-"""Replayed evidence: our schedules against those of real engines' scheduler code, step by step."""
+"""Scenario files and single scenarios; SGLang's radix cache, operation by operation.
+
+What whole engines decided is replayed in `core/test_schedules`, by both of ours.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +12,11 @@ from typing import Any
 
 import pytest
 from library import SHARED
-from reference_schedules import NAMED, differs, lines
+from reference_schedules import lines
 from scenario_lines import scenario
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.simulator.scenarios import read_scenarios, schedule_scenario
-
-POLICIES = {"v1": "vllm-v1", "v1async": "vllm-v1-async", "v0": "vllm-v0"}
-
-
-def all_differences(path: Path, policy: str) -> dict[str, str]:
-    found = {}
-    for line in lines(path):
-        difference = differs(schedule_scenario(line["scenario"], policy), line)
-        if difference:
-            found[line["scenario"]["name"]] = difference
-    return found
-
-
-@pytest.mark.parametrize("engine", POLICIES)
-def test_named_scenarios_equal_the_engine(engine: str) -> None:
-    assert all_differences(NAMED / f"{engine}_named.jsonl.gz", POLICIES[engine]) == {}
-
-
-@pytest.mark.skipif(SHARED is None, reason="needs the reference library")
-@pytest.mark.parametrize("engine", POLICIES)
-def test_all_scenarios_equal_the_engine(engine: str) -> None:
-    assert SHARED is not None
-    assert all_differences(SHARED / "oracle" / f"{engine}.jsonl.gz", POLICIES[engine]) == {}
 
 
 @pytest.mark.skipif(SHARED is None, reason="needs the reference library")

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from engine_loops import LOOPS, on
 
 import capacity
-from capacity.simulator import EngineSetup, simulate
+from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.fleet import Failures
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.time_parts import PARTS, TimeParts, time_parts
@@ -95,3 +96,60 @@ def test_parts_add_up_for_those_that_were_preempted_and_lost_with_their_replica(
     np.testing.assert_array_equal(total(parts), (run.records.finish_ps - run.records.arrival_ps)[done])
     for part in PARTS:
         assert (getattr(parts, part) >= 0).all(), part
+
+
+# two requests, worked by hand: blocks of 4 tokens, steps of 10 ms whatever is in them
+
+STEP_PS = 10**10
+
+
+def crowded(
+    num_blocks: int, prompts: list[int], outputs: list[int], engine_loop: str, *, reserve_full_isl: bool
+) -> SimulationResult:
+    """Two requests at once, 5 tokens a step, and a cache that does not hold both to their ends."""
+    limits = SchedulerLimits(max_num_batched_tokens=5, reserve_full_isl=reserve_full_isl)
+    setup = EngineSetup(
+        step_times=AffineStepTimes(0.01, 0.0),
+        num_blocks=num_blocks,
+        block_size=4,
+        policy="vllm-v1",
+        limits=limits,
+        enable_prefix_caching=False,
+    )
+    return simulate(
+        Workload(arrival_s=[0.0, 0.0], prompt_tokens=prompts, output_tokens=outputs),
+        setup,
+        **on(simulate, engine_loop),
+    )
+
+
+@pytest.mark.parametrize("engine_loop", LOOPS)
+def test_a_prompt_that_loses_its_place_before_its_first_token_does_not_stall(engine_loop: str) -> None:
+    """Nobody was reading yet: until the first token all is prefill, and decode holds no pause to be taken from it.
+
+    The first request decodes in steps 2 to 9 and grows to 3 of the 4 blocks. The second has 4 tokens of a step beside
+    it and loses its place in steps 3, 6 and 8; its 16 prompt tokens run through as 4, 5, 5 and 2 in steps 9 to 12.
+    """
+    run = crowded(4, [4, 16], [9, 1], engine_loop, reserve_full_isl=False)
+    parts = time_parts(run.records)
+    assert run.records.preemptions.tolist() == [0, 3]
+    assert parts.queue.tolist() == [0, 0]
+    assert parts.prefill.tolist() == [STEP_PS, 12 * STEP_PS]
+    assert parts.preempted.tolist() == [0, 0]
+    assert parts.decode.tolist() == [8 * STEP_PS, 0]
+
+
+@pytest.mark.parametrize("engine_loop", LOOPS)
+def test_a_request_that_loses_its_place_after_its_first_token_stalls_until_it_runs_again(
+    engine_loop: str,
+) -> None:
+    """In step 4 the first needs a second block: the second, with 3 of its 4 tokens out, gives back its two.
+
+    Its 6 tokens need both again, so it waits for the first to end in step 7, and runs as 5 and 1 in steps 8 and 9.
+    """
+    run = crowded(3, [2, 3], [7, 4], engine_loop, reserve_full_isl=True)
+    parts = time_parts(run.records)
+    assert run.records.preemptions.tolist() == [0, 1]
+    assert parts.prefill.tolist() == [STEP_PS, STEP_PS]
+    assert parts.preempted.tolist() == [0, 4 * STEP_PS]
+    assert parts.decode.tolist() == [6 * STEP_PS, 4 * STEP_PS]

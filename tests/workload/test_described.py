@@ -188,3 +188,33 @@ def test_a_coarse_clock_is_spread_on_request(tmp_path: Path) -> None:
     assert any("--trace-spread-ticks" in notice for notice in plain.notices)
     with pytest.raises(InvalidInput, match="--trace-spread-ticks changes a trace"):
         make_workload(Traffic(input_len=10, output_len=10, request_rate=1.0, trace_spread_ticks=True))
+
+
+def test_clients_may_ask_for_more_than_comes() -> None:
+    assert made(**BASE).max_tokens is None
+    fixed = made(**BASE, max_tokens=4096)
+    assert fixed.max_tokens is not None
+    assert set(fixed.max_tokens.tolist()) == {4096}
+    spread = made(**BASE, max_tokens=4096, max_tokens_cv=0.5, length_distribution="gamma", seed=4)
+    assert spread.max_tokens is not None
+    assert spread.max_tokens.mean() == pytest.approx(4096, rel=0.05)
+    assert spread.max_tokens.std() / spread.max_tokens.mean() == pytest.approx(0.5, rel=0.1)
+    unasked = made(
+        **BASE, length_distribution="gamma", seed=4
+    )  # what is asked for draws from a stream of its own
+    assert (spread.arrival_s == unasked.arrival_s).all()
+    assert (spread.output_tokens == unasked.output_tokens).all()
+    least = made(**BASE, length_distribution="lognormal", max_tokens=1)
+    assert least.max_tokens is not None
+    assert (least.max_tokens == least.output_tokens).all()
+
+
+def test_a_trace_may_say_what_clients_asked_for(tmp_path: Path) -> None:
+    path = str(tmp_path / "trace.csv")
+    write_csv(made(**BASE, max_tokens=4096), path)
+    with pytest.raises(InvalidInput, match="leave out --max-tokens"):
+        made(trace=path, max_tokens=100)
+    write_csv(made(**BASE), path)
+    asked = made(trace=path, max_tokens=100, num_prompts=3).max_tokens
+    assert asked is not None
+    assert asked.tolist() == [100] * 3

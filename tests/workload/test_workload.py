@@ -119,6 +119,29 @@ def test_fit_to_a_context() -> None:
         workload.fit_to(1)
 
 
+def test_what_clients_ask_for_goes_with_its_request() -> None:
+    workload = Workload.sorted(
+        arrival_s=[2.0, 0.0, 1.0],
+        prompt_tokens=[30, 10, 20],
+        output_tokens=[3, 1, 2],
+        max_tokens=[99, 77, 88],
+    )
+
+    def asked(part: Workload) -> list[int]:
+        assert part.max_tokens is not None
+        return part.max_tokens.tolist()
+
+    assert asked(workload) == [77, 88, 99]
+    assert asked(workload.head(2)) == [77, 88]
+    assert asked(workload.between(0.5, 3.0)) == [88, 99]
+    assert asked(workload.in_closed_loop(2)) == asked(workload.at_rate_factor(3.0)) == [77, 88, 99]
+    assert asked(workload.fit_to(31, how="clip")) == [21, 11, 1]  # what is left
+    without = replace(workload, max_tokens=None)
+    assert without.fingerprint() != workload.fingerprint()
+    with pytest.raises(InvalidInput, match="max_tokens of request 1 is below 1"):
+        replace(workload, max_tokens=np.array([1, 0, 1]))
+
+
 def test_ticks_are_spread_evenly_and_in_order() -> None:
     workload = Workload(arrival_s=[0, 0, 0, 3, 6, 6], prompt_tokens=[1, 2, 3, 4, 5, 6], output_tokens=[1] * 6)  # type: ignore[arg-type]
     spread = workload.spread_within_ticks(3.0)

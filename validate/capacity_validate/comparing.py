@@ -15,6 +15,7 @@ from capacity.deployment import Pool, Traffic, build
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import FrontendTimes, simulate
 from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
+from capacity.step.export import DelayedData
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import METRICS, STATISTICS, MeasuredRun, read_results
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
@@ -175,6 +176,9 @@ class _WithOverhead:
     def decode_piece(self, shape: StepShape) -> DecodePiece | None:
         piece = self._inner.decode_piece(shape)
         return None if piece is None else piece._replace(base_ps=piece.base_ps + self._added_ps)
+
+    def step_data(self) -> DelayedData:
+        return DelayedData(inner=self._inner, added_ps=self._added_ps)
 
 
 def _simulated(

@@ -11,12 +11,20 @@ import math
 from dataclasses import dataclass
 
 from capacity.base.errors import DoesNotFit, InvalidInput
-from capacity.pool.drafting.drafters import DraftWork, drafter_of, prefill_seconds
+from capacity.pool.drafting.drafters import (
+    DraftWork,
+    HeadsDrafter,
+    LookupDrafter,
+    ModelDrafter,
+    drafter_of,
+    prefill_seconds,
+)
 from capacity.pool.drafting.speculators import Speculator
 from capacity.pool.drafting.textbook import check_drafts
 from capacity.pool.drafting.tree import MOST_NODES
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import DecodePiece, StepShape, decode_shape, picoseconds
+from capacity.step.export import DraftedData
 
 LARGEST_BATCH = 1 << 14
 ROUNDING_TOKENS = 1e-6  # so that a draft without memory leaves the capacity as it is
@@ -202,3 +210,25 @@ class DraftedSteps:
 
     def decode_piece(self, shape: StepShape) -> DecodePiece | None:  # noqa: ARG002
         return None
+
+    def step_data(self) -> DraftedData | None:
+        """These times for a compiled engine; None for a drafter of one's own."""
+        drafter = self._drafter
+        if type(drafter) is ModelDrafter:
+            return DraftedData(
+                inner=self._steps,
+                draft=drafter.steps,
+                draft_window_tokens=drafter.model.window_tokens,
+                draft_steps=self._draft_tokens,
+                first_drafts=self._round_tokens - 1,
+                level_drafts=self._nodes / self._draft_tokens - 1,
+            )
+        if type(drafter) is LookupDrafter or type(drafter) is HeadsDrafter:
+            return DraftedData(inner=self._steps, batch_seconds=self._batch_seconds)
+        return None
+
+    def _batch_seconds(self, sequences: int) -> float:
+        """Time to draft for so many, where contexts do not matter."""
+        return self._drafter.seconds(
+            DraftWork(sequences, 1, self._draft_tokens, self._nodes, self._round_tokens)
+        )

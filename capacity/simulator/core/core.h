@@ -81,7 +81,7 @@ typedef struct {
     i64 draft_tokens, lookahead_slots;
     i64 num_accept;
     const i64 *accept;    /* recorded acceptances, cycled through; else drawn: */
-    i64 num_rates;
+    i64 num_rates, num_classes; /* rates by depth, for each class of requests */
     const double *rates;
     uint64_t draft_seed;
     /* data-parallel ranks in lock-step */
@@ -100,10 +100,12 @@ typedef struct {
     i64 num_tiers, chunk_blocks, offload_synchronous;
     double chunk_bytes;
     core_tier tiers[2];
-    /* before and behind it */
-    i64 queue_limit;      /* -1: none */
+    /* behind it */
     i64 message_ps, stream_interval; /* the queue that streams tokens; 0 and 1: none */
     i64 keep_work, keep_log;
+    /* steps that vary: 4096 equally likely factors, drawn by seed, engine and step; NULL: none */
+    const double *step_factors;
+    uint64_t step_seed;
 } core_engine;
 
 /* What an engine did and how it stands; running sums. */
@@ -156,6 +158,15 @@ void fleet_state(const fleet *f, i64 engine, core_state *state);
 i64 fleet_rank_requests(const fleet *f, i64 engine, i64 *counts);
 i64 fleet_tier_use(const fleet *f, i64 engine, core_tier_use *uses);
 i64 fleet_log(const fleet *f, i64 engine, const i64 **log); /* entries; see log.c */
+
+/* Bytes of core_requests, core_contents, core_columns, core_tier, core_engine, core_state, core_tier_use, core_event:
+ * Python compares them with its own. */
+i64 core_size(i64 which);
+
+struct gaps;
+struct work;
+const struct gaps *fleet_gaps(const fleet *f);             /* gaps.h takes it out */
+const struct work *fleet_work(const fleet *f, i64 engine); /* work.h; NULL without keep_work */
 
 /* Take effect when the engine next decides. */
 i64 fleet_cancel(fleet *f, i64 engine, i64 request, i64 at_ps);

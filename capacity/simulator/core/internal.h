@@ -64,21 +64,25 @@ sequence *queue_pop(queue *q);
 void queue_remove(queue *q, const sequence *r); /* it must be there */
 static inline sequence *queue_at(const queue *q, i64 i) { return q->at[(q->first + i) & (q->room - 1)]; }
 
+/* What a request holds of one run of cached blocks (runs.h): from where the run starts, or the last part stops. */
+typedef struct {
+    struct run *run;
+    i64 stop;
+} part;
+typedef VEC(part) part_list;
+
 /* The KV blocks of one request, as its pool keeps them. */
 typedef struct table {
     i64 request;         /* whose content it is */
     i64 held, cached;    /* run pool: blocks in all, and those with content */
     i64 loaded;          /* tokens that came from elsewhere; 0: none */
-    VEC(struct part) parts;   /* run_pool.c */
+    part_list parts;          /* run_pool.c */
     struct group *groups;     /* block_pool.c: one a group of layers */
+    i64 leaves_at;            /* block_pool.c: processed tokens at which a block is left behind */
     i64 accessed, remembered_hit;     /* content_pool.c */
     VEC(i64) blocks;                  /* content_pool.c */
     i64 start;                        /* contiguous_pool.c */
 } table;
-struct part {
-    struct run *run;
-    i64 stop;
-};
 
 /* The last look-up in a pool: how many tokens are cached; the rest is the pool's own. */
 typedef struct {
@@ -121,12 +125,20 @@ struct sequence {
     i64 loaded;        /* tokens that its last load brought from a tier below */
     i64 stored_chunks; /* of its KV, below the GPU */
     i64 rank;
+    i64 room;       /* tokens that its blocks have a place for; 0: ask the pool */
+    i64 next_full;  /* tokens at which the next block is full; 0: ask the pool */
+    i64 next_leave; /* processed tokens at which a window leaves the next block; 0: ask the pool */
+    i64 known_at_row; /* as its last generation row was decided (batching.c) */
     i64 rows_in_flight; /* rows of steps that are not settled yet */
-    int status, cancelled, wants_load;
+    int status, cancelled, scheduled; /* scheduled: its first tokens were */
+    int kept;          /* by its policy, though it has ended */
+    int inside;        /* of the engine, counted as one of its requests */
     table table;
     sequence *next_free;
-    /* the decode group of vllm_v1.c */
+    /* vllm_v1.c: place in the running list; decode_group.c: `computed` less the group's clock */
     i64 ticket, offset;
+    i64 bucket, place_in_bucket; /* -1: in none */
+    int growing;                 /* its context does not fill the window yet */
 };
 
 typedef struct {
@@ -149,7 +161,9 @@ typedef struct step {
     i64 num_parts;        /* lockstep.c: one a rank */
     struct step **parts;
     /* the decode group of vllm_v1.c: rows that are known by their sums alone */
-    i64 group, group_contexts, group_window_contexts;
+    int grouped;
+    i64 group, group_contexts, group_window_contexts, group_gap_ps;
+    sequences ending; /* requests that it completes, in the order of the running list */
     struct step *next_free;
 } step;
 
@@ -180,6 +194,8 @@ struct policy {
     i64 steps_in_flight;
     int asynchronous; /* the next step is decided while one runs */
     int aborts, reserves_to_end, can_hold_prompts, holds_prompts;
+    const i64 *windows; /* of the pool's groups of layers; -1: full attention */
+    i64 num_windows;
     sequences running;
     queue waiting;
 };
@@ -206,7 +222,24 @@ i64 policy_last_slot(const policy *p, const sequence *r);
 void remove_running(policy *p, const sequence *r); /* it must be there */
 i64 running_index(const policy *p, const sequence *r); /* -1: not there */
 void insert_loaded(policy *p, sequence *r); /* before all who hold no blocks */
+void leave_windows_now(policy *p, sequence *r, i64 processed_tokens);
+/* Free the blocks that no later token looks at: asks the pool only where a window has left another one. */
+static inline void leave_windows(policy *p, sequence *r, i64 processed_tokens)
+{
+    if (processed_tokens >= r->next_leave)
+        leave_windows_now(p, r, processed_tokens);
+}
 static inline void add_row(memory *m, step *s, row value) { PUSH(m, &s->rows, value); }
+
+/* speculation.c: drafts, and how many of them a verification accepts */
+typedef struct {
+    i64 k, lookahead_slots, num_accept, num_rates, num_classes;
+    const i64 *accept;
+    const double *rates;
+    uint64_t seed;
+} speculation;
+i64 accepted_drafts(const speculation *s, sequence *r, i64 drafts);
+uint64_t mixed(uint64_t a, uint64_t b, uint64_t c); /* 64 well-mixed bits of three numbers */
 
 /* gaps.c, work.c: see there */
 typedef struct gaps gaps;

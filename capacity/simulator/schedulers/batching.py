@@ -52,8 +52,8 @@ class Batching(QueuedPolicy):
         )
 
     def last_slot(self, r: Sequence) -> int:
-        """Tokens whose KV the request holds in the end: its last token never gets a place."""
-        return min(r.max_known, self.limits.max_model_len) - 1
+        """Tokens whose KV the request holds in the end, if it takes all that it asks: its last never gets a place."""
+        return min(r.asked_known, self.limits.max_model_len) - 1
 
     def grow(self, r: Sequence, tokens: int, hit: Hit = None) -> None:
         """Take the blocks for `tokens` more tokens, which must be free."""

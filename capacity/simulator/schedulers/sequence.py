@@ -11,8 +11,11 @@ import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.pool import Table
+from capacity.simulator.schedulers.acceptance import rate_table
 
 MASK_64 = (1 << 64) - 1
+CLASS_DRAW = 1 << 40  # in place of a verification's number, which stays below it
+MOST_SPREAD = 4.0
 
 
 class Status(IntEnum):
@@ -57,6 +60,7 @@ class Sequence:
         max_known: int,
         priority: int,
         table: Table,
+        asked_known: int | None = None,
     ) -> None:
         self.index = index
         self.id = id
@@ -64,9 +68,9 @@ class Sequence:
         self.priority = priority
         self.prompt_tokens = prompt_tokens
         self.known = prompt_tokens
-        self.max_known = (
-            max_known  # prompt + outputs at which it ends: max_tokens and max_model_len, whichever first
-        )
+        self.max_known = max_known  # prompt + outputs at which it ends, max_model_len at the latest
+        # prompt + max_tokens: what the client allows, and all that an engine knows of the end beforehand
+        self.asked_known = max_known if asked_known is None else asked_known
         self.table = table
         self.status = WAITING
         self.computed = 0
@@ -131,35 +135,55 @@ class DrawnSpeculation(Speculation):
 
     The draw depends on the seed, the request and its verification alone, so it is the same whatever else is in the
     batch. Equal `rates` are the i.i.d. model. A tree has `k` nodes, more than its depth: `rates` are then by depth.
+    With a `spread` a request's class is drawn as well, and `rate_table` has the rates of each (see `acceptance`).
     """
 
     def __init__(
-        self, rates: tuple[float, ...], *, lookahead_slots: int, seed: int = 0, k: int | None = None
+        self,
+        rates: tuple[float, ...],
+        *,
+        lookahead_slots: int,
+        seed: int = 0,
+        k: int | None = None,
+        spread: float = 0.0,
     ) -> None:
         if not rates or not all(0 <= rate <= 1 for rate in rates):
             raise InvalidInput(f"acceptance rates must be one or more numbers from 0 to 1, not {rates}")
+        if not 0 <= spread <= MOST_SPREAD:
+            raise InvalidInput(f"the spread of acceptance must be from 0 to {MOST_SPREAD:g}, not {spread}")
         super().__init__(len(rates) if k is None else k, (), lookahead_slots=lookahead_slots)
         self.rates = rates
-        self._seed = seed
+        self.rate_table = rate_table(rates, spread)
+        self.seed = seed
 
     def accepted(self, sequence: Sequence, drafts: int) -> int:
-        state = mixed(self._seed, sequence.index, sequence.accepted)
+        state = mixed(self.seed, sequence.index, sequence.accepted)
         sequence.accepted += 1
-        count, deepest = 0, min(drafts, len(self.rates))
+        rates = self.rates_of(sequence.index)
+        count, deepest = 0, min(drafts, len(rates))
         while count < deepest:
             state = mixed(state, count, 0)
-            if (state >> 11) * 2.0**-53 >= self.rates[count]:
+            if (state >> 11) * 2.0**-53 >= rates[count]:
                 break
             count += 1
         return count
 
+    def rates_of(self, request: int) -> tuple[float, ...]:
+        """The rates of a request's class."""
+        table = self.rate_table
+        return table[0] if len(table) == 1 else table[mixed(self.seed, request, CLASS_DRAW) >> 60]
+
     def accepted_by(self, requests: Counts, verifications: Counts) -> Counts:
         """The same of many requests at once, each at a verification of its own (0: its first), with all drafts."""
-        state = mixed_columns(np.uint64(self._seed), requests, verifications)
+        state = mixed_columns(np.uint64(self.seed), requests, verifications)
         accepted, going = np.zeros(requests.shape, dtype=np.int64), np.ones(requests.shape, dtype=bool)
-        for place, rate in enumerate(self.rates):
+        table, classes = np.array(self.rate_table), np.zeros(requests.shape, dtype=np.int64)
+        if len(table) > 1:
+            drawn = mixed_columns(np.uint64(self.seed), requests, CLASS_DRAW)
+            classes = (drawn >> np.uint64(60)).astype(np.int64)
+        for place in range(len(self.rates)):
             state = mixed_columns(state, place, 0)
-            going &= (state >> np.uint64(11)) * 2.0**-53 < rate
+            going &= (state >> np.uint64(11)) * 2.0**-53 < table[classes, place]
             accepted += going
         return accepted
 

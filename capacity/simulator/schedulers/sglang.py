@@ -2,7 +2,8 @@
 
 A prompt longer than the chunk budget is *the* chunked request: it goes on first in every following prefill step,
 one such request at a time. How many requests start is governed by an estimate of the KV that the running ones will
-still need, `new_token_ratio` of their outputs; where it was too low, running requests are retracted.
+still need, `new_token_ratio` of the outputs that clients allow (max_tokens); where it was too low, running requests
+are retracted.
 Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py` (PrefillAdder), `schedule_batch.py`.
 Prefixes are looked up and evicted in whole pages, least recently freed first; SGLang's tree evicts a node at a time
 (`capacity.simulator.kv_cache.radix` does so).
@@ -57,22 +58,30 @@ class Sglang(Batching):
 
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
-        self._prefill(step)
-        if not step.rows or self.mixed_chunk:
-            self._decode(step)
+        if self.mixed_chunk:
+            rows = self.generating()  # who starts in this step decodes from the next on
+            self._prefill(step, len(rows))
+            self._decode(step, rows)
+        else:
+            self._prefill(step, 0)
+            if not step.rows:
+                self._decode(step, self.generating())
         return self.commit(step)
 
-    def _prefill(self, step: Step) -> None:
+    def _generates(self, r: Sequence) -> bool:
+        """The chunked request takes no part in decode before its last chunk is computed."""
+        return r is not self._chunked and super()._generates(r)
+
+    def _prefill(self, step: Step, num_generating: int) -> None:
         chunk_left = self.limits.max_num_batched_tokens
         input_left = self.max_prefill_tokens
         chunking = self.limits.enable_chunked_prefill
-        generating = self.generating() if self.mixed_chunk else []
         if chunking:
-            chunk_left -= len(generating)
+            chunk_left -= num_generating
         r = self._chunked
         if r is not None:
             tokens = min(r.known - r.computed, chunk_left)
-            if self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
+            if tokens <= 0 or self.pool.blocks_needed(r.table, r.computed + tokens) > self.pool.free_blocks:
                 return
             self.prefill(step, r, tokens)
             chunk_left -= tokens
@@ -88,7 +97,7 @@ class Sglang(Batching):
                 break
             hit = self.pool.lookup(r.table, r.known - 1)
             extend = r.known - hit[0]
-            reserved = min(r.max_known - r.known, CLIPPED_OUTPUT_TOKENS)
+            reserved = min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS)
             loaded = self.pool.held_blocks(r.table) > 0  # from a prefill engine: its blocks are taken already
             if not loaded and extend + reserved + self.pool.block_size >= memory_left:
                 break
@@ -117,7 +126,7 @@ class Sglang(Batching):
     def _memory_left(self) -> float:
         """Tokens that may still be promised: free ones, less what the running requests are expected to need."""
         ratio = 1.0 if self.ignore_eos else self.new_token_ratio
-        promised = sum(min(r.max_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in self.running)
+        promised = sum(min(r.asked_known - r.known, CLIPPED_OUTPUT_TOKENS) for r in self.running)
         return float(self.pool.free_blocks * self.pool.block_size - promised * ratio)
 
     def _ordered(self) -> list[Sequence]:
@@ -126,8 +135,7 @@ class Sglang(Batching):
         hits = {r.index: self.pool.lookup(r.table, r.known - 1)[0] for r in self.waiting}
         return sorted(self.waiting, key=lambda r: -hits[r.index])
 
-    def _decode(self, step: Step) -> None:
-        rows = self.generating()
+    def _decode(self, step: Step, rows: list[Sequence]) -> None:
         if not rows:
             return
         if self.generation_blocks(rows) > self.pool.free_blocks:
@@ -146,8 +154,15 @@ class Sglang(Batching):
         if self.generation_blocks(stay) > self.pool.free_blocks:
             return []  # the last one waits: the engine aborts it, a simulation reports the stall
         produced = sum(r.known - r.prompt_tokens for r in stay)
-        wanted = sum(r.max_known - r.prompt_tokens for r in stay)
+        wanted = sum(r.asked_known - r.prompt_tokens for r in stay)
         ratio = (produced + RETRACT_DECODE_STEPS * len(stay)) / (wanted + 1)
         self.new_token_ratio = min(1.0, ratio)
         kept = {r.index for r in stay}
         return [r for r in rows if r.index in kept]
+
+    # account
+
+    def abort(self, r: Sequence) -> None:
+        if r is self._chunked:
+            self._chunked = None
+        super().abort(r)

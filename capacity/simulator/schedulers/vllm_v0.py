@@ -128,8 +128,8 @@ class VllmV0(QueuedPolicy):
                     break
                 victim = running.pop()
                 budget.sequences -= 1
-                self._preempt(victim, step)
-                self.waiting.appendleft(victim)
+                if self._preempt(victim, step):
+                    self.waiting.appendleft(victim)
             self.waiting.appendleft(head)
             self.waiting = deque(sorted(self.waiting, key=_urgency))
         self.running = deque(running)

@@ -28,8 +28,8 @@ KERNELS_PER_LAYER = 3.0
 KERNELS_OF_MOE = 2.0  # top-k of the router, sum with the shared experts or padding of the batch
 
 AttentionWork = Callable[[StepShape], tuple[float, float, float, float]]
-"""FLOPs, bytes, rows of KV heads and the mean context of decode rows, of one layer. Equal work must be one function,
-so that equal operators merge: its makers are cached."""
+"""FLOPs, bytes, rows of KV heads and the mean context of decode rows, of one layer. A frozen dataclass, so that equal
+operators merge, and that `capacity.step.export` finds the constants of its own formula in it."""
 NO_WORK = (0.0, 0.0, 0.0, 0.0)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import cache
+from dataclasses import dataclass
 
 from capacity.model.layers import Attention, LayerGroup
 from capacity.step import StepShape
-from capacity.step.layers.builder import NO_WORK, AttentionWork, Builder, MixerOperators
+from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.operators import ACTIVATION_BYTES
 
 KERNELS_OF_QK_NORM = 1.0
@@ -20,8 +20,8 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     width, kv_width = heads * mixer.head_dim, kv_heads * mixer.head_dim
     query_width = width * (2 if mixer.output_gate else 1)
     suffix = "" if mixer.window_tokens is None else " (window)"
+    windowed = mixer.window_tokens is not None
     work = {
-        "windowed": mixer.window_tokens is not None,
         "kv_heads": kv_heads,
         "flops_per_pair": 4.0 * width,
         "kv_bytes": mixer.kv_bytes_per_token(build.kv_cache) * kv_heads / mixer.num_kv_heads,
@@ -40,10 +40,16 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
         ],
         attention=[
             build.attention(
-                "attention prefill" + suffix, "prefill_attention", _prefill_work(**work), count=layers
+                "attention prefill" + suffix,
+                "prefill_attention",
+                PrefillWork(windowed=windowed, **work),
+                count=layers,
             ),
             build.attention(
-                "attention decode" + suffix, "decode_attention", _decode_work(**work), count=layers
+                "attention decode" + suffix,
+                "decode_attention",
+                DecodeWork(windowed=windowed, **work),
+                count=layers,
             ),
         ],
     )
@@ -54,38 +60,37 @@ def shard(count: float, ranks: int) -> float:
     return max(1.0, math.ceil(count / ranks))
 
 
-@cache
-def _prefill_work(
-    *, windowed: bool, kv_heads: float, flops_per_pair: float, kv_bytes: float, row_bytes: float
-) -> AttentionWork:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillWork:
     """FLOPs, bytes and rows of prefill: pairs attended, KV of the whole context once, queries and outputs."""
-    pairs, context = (4, 5) if windowed else (2, 3)
 
-    def work(shape: StepShape) -> tuple[float, float, float, float]:
-        moved = shape[context] * kv_bytes + shape[1] * row_bytes
-        return shape[pairs] * flops_per_pair, moved, shape[0] * kv_heads, 0.0
+    windowed: bool
+    kv_heads: float
+    flops_per_pair: float
+    kv_bytes: float
+    row_bytes: float
 
-    return work
+    def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
+        pairs, context = (shape[4], shape[5]) if self.windowed else (shape[2], shape[3])
+        moved = context * self.kv_bytes + shape[1] * self.row_bytes
+        return pairs * self.flops_per_pair, moved, shape[0] * self.kv_heads, 0.0
 
 
-@cache
-def _decode_work(
-    *, windowed: bool, kv_heads: float, flops_per_pair: float, kv_bytes: float, row_bytes: float
-) -> AttentionWork:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeWork:
     """FLOPs, bytes and rows of decode: each row's KV once, however many drafts it verifies."""
-    context = 10 if windowed else 9
 
-    def work(shape: StepShape) -> tuple[float, float, float, float]:
+    windowed: bool
+    kv_heads: float
+    flops_per_pair: float
+    kv_bytes: float
+    row_bytes: float
+
+    def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
         sequences, drafts = shape[7], shape[8]
         if sequences <= 0:
             return NO_WORK
+        context = shape[10] if self.windowed else shape[9]
         queries = 1.0 + drafts / sequences
-        moved = shape[context] * kv_bytes + (sequences + drafts) * row_bytes
-        return (
-            shape[context] * queries * flops_per_pair,
-            moved,
-            sequences * kv_heads,
-            shape[context] / sequences,
-        )
-
-    return work
+        moved = context * self.kv_bytes + (sequences + drafts) * self.row_bytes
+        return context * queries * self.flops_per_pair, moved, sequences * self.kv_heads, context / sequences

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import dataclass
 
 from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LatentAttention, LayerGroup, SparseIndexer
 from capacity.step import StepShape
-from capacity.step.layers.builder import NO_WORK, AttentionWork, Builder, MixerOperators
+from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.layers.grouped import shard
 from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator, expanded_tokens
 
@@ -58,13 +58,13 @@ def _attention(mixer: LatentAttention, group: LayerGroup, build: Builder, heads:
     """Of prefill over expanded heads, of decode over the latent, and the indexer of sparse attention."""
     expanded, absorbed = mixer.qk_head_dim + mixer.v_head_dim, 2 * mixer.kv_lora_rank + mixer.qk_rope_head_dim
     top_k = mixer.indexer.top_k if mixer.indexer else None
-    prefill = _prefill_work(
+    prefill = PrefillWork(
         flops_per_pair=2.0 * heads * expanded,
         context_bytes=heads * expanded * ACTIVATION_BYTES,
         row_bytes=heads * expanded * ACTIVATION_BYTES,
         top_k=top_k,
     )
-    decode = _decode_work(
+    decode = DecodeWork(
         flops_per_pair=2.0 * heads * absorbed,
         context_bytes=mixer.kv_bytes_per_token(build.kv_cache),
         row_bytes=heads * absorbed * ACTIVATION_BYTES,
@@ -92,35 +92,41 @@ def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, h
     ]
 
 
-@cache
-def _prefill_work(
-    *, flops_per_pair: float, context_bytes: float, row_bytes: float, top_k: int | None
-) -> AttentionWork:
-    def work(shape: StepShape) -> tuple[float, float, float, float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillWork:
+    """Of prefill over expanded heads; sparse attention attends to at most `top_k` tokens a row."""
+
+    flops_per_pair: float
+    context_bytes: float
+    row_bytes: float
+    top_k: int | None
+
+    def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
         pairs: float = shape[2]
-        if top_k is not None and shape[1]:
-            pairs = min(pairs, float(shape[1]) * top_k)
-        return pairs * flops_per_pair, shape[3] * context_bytes + shape[1] * row_bytes, shape[0], 0.0
+        if self.top_k is not None and shape[1]:
+            pairs = min(pairs, float(shape[1]) * self.top_k)
+        moved = shape[3] * self.context_bytes + shape[1] * self.row_bytes
+        return pairs * self.flops_per_pair, moved, shape[0], 0.0
 
-    return work
 
-
-@cache
-def _decode_work(
-    *, flops_per_pair: float, context_bytes: float, row_bytes: float, top_k: int | None
-) -> AttentionWork:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeWork:
     """Absorbed decode. Sparse attention reads at most `top_k` tokens a row (of the mean context: a lower bound)."""
 
-    def work(shape: StepShape) -> tuple[float, float, float, float]:
+    flops_per_pair: float
+    context_bytes: float
+    row_bytes: float
+    top_k: int | None
+
+    def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
         sequences, drafts = shape[7], shape[8]
         if sequences <= 0:
             return NO_WORK
-        context = shape[9] if top_k is None else min(float(shape[9]), float(sequences) * top_k)
+        context = shape[9] if self.top_k is None else min(float(shape[9]), float(sequences) * self.top_k)
         queries = sequences + drafts
-        flops = context * queries / sequences * flops_per_pair
-        return flops, context * context_bytes + queries * row_bytes, queries, context / sequences
-
-    return work
+        flops = context * queries / sequences * self.flops_per_pair
+        moved = context * self.context_bytes + queries * self.row_bytes
+        return flops, moved, queries, context / sequences
 
 
 def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Attention:
@@ -128,7 +134,7 @@ def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Atten
     rates = build.flops_per_s
     return build.attention_with(
         "sparse indexer",
-        _indexer_work(
+        IndexerWork(
             flops_per_pair=2.0 * indexer.num_heads * indexer.head_dim, key_bytes=indexer.cache_bytes_per_token
         ),
         count=group.num_layers,
@@ -137,10 +143,14 @@ def _indexer(indexer: SparseIndexer, group: LayerGroup, build: Builder) -> Atten
     )
 
 
-@cache
-def _indexer_work(*, flops_per_pair: float, key_bytes: float) -> AttentionWork:
-    def work(shape: StepShape) -> tuple[float, float, float, float]:
-        pairs = shape[2] + shape[9] * (1.0 + (shape[8] / shape[7] if shape[7] else 0.0))
-        return pairs * flops_per_pair, (shape[3] + shape[9]) * key_bytes, shape[0] + shape[7], 0.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexerWork:
+    """Of the indexer: every context token for every query, and the keys of all contexts."""
 
-    return work
+    flops_per_pair: float
+    key_bytes: float
+
+    def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
+        pairs = shape[2] + shape[9] * (1.0 + (shape[8] / shape[7] if shape[7] else 0.0))
+        moved = (shape[3] + shape[9]) * self.key_bytes
+        return pairs * self.flops_per_pair, moved, shape[0] + shape[7], 0.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import dataclass
 
 from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LayerGroup, LinearAttention
 from capacity.step import StepShape
-from capacity.step.layers.builder import AttentionWork, Builder, MixerOperators
+from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.layers.grouped import shard
 from capacity.step.operators import ACTIVATION_BYTES, all_tokens
 
@@ -31,7 +31,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
     keys, values = mixer.key_dim / ranks, mixer.value_dim / ranks
     heads = shard(mixer.num_value_heads, ranks)
     into = 2 * keys + 2 * values + 2 * heads
-    work = _recurrence_work(
+    work = RecurrenceWork(
         flops_per_token=heads * 8.0 * mixer.key_head_dim * mixer.value_head_dim,
         row_bytes=(2 * keys + 2 * values) * ACTIVATION_BYTES,
         state_bytes=2.0 * mixer.state_bytes_per_sequence / ranks,  # read and written
@@ -56,10 +56,15 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
     )
 
 
-@cache
-def _recurrence_work(*, flops_per_token: float, row_bytes: float, state_bytes: float) -> AttentionWork:
-    def work(shape: StepShape) -> tuple[float, float, float, float]:
-        tokens, sequences = all_tokens(shape), shape[0] + shape[7]
-        return tokens * flops_per_token, tokens * row_bytes + sequences * state_bytes, sequences, 0.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrenceWork:
+    """Of the recurrence: products and traffic of each token, and each sequence's state read and written."""
 
-    return work
+    flops_per_token: float
+    row_bytes: float
+    state_bytes: float
+
+    def __call__(self, shape: StepShape) -> tuple[float, float, float, float]:
+        tokens, sequences = all_tokens(shape), shape[0] + shape[7]
+        moved = tokens * self.row_bytes + sequences * self.state_bytes
+        return tokens * self.flops_per_token, moved, sequences, 0.0

@@ -178,6 +178,7 @@ class _Columns:
             session=None if self.session is None else as_ints(self.session_of),
             after_request=self._optional("after_request"),
             think_s=self._optional("think_s"),
+            max_tokens=self._optional("max_tokens"),
             name=name,
             source=self.lines.path,
             notices=tuple(notices),

@@ -32,3 +32,36 @@ def test_a_window_frees_what_no_token_looks_at(window: int) -> None:
         assert pool.held_blocks(table) == -(-tokens // 4) - first_seen // 4
     pool.release(table)
     assert pool.free_blocks == 40
+
+
+def test_blocks_that_a_window_leaves_are_evicted_latest_first() -> None:
+    """vLLM frees them in reverse, so that the beginning of a chain outlives what hangs on it.
+
+    Source: vLLM 0.33.0, `single_type_kv_cache_manager.py`, remove_skipped_blocks.
+    """
+    pool = BlockPool(4, 4, windows=(5,))
+    first = pool.table(Content("first"))
+    pool.grow(first, 16)
+    pool.cache(first, 16)
+    pool.leave_window(first, 16)  # the next token sees 12 to 16: blocks 0, 1 and 2 are behind
+    assert pool.free_blocks == 3
+    other = pool.table(Content("other"))
+    for blocks, hit_tokens in ((1, 8), (2, 4), (3, 0)):
+        pool.grow(other, 4 * blocks)
+        assert pool.lookup(first, 12)[0] == hit_tokens
+
+
+def test_released_blocks_are_evicted_tail_first_and_in_order_of_their_release() -> None:
+    pool = BlockPool(4, 4)
+    tables = [pool.table(Content(name)) for name in ("a", "b")]
+    for table in tables:
+        pool.grow(table, 8)
+        pool.cache(table, 8)
+    for table in tables:
+        pool.release(table)
+    other = pool.table(Content("other"))
+    hits = []
+    for blocks in range(1, 5):
+        pool.grow(other, 4 * blocks)
+        hits.append(tuple(pool.lookup(table, 8)[0] for table in tables))
+    assert hits == [(4, 8), (0, 8), (0, 4), (0, 0)]

@@ -116,3 +116,24 @@ def test_sglang_longest_prefix_first() -> None:
     policy.add(request(2, "shared"))
     rows = policy.schedule(0).rows
     assert [(row.sequence.index, row.tokens, row.cached) for row in rows] == [(2, 1, 16)]
+
+
+def test_sglang_admits_by_what_clients_ask_for() -> None:
+    """Prompts of 8 in 40 tokens of KV: outputs of 4 leave room for a second request, 40 that may come do not.
+
+    A request needs prompt + max_tokens + a page below what is left, and less than 4,096 of a longer max_tokens.
+    """
+    started = {}
+    for max_tokens in (4, 40):
+        bench = Bench("sglang", blocks=15, max_num_batched_tokens=64)
+        bench.add(8, 4, max_tokens=max_tokens)
+        bench.add(8, 4, max_tokens=max_tokens)
+        started[max_tokens] = [request for request, _ in bench.run()]
+    assert started == {4: [0, 1], 40: [0]}
+
+
+def test_sglang_reserves_no_more_than_its_clip_of_what_clients_ask_for() -> None:
+    bench = Bench("sglang", blocks=1100, max_num_batched_tokens=64)
+    bench.add(8, 4, max_tokens=1 << 20)
+    assert bench.run() == [(0, 8)]
+    assert bench.policy._memory_left() == pytest.approx(4400 - 8 - 0.7 * 4096)  # type: ignore[attr-defined]

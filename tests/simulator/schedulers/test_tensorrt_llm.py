@@ -76,3 +76,17 @@ def test_unknown_options_are_refused_in_one_line() -> None:
         Bench("tensorrt-llm", options={"capacity": "static"})
     with pytest.raises(InvalidInput, match="order is 'random'"):
         Bench("sglang", options={"order": "random"})
+
+
+@pytest.mark.parametrize(("max_tokens", "requests"), [(4096, 89), (None, 358)])
+def test_max_tokens_says_how_many_requests_a_cache_holds(max_tokens: int | None, requests: int) -> None:
+    """453,000 tokens of KV, prompts of 1,012 and outputs of 255: reserved are 5,107 or 1,266 slots a request.
+
+    453,000 / 5,107 = 88.7 and 453,000 / 1,266 = 357.8: in whole requests one less than rounded.
+    """
+    bench = Bench(
+        "tensorrt-llm", blocks=453_000, block_size=1, max_num_seqs=1024, max_num_batched_tokens=1 << 20
+    )
+    for _ in range(400):
+        bench.add(1012, 255, max_tokens=max_tokens)
+    assert len(bench.run()) == requests - 1

@@ -34,3 +34,14 @@ def test_tgi_joins_when_enough_wait_or_after_so_many_decode_steps() -> None:
     for _ in range(3):
         bench.add(4, 40)
     assert bench.run() == [(12, 4), (13, 4), (14, 4)]
+
+
+def test_tgi_takes_the_blocks_of_what_a_client_asks_for() -> None:
+    """Prompt 8, output 12: 19 slots are 5 blocks of 4; allowed 20 tokens, 27 slots are 7."""
+    bench = Bench("tgi", blocks=10, enable_chunked_prefill=False)
+    bench.add(8, 12, max_tokens=20)
+    bench.run()
+    assert bench.pool.free_blocks == 3
+    for _ in range(11):
+        bench.run()
+    assert bench.pool.free_blocks == 10  # the answer ended at its 12th token, and gave back all

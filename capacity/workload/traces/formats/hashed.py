@@ -25,7 +25,9 @@ _POSSIBLE_BLOCK_TOKENS = tuple(2**power for power in range(14))
 
 
 def _read(lines: TraceLines, first: FirstLine, options: TraceOptions) -> Workload:
-    """Requests with `timestamp`, `input_length`, `output_length` and perhaps `hash_ids`; raises MalformedFile.
+    """Requests with `timestamp`, `input_length`, `output_length`, perhaps `max_tokens` and `hash_ids`.
+
+    Raises MalformedFile.
 
     The block size is the one that fits every row's number of hashes. Timestamps are milliseconds with Mooncake's
     512-token blocks, seconds with 16-token ones; else milliseconds if all are whole numbers.
@@ -58,6 +60,7 @@ class _Rows:
         self.timestamps = array("d")
         self.prompt_tokens = array("q")
         self.output_tokens = array("q")
+        self.max_tokens = array("q")  # empty: no row has it
         self.blocks = array("q")
         self.hashes_in_row = array("q")
         self.dense = _DenseIds()
@@ -91,6 +94,10 @@ class _Rows:
         self.timestamps.append(json_number(lines, "timestamp", timestamp))
         self.prompt_tokens.append(self._positive("input_length", prompt))
         self.output_tokens.append(self._positive("output_length", output))
+        if (asked := record.get("max_tokens")) is not None:
+            self.max_tokens.append(self._positive("max_tokens", asked))
+        if len(self.max_tokens) not in (0, len(self.timestamps)):
+            lines.refuse("max_tokens must be in every row or in none")
         self._add_hashes(record.get("hash_ids") or [], self.prompt_tokens[-1])
         if "chat_id" in record:
             self._add_chat(record["chat_id"], record.get("parent_chat_id"))
@@ -150,6 +157,7 @@ class _Rows:
             arrival_s=from_first(arrival_s, notices),
             prompt_tokens=as_ints(self.prompt_tokens),
             output_tokens=as_ints(self.output_tokens),
+            max_tokens=as_ints(self.max_tokens) if self.max_tokens else None,
             content=content,
             session=as_ints(self.session) if len(self.session) == len(self.timestamps) else None,
             name=name,

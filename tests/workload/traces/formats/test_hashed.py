@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_texts import answer_or_line, fuzzed, infinite_cache_hit_fraction, mooncake, read
 
-from capacity.base.errors import InvalidInput
+from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.workload import read_trace
 
 
@@ -49,6 +49,18 @@ def test_bailian(tmp_path: Path) -> None:
     assert workload.notices == ("timestamps read as seconds and blocks as 16 tokens",)
     assert workload.content is not None
     assert workload.content.segments_of(0) == [(0, 16), (1, 1)]
+
+
+def test_what_clients_asked_for_is_in_every_row_or_in_none(tmp_path: Path) -> None:
+    asked = mooncake(max_tokens=4096) + mooncake(timestamp=9, max_tokens=17)
+    workload = read(tmp_path, asked)
+    assert workload.max_tokens is not None
+    assert workload.max_tokens.tolist() == [4096, 17]
+    for rows in (asked + mooncake(timestamp=10), mooncake() + mooncake(timestamp=9, max_tokens=17)):
+        with pytest.raises(MalformedFile, match="max_tokens must be in every row or in none"):
+            read(tmp_path, rows)
+    with pytest.raises(MalformedFile, match="max_tokens 0 must be at least 1 token"):
+        read(tmp_path, mooncake(max_tokens=0))
 
 
 def test_what_is_inferred_can_be_overridden(tmp_path: Path) -> None:

@@ -1,0 +1,222 @@
+/* Who runs, who waits, and the account of a step, for policies with a prefill and a decode phase. See batching.py. */
+#include "batching.h"
+
+#include "run_pool.h"
+
+void batching_init(batching *p, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool)
+{
+    policy *base = &p->policy;
+    policy_init(base, ops, m, setup, pool);
+    base->aborts = 1;
+    p->overlapped = setup->asynchronous && base->limits.pipeline_stages == 1;
+    base->asynchronous = p->overlapped;
+    base->steps_in_flight = base->limits.pipeline_stages + p->overlapped;
+    p->runs = setup->num_windows == 1 && setup->windows[0] < 0 && !setup->contiguous_blocks;
+    p->caches_late = p->runs && setup->answers_private;
+    i64 mask = pool->block_size - 1;
+    p->block_mask = pool->block_size & mask ? -1 : mask;
+}
+
+int batching_add(policy *p, sequence *r)
+{
+    queue_append(p->memory, &p->waiting, r);
+    return 1;
+}
+
+void batching_add_loaded(policy *p, sequence *r)
+{
+    insert_loaded(p, r);
+}
+
+/* decide */
+
+static inline int generates(const batching *p, const sequence *r)
+{
+    i64 expected = r->known + r->in_flight_yields;
+    return expected - r->computed == 1 && r->computed >= r->prompt_tokens && expected < r->max_known
+           && (p->overlapped || !r->in_flight_tokens);
+}
+
+/* Running requests that take a generation row in the next step. */
+void batching_generating(batching *p)
+{
+    const sequences *running = &p->policy.running;
+    sequences *rows = &p->generating;
+    RESERVE(p->policy.memory, rows, running->count);
+    rows->count = 0;
+    for (i64 i = 0; i < running->count; i++)
+        if (generates(p, running->at[i]))
+            rows->at[rows->count++] = running->at[i];
+}
+
+/* Tokens whose KV the request holds in the end, if it takes all that it asks: its last never gets a place. */
+i64 batching_last_slot(const policy *p, const sequence *r)
+{
+    return asked_known(p, r) - 1;
+}
+
+/* Take the blocks for `tokens` more tokens, which must be free. */
+static void grow(batching *p, sequence *r, i64 tokens, const hit *h)
+{
+    pool *blocks = p->policy.pool;
+    i64 until = (h ? h->tokens : r->computed) + tokens;
+    blocks->ops->grow(blocks, &r->table, until, h);
+    blocks->ops->cache(blocks, &r->table, MIN(until, r->known));
+}
+
+/* A place for the token after those computed. */
+static inline void grow_by_one(batching *p, sequence *r)
+{
+    pool *blocks = p->policy.pool;
+    if (within_block(p, r->computed))
+        return;
+    if (!p->runs) {
+        blocks->ops->grow(blocks, &r->table, r->computed + 1, NULL);
+    } else if (r->table.held * blocks->block_size <= r->computed) {
+        run_pool_take(blocks, 1);
+        r->table.held++;
+    }
+}
+
+/* Since its last row a request has become known by no more tokens than there are steps in flight: only then can a block
+ * have filled. What nobody can meet before the request lets go of it gets its content then. */
+static inline void cache_known(batching *p, sequence *r)
+{
+    pool *blocks = p->policy.pool;
+    if (p->caches_late)
+        r->known_at_row = r->known;
+    else if (within_block(p, r->known) < p->policy.steps_in_flight && blocks->prefix_caching)
+        blocks->ops->cache(blocks, &r->table, r->known);
+}
+
+/* One generation row for each of the first `count`; their blocks must be free. */
+void batching_generate(batching *p, step *s, const sequences *rows, i64 count)
+{
+    RESERVE(p->policy.memory, &s->rows, s->rows.count + count);
+    row *next = s->rows.at + s->rows.count;
+    s->rows.count += count;
+    for (i64 i = 0; i < count; i++) {
+        sequence *r = rows->at[i];
+        grow_by_one(p, r);
+        cache_known(p, r);
+        *next++ = (row){.sequence = r, .tokens = 1, .computed = r->computed, .epoch = r->epoch, .yields = 1};
+    }
+}
+
+/* Free blocks that one more token for each of `rows` takes. */
+static i64 generation_blocks(batching *p, const sequences *rows)
+{
+    for (i64 i = 0; i < rows->count; i++)
+        leave_windows(&p->policy, rows->at[i], rows->at[i]->computed - rows->at[i]->in_flight_tokens);
+    i64 needed = 0;
+    for (i64 i = 0; i < rows->count; i++) {
+        const sequence *r = rows->at[i];
+        if (within_block(p, r->computed) == 0)
+            needed += blocks_needed(p, r, r->computed + 1, NULL);
+    }
+    return needed;
+}
+
+/* Whether there are free blocks for one more token of each of `rows`. */
+int batching_fits(batching *p, const sequences *rows)
+{
+    i64 free_blocks = p->policy.pool->free_blocks;
+    if (p->runs && rows->count <= free_blocks)
+        return 1;
+    return generation_blocks(p, rows) <= p->policy.pool->free_blocks;
+}
+
+/* The request, off the queue already, runs from here on, behind `cached` tokens. */
+void batching_start(batching *p, sequence *r, i64 cached)
+{
+    r->computed = cached;
+    r->status = RUNNING;
+    PUSH(p->policy.memory, &p->policy.running, r);
+}
+
+/* A context row of `tokens` tokens, whose blocks are free or taken. With a hit, the request starts by it. */
+void batching_prefill(batching *p, step *s, sequence *r, i64 tokens, const hit *h)
+{
+    i64 cached = h ? h->tokens : 0;
+    grow(p, r, tokens, h);
+    if (h)
+        batching_start(p, r, cached);
+    batching_context_row(p, s, r, tokens, cached);
+}
+
+void batching_context_row(batching *p, step *s, sequence *r, i64 tokens, i64 cached)
+{
+    add_row(p->policy.memory, s, (row){
+        .sequence = r, .tokens = tokens, .computed = r->computed, .epoch = r->epoch, .cached = cached,
+        .yields = r->computed + tokens >= r->known
+    });
+}
+
+/* Pause or retract a request: its KV is freed, and it is computed again from the front of the queue. */
+void batching_give_up(batching *p, sequence *r, step *s)
+{
+    policy *base = &p->policy;
+    remove_running(base, r);
+    if (p->caches_late)
+        base->pool->ops->cache(base->pool, &r->table, r->known_at_row);
+    base->pool->ops->release(base->pool, &r->table);
+    r->computed = r->next_leave = r->known_at_row = 0;
+    r->epoch++;
+    r->preemptions++;
+    r->status = WAITING;
+    queue_prepend(base->memory, &base->waiting, r);
+    PUSH(base->memory, &s->preempted, r);
+}
+
+/* Count the scheduled tokens as computed, at once. */
+void batching_commit(step *s)
+{
+    for (i64 i = 0; i < s->rows.count; i++) {
+        const row *w = &s->rows.at[i];
+        sequence *r = w->sequence;
+        r->computed += w->tokens;
+        r->in_flight_tokens += w->tokens;
+        r->in_flight_yields += w->yields;
+    }
+}
+
+/* account */
+
+/* Append what the step sampled; the requests that it finished are in row order. */
+void batching_update(policy *base, step *s)
+{
+    batching *p = (batching *)base;
+    RESERVE(base->memory, &s->emitted, s->emitted.count + s->rows.count);
+    for (i64 i = 0; i < s->rows.count; i++) {
+        const row *w = &s->rows.at[i];
+        sequence *r = w->sequence;
+        r->in_flight_tokens -= w->tokens;
+        r->in_flight_yields -= w->yields;
+        if (!w->yields || r->status == FINISHED)
+            continue;
+        r->known++;
+        s->emitted.at[s->emitted.count++] = (emission){r, 1};
+        if (r->known >= r->max_known) {
+            batching_finish(p, r);
+            PUSH(base->memory, &s->finished, r);
+        }
+    }
+}
+
+void batching_abort(policy *p, sequence *r)
+{
+    batching_finish((batching *)p, r);
+}
+
+void batching_finish(batching *p, sequence *r)
+{
+    policy *base = &p->policy;
+    if (r->status == WAITING) {
+        queue_remove(&base->waiting, r);
+    } else {
+        base->pool->ops->cache(base->pool, &r->table, MIN(r->computed, r->known - 1));
+        remove_running(base, r);
+    }
+    base->pool->ops->release(base->pool, &r->table);
+    r->status = FINISHED;
+}

@@ -1,0 +1,53 @@
+/* What SGLang's, TensorRT-LLM's and TGI's policies share; see schedulers/batching.py.
+ *
+ * A token needs a block only where it begins one, and a block gets content only once it is full: unlike in Python, the
+ * pool is not asked about the tokens between.
+ */
+#ifndef CAPACITY_BATCHING_H
+#define CAPACITY_BATCHING_H
+
+#include "internal.h"
+
+typedef struct {
+    policy policy;
+    int overlapped;
+    int runs;             /* over a run pool: a generation row needs one block at most */
+    int caches_late;      /* no other request can meet what one generates while it runs */
+    i64 block_mask;       /* block_size - 1 where that is a power of two, else -1 */
+    sequences generating; /* as of the last `generating()` */
+} batching;
+
+void batching_init(batching *p, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool);
+int batching_add(policy *p, sequence *r);
+void batching_add_loaded(policy *p, sequence *r);
+void batching_update(policy *p, step *s);
+void batching_abort(policy *p, sequence *r);
+void batching_finish(batching *p, sequence *r);
+i64 batching_last_slot(const policy *p, const sequence *r);
+
+void batching_generating(batching *p);
+void batching_generate(batching *p, step *s, const sequences *rows, i64 count);
+int batching_fits(batching *p, const sequences *rows);
+void batching_start(batching *p, sequence *r, i64 cached);
+void batching_prefill(batching *p, step *s, sequence *r, i64 tokens, const hit *h);
+void batching_context_row(batching *p, step *s, sequence *r, i64 tokens, i64 cached);
+void batching_give_up(batching *p, sequence *r, step *s);
+void batching_commit(step *s);
+
+/* Prompt and the outputs that its client allows: all that an engine knows of the end beforehand. See sequence.py. */
+static inline i64 asked_known(const policy *p, const sequence *r)
+{
+    return MIN(MAX(r->max_known, r->prompt_tokens + r->max_tokens), p->limits.max_model_len);
+}
+
+static inline i64 within_block(const batching *p, i64 tokens)
+{
+    return p->block_mask >= 0 ? tokens & p->block_mask : tokens % p->policy.pool->block_size;
+}
+
+static inline i64 blocks_needed(const batching *p, const sequence *r, i64 tokens, const hit *h)
+{
+    return p->policy.pool->ops->blocks_needed(p->policy.pool, &r->table, tokens, h, 0);
+}
+
+#endif

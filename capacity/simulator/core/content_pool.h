@@ -1,0 +1,23 @@
+/* What vLLM V0's scheduler asks of its pool, beside what every pool does. */
+#ifndef CAPACITY_CONTENT_POOL_H
+#define CAPACITY_CONTENT_POOL_H
+
+#include "internal.h"
+
+i64 content_pool_cached_tokens(pool *p, table *t, i64 tokens);
+void content_pool_allocate(pool *p, table *t, i64 tokens);
+void content_pool_mark_computed(pool *p);
+void content_pool_take_last(pool *p, table *t);
+void content_pool_fill_last(pool *p, table *t);
+
+/* A place for token number `tokens`, the next after those that have one; a block that it fills takes its content, or
+ * yields to its double. */
+static inline void content_pool_append(pool *p, table *t, i64 tokens)
+{
+    if (tokens > t->blocks.count * p->block_size)
+        content_pool_take_last(p, t);
+    if (tokens == t->blocks.count * p->block_size)
+        content_pool_fill_last(p, t);
+}
+
+#endif

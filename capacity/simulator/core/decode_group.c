@@ -1,0 +1,283 @@
+/* The decode rows of a regular vLLM V1 engine, known by their sums. See decode_group.h. */
+#include <stdlib.h>
+
+#include "decode_group.h"
+
+static i64 modulo(i64 a, i64 size)
+{
+    i64 rest = a % size;
+    return rest < 0 ? rest + size : rest;
+}
+
+/* heaps: the least `at` first, of equals the earliest in the running list */
+
+static int comes_before(timed a, timed b)
+{
+    return a.at < b.at || (a.at == b.at && a.ticket < b.ticket);
+}
+
+static void heap_push(memory *m, timed_heap *h, timed value)
+{
+    PUSH(m, h, value);
+    i64 at = h->count - 1;
+    for (; at && comes_before(value, h->at[(at - 1) / 2]); at = (at - 1) / 2)
+        h->at[at] = h->at[(at - 1) / 2];
+    h->at[at] = value;
+}
+
+static timed heap_pop(timed_heap *h)
+{
+    timed first = h->at[0], value = h->at[--h->count];
+    i64 at = 0;
+    for (i64 child; (child = 2 * at + 1) < h->count; at = child) {
+        if (child + 1 < h->count && comes_before(h->at[child + 1], h->at[child]))
+            child++;
+        if (!comes_before(h->at[child], value))
+            break;
+        h->at[at] = h->at[child];
+    }
+    h->at[at] = value;
+    return first;
+}
+
+/* who belongs to it */
+
+void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p)
+{
+    g->memory = m;
+    g->pool = p;
+    g->block_size = setup->block_size;
+    g->window = setup->window_tokens;
+    g->asynchronous = setup->asynchronous != 0;
+    g->visits = !setup->answers_private;
+    i64 lag = g->asynchronous; /* computed tokens that are still in flight when a step is decided */
+    PUSH(m, &g->places, 0);
+    PUSH(m, &g->places, modulo(g->asynchronous ? 0 : -1, g->block_size)); /* a block is full when its last token is known */
+    for (i64 i = 0; i < setup->num_windows; i++)
+        if (setup->windows[i] >= 0) {
+            g->visits = 1;
+            PUSH(m, &g->places, modulo(setup->windows[i] - 1 + lag, g->block_size));
+        }
+    i64 kept = 0;
+    for (i64 i = 0; i < g->places.count; i++) {
+        int known = 0;
+        for (i64 k = 0; k < kept; k++)
+            known = known || g->places.at[k] == g->places.at[i];
+        if (!known)
+            g->places.at[kept++] = g->places.at[i];
+    }
+    g->places.count = kept;
+    g->phases = take_memory(m, (size_t)g->block_size * sizeof *g->phases);
+    if (g->visits)
+        g->buckets = take_memory(m, (size_t)g->block_size * sizeof *g->buckets);
+    group_clear(g);
+}
+
+void group_clear(decode_group *g)
+{
+    g->clock = g->size = g->contexts = 0;
+    g->growing = g->growing_contexts = g->saturated_contexts = 0;
+    g->ends.count = g->saturations.count = g->prefilling.count = g->fresh.count = g->due.count = 0;
+    memset(g->phases, 0, (size_t)g->block_size * sizeof *g->phases);
+    for (i64 i = 0; g->visits && i < g->block_size; i++)
+        g->buckets[i].count = 0;
+    g->active = 0;
+}
+
+/* `r` takes its next decode step, which computes token number `computed`, at `clock`. */
+void group_join(decode_group *g, sequence *r, i64 computed, i64 clock)
+{
+    i64 offset = r->offset = computed - clock, place = modulo(-offset, g->block_size);
+    g->size++;
+    g->contexts += computed + 1;
+    g->phases[place]++;
+    if (g->visits) {
+        r->bucket = place;
+        r->place_in_bucket = g->buckets[place].count;
+        PUSH(g->memory, &g->buckets[place], r);
+        PUSH(g->memory, &g->fresh, ((timed){clock, r->ticket, r}));
+    }
+    heap_push(g->memory, &g->ends, (timed){r->max_known - 2 - offset, r->ticket, r});
+    r->growing = 0;
+    if (g->window < 0)
+        return;
+    i64 full_at = g->window - 1 - offset;
+    if (full_at <= clock) {
+        g->saturated_contexts += g->window;
+    } else {
+        r->growing = 1;
+        g->growing++;
+        g->growing_contexts += computed + 1;
+        heap_push(g->memory, &g->saturations, (timed){full_at, r->ticket, r});
+    }
+}
+
+static void leave_group(decode_group *g, sequence *r)
+{
+    i64 context = r->offset + g->clock + 1;
+    g->size--;
+    g->contexts -= context;
+    g->phases[modulo(-r->offset, g->block_size)]--;
+    if (g->visits) {
+        sequences *bucket = &g->buckets[r->bucket];
+        sequence *last = bucket->at[--bucket->count];
+        bucket->at[r->place_in_bucket] = last;
+        last->place_in_bucket = r->place_in_bucket;
+        r->bucket = -1;
+    }
+    if (g->window < 0)
+        return;
+    if (r->growing) {
+        r->growing = 0; /* its entry in the heap is stale from now on */
+        g->growing--;
+        g->growing_contexts -= context;
+    } else {
+        g->saturated_contexts -= g->window;
+    }
+}
+
+/* Growing contexts grow, and those that reach the window stay there. */
+static void saturate(decode_group *g)
+{
+    g->growing_contexts += g->growing;
+    while (g->saturations.count && g->saturations.at[0].at <= g->clock) {
+        timed full = heap_pop(&g->saturations);
+        if (full.sequence->ticket != full.ticket || !full.sequence->growing)
+            continue;
+        full.sequence->growing = 0;
+        g->growing--;
+        g->growing_contexts -= g->window;
+        g->saturated_contexts += g->window;
+    }
+}
+
+void group_step(decode_group *g, sequences *ending)
+{
+    g->clock++;
+    g->contexts += g->size;
+    if (g->window >= 0)
+        saturate(g);
+    while (g->ends.count && g->ends.at[0].at < g->clock) {
+        sequence *r = heap_pop(&g->ends).sequence;
+        leave_group(g, r);
+        PUSH(g->memory, ending, r);
+    }
+}
+
+/* Sum of the next step's contexts, each clipped to the window. */
+i64 group_window_contexts(const decode_group *g)
+{
+    return g->window < 0 ? g->contexts : g->growing_contexts + g->saturated_contexts;
+}
+
+/* blocks, one by one */
+
+static int by_ticket(const void *a, const void *b)
+{
+    i64 x = (*(sequence *const *)a)->ticket, y = (*(sequence *const *)b)->ticket;
+    return (x > y) - (x < y);
+}
+
+void group_sort(sequences *list)
+{
+    if (list->count > 32) {
+        qsort(list->at, (size_t)list->count, sizeof *list->at, by_ticket);
+        return;
+    }
+    for (i64 i = 1; i < list->count; i++) {
+        sequence *r = list->at[i];
+        i64 k = i;
+        for (; k && list->at[k - 1]->ticket > r->ticket; k--)
+            list->at[k] = list->at[k - 1];
+        list->at[k] = r;
+    }
+}
+
+/* Members to visit before the next step, in the order of the running list: at places within a block where they take
+ * one, fill one or leave one behind, and in their first two steps: the chunk that they come from may be in flight. */
+void group_find_due(decode_group *g)
+{
+    sequences *due = &g->due;
+    due->count = 0;
+    if (!g->visits)
+        return;
+    for (i64 i = 0; i < g->places.count; i++) {
+        sequences *bucket = &g->buckets[modulo(g->clock - g->places.at[i], g->block_size)];
+        for (i64 k = 0; k < bucket->count; k++)
+            PUSH(g->memory, due, bucket->at[k]);
+    }
+    i64 kept = 0;
+    for (i64 i = 0; i < g->fresh.count; i++) {
+        timed entry = g->fresh.at[i];
+        if (g->clock - entry.at > 1)
+            continue;
+        g->fresh.at[kept++] = entry;
+        if (entry.sequence->ticket == entry.ticket && entry.sequence->bucket >= 0)
+            PUSH(g->memory, due, entry.sequence);
+    }
+    g->fresh.count = kept;
+    group_sort(due);
+    i64 unique = 0;
+    for (i64 i = 0; i < due->count; i++)
+        if (!unique || due->at[unique - 1] != due->at[i])
+            due->at[unique++] = due->at[i];
+    due->count = unique;
+}
+
+i64 group_blocks_needed(const decode_group *g)
+{
+    if (!g->visits)
+        return g->size ? g->phases[modulo(g->clock, g->block_size)] : 0;
+    i64 needed = 0;
+    for (i64 i = 0; i < g->due.count; i++) {
+        sequence *r = g->due.at[i];
+        needed += g->pool->ops->blocks_needed(g->pool, &r->table, r->offset + g->clock + 1, NULL, 0);
+    }
+    return needed;
+}
+
+/* Tokens of a request that the pending step computes. */
+static i64 tokens_pending(const step *pending, const sequence *r, i64 otherwise)
+{
+    if (!pending)
+        return 0;
+    for (i64 i = 0; i < pending->rows.count; i++)
+        if (pending->rows.at[i].sequence == r)
+            return pending->rows.at[i].tokens;
+    return otherwise;
+}
+
+static void visit(decode_group *g, sequence *r, i64 computed, i64 tokens, i64 known, i64 processed)
+{
+    pool *p = g->pool;
+    p->ops->leave_window(p, &r->table, processed);
+    p->ops->grow(p, &r->table, computed + tokens, NULL);
+    p->ops->cache(p, &r->table, MIN(computed + tokens, known));
+}
+
+void group_allocate(decode_group *g, const step *chunks, const step *pending)
+{
+    if (!g->visits) {
+        i64 blocks = group_blocks_needed(g);
+        for (i64 i = 0; i < chunks->rows.count; i++) {
+            const row *w = &chunks->rows.at[i];
+            pool *p = g->pool;
+            p->ops->grow(p, &w->sequence->table, w->computed + w->tokens, NULL);
+            p->ops->cache(p, &w->sequence->table, MIN(w->computed + w->tokens, w->sequence->known));
+        }
+        g->pool->free_blocks -= blocks;
+        return;
+    }
+    i64 next = 0;
+    for (i64 i = 0; i <= chunks->rows.count; i++) {
+        const row *w = i < chunks->rows.count ? &chunks->rows.at[i] : NULL;
+        while (next < g->due.count && (!w || g->due.at[next]->ticket < w->sequence->ticket)) {
+            sequence *r = g->due.at[next++];
+            i64 computed = r->offset + g->clock;
+            visit(g, r, computed, 1, computed + 1 - g->asynchronous, computed - tokens_pending(pending, r, 1));
+        }
+        if (w)
+            visit(g, w->sequence, w->computed, w->tokens, w->sequence->known,
+                  w->computed - tokens_pending(pending, w->sequence, 0));
+    }
+}

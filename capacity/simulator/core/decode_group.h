@@ -1,0 +1,50 @@
+/* The decode rows of a regular vLLM V1 engine, known by their sums: a step costs the same however many there are.
+ *
+ * While all is regular, every running request that has finished its prompt takes part in every step with one token.
+ * Then the batch is its size, the sum of its contexts, how many contexts stand at each place within a block, and the
+ * step at which each request ends. What is not regular (a preemption, a starved request) is spelled out, row by row,
+ * for the policy itself to decide; the group forms again afterwards.
+ */
+#ifndef CAPACITY_DECODE_GROUP_H
+#define CAPACITY_DECODE_GROUP_H
+
+#include "internal.h"
+
+typedef struct {
+    i64 at, ticket; /* clock of its last step; or from which its context fills the window */
+    sequence *sequence;
+} timed;
+typedef VEC(timed) timed_heap;
+
+typedef struct {
+    memory *memory;
+    pool *pool;
+    i64 block_size, window; /* of the step shapes; -1: none */
+    int asynchronous, visits; /* visits: members take and fill their blocks one by one, else as a sum */
+    int active;
+    i64 clock;                /* decode steps that the group has been scheduled for */
+    i64 size, contexts;       /* members, and the sum of the contexts of their next step */
+    i64 *phases;              /* members by the clock, modulo block size, at which they need a block */
+    timed_heap ends;
+    i64 growing, growing_contexts, saturated_contexts; /* contexts clipped to the window */
+    timed_heap saturations;
+    sequences prefilling;     /* running requests that are not members */
+    /* with visits: members by -offset modulo block size, the places within a block that need one, and who is new */
+    sequences *buckets;
+    VEC(i64) places;
+    VEC(timed) fresh;
+    sequences due;
+} decode_group;
+
+void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p);
+void group_clear(decode_group *g);
+void group_join(decode_group *g, sequence *r, i64 computed, i64 clock);
+void group_step(decode_group *g, sequences *ending); /* one step on; adds those whom it completes */
+i64 group_window_contexts(const decode_group *g);
+void group_sort(sequences *list); /* by their places in the running list */
+void group_find_due(decode_group *g);
+i64 group_blocks_needed(const decode_group *g); /* for its next step */
+/* What the policy does for each running request, in list order; `chunks` are rows of prefilling requests. */
+void group_allocate(decode_group *g, const step *chunks, const step *pending);
+
+#endif

@@ -1,0 +1,511 @@
+/* The engine loop: decide, compute, account, as in an engine itself. See engine.py.
+ *
+ * As many steps are in flight as the policy asks for: one (synchronous), two (asynchronous), one a pipeline stage.
+ */
+#include <math.h>
+
+#include "engine.h"
+
+#define STEP_FACTORS 4096
+#define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
+
+/* requests */
+
+sequence *engine_new_sequence(engine *e, i64 request)
+{
+    fleet *f = e->fleet;
+    const core_requests *q = &f->requests;
+    i64 prompt = q->prompt_tokens[request];
+    if (prompt >= e->setup.max_model_len)
+        return NULL;
+    sequence *r = e->spare_sequences;
+    if (r) {
+        e->spare_sequences = r->next_free;
+        table kept = r->table;
+        *r = (sequence){.table = kept};
+    } else {
+        r = take_memory(e->memory, sizeof *r);
+    }
+    i64 outputs = e->setup.role == ROLE_PREFILL ? 1 : q->output_tokens[request];
+    r->request = request;
+    r->arrival = f->columns.arrival_ps[request];
+    r->priority = q->priority ? q->priority[request] : 0;
+    r->order = q->order ? q->order[request] : request;
+    r->prompt_tokens = r->known = prompt;
+    r->max_known = MIN(prompt + outputs, e->setup.max_model_len);
+    r->max_tokens = e->setup.role != ROLE_PREFILL && q->max_tokens ? MAX(q->max_tokens[request], outputs) : outputs;
+    r->first_token = r->last_token = r->preempted = MISSING;
+    r->scheduled = f->columns.first_scheduled_ps[request] != MISSING;
+    e->pools[0]->ops->open(e->pools[0], &r->table, request);
+    r->inside = 1;
+    e->unfinished++;
+    if (f->inside)
+        f->inside[request] = r;
+    return r;
+}
+
+/* The memory of a request that has left, once no row of it is in flight. */
+void engine_recycle(engine *e, sequence *r)
+{
+    if (r->rows_in_flight || r->kept || r->inside)
+        return;
+    r->inside = -1; /* recycled once */
+    r->next_free = e->spare_sequences;
+    e->spare_sequences = r;
+}
+
+/* The request is no longer one of the engine's. */
+static void leave(engine *e, sequence *r)
+{
+    r->inside = 0;
+    e->unfinished--;
+    sequence **inside = e->fleet->inside;
+    if (inside && inside[r->request] == r)
+        inside[r->request] = NULL;
+}
+
+int engine_receive(engine *e, i64 request, i64 at_ps)
+{
+    sequence *r = engine_new_sequence(e, request);
+    if (!r)
+        return 0;
+    if (!e->policy->ops->add(e->policy, r)) {
+        leave(e, r);
+        engine_recycle(e, r);
+        return 0;
+    }
+    engine_wake(e, at_ps);
+    return 1;
+}
+
+void engine_receive_fed(engine *e, i64 until_ps)
+{
+    while (e->fed_next < e->fed_count && e->fed_instants[e->fed_next] <= until_ps) {
+        i64 request = e->fed_requests ? e->fed_requests[e->fed_next] : e->fed_next;
+        i64 at_ps = e->fed_instants[e->fed_next++];
+        e->fleet->columns.arrival_ps[request] = at_ps;
+        if (!engine_receive(e, request, at_ps)) {
+            e->sums.rejected++;
+            fleet_tell(e->fleet, EVENT_REFUSED, e, request, at_ps, 0);
+        }
+    }
+}
+
+void engine_wake(engine *e, i64 at_ps)
+{
+    if (e->ending || e->endless || !e->alive)
+        return;
+    i64 key = 4 * MAX(at_ps, e->now_ps) + DECIDE;
+    if (key < e->key)
+        e->key = key;
+}
+
+/* When the next fed request matters: only where no step has to end before. */
+static void expect_fed(engine *e)
+{
+    if (e->fed_next == e->fed_count || e->ending || e->endless)
+        return;
+    i64 key = 4 * MAX(e->fed_instants[e->fed_next], e->now_ps) + ARRIVE;
+    if (key < e->key)
+        e->key = key;
+}
+
+/* steps */
+
+static step *new_step(engine *e)
+{
+    step *s = e->spare_steps;
+    if (s) {
+        e->spare_steps = s->next_free;
+        s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = 0;
+        s->start = s->end = s->held_ps = 0;
+        s->num_parts = 0;
+        s->ending.count = 0;
+        s->grouped = 0;
+        s->group = s->group_contexts = s->group_window_contexts = s->group_gap_ps = 0;
+    } else {
+        s = take_memory(e->memory, sizeof *s);
+    }
+    s->stores = -1;
+    return s;
+}
+
+static void spare_step(engine *e, step *s)
+{
+    s->next_free = e->spare_steps;
+    e->spare_steps = s;
+}
+
+static i64 checked_ps(engine *e, i64 ps)
+{
+    if (ps < 0)
+        fail(e->memory, CALLBACK_FAILED, "the step times failed");
+    return ps;
+}
+
+static i64 step_duration(engine *e, step *s)
+{
+    i64 count = 1, fullest = 0, duration;
+    if (s->num_parts) {
+        count = s->num_parts;
+        for (i64 i = 0; i < count; i++)
+            sum_rows(s->parts[i], e->setup.window_tokens, &e->shapes[i]);
+        duration = joint_ps(e->setup.times, e->shapes, count);
+    } else {
+        sum_rows(s, e->setup.window_tokens, e->shapes);
+        duration = step_ps(e->setup.times, e->shapes);
+    }
+    checked_ps(e, duration);
+    if (e->setup.step_factors) {
+        uint64_t drawn = mixed(e->setup.step_seed, (uint64_t)e->number, (uint64_t)(e->sums.steps - 1));
+        duration = MAX(1, (i64)rint((double)duration * e->setup.step_factors[drawn >> 52]));
+    }
+    if (e->work) {
+        i64 most = -1;
+        for (i64 i = 0; i < count; i++) {
+            const shape *h = &e->shapes[i];
+            i64 tokens = h->prefill_tokens + h->decode_sequences + h->draft_tokens;
+            if (tokens > most) {
+                most = tokens;
+                fullest = i;
+            }
+        }
+        work_step(e->work, &e->shapes[fullest], duration, s->held_ps);
+    }
+    return duration;
+}
+
+static void launch(engine *e, step *s, i64 now_ps)
+{
+    ledger_scheduled(e, s, now_ps);
+    i64 duration = 0;
+    if (s->rows.count || s->group) {
+        duration = s->held_ps + step_duration(e, s);
+        e->without_rows = 0;
+    } else if (s->held_ps) {
+        duration = s->held_ps;
+    } else if (++e->without_rows > ZERO_TIME_STEPS) {
+        e->endless = 1;
+    }
+    i64 stages = e->policy->limits.pipeline_stages;
+    i64 share = duration / stages, rest = duration % stages, at_ps = now_ps;
+    for (i64 stage = 0; stage < stages; stage++) {
+        i64 begin_ps = MAX(at_ps, e->stage_free_ps[stage]);
+        if (stage == 0)
+            s->start = begin_ps;
+        at_ps = e->stage_free_ps[stage] = begin_ps + share + (stage == 0 ? rest : 0);
+    }
+    if (at_ps >= NEVER / 4)
+        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(at_ps / 1000000000000));
+    s->end = at_ps;
+    e->sums.busy_ps += duration;
+    e->in_flight[e->num_in_flight++] = s;
+}
+
+static void finish(engine *e, sequence *r, i64 now_ps)
+{
+    if (!r->inside)
+        return;
+    leave(e, r);
+    if (r->cancelled)
+        return;
+    if (e->setup.role == ROLE_PREFILL && r->known > r->prompt_tokens) {
+        pool *p = e->pools[0];
+        kept_kv kept = {.request = r->request};
+        p->ops->open(p, &kept.table, r->request);
+        /* its blocks are free since this very instant: take them back */
+        int held = p->ops->hold_computed(p, &kept.table, r->prompt_tokens,
+                                         p->ops->lookup(p, &kept.table, r->prompt_tokens));
+        if (held)
+            PUSH(e->memory, &e->kept, kept);
+        fleet_tell(e->fleet, held ? EVENT_PREFILLED : EVENT_PREFILL_LOST, e, r->request, now_ps, 0);
+        return;
+    }
+    ledger_finished(e, r, now_ps);
+    fleet_tell(e->fleet, EVENT_FINISHED, e, r->request, now_ps, r->known == r->prompt_tokens);
+}
+
+static void settle(engine *e)
+{
+    i64 now_ps = e->now_ps;
+    step *s = e->ending;
+    engine_receive_fed(e, now_ps - 1); /* who came before a step ends stands before whom its end brings */
+    e->ending = NULL;
+    e->policy->ops->update(e->policy, s);
+    ledger_settled(e, s, now_ps);
+    if (e->setup.keep_log)
+        log_step(e, s);
+    for (i64 i = 0; i < s->finished.count; i++)
+        finish(e, s->finished.at[i], now_ps);
+    for (i64 i = 0; i < s->rows.count; i++) {
+        sequence *r = s->rows.at[i].sequence;
+        r->rows_in_flight--;
+        if (r->status == FINISHED)
+            engine_recycle(e, r);
+    }
+    for (i64 i = 0; i < s->finished.count; i++)
+        engine_recycle(e, s->finished.at[i]);
+    spare_step(e, s);
+    e->fleet->steps++;
+    e->key = 4 * now_ps + DECIDE;
+}
+
+/* mail and loads */
+
+static sequence *find_inside(engine *e, i64 request)
+{
+    return e->fleet->inside ? e->fleet->inside[request] : NULL;
+}
+
+static void release_kept(engine *e, i64 request)
+{
+    for (i64 i = 0; i < e->kept.count; i++) {
+        if (e->kept.at[i].request != request)
+            continue;
+        pool *p = e->pools[0];
+        p->ops->release(p, &e->kept.at[i].table);
+        REMOVE_AT(&e->kept, i);
+        return;
+    }
+}
+
+static i64 load_place(const engine *e, i64 request)
+{
+    for (i64 i = 0; i < e->loads.count; i++)
+        if (e->loads.at[i].sequence->request == request)
+            return i;
+    return -1;
+}
+
+static void read_mail(engine *e)
+{
+    for (i64 i = 0; i < e->mail.count; i++) {
+        mail m = e->mail.at[i];
+        sequence *r = find_inside(e, m.request);
+        i64 place;
+        switch (m.kind) {
+        case MAIL_RELEASE_KEPT:
+            release_kept(e, m.request);
+            break;
+        case MAIL_CANCEL:
+            if (!r)
+                break;
+            leave(e, r);
+            e->policy->ops->abort(e->policy, r);
+            engine_recycle(e, r);
+            break;
+        case MAIL_LOADED:
+            place = load_place(e, m.request);
+            if (place < 0)
+                break;
+            r = e->loads.at[place].sequence;
+            REMOVE_AT(&e->loads, place);
+            e->policy->ops->add_loaded(e->policy, r);
+            break;
+        case MAIL_UNLOAD:
+            place = load_place(e, m.request);
+            if (place < 0)
+                break;
+            r = e->loads.at[place].sequence;
+            if (e->loads.at[place].begun)
+                e->pools[0]->ops->release(e->pools[0], &r->table);
+            REMOVE_AT(&e->loads, place);
+            leave(e, r);
+            engine_recycle(e, r);
+            break;
+        case MAIL_WANT_LOAD:
+            for (place = 0; place < e->loads.count; place++)
+                if (e->loads.at[place].sequence->request == m.request)
+                    e->loads.at[place].begun = 0;
+            break;
+        }
+    }
+    e->mail.count = 0;
+}
+
+/* Whether a policy that never gives up a request can promise this one its blocks to the end. */
+static int ends_in_time(engine *e, const load *l)
+{
+    policy *p = e->policy;
+    pool *q = e->pools[0];
+    if (!p->reserves_to_end)
+        return 1;
+    i64 promised = 0;
+    sequences *running = &p->running;
+    for (i64 i = 0; i < running->count; i++)
+        promised += q->ops->held_blocks(q, &running->at[i]->table)
+                        ? q->ops->blocks_needed(q, &running->at[i]->table, policy_last_slot(p, running->at[i]), NULL, 0)
+                        : 0;
+    for (i64 i = 0; i < p->waiting.count; i++) {
+        sequence *r = queue_at(&p->waiting, i);
+        if (q->ops->held_blocks(q, &r->table))
+            promised += q->ops->blocks_needed(q, &r->table, policy_last_slot(p, r), NULL, 0);
+    }
+    for (i64 i = 0; i < e->loads.count; i++) {
+        sequence *r = e->loads.at[i].sequence;
+        if (e->loads.at[i].begun == 1 && q->ops->held_blocks(q, &r->table))
+            promised += q->ops->blocks_needed(q, &r->table, policy_last_slot(p, r), NULL, 0);
+    }
+    i64 until = MAX(policy_last_slot(p, l->sequence), l->tokens);
+    return promised + q->ops->blocks_needed(q, &l->sequence->table, until, NULL, 0) <= q->free_blocks;
+}
+
+/* Begin the transfer of the first that there are blocks for; 1: its end is asked for, and this decision goes on then. */
+static int begin_load(engine *e)
+{
+    i64 place = 0;
+    while (place < e->loads.count && e->loads.at[place].begun == 1)
+        place++;
+    if (place == e->loads.count || e->loads.at[place].begun < 0)
+        return 0;
+    load *l = &e->loads.at[place];
+    pool *p = e->pools[0];
+    if (!ends_in_time(e, l) || !p->ops->load(p, &l->sequence->table, l->tokens))
+        return 0;
+    l->begun = 1;
+    fleet_tell(e->fleet, EVENT_LOAD_BEGINS, e, l->sequence->request, e->now_ps, 0);
+    return 1;
+}
+
+/* the loop */
+
+static void decide(engine *e)
+{
+    i64 now_ps = e->now_ps;
+    if (e->endless) {
+        e->key = NEVER;
+        return;
+    }
+    engine_receive_fed(e, now_ps);
+    read_mail(e);
+    if (begin_load(e)) {
+        e->paused = 1;
+        return;
+    }
+    while (e->num_in_flight < e->policy->steps_in_flight && policy_unfinished(e->policy) && !e->endless) {
+        step *s = new_step(e);
+        e->policy->ops->schedule(e->policy, s, now_ps);
+        if (!s->rows.count && !s->group && !s->preempted.count && !s->finished.count && !s->held_ps) {
+            spare_step(e, s);
+            break;
+        }
+        launch(e, s, now_ps);
+    }
+    if (e->endless && !e->num_in_flight) {
+        e->key = NEVER;
+        return;
+    }
+    if (!e->num_in_flight) {
+        i64 wake_ps = e->policy->ops->wake_ps ? e->policy->ops->wake_ps(e->policy) : NEVER;
+        e->key = wake_ps >= NEVER / 4 ? NEVER : 4 * wake_ps + DECIDE;
+        expect_fed(e);
+        return;
+    }
+    e->ending = e->in_flight[0];
+    e->num_in_flight--;
+    memmove(e->in_flight, e->in_flight + 1, (size_t)e->num_in_flight * sizeof *e->in_flight);
+    ledger_use_kv(e, e->ending->end - now_ps);
+    e->key = 4 * e->ending->end + SETTLE;
+}
+
+void engine_proceed(engine *e)
+{
+    i64 kind = e->key & 3;
+    e->now_ps = e->key >> 2;
+    if (kind == SETTLE) {
+        settle(e);
+    } else if (kind == ARRIVE) {
+        e->key = NEVER;
+        engine_receive_fed(e, e->now_ps);
+        expect_fed(e);
+    } else {
+        decide(e);
+    }
+}
+
+i64 engine_kv_used(const engine *e)
+{
+    i64 free_blocks = 0;
+    for (i64 i = 0; i < e->num_pools; i++)
+        free_blocks += e->pools[i]->free_blocks;
+    return e->num_blocks - free_blocks;
+}
+
+/* making one */
+
+static pool *new_pool(engine *e)
+{
+    const core_engine *c = &e->setup;
+    const core_requests *q = &e->fleet->requests;
+    if (c->policy == POLICY_VLLM_V0)
+        return content_pool_new(e->memory, c, q);
+    if (c->contiguous_blocks)
+        return contiguous_pool_new(e->memory, c);
+    if (c->num_windows == 1 && c->windows[0] < 0)
+        return run_pool_new(e->memory, c, q);
+    return block_pool_new(e->memory, c, q);
+}
+
+static policy *new_policy(engine *e, pool *p)
+{
+    const core_engine *c = &e->setup;
+    memory *m = e->memory;
+    switch (c->policy) {
+    case POLICY_VLLM_V1:
+        return c->num_tiers ? offloading_v1_new(m, c, p, &e->fleet->requests) : vllm_v1_new(m, c, p);
+    case POLICY_VLLM_V0:
+        return vllm_v0_new(m, c, p);
+    case POLICY_SGLANG:
+        return sglang_new(m, c, p);
+    case POLICY_TENSORRT_LLM:
+        return tensorrt_llm_new(m, c, p);
+    case POLICY_TGI:
+        return tgi_new(m, c, p);
+    case POLICY_STATIC:
+        return static_new(m, c, p);
+    default:
+        return slots_new(m, c, p);
+    }
+}
+
+static const void *copied(memory *m, const void *what, i64 count, size_t size)
+{
+    if (!count)
+        return NULL;
+    void *copy = take_memory(m, (size_t)count * size);
+    memcpy(copy, what, (size_t)count * size);
+    return copy;
+}
+
+engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
+{
+    memory *m = &f->memory;
+    engine *e = take_memory(m, sizeof *e);
+    e->fleet = f;
+    e->memory = m;
+    e->number = number;
+    e->setup = *setup;
+    e->setup.windows = copied(m, setup->windows, setup->num_windows, sizeof(i64));
+    e->setup.accept = copied(m, setup->accept, setup->num_accept, sizeof(i64));
+    e->setup.rates = copied(m, setup->rates, setup->num_rates * setup->num_classes, sizeof(double));
+    e->setup.step_factors = setup->step_factors ? copied(m, setup->step_factors, STEP_FACTORS, sizeof(double)) : NULL;
+    e->now_ps = now_ps;
+    e->key = NEVER;
+    e->alive = 1;
+    e->gaps = f->gaps;
+    e->work = setup->keep_work ? work_new(m) : NULL;
+    i64 ranks = setup->data_parallel_size;
+    e->num_pools = ranks;
+    e->num_blocks = ranks * setup->num_blocks;
+    e->pools = take_memory(m, (size_t)ranks * sizeof *e->pools);
+    e->shapes = take_memory(m, (size_t)ranks * sizeof *e->shapes);
+    policy **policies = e->policies = take_memory(m, (size_t)ranks * sizeof *policies);
+    for (i64 i = 0; i < ranks; i++) {
+        e->pools[i] = new_pool(e);
+        policies[i] = new_policy(e, e->pools[i]);
+    }
+    e->policy = ranks > 1 ? lockstep_new(m, &e->setup, ranks, policies) : policies[0];
+    e->in_flight = take_memory(m, (size_t)(e->policy->steps_in_flight + 1) * sizeof *e->in_flight);
+    e->stage_free_ps = take_memory(m, (size_t)e->policy->limits.pipeline_stages * sizeof *e->stage_free_ps);
+    return e;
+}

@@ -1,0 +1,94 @@
+/* The engine loop, and the fleet that it runs in. */
+#ifndef CAPACITY_ENGINE_H
+#define CAPACITY_ENGINE_H
+
+#include "internal.h"
+
+enum { MAIL_CANCEL, MAIL_RELEASE_KEPT, MAIL_LOADED, MAIL_UNLOAD, MAIL_WANT_LOAD };
+
+typedef struct {
+    i64 kind, request, tokens;
+} mail;
+
+typedef struct {
+    i64 request;
+    table table;
+} kept_kv;
+
+typedef struct {
+    sequence *sequence;
+    i64 tokens;
+    int begun;
+} load;
+
+struct engine {
+    fleet *fleet;
+    memory *memory;
+    i64 number, key, now_ps;
+    core_engine setup;
+    policy *policy;
+    i64 num_pools;
+    pool **pools; /* one a rank */
+    policy **policies;
+    i64 num_blocks;
+    /* steps in flight, oldest first, and the one whose end comes next */
+    step **in_flight;
+    i64 num_in_flight;
+    step *ending, *spare_steps;
+    i64 *stage_free_ps;
+    shape *shapes; /* one a rank */
+    /* requests that come by themselves */
+    const i64 *fed_requests, *fed_instants;
+    i64 fed_count, fed_next;
+    /* what takes effect with the next decision */
+    VEC(mail) mail;
+    VEC(load) loads;
+    VEC(kept_kv) kept;
+    sequence *spare_sequences;
+    i64 unfinished; /* requests inside, those that wait for KV included */
+    int alive, endless, paused;
+    i64 without_rows;
+    i64 stream_free_ps;
+    core_state sums;
+    gaps *gaps;
+    work *work;
+    VEC(i64) log;
+};
+
+struct fleet {
+    memory memory;
+    core_requests requests;
+    core_columns columns;
+    int routed;
+    VEC(engine *) engines;
+    VEC(i64) heap; /* numbers of engines, the least key first */
+    VEC(i64) place; /* of each engine in the heap */
+    VEC(core_event) events;
+    i64 events_told; /* events that the caller has seen: dropped by the next call */
+    sequence **inside; /* by request: where it is, in a routed fleet */
+    gaps *gaps;
+    VEC(i64) step_gaps;
+    i64 steps; /* settled, of all engines */
+};
+
+engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps);
+void engine_proceed(engine *e); /* do what is due at e->key */
+int engine_receive(engine *e, i64 request, i64 at_ps);
+void engine_receive_fed(engine *e, i64 until_ps);
+void engine_wake(engine *e, i64 at_ps); /* something came: decide, unless a step has to end first */
+i64 engine_kv_used(const engine *e);
+sequence *engine_new_sequence(engine *e, i64 request);
+void engine_recycle(engine *e, sequence *r);
+void fleet_tell(fleet *f, i64 kind, const engine *e, i64 request, i64 at_ps, i64 value);
+
+/* ledger.c */
+void ledger_scheduled(engine *e, step *s, i64 now_ps);
+void ledger_settled(engine *e, step *s, i64 now_ps);
+void ledger_use_kv(engine *e, i64 duration_ps);
+void ledger_finished(engine *e, sequence *r, i64 now_ps);
+void log_step(engine *e, const step *s);
+
+/* shapes.c */
+void sum_rows(const step *s, i64 window_tokens, shape *out);
+
+#endif

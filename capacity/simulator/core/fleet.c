@@ -1,0 +1,419 @@
+/* All engines of one run, in the order in which their next events come. */
+#include <stdlib.h>
+
+#include "engine.h"
+
+#define ENTER(f, otherwise) \
+    do { \
+        (f)->memory.error = OK; \
+        if (setjmp((f)->memory.on_error)) \
+            return otherwise; \
+        drop_told_events(f); \
+    } while (0)
+
+/* the heap of engines: least key first, of equals the lowest number */
+
+static int before(const fleet *f, i64 a, i64 b)
+{
+    i64 x = f->engines.at[a]->key, y = f->engines.at[b]->key;
+    return x < y || (x == y && a < b);
+}
+
+static void put(fleet *f, i64 at, i64 number)
+{
+    f->heap.at[at] = number;
+    f->place.at[number] = at;
+}
+
+/* An engine's key has changed. */
+static void reorder(fleet *f, i64 number)
+{
+    i64 at = f->place.at[number], count = f->heap.count;
+    while (at && before(f, number, f->heap.at[(at - 1) / 2])) {
+        put(f, at, f->heap.at[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+    for (;;) {
+        i64 child = 2 * at + 1;
+        if (child >= count)
+            break;
+        if (child + 1 < count && before(f, f->heap.at[child + 1], f->heap.at[child]))
+            child++;
+        if (!before(f, f->heap.at[child], number))
+            break;
+        put(f, at, f->heap.at[child]);
+        at = child;
+    }
+    put(f, at, number);
+}
+
+static i64 second_key(const fleet *f)
+{
+    i64 key = NEVER;
+    for (i64 at = 1; at < MIN(3, f->heap.count); at++)
+        key = MIN(key, f->engines.at[f->heap.at[at]]->key);
+    return key;
+}
+
+/* events */
+
+static void drop_told_events(fleet *f)
+{
+    if (f->events_told) {
+        f->events.count -= f->events_told;
+        memmove(f->events.at, f->events.at + f->events_told, (size_t)f->events.count * sizeof *f->events.at);
+        f->events_told = 0;
+    }
+}
+
+void fleet_tell(fleet *f, i64 kind, const engine *e, i64 request, i64 at_ps, i64 value)
+{
+    if (f->routed)
+        PUSH(&f->memory, &f->events, ((core_event){kind, e->number, request, at_ps, value}));
+}
+
+i64 fleet_events(fleet *f, const core_event **events)
+{
+    *events = f->events.at;
+    f->events_told = f->events.count;
+    return f->events.count;
+}
+
+/* making one */
+
+fleet *fleet_new(const core_requests *requests, const core_columns *columns, i64 routed)
+{
+    fleet *f = calloc(1, sizeof *f);
+    if (!f)
+        return NULL;
+    if (setjmp(f->memory.on_error))
+        return f; /* fleet_error says why */
+    memory *m = &f->memory;
+    if (!requests || !columns || requests->count < 0 || requests->count > ((i64)1 << 31))
+        fail(m, BAD_INPUT, "requests: a count from 0 to 2**31");
+    if (requests->count && (!requests->prompt_tokens || !requests->output_tokens || !columns->arrival_ps
+                            || !columns->first_scheduled_ps || !columns->first_token_ps || !columns->finish_ps
+                            || !columns->output_tokens || !columns->cached_tokens || !columns->preemptions
+                            || !columns->preempted_ps))
+        fail(m, BAD_INPUT, "requests: a column is missing");
+    const i64 most = (i64)1 << 40;
+    for (i64 i = 0; i < requests->count; i++)
+        if (requests->prompt_tokens[i] < 0 || requests->prompt_tokens[i] > most || requests->output_tokens[i] < 1
+            || requests->output_tokens[i] > most
+            || (requests->max_tokens && (requests->max_tokens[i] < 1 || requests->max_tokens[i] > most)))
+            fail(m, BAD_INPUT, "request %lld: its tokens are out of bounds", (long long)i);
+    f->requests = *requests;
+    f->columns = *columns;
+    f->routed = routed != 0;
+    if (routed && requests->count)
+        f->inside = take_memory(m, (size_t)requests->count * sizeof *f->inside);
+    f->gaps = gaps_new(m);
+    return f;
+}
+
+void fleet_free(fleet *f)
+{
+    if (!f)
+        return;
+    free_all_memory(&f->memory);
+    free(f);
+}
+
+const char *fleet_error(const fleet *f)
+{
+    return !f ? "no memory for a fleet" : f->memory.error ? f->memory.message : "";
+}
+
+/* Everything that an index or a loop relies on. */
+static void check_setup(fleet *f, const core_engine *c)
+{
+    memory *m = &f->memory;
+    const i64 most = (i64)1 << 40;
+#define WITHIN(field, low, high) \
+    if (c->field < (low) || c->field > (high)) \
+    fail(m, BAD_INPUT, #field " is %lld: must be from %lld to %lld", (long long)c->field, (long long)(low), \
+         (long long)(high))
+    WITHIN(policy, 0, NUM_POLICIES - 1);
+    WITHIN(role, ROLE_BOTH, ROLE_DECODE);
+    WITHIN(max_num_seqs, 1, most);
+    WITHIN(max_num_batched_tokens, 1, most);
+    WITHIN(max_model_len, 1, most);
+    WITHIN(long_prefill_token_threshold, 0, most);
+    WITHIN(watermark_blocks, 0, most);
+    WITHIN(max_num_active_seqs, 0, most);
+    WITHIN(prefill_schedule_interval, 1, most);
+    WITHIN(pipeline_stages, 1, 1 << 16);
+    WITHIN(num_blocks, 1, (i64)1 << 30);
+    WITHIN(block_size, 1, (i64)1 << 30);
+    WITHIN(num_windows, 1, 1 << 10);
+    WITHIN(contiguous_blocks, 0, (i64)1 << 30);
+    WITHIN(window_tokens, -1, most);
+    WITHIN(draft_tokens, 0, 1 << 16);
+    WITHIN(lookahead_slots, 0, 1 << 16);
+    WITHIN(num_accept, 0, 1 << 20);
+    WITHIN(num_rates, 0, 1 << 16);
+    WITHIN(num_classes, 0, 16);
+    WITHIN(data_parallel_size, 1, 1 << 16);
+    WITHIN(balance, 0, BALANCE_FEWEST_REQUESTS);
+    WITHIN(prompt_wait_steps, 0, most);
+    WITHIN(num_tiers, 0, 2);
+    WITHIN(chunk_blocks, 0, (i64)1 << 30);
+    WITHIN(message_ps, 0, NEVER / 4);
+    WITHIN(stream_interval, 1, most);
+#undef WITHIN
+    if (c->num_rates && c->num_classes != 1 && c->num_classes != 16)
+        fail(m, BAD_INPUT, "acceptance rates are of 1 class or 16, not %lld", (long long)c->num_classes);
+    if (!c->times || !c->windows || (c->num_accept && !c->accept) || (c->num_rates && !c->rates))
+        fail(m, BAD_INPUT, "the setup lacks its times, windows or drafts");
+    for (i64 i = 0; i < c->num_windows; i++)
+        if (c->windows[i] < -1 || c->windows[i] == 0 || c->windows[i] > most)
+            fail(m, BAD_INPUT, "window %lld is out of bounds", (long long)i);
+    const core_contents *k = c->contents;
+    if (k && k->offsets) {
+        for (i64 i = 0; i < f->requests.count; i++) {
+            if (k->offsets[i] < 0 || k->offsets[i + 1] < k->offsets[i])
+                fail(m, BAD_INPUT, "the contents of request %lld are out of order", (long long)i);
+            for (i64 j = k->offsets[i]; j < k->offsets[i + 1]; j++)
+                if (k->keys[j] < 0 || k->keys[j] >= k->num_keys || k->stops[j] <= 0
+                    || (j > k->offsets[i] && k->stops[j] <= k->stops[j - 1]))
+                    fail(m, BAD_INPUT, "the contents of request %lld are out of bounds", (long long)i);
+        }
+    }
+}
+
+i64 fleet_add(fleet *f, const core_engine *setup, i64 now_ps)
+{
+    ENTER(f, -1);
+    check_setup(f, setup);
+    i64 number = f->engines.count;
+    engine *e = engine_new(f, setup, number, now_ps);
+    PUSH(&f->memory, &f->engines, e);
+    PUSH(&f->memory, &f->heap, number);
+    PUSH(&f->memory, &f->place, number);
+    reorder(f, number);
+    return number;
+}
+
+static engine *engine_of(fleet *f, i64 number, i64 request)
+{
+    if (number < 0 || number >= f->engines.count)
+        fail(&f->memory, BAD_INPUT, "there is no engine %lld", (long long)number);
+    if (request < 0 || request >= f->requests.count)
+        fail(&f->memory, BAD_INPUT, "there is no request %lld", (long long)request);
+    return f->engines.at[number];
+}
+
+/* requests */
+
+i64 fleet_feed(fleet *f, i64 number, i64 count, const i64 *requests, const i64 *instants)
+{
+    ENTER(f, f->memory.error);
+    if (count <= 0)
+        return OK;
+    engine *e = engine_of(f, number, 0);
+    if (!requests && count > f->requests.count)
+        fail(&f->memory, BAD_INPUT, "there are only %lld requests", (long long)f->requests.count);
+    for (i64 i = 0; i < count; i++)
+        if (instants[i] < (i ? instants[i - 1] : 0) || instants[i] >= NEVER / 4
+            || (requests && (requests[i] < 0 || requests[i] >= f->requests.count)))
+            fail(&f->memory, BAD_INPUT, "arrival %lld is out of order or out of bounds", (long long)i);
+    e->fed_requests = requests;
+    e->fed_instants = instants;
+    e->fed_count = count;
+    e->fed_next = 0;
+    i64 key = 4 * MAX(instants[0], e->now_ps) + ARRIVE;
+    if (!e->ending && key < e->key)
+        e->key = key;
+    reorder(f, number);
+    return OK;
+}
+
+i64 fleet_deliver(fleet *f, i64 number, i64 request, i64 at_ps)
+{
+    ENTER(f, -1);
+    engine *e = engine_of(f, number, request);
+    int taken = engine_receive(e, request, at_ps);
+    reorder(f, number);
+    return taken;
+}
+
+static i64 post(fleet *f, i64 number, i64 kind, i64 request, i64 at_ps)
+{
+    engine *e = engine_of(f, number, request);
+    if (!e->alive)
+        return OK;
+    PUSH(&f->memory, &e->mail, ((mail){kind, request, 0}));
+    engine_wake(e, at_ps);
+    reorder(f, number);
+    return OK;
+}
+
+i64 fleet_cancel(fleet *f, i64 number, i64 request, i64 at_ps)
+{
+    ENTER(f, f->memory.error);
+    engine_of(f, number, request);
+    if (f->inside && f->inside[request])
+        f->inside[request]->cancelled = 1;
+    return post(f, number, MAIL_CANCEL, request, at_ps);
+}
+
+i64 fleet_release_kept(fleet *f, i64 number, i64 request, i64 at_ps)
+{
+    ENTER(f, f->memory.error);
+    return post(f, number, MAIL_RELEASE_KEPT, request, at_ps);
+}
+
+i64 fleet_want_load(fleet *f, i64 number, i64 request, i64 tokens, i64 at_ps)
+{
+    ENTER(f, -1);
+    engine *e = engine_of(f, number, request);
+    sequence *r = engine_new_sequence(e, request);
+    if (!r)
+        return 0;
+    PUSH(&f->memory, &e->loads, ((load){r, tokens, -1})); /* in the mail until the engine decides */
+    post(f, number, MAIL_WANT_LOAD, request, at_ps);
+    return 1;
+}
+
+i64 fleet_load_begun(fleet *f, i64 number, i64 request, i64 end_ps)
+{
+    ENTER(f, f->memory.error);
+    engine *e = engine_of(f, number, request);
+    e->paused = 0;
+    for (i64 i = 0; end_ps <= e->now_ps && i < e->loads.count; i++) {
+        sequence *r = e->loads.at[i].sequence;
+        if (r->request != request)
+            continue;
+        REMOVE_AT(&e->loads, i);
+        e->policy->ops->add_loaded(e->policy, r);
+        break;
+    }
+    return OK;
+}
+
+i64 fleet_loaded(fleet *f, i64 number, i64 request, i64 at_ps)
+{
+    ENTER(f, f->memory.error);
+    return post(f, number, MAIL_LOADED, request, at_ps);
+}
+
+i64 fleet_unload(fleet *f, i64 number, i64 request, i64 at_ps)
+{
+    ENTER(f, f->memory.error);
+    return post(f, number, MAIL_UNLOAD, request, at_ps);
+}
+
+void fleet_stop(fleet *f, i64 number)
+{
+    if (number < 0 || number >= f->engines.count)
+        return;
+    engine *e = f->engines.at[number];
+    e->alive = 0;
+    e->key = NEVER;
+    reorder(f, number);
+}
+
+/* time */
+
+i64 fleet_next_key(const fleet *f)
+{
+    return f->heap.count ? f->engines.at[f->heap.at[0]]->key : NEVER;
+}
+
+i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps)
+{
+    ENTER(f, f->memory.error);
+    i64 last_step = f->steps + max_steps;
+    while (f->heap.count) {
+        i64 number = f->heap.at[0];
+        engine *e = f->engines.at[number];
+        i64 bound = MIN(limit_key, second_key(f));
+        if (e->key >= limit_key || e->paused)
+            break;
+        if (stop && f->events.count && e->key > 4 * f->events.at[f->events.count - 1].at_ps + SETTLE)
+            break;
+        do
+            engine_proceed(e);
+        while (e->key < bound && !(stop && f->events.count) && !e->paused && f->steps < last_step);
+        reorder(f, number);
+        if (f->steps >= last_step)
+            return OK;
+    }
+    if (!stop || !f->events.count)
+        for (i64 i = 0; i < f->engines.count; i++) {
+            engine *e = f->engines.at[i];
+            if (e->fed_next < e->fed_count && e->key >= limit_key && limit_key < NEVER)
+                engine_receive_fed(e, (limit_key - ARRIVE - 1) >> 2);
+        }
+    return OK;
+}
+
+/* how they stand */
+
+void fleet_state(const fleet *f, i64 number, core_state *state)
+{
+    const engine *e = f->engines.at[number];
+    *state = e->sums;
+    state->num_running = policy_num_running(e->policy);
+    state->num_waiting = policy_num_waiting(e->policy);
+    state->kv_used_blocks = engine_kv_used(e);
+    state->unfinished = e->unfinished;
+    state->now_ps = e->now_ps;
+    state->alive = e->alive;
+    state->endless = e->endless;
+}
+
+i64 fleet_rank_requests(const fleet *f, i64 number, i64 *counts)
+{
+    const engine *e = f->engines.at[number];
+    return e->num_pools > 1 ? lockstep_rank_requests(e->policy, counts) : 0;
+}
+
+i64 fleet_log(const fleet *f, i64 number, const i64 **log)
+{
+    *log = f->engines.at[number]->log.at;
+    return f->engines.at[number]->log.count;
+}
+
+const struct gaps *fleet_gaps(const fleet *f)
+{
+    return f->gaps;
+}
+
+const struct work *fleet_work(const fleet *f, i64 number)
+{
+    return f->engines.at[number]->work;
+}
+
+i64 fleet_tier_use(const fleet *f, i64 number, core_tier_use *uses)
+{
+    const engine *e = f->engines.at[number];
+    const core_engine *c = &e->setup;
+    i64 count = c->num_tiers ? c->num_tiers : c->policy == POLICY_VLLM_V0 && c->v0_swap;
+    for (i64 k = 0; k < count; k++)
+        uses[k] = (core_tier_use){0};
+    for (i64 i = 0; count && i < e->num_pools; i++) {
+        core_tier_use part[2] = {{0}};
+        const policy *p = e->policies[i];
+        if (c->num_tiers)
+            offloading_tier_use(p, part);
+        else
+            vllm_v0_swap_use(p, part);
+        for (i64 k = 0; k < count; k++) {
+            uses[k].stored += part[k].stored;
+            uses[k].evicted += part[k].evicted;
+            uses[k].loaded += part[k].loaded;
+            uses[k].held += part[k].held;
+            uses[k].refused += part[k].refused;
+            uses[k].hit_tokens += part[k].hit_tokens;
+        }
+    }
+    return count;
+}
+
+i64 core_size(i64 which)
+{
+    const size_t sizes[] = {sizeof(core_requests), sizeof(core_contents), sizeof(core_columns), sizeof(core_tier),
+                            sizeof(core_engine), sizeof(core_state), sizeof(core_tier_use), sizeof(core_event)};
+    return which >= 0 && which < 8 ? (i64)sizes[which] : -1;
+}

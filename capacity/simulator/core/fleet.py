@@ -1,0 +1,261 @@
+"""A fleet of compiled engines: the C interface with Python's types, errors and lifetimes around it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from array import array
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_int64
+
+import numpy as np
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator.chains import Chains
+from capacity.simulator.core import binding, library, step_data
+from capacity.simulator.core.binding import CoreColumns, CoreContents, CoreEvent, CoreRequests, CoreState
+from capacity.simulator.core.step_data import StepData
+from capacity.simulator.core.sums import GapsArrays, WorkArrays, gap_counter, step_work
+from capacity.simulator.gap_counter import GapCounter
+from capacity.simulator.kv_cache.offload import TierUse
+from capacity.simulator.setup import EngineSetup
+from capacity.simulator.step_work import StepWork
+from capacity.workload import Workload
+from capacity.workload.columns import IntArray
+
+STEPS_PER_CALL = 100_000  # a few hundredths of a second: so long an interrupt may wait
+EVENT_FIELDS = len(CoreEvent._fields_)
+LEDGER_COLUMNS = tuple(name for name, _ in CoreColumns._fields_)
+
+
+@functools.cache
+def _core() -> ctypes.CDLL:
+    """The library, its functions declared. Raises InvalidInput where there is none."""
+    found = library.load()
+    if found is None:
+        raise InvalidInput("the compiled engines are not there: use the readable ones (--engine-loop events)")
+    step_data.declare(found)
+    for name, arrays in (("gaps_export", GapsArrays), ("work_export", WorkArrays)):
+        function = getattr(found, name)
+        function.restype, function.argtypes = None, (ctypes.c_void_p, POINTER(arrays))
+    return binding.declare(found)
+
+
+class Fleet:
+    """The engines of one run. `columns` are the ledger's, by name; they and the workload must not move meanwhile."""
+
+    def __init__(self, workload: Workload, columns: dict[str, array[int]], *, routed: bool) -> None:
+        """Raises InvalidInput for requests that no engine can take."""
+        self._core = core = _core()
+        self._kept: list[object] = [columns]
+        self._setups: list[EngineSetup] = []
+        self._data: list[StepData] = []
+        self._contents: dict[int, CoreContents] = {}
+        self._workload = workload
+        requests = CoreRequests(
+            count=len(workload),
+            prompt_tokens=self._column(workload.prompt_tokens),
+            output_tokens=self._column(workload.output_tokens),
+            max_tokens=self._column(getattr(workload, "max_tokens", None)),
+            priority=self._column(workload.priority),
+        )
+        places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
+        self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
+        self._events = POINTER(c_int64)()
+        self._routed = routed
+        self.waiting_events: list[tuple[int, ...]] = []
+        self._check(0 if self._pointer and not core.fleet_error(self._pointer) else binding.BAD_INPUT)
+
+    def close(self) -> None:
+        """Free its memory; what was taken out stays."""
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            self._core.fleet_free(pointer)
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self.close()
+
+    def _column(self, values: IntArray | None) -> int | None:
+        if values is None:
+            return None
+        column = np.ascontiguousarray(values, dtype=np.int64)
+        self._kept.append(column)
+        return binding.address(column)
+
+    def _check(self, error: int) -> None:
+        if error == binding.OK:
+            return
+        for data in self._data:
+            data.raise_error()
+        message = (self._core.fleet_error(self._pointer) or b"").decode()
+        if error == binding.OUT_OF_MEMORY:
+            raise MemoryError(message)
+        if error == binding.BAD_INPUT:
+            raise InvalidInput(message)
+        raise RuntimeError(f"the compiled engines failed: {message}")
+
+    # engines
+
+    def add(
+        self,
+        setup: EngineSetup,
+        now_ps: int,
+        *,
+        chains: Callable[[int], Chains],
+        answers_private: bool,
+        message_ps: int = 0,
+        stream_interval: int = 1,
+        keep_work: bool = False,
+        keep_log: bool = False,
+    ) -> int:
+        """A new engine; `chains` gives the workload's shared KV blocks for a block size. Raises InvalidInput."""
+        described = binding.describe(setup)
+        engine = described.engine
+        data = StepData.of(setup.step_times, self._core)
+        engine.times = data.pointer
+        if engine.prefix_caching:
+            engine.contents = ctypes.pointer(self._contents_of(setup.block_size, chains))
+        engine.answers_private = answers_private
+        engine.message_ps, engine.stream_interval = message_ps, stream_interval
+        engine.keep_work, engine.keep_log = keep_work, keep_log
+        self._kept.append(described)
+        self._data.append(data)
+        number: int = self._core.fleet_add(self._pointer, byref(engine), now_ps)
+        if number < 0:
+            self._check(binding.BAD_INPUT)
+        self._setups.append(setup)
+        return number
+
+    def _contents_of(self, block_size: int, chains: Callable[[int], Chains]) -> CoreContents:
+        known = self._contents.get(block_size)
+        if known is None:
+            known = self._contents[block_size] = CoreContents()
+            columns = chains(block_size).columns()
+            if columns is not None:
+                offsets, keys, stops = columns
+                unique, dense = np.unique(keys, return_inverse=True)
+                known.offsets, known.stops = self._column(offsets), self._column(stops)
+                known.keys, known.num_keys = self._column(dense), len(unique)
+        return known
+
+    # requests
+
+    def feed(self, number: int, requests: IntArray | None, instants_ps: IntArray) -> None:
+        """Requests that come by themselves (None: all, in order), at these instants. Raises InvalidInput."""
+        instants = self._column(instants_ps)
+        self._check(
+            self._core.fleet_feed(self._pointer, number, len(instants_ps), self._column(requests), instants)
+        )
+
+    def deliver(self, number: int, request: int, at_ps: int) -> bool:
+        taken: int = self._core.fleet_deliver(self._pointer, number, request, at_ps)
+        if taken < 0:
+            self._check(binding.BROKEN)
+        return taken > 0
+
+    def cancel(self, number: int, request: int, at_ps: int) -> None:
+        self._check(self._core.fleet_cancel(self._pointer, number, request, at_ps))
+
+    def release_kept(self, number: int, request: int, at_ps: int) -> None:
+        self._check(self._core.fleet_release_kept(self._pointer, number, request, at_ps))
+
+    def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
+        taken: int = self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps)
+        if taken < 0:
+            self._check(binding.BROKEN)
+        return taken > 0
+
+    def load_begun(self, number: int, request: int, end_ps: int) -> None:
+        self._check(self._core.fleet_load_begun(self._pointer, number, request, end_ps))
+
+    def loaded(self, number: int, request: int, at_ps: int) -> None:
+        self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
+
+    def unload(self, number: int, request: int, at_ps: int) -> None:
+        self._check(self._core.fleet_unload(self._pointer, number, request, at_ps))
+
+    def stop(self, number: int) -> None:
+        self._core.fleet_stop(self._pointer, number)
+
+    # time
+
+    def advance(self, limit_key: int, *, stop: bool) -> None:
+        """Some of what is due before `limit_key`: the rest is done by further calls."""
+        self._check(self._core.fleet_advance(self._pointer, limit_key, stop, STEPS_PER_CALL))
+        if self._routed:
+            self._read_events()
+
+    @property
+    def next_key(self) -> int:
+        key: int = self._core.fleet_next_key(self._pointer)
+        return key
+
+    def _read_events(self) -> None:
+        """Keep what left: (kind as in `binding`, engine, request, instant, value) each."""
+        count = self._core.fleet_events(self._pointer, byref(self._events))
+        if count:
+            flat = iter(self._events[: EVENT_FIELDS * count])
+            self.waiting_events += zip(*[flat] * EVENT_FIELDS)
+
+    def take_events(self) -> list[tuple[int, ...]]:
+        """What left and was not taken before, in order of time."""
+        events, self.waiting_events = self.waiting_events, []
+        return events
+
+    # how they stand
+
+    def state(self, number: int) -> CoreState:
+        state = CoreState()
+        self._core.fleet_state(self._pointer, number, byref(state))
+        return state
+
+    def rank_requests(self, number: int) -> tuple[int, ...]:
+        counts = (c_int64 * self._setups[number].data_parallel_size)()
+        found = self._core.fleet_rank_requests(self._pointer, number, counts)
+        return tuple(counts[:found])
+
+    def tier_use(self, number: int) -> tuple[TierUse, ...]:
+        setup = self._setups[number]
+        uses = (binding.CoreTierUse * 2)()
+        count = self._core.fleet_tier_use(self._pointer, number, uses)
+        offload = setup.policy_options.get("offload")
+        names = ["swap"] if offload is None else [tier.name for tier in offload.tiers]
+        chunk_bytes = (
+            setup.policy_options.get("block_bytes", 0.0)
+            if offload is None
+            else offload.block_bytes * offload.chunk_blocks
+        )
+        return tuple(
+            TierUse(
+                name=name,
+                stored=use.stored,
+                evicted=use.evicted,
+                loaded=use.loaded,
+                held=use.held,
+                refused=use.refused,
+                stored_bytes=use.stored * chunk_bytes,
+                loaded_bytes=use.loaded * chunk_bytes,
+                hit_tokens=use.hit_tokens,
+            )
+            for name, use in zip(names, uses[:count])
+        )
+
+    def work(self, number: int) -> StepWork | None:
+        pointer = self._core.fleet_work(self._pointer, number)
+        if not pointer:
+            return None
+        arrays = WorkArrays()
+        self._core.work_export(pointer, byref(arrays))
+        return step_work(arrays, self._setups[number].step_times)
+
+    def gaps(self) -> GapCounter:
+        arrays = GapsArrays()
+        self._core.gaps_export(self._core.fleet_gaps(self._pointer), byref(arrays))
+        return gap_counter(arrays)
+
+    def log(self, number: int) -> list[int]:
+        """The schedule, flat, as log_step in ledger.c writes it."""
+        entries = POINTER(c_int64)()
+        count = self._core.fleet_log(self._pointer, number, byref(entries))
+        return entries[:count] if count else []

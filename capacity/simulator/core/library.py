@@ -1,0 +1,95 @@
+"""Loading the compiled core: the library beside its sources, where it was compiled from them as they are now.
+
+`CAPACITY_CORE=off` leaves it out, `CAPACITY_CORE=require` makes its absence an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator.core import build
+
+FOLDER = Path(__file__).parent
+
+
+@functools.cache
+def load() -> ctypes.CDLL | None:
+    """The compiled core, or None; then one line has been said about why. Called when a simulation would use it."""
+    wish = os.environ.get("CAPACITY_CORE", "")
+    if wish == "off":
+        return None
+    try:
+        return loaded(FOLDER)
+    except (build.CannotCompile, OSError) as error:
+        line = _absence(error)
+    if wish == "require":
+        raise InvalidInput(line)
+    print(line, file=sys.stderr)
+    return None
+
+
+def require() -> ctypes.CDLL:
+    """The compiled core. Raises InvalidInput where it is not there."""
+    core = load()
+    if core is None:
+        raise InvalidInput("the compiled engines are not there, or CAPACITY_CORE=off leaves them out")
+    return core
+
+
+def loaded(folder: Path) -> ctypes.CDLL:
+    """The library of a folder; in a checkout it is compiled where it is missing or older than its sources."""
+    path = folder / build.library_name()
+    sources = build.source_files(folder)
+    if not sources:
+        return ctypes.CDLL(str(path))
+    version = build.source_version(folder)
+    library = _current(path, version)
+    if library is None:
+        with _one_at_a_time(folder):
+            library = _current(path, version)
+            if library is None:
+                build.compile_core(folder, path)
+                library = ctypes.CDLL(str(path))
+    return library
+
+
+def _current(path: Path, version: str) -> ctypes.CDLL | None:
+    """The library, if it is there and was compiled from this version of the sources."""
+    try:
+        if version.encode() not in path.read_bytes():
+            return None
+        return ctypes.CDLL(str(path))
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Of processes that start together one compiles and the others wait, where the system has such locks."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with (folder / "_core.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _absence(error: Exception) -> str:
+    why = "; ".join(str(error).splitlines())
+    if build.source_files(FOLDER):
+        way_out = "install gcc or clang, or `pip install ziglang`: the next run compiles them"
+    else:
+        way_out = "install gcc or clang and reinstall this package from its sources"
+    return (
+        f"the compiled engines are not there ({why}): simulations run on the readable ones, "
+        f"about 500 times slower; {way_out}"
+    )

@@ -1,0 +1,275 @@
+/* SGLang: prefill first. While any waiting prompt can start, a step prefills and nothing decodes. See sglang.py. */
+#include <stdlib.h>
+
+#include "batching.h"
+
+#define CLIPPED_OUTPUT_TOKENS 4096 /* of an output, no more is ever reserved */
+#define INITIAL_RATIO 0.7          /* of outputs reserved at the start, times the conservativeness */
+#define LEAST_RATIO 0.14           /* of the initial ratio */
+#define DECAY_STEPS 600            /* decode steps from the initial ratio to the least */
+#define RETRACT_DECODE_STEPS 20    /* tokens to come of each request after a retraction */
+#define LPM_LIMIT 128 /* above so many waiting requests, longest-prefix-match falls back to first come first served */
+
+typedef struct {
+    batching base;
+    int lpm, mixed_chunk, ignore_eos;
+    i64 max_prefill_tokens;
+    double initial_ratio, least_ratio, new_token_ratio;
+    sequence *chunked;
+    VEC(i64) hits;                    /* cached tokens of those that wait, in their order */
+    VEC(struct candidate) candidates; /* for retraction */
+    sequences stay;
+} sglang;
+
+struct candidate {
+    i64 outputs, prompt_tokens, place;
+    sequence *sequence;
+};
+
+/* decide */
+
+static i64 whole_pages(const sglang *p, i64 tokens)
+{
+    i64 page = p->base.policy.pool->block_size;
+    return tokens / page * page;
+}
+
+static i64 reserved_of(const sglang *p, const sequence *r)
+{
+    return MIN(asked_known(&p->base.policy, r) - r->known, CLIPPED_OUTPUT_TOKENS);
+}
+
+/* Tokens that may still be promised: free ones, less what the running requests are expected to need. */
+static double memory_left(const sglang *p)
+{
+    const policy *base = &p->base.policy;
+    double ratio = p->ignore_eos ? 1.0 : p->new_token_ratio;
+    i64 promised = 0;
+    for (i64 i = 0; i < base->running.count; i++)
+        promised += reserved_of(p, base->running.at[i]);
+    return (double)(base->pool->free_blocks * base->pool->block_size) - (double)promised * ratio;
+}
+
+/* Whether requests start by the length of their cached prefix; looks it up of all that wait. */
+static int ordered_by_prefix(sglang *p)
+{
+    policy *base = &p->base.policy;
+    if (!p->lpm || base->waiting.count > LPM_LIMIT)
+        return 0;
+    p->hits.count = 0;
+    for (i64 i = 0; i < base->waiting.count; i++) {
+        sequence *r = queue_at(&base->waiting, i);
+        PUSH(base->memory, &p->hits, base->pool->ops->lookup(base->pool, &r->table, r->known - 1)->tokens);
+    }
+    return 1;
+}
+
+/* The place in the queue of who comes next: the first, or the first of those with the longest prefix. */
+static i64 next_place(const sglang *p, int by_prefix)
+{
+    i64 longest = 0;
+    if (by_prefix)
+        for (i64 i = 1; i < p->hits.count; i++)
+            if (p->hits.at[i] > p->hits.at[longest])
+                longest = i;
+    return longest;
+}
+
+static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left)
+{
+    policy *base = &p->base.policy;
+    pool *blocks = base->pool;
+    int chunking = base->limits.enable_chunked_prefill;
+    double left = memory_left(p);
+    int by_prefix = ordered_by_prefix(p);
+    while (base->waiting.count) {
+        i64 place = next_place(p, by_prefix);
+        sequence *r = queue_at(&base->waiting, place);
+        if (base->running.count >= base->limits.max_num_seqs || r->in_flight_yields)
+            break;
+        if (input_left <= 0 || (chunking && chunk_left <= 0))
+            break;
+        const hit *h = blocks->ops->lookup(blocks, &r->table, r->known - 1);
+        i64 extend = r->known - h->tokens;
+        i64 reserved = reserved_of(p, r);
+        /* from a prefill engine: its blocks are taken already */
+        int loaded = blocks->ops->held_blocks(blocks, &r->table) > 0;
+        if (!loaded && (double)(extend + reserved + blocks->block_size) >= left)
+            break;
+        if (s->rows.count && extend > input_left && !chunking)
+            break;
+        i64 tokens = extend;
+        if (chunking && extend > chunk_left) {
+            tokens = whole_pages(p, chunk_left);
+            if (tokens <= 0)
+                break;
+        }
+        if (blocks_needed(&p->base, r, h->tokens + tokens, h) > blocks->free_blocks)
+            break;
+        if (place)
+            queue_remove(&base->waiting, r);
+        else
+            queue_pop(&base->waiting);
+        if (by_prefix)
+            REMOVE_AT(&p->hits, place);
+        batching_prefill(&p->base, s, r, tokens, h);
+        chunk_left -= tokens;
+        input_left -= tokens;
+        left -= (double)(tokens + reserved);
+        if (tokens < extend) {
+            p->chunked = r;
+            break;
+        }
+    }
+}
+
+static void prefill(sglang *p, step *s, i64 num_generating)
+{
+    policy *base = &p->base.policy;
+    i64 chunk_left = base->limits.max_num_batched_tokens;
+    i64 input_left = p->max_prefill_tokens;
+    if (base->limits.enable_chunked_prefill)
+        chunk_left -= num_generating;
+    sequence *r = p->chunked;
+    if (r) {
+        i64 tokens = MIN(r->known - r->computed, chunk_left);
+        if (tokens <= 0 || blocks_needed(&p->base, r, r->computed + tokens, NULL) > base->pool->free_blocks)
+            return;
+        batching_prefill(&p->base, s, r, tokens, NULL);
+        chunk_left -= tokens;
+        input_left -= tokens;
+        p->chunked = s->rows.at[s->rows.count - 1].yields ? NULL : r;
+    }
+    if (base->waiting.count && !p->chunked)
+        start_prompts(p, s, chunk_left, input_left);
+}
+
+/* The chunked request takes no part in decode before its last chunk is computed. */
+static void generating(sglang *p)
+{
+    batching_generating(&p->base);
+    sequences *rows = &p->base.generating;
+    for (i64 i = 0; p->chunked && i < rows->count; i++)
+        if (rows->at[i] == p->chunked) {
+            REMOVE_AT(rows, i);
+            break;
+        }
+}
+
+/* Most outputs first, then the shortest prompt; among equals as they run. */
+static int compared(const void *one, const void *other)
+{
+    const struct candidate *a = one, *b = other;
+    if (a->outputs != b->outputs)
+        return a->outputs > b->outputs ? -1 : 1;
+    if (a->prompt_tokens != b->prompt_tokens)
+        return a->prompt_tokens < b->prompt_tokens ? -1 : 1;
+    return a->place < b->place ? -1 : 1;
+}
+
+static void sort_to_stay(sglang *p, const sequences *rows)
+{
+    memory *m = p->base.policy.memory;
+    p->candidates.count = p->stay.count = 0;
+    for (i64 i = 0; i < rows->count; i++) {
+        sequence *r = rows->at[i];
+        PUSH(m, &p->candidates, ((struct candidate){r->known - r->prompt_tokens, r->prompt_tokens, i, r}));
+    }
+    qsort(p->candidates.at, (size_t)rows->count, sizeof *p->candidates.at, compared);
+    for (i64 i = 0; i < rows->count; i++)
+        PUSH(m, &p->stay, p->candidates.at[i].sequence);
+}
+
+/* Send back who has the fewest outputs, then the longest prompt, until the others fit; one stays. */
+static void retract(sglang *p, step *s)
+{
+    sequences *rows = &p->base.generating, *stay = &p->stay;
+    sort_to_stay(p, rows);
+    while (stay->count > 1 && !batching_fits(&p->base, stay))
+        batching_give_up(&p->base, stay->at[--stay->count], s);
+    if (!batching_fits(&p->base, stay)) {
+        rows->count = 0; /* the last one waits: the engine aborts it, a simulation reports the stall */
+        return;
+    }
+    i64 produced = 0, wanted = 0;
+    for (i64 i = 0; i < stay->count; i++) {
+        const sequence *r = stay->at[i];
+        produced += r->known - r->prompt_tokens;
+        wanted += asked_known(&p->base.policy, r) - r->prompt_tokens;
+    }
+    double ratio = (double)(produced + RETRACT_DECODE_STEPS * stay->count) / (double)(wanted + 1);
+    p->new_token_ratio = ratio < 1.0 ? ratio : 1.0;
+    i64 kept = 0;
+    for (i64 i = 0; i < rows->count; i++)
+        if (rows->at[i]->status == RUNNING)
+            rows->at[kept++] = rows->at[i];
+    rows->count = kept;
+}
+
+/* A decode row for each request that `generating` found. */
+static void decode(sglang *p, step *s)
+{
+    const sequences *rows = &p->base.generating;
+    if (!rows->count)
+        return;
+    if (!batching_fits(&p->base, rows)) {
+        retract(p, s);
+    } else {
+        double decay = (p->initial_ratio - p->least_ratio) / DECAY_STEPS;
+        double decayed = p->new_token_ratio - decay;
+        p->new_token_ratio = p->least_ratio > decayed ? p->least_ratio : decayed;
+    }
+    batching_generate(&p->base, s, rows, rows->count);
+}
+
+static void schedule(policy *base, step *s, i64 now_ps)
+{
+    (void)now_ps;
+    sglang *p = (sglang *)base;
+    if (p->mixed_chunk) {
+        generating(p); /* who starts in this step decodes from the next on */
+        prefill(p, s, p->base.generating.count);
+        decode(p, s);
+    } else {
+        prefill(p, s, 0);
+        if (!s->rows.count) {
+            generating(p);
+            decode(p, s);
+        }
+    }
+    batching_commit(s);
+}
+
+/* account */
+
+static void abort_request(policy *base, sequence *r)
+{
+    sglang *p = (sglang *)base;
+    if (p->chunked == r)
+        p->chunked = NULL;
+    batching_abort(base, r);
+}
+
+policy *sglang_new(memory *m, const core_engine *setup, pool *pool)
+{
+    static const policy_ops ops = {
+        .add = batching_add,
+        .add_loaded = batching_add_loaded,
+        .schedule = schedule,
+        .update = batching_update,
+        .abort = abort_request,
+        .last_slot = batching_last_slot,
+    };
+    sglang *p = take_memory(m, sizeof *p);
+    batching_init(&p->base, &ops, m, setup, pool);
+    p->lpm = setup->sglang_lpm != 0;
+    p->mixed_chunk = setup->sglang_mixed_chunk != 0;
+    p->ignore_eos = setup->sglang_ignore_eos != 0;
+    p->max_prefill_tokens = setup->sglang_max_prefill_tokens;
+    double initial = INITIAL_RATIO * setup->sglang_conservativeness;
+    p->initial_ratio = 1.0 < initial ? 1.0 : initial;
+    double least = p->initial_ratio * LEAST_RATIO;
+    p->least_ratio = 1.0 < least ? 1.0 : least;
+    p->new_token_ratio = p->initial_ratio;
+    return &p->base.policy;
+}

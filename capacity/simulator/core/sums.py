@@ -1,0 +1,82 @@
+"""Gaps and work that the compiled core holds, taken out as the records that the readable engines fill."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from capacity.simulator.gap_batches import MOST_BATCHES, GapBatches
+from capacity.simulator.gap_batches import NUM_BINS as NUM_BATCH_BINS
+from capacity.simulator.gap_counter import NUM_BINS, GapCounter
+from capacity.simulator.step_work import StepWork
+from capacity.step import StepShape, StepTimes
+from capacity.workload.columns import IntArray
+
+SHAPE_FIELDS = len(StepShape._fields)
+
+
+class GapsArrays(ctypes.Structure):
+    """gaps.h: what `gaps_export` fills."""
+
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        ("total_low", ctypes.c_uint64),
+        ("total_high", ctypes.c_uint64),
+        ("num_slots", ctypes.c_int64),
+        ("slots", ctypes.c_void_p),
+        ("bins", ctypes.c_void_p),
+        ("batch_size", ctypes.c_int64),
+        ("batches", ctypes.c_void_p),
+    )
+
+
+class WorkArrays(ctypes.Structure):
+    """work.h: what `work_export` fills."""
+
+    _fields_ = (
+        ("held_ps", ctypes.c_int64),
+        ("num_kinds", ctypes.c_int64),
+        ("num_prefills", ctypes.c_int64),
+        ("stride", ctypes.c_int64),
+        ("prefill_steps", ctypes.c_int64),
+        ("prefill_ps", ctypes.c_int64),
+        ("kinds", ctypes.c_void_p),
+        ("prefills", ctypes.c_void_p),
+    )
+
+
+def gap_counter(arrays: GapsArrays) -> GapCounter:
+    """The gaps of a run; nothing of it stays in the core's memory."""
+    counts = _copied(arrays.batches, MOST_BATCHES, NUM_BATCH_BINS)
+    batches = GapBatches.from_core(counts, size=arrays.batch_size, seen=arrays.count)
+    total_ps = arrays.total_high << 64 | arrays.total_low
+    if arrays.bins:
+        bins = _copied(arrays.bins, 1, NUM_BINS)[0]
+        return GapCounter.from_core(None, bins, total_ps=total_ps, batches=batches)
+    slots = _copied(arrays.slots, arrays.num_slots, 2)
+    gaps, counts = slots[slots[:, 1] > 0].T
+    return GapCounter.from_core((gaps, counts), None, total_ps=total_ps, batches=batches)
+
+
+def step_work(arrays: WorkArrays, step_times: StepTimes) -> StepWork:
+    """The steps of one engine; nothing of it stays in the core's memory."""
+    kinds = _copied(arrays.kinds, arrays.num_kinds, SHAPE_FIELDS + 2).tolist()
+    prefills = _copied(arrays.prefills, arrays.num_prefills, SHAPE_FIELDS + 1).tolist()
+    return StepWork.from_core(
+        step_times,
+        [(StepShape(*shape), steps, busy_ps) for *shape, steps, busy_ps in kinds],
+        [(StepShape(*shape), duration_ps) for *shape, duration_ps in prefills],
+        stride=arrays.stride,
+        prefill_steps=arrays.prefill_steps,
+        prefill_ps=arrays.prefill_ps,
+        held_ps=arrays.held_ps,
+    )
+
+
+def _copied(address: int | None, rows: int, columns: int) -> IntArray:
+    """Whole numbers that stand at an address, in rows."""
+    if not rows or address is None:
+        return np.zeros((0, columns), dtype=np.int64)
+    held: IntArray = np.frombuffer(ctypes.string_at(address, 8 * rows * columns), dtype=np.int64)
+    return held.reshape(rows, columns).copy()

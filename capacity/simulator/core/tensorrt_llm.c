@@ -1,0 +1,152 @@
+/* TensorRT-LLM in-flight batching: a capacity scheduler picks who may hold KV, a micro-batch scheduler fills the step.
+ * See tensorrt_llm.py. */
+#include "batching.h"
+
+typedef struct {
+    batching base;
+    int max_utilization; /* else guaranteed_no_evict */
+    i64 batch_wait_steps, prompts_per_step;
+    double batch_wait_tokens;
+    i64 waited;
+} tensorrt_llm;
+
+/* decide */
+
+/* Rows that find a block, once those started last have given up theirs. */
+static void pause_last(tensorrt_llm *p, step *s)
+{
+    policy *base = &p->base.policy;
+    sequences *rows = &p->base.generating;
+    while (base->running.count > 1 && !batching_fits(&p->base, rows)) {
+        sequence *last = base->running.at[base->running.count - 1];
+        if (rows->count && rows->at[rows->count - 1] == last) /* both are in the order in which they started */
+            rows->count--;
+        batching_give_up(&p->base, last, s);
+    }
+    if (!batching_fits(&p->base, rows))
+        rows->count = 0;
+}
+
+/* Tokens of a prompt that go into this step: all, or what the budget leaves of it, in whole blocks. */
+static i64 share(const tensorrt_llm *p, i64 wanted, i64 budget)
+{
+    if (wanted <= budget)
+        return wanted;
+    if (!p->base.policy.limits.enable_chunked_prefill || budget < 0)
+        return 0;
+    i64 block = p->base.policy.pool->block_size;
+    return budget / block * block;
+}
+
+/* Whether new prompts wait for company: only beside generation rows, and for a number of steps. */
+static int waits(tensorrt_llm *p, const step *s, i64 budget, i64 most)
+{
+    const queue *waiting = &p->base.policy.waiting;
+    if (!p->batch_wait_steps || !s->rows.count)
+        return 0;
+    i64 tokens = 0;
+    for (i64 place = 0; place < waiting->count; place++) {
+        const sequence *r = queue_at(waiting, place);
+        if (place >= most || tokens + r->known > budget)
+            break;
+        tokens += r->known;
+    }
+    if (tokens == 0)
+        return 0;
+    if (p->waited < p->batch_wait_steps && (double)(s->rows.count + tokens) < p->batch_wait_tokens) {
+        p->waited++;
+        return 1;
+    }
+    p->waited = 0;
+    return 0;
+}
+
+/* Blocks that those who run will still take until their last token. */
+static i64 reserved_blocks(const tensorrt_llm *p)
+{
+    const policy *base = &p->base.policy;
+    i64 reserved = 0;
+    if (p->max_utilization)
+        return 0;
+    for (i64 i = 0; i < base->running.count; i++) {
+        const sequence *r = base->running.at[i];
+        reserved += blocks_needed(&p->base, r, batching_last_slot(base, r), NULL);
+    }
+    return reserved;
+}
+
+/* Prompts under way, then new ones from the head of the queue until one does not fit. */
+static void contexts(tensorrt_llm *p, step *s, i64 budget)
+{
+    policy *base = &p->base.policy;
+    pool *blocks = base->pool;
+    i64 seats = base->limits.max_num_seqs - s->rows.count;
+    i64 most = p->prompts_per_step ? p->prompts_per_step : seats;
+    for (i64 i = 0; i < base->running.count; i++) {
+        sequence *r = base->running.at[i];
+        if (r->computed >= r->prompt_tokens && r->known - r->computed <= 1)
+            continue;
+        i64 tokens = share(p, r->known - r->computed, budget);
+        if (tokens <= 0 || blocks_needed(&p->base, r, r->computed + tokens, NULL) > blocks->free_blocks)
+            return;
+        batching_prefill(&p->base, s, r, tokens, NULL);
+        budget -= tokens, seats--, most--;
+    }
+    if (!base->waiting.count || base->holds_prompts || MIN(seats, most) <= 0
+        || waits(p, s, budget, MIN(seats, most)))
+        return;
+    i64 reserved = reserved_blocks(p);
+    while (base->waiting.count && MIN(seats, most) > 0 && base->running.count < base->limits.max_num_seqs) {
+        sequence *r = queue_at(&base->waiting, 0);
+        const hit *h = blocks->ops->lookup(blocks, &r->table, r->known - 1);
+        i64 tokens = share(p, r->known - h->tokens, budget);
+        if (tokens <= 0 || r->in_flight_yields)
+            return;
+        i64 until = p->max_utilization ? h->tokens + tokens : batching_last_slot(base, r);
+        until = MAX(until, h->tokens + tokens);
+        i64 needed = blocks_needed(&p->base, r, until, h);
+        if (needed + reserved > blocks->free_blocks)
+            return;
+        queue_pop(&base->waiting);
+        i64 before = blocks->free_blocks;
+        batching_prefill(&p->base, s, r, tokens, h);
+        if (!p->max_utilization)
+            reserved += needed - (before - blocks->free_blocks);
+        budget -= tokens, seats--, most--;
+    }
+}
+
+static void schedule(policy *base, step *s, i64 now_ps)
+{
+    (void)now_ps;
+    tensorrt_llm *p = (tensorrt_llm *)base;
+    sequences *rows = &p->base.generating;
+    batching_generating(&p->base);
+    if (!batching_fits(&p->base, rows))
+        pause_last(p, s);
+    batching_generate(&p->base, s, rows, MIN(rows->count, base->limits.max_num_seqs));
+    if (!s->preempted.count)
+        contexts(p, s, base->limits.max_num_batched_tokens - s->rows.count);
+    batching_commit(s);
+}
+
+policy *tensorrt_llm_new(memory *m, const core_engine *setup, pool *pool)
+{
+    static const policy_ops ops = {
+        .add = batching_add,
+        .add_loaded = batching_add_loaded,
+        .schedule = schedule,
+        .update = batching_update,
+        .abort = batching_abort,
+        .last_slot = batching_last_slot,
+    };
+    tensorrt_llm *p = take_memory(m, sizeof *p);
+    batching_init(&p->base, &ops, m, setup, pool);
+    p->base.policy.can_hold_prompts = 1;
+    p->max_utilization = setup->trt_max_utilization != 0;
+    p->base.policy.reserves_to_end = !p->max_utilization;
+    p->batch_wait_steps = setup->trt_batch_wait_steps;
+    p->batch_wait_tokens = setup->trt_batch_wait_tokens;
+    p->prompts_per_step = setup->trt_prompts_per_step;
+    return &p->base.policy;
+}

@@ -1,0 +1,48 @@
+/* KV below the GPU: tiers that keep chunks of blocks which the GPU may drop. */
+#ifndef CAPACITY_TIERS_H
+#define CAPACITY_TIERS_H
+
+#include "internal.h"
+
+typedef VEC(i64) names; /* of chunks */
+
+/* A set of names, each with a number. */
+typedef struct {
+    struct named *at;
+    i64 count, room; /* a power of two */
+} name_map;
+i64 *name_map_find(const name_map *map, i64 name); /* its number; NULL: not there */
+void name_map_put(memory *m, name_map *map, i64 name, i64 number);
+void name_map_drop(name_map *map, i64 name);
+
+typedef struct tier_store tier_store;
+
+/* A request's chunks below the GPU, in order, each with the nearest tier that has it. */
+typedef struct {
+    names chunks;
+    VEC(i64) tiers;
+} tier_hit;
+
+/* The tiers of one engine. */
+typedef struct {
+    memory *memory;
+    i64 num_stores, chunk_blocks, chunk_tokens;
+    int synchronous;
+    tier_store *stores[2];
+    const core_contents *contents; /* NULL: nothing is shared */
+    const i64 *first_number;       /* contents.h */
+    tier_hit hit;                  /* the last that was found */
+    names far, below;
+} tier_stack;
+
+void tier_stack_init(tier_stack *t, memory *m, const core_engine *setup, const core_requests *requests);
+void name_chunks(const tier_stack *t, i64 request, i64 chunks, names *found);
+const tier_hit *find_below(tier_stack *t, const names *chunks, i64 first, i64 now_ps);
+i64 load_from_below(tier_stack *t, const tier_hit *h, i64 now_ps);
+int reserve_below(tier_stack *t, const names *chunks, i64 first, names *taken, i64 now_ps);
+void touch_nearest(tier_stack *t, const names *chunks);
+void store_below(tier_stack *t, const i64 *chunks, i64 count, i64 now_ps);
+void count_hit_tokens(tier_stack *t, i64 tier, i64 tokens);
+i64 tier_stack_use(const tier_stack *t, core_tier_use *uses);
+
+#endif

@@ -1,0 +1,729 @@
+/* vLLM V1: continuous batching with chunked prefill, one token budget, recompute preemption. See vllm_v1.py. */
+#include "vllm_v1.h"
+
+#include "run_pool.h"
+
+/* the waiting queue: arrival order, or the least (priority, arrival, order) first */
+
+static int stands_before(const sequence *a, const sequence *b)
+{
+    if (a->priority != b->priority)
+        return a->priority < b->priority;
+    if (a->arrival != b->arrival)
+        return a->arrival < b->arrival;
+    return a->order != b->order ? a->order < b->order : a->request < b->request;
+}
+
+static void heap_up(vllm_v1 *v, i64 at)
+{
+    sequence **heap = v->by_priority.at, *r = heap[at];
+    for (; at && stands_before(r, heap[(at - 1) / 2]); at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = r;
+}
+
+static void heap_remove(vllm_v1 *v, i64 at)
+{
+    sequence **heap = v->by_priority.at;
+    i64 count = --v->by_priority.count;
+    if (at == count)
+        return;
+    sequence *r = heap[at] = heap[count];
+    heap_up(v, at);
+    if (heap[at] != r)
+        return;
+    for (i64 child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && stands_before(heap[child + 1], heap[child]))
+            child++;
+        if (!stands_before(heap[child], r))
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = r;
+}
+
+i64 v1_waiting_count(const vllm_v1 *v)
+{
+    return v->base.limits.priority ? v->by_priority.count : v->base.waiting.count;
+}
+
+sequence *v1_waiting_head(vllm_v1 *v)
+{
+    return v->base.limits.priority ? v->by_priority.at[0] : queue_at(&v->base.waiting, 0);
+}
+
+sequence *v1_waiting_pop(vllm_v1 *v)
+{
+    if (!v->base.limits.priority)
+        return queue_pop(&v->base.waiting);
+    sequence *r = v->by_priority.at[0];
+    heap_remove(v, 0);
+    return r;
+}
+
+static void waiting_add(vllm_v1 *v, sequence *r)
+{
+    if (v->base.limits.priority) {
+        PUSH(v->base.memory, &v->by_priority, r);
+        heap_up(v, v->by_priority.count - 1);
+    } else {
+        queue_append(v->base.memory, &v->base.waiting, r);
+    }
+}
+
+void v1_waiting_put_back(vllm_v1 *v, sequence *r)
+{
+    if (v->base.limits.priority)
+        waiting_add(v, r);
+    else
+        queue_prepend(v->base.memory, &v->base.waiting, r);
+}
+
+static void waiting_remove(vllm_v1 *v, sequence *r)
+{
+    if (!v->base.limits.priority) {
+        queue_remove(&v->base.waiting, r);
+        return;
+    }
+    for (i64 i = 0; i < v->by_priority.count; i++)
+        if (v->by_priority.at[i] == r) {
+            heap_remove(v, i);
+            return;
+        }
+}
+
+i64 v1_num_waiting(const policy *p)
+{
+    return v1_waiting_count((const vllm_v1 *)p);
+}
+
+int v1_add(policy *p, sequence *r)
+{
+    waiting_add((vllm_v1 *)p, r);
+    return 1;
+}
+
+void v1_add_loaded(policy *p, sequence *r)
+{
+    if (p->limits.priority)
+        waiting_add((vllm_v1 *)p, r);
+    else
+        insert_loaded(p, r);
+}
+
+/* decide */
+
+/* Most tokens of one prefill in this step; 0: no limit. */
+i64 v1_threshold(vllm_v1 *v)
+{
+    const limits *l = &v->base.limits;
+    i64 limit = l->long_prefill_token_threshold;
+    return limit && l->lone_prefill_exempt && policy_unfinished(&v->base) <= 1 ? 0 : limit;
+}
+
+/* Prefill cadence: prefills wait while decodes run, unless requests are kept waiting anyway. */
+static int holds_prefill(vllm_v1 *v)
+{
+    if (v->since_prefill < 0 || v->since_prefill >= v->base.limits.prefill_schedule_interval)
+        return 0;
+    if (v->admission_bound)
+        return 0;
+    for (i64 i = 0; i < v->base.running.count; i++)
+        if (v->base.running.at[i]->computed >= v->base.running.at[i]->prompt_tokens)
+            return 1;
+    return 0;
+}
+
+/* Give full blocks their content: only where another one is full since. */
+static inline void cache_full(vllm_v1 *v, sequence *r, i64 tokens)
+{
+    if (tokens < r->next_full)
+        return;
+    pool *p = v->base.pool;
+    p->ops->cache(p, &r->table, tokens);
+    r->next_full = tokens / p->block_size * p->block_size + p->block_size;
+}
+
+int v1_allocate_running(vllm_v1 *v, sequence *r, i64 tokens)
+{
+    pool *p = v->base.pool;
+    i64 slots = MIN(r->computed + tokens + v->drafts.lookahead_slots, v->base.limits.max_model_len);
+    if (slots > r->room) {
+        if (p->ops->blocks_needed(p, &r->table, slots, NULL, 0) > p->free_blocks)
+            return 0;
+        p->ops->grow(p, &r->table, slots, NULL);
+        r->room = ceil_div(slots, p->block_size) * p->block_size;
+    }
+    cache_full(v, r, MIN(r->computed + tokens, r->known));
+    return 1;
+}
+
+static sequence *victim_of(vllm_v1 *v)
+{
+    sequences *running = &v->base.running;
+    if (!v->base.limits.priority)
+        return running->at[running->count - 1];
+    sequence *last = running->at[0];
+    for (i64 i = 1; i < running->count; i++) {
+        sequence *r = running->at[i];
+        if (r->priority > last->priority || (r->priority == last->priority && r->arrival > last->arrival))
+            last = r;
+    }
+    return last;
+}
+
+/* Free all its blocks and send it back; returns the budget refunded, and 1 in `before` if it stood before `index`. */
+static i64 preempt(vllm_v1 *v, sequence *r, step *s, i64 index, i64 *before)
+{
+    policy *p = &v->base;
+    if (!s->preempted.count) {
+        v->order_before.count = 0;
+        RESERVE(p->memory, &v->order_before, p->running.count);
+        memcpy(v->order_before.at, p->running.at, (size_t)p->running.count * sizeof *p->running.at);
+        v->order_before.count = p->running.count;
+    }
+    i64 position = running_index(p, r), refund = 0;
+    REQUIRE(p->memory, position >= 0);
+    REMOVE_AT(&p->running, position);
+    for (i64 i = 0; i < s->rows.count; i++)
+        if (s->rows.at[i].sequence == r) {
+            refund = s->rows.at[i].tokens;
+            REMOVE_AT(&s->rows, i);
+            break;
+        }
+    p->pool->ops->release(p->pool, &r->table);
+    r->computed = r->drafts = r->placeholders = 0;
+    r->room = r->next_full = r->next_leave = 0;
+    r->epoch++;
+    r->preemptions++;
+    r->status = WAITING;
+    v1_waiting_put_back(v, r);
+    PUSH(p->memory, &s->preempted, r);
+    *before = position < index;
+    return refund;
+}
+
+static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int holds)
+{
+    policy *p = &v->base;
+    const limits *l = &p->limits;
+    i64 index = 0;
+    while (index < p->running.count && budget > 0) {
+        sequence *r = p->running.at[index++];
+        if (holds && r->computed < r->prompt_tokens)
+            continue;
+        if (p->asynchronous && r->known + r->in_flight_yields >= r->max_known)
+            continue;
+        i64 tokens = r->known + r->drafts + r->placeholders - r->computed;
+        if (threshold > 0 && threshold < tokens)
+            tokens = threshold;
+        tokens = MIN(MIN(tokens, budget), l->max_model_len - r->computed - 1);
+        if (tokens <= 0)
+            continue;
+        leave_windows(p, r, r->computed - r->in_flight_tokens);
+        int fits = 1;
+        while (!v1_allocate_running(v, r, tokens)) {
+            sequence *victim = victim_of(v);
+            i64 before;
+            budget += preempt(v, victim, s, index, &before);
+            index -= before;
+            if (victim == r) {
+                fits = 0;
+                break;
+            }
+        }
+        if (!fits) {
+            if (l->priority && l->self_preempt_continues)
+                continue;
+            break;
+        }
+        budget -= tokens;
+        i64 drafts = tokens + r->computed - r->known - r->placeholders;
+        add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = r->computed, .drafts = MAX(drafts, 0),
+                                    .yields = r->computed + tokens >= r->known, .epoch = r->epoch});
+    }
+    return budget;
+}
+
+/* A request that needs one token is padded to a verification row while no prefill runs beside it. */
+static int pads_speculation(const sequence *r, i64 computed, const step *s)
+{
+    if (r->known - computed != 1)
+        return 0;
+    for (i64 i = 0; i < s->rows.count; i++)
+        if (s->rows.at[i].computed < s->rows.at[i].sequence->prompt_tokens)
+            return 0;
+    return 1;
+}
+
+static int admit(vllm_v1 *v, sequence *r, i64 tokens, const hit *h)
+{
+    policy *p = &v->base;
+    pool *q = p->pool;
+    const limits *l = &p->limits;
+    i64 free_blocks = q->free_blocks;
+    if (l->watermark_blocks && p->running.count)
+        free_blocks -= l->watermark_blocks;
+    i64 end = h->tokens + tokens;
+    i64 slots = MIN(end + v->drafts.lookahead_slots, l->max_model_len);
+    if (l->reserve_full_isl && end != r->known) {
+        i64 whole = MIN(r->known, l->max_model_len);
+        if (q->ops->blocks_needed(q, &r->table, whole, h, 1) > free_blocks)
+            return 0;
+    }
+    if (q->ops->blocks_needed(q, &r->table, slots, h, 0) > free_blocks)
+        return 0;
+    q->ops->grow(q, &r->table, slots, h);
+    r->room = ceil_div(slots, q->block_size) * q->block_size;
+    cache_full(v, r, MIN(end, r->known));
+    return 1;
+}
+
+/* Start the head of the queue; returns its tokens in this step, 0 if it does not fit. */
+i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
+{
+    policy *p = &v->base;
+    const hit *h = p->pool->ops->lookup(p->pool, &r->table, r->known - 1);
+    i64 computed = h->tokens, tokens = r->known - computed;
+    if (threshold > 0 && threshold < tokens)
+        tokens = threshold;
+    if (tokens > budget) {
+        if (!p->limits.enable_chunked_prefill)
+            return 0;
+        tokens = budget;
+    }
+    if (v->speculates && pads_speculation(r, computed, s)) {
+        tokens = 1 + v->drafts.k;
+        if (tokens > budget)
+            return 0;
+        r->drafts = v->drafts.k;
+    }
+    if (!admit(v, r, tokens, h)) {
+        r->drafts = 0;
+        return 0;
+    }
+    v1_waiting_pop(v);
+    PUSH(p->memory, &p->running, r);
+    r->status = RUNNING;
+    r->ticket = v->next_ticket++;
+    r->computed = computed;
+    i64 drafts = tokens + computed - r->known;
+    add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = computed, .drafts = MAX(drafts, 0),
+                                .yields = drafts >= 0, .epoch = r->epoch, .cached = computed});
+    return tokens;
+}
+
+/* Start requests from the head of the queue, until one does not fit: nobody behind it is tried. */
+void v1_admit_waiting(policy *p, step *s, i64 budget)
+{
+    vllm_v1 *v = (vllm_v1 *)p;
+    i64 threshold = p->limits.long_prefill_token_threshold ? v1_threshold(v) : 0;
+    while (v1_waiting_count(v) && budget > 0 && p->running.count < p->limits.max_active) {
+        i64 tokens = v1_start(v, v1_waiting_head(v), s, budget, threshold);
+        if (!tokens)
+            break;
+        budget -= tokens;
+    }
+}
+
+/* Count the scheduled tokens as computed, at once: the step's output corrects it. */
+static void commit(vllm_v1 *v, step *s)
+{
+    int prefill = 0;
+    for (i64 i = 0; i < s->rows.count; i++) {
+        row *w = &s->rows.at[i];
+        sequence *r = w->sequence;
+        prefill = prefill || w->computed < r->prompt_tokens;
+        r->computed += w->tokens;
+        r->in_flight_tokens += w->tokens;
+        r->drafts = 0;
+        if (w->yields) {
+            r->in_flight_yields++;
+            if (v->base.asynchronous) {
+                r->placeholders += 1 + w->drafts;
+                r->drafts = v->speculates ? v->drafts.k : 0;
+            }
+        }
+    }
+    if (prefill)
+        v->since_prefill = 1;
+    else if (s->rows.count && v->since_prefill >= 0)
+        v->since_prefill++;
+}
+
+/* Who was preempted, in the order of the running list before. */
+static void sort_preempted(vllm_v1 *v, step *s)
+{
+    i64 sorted = 0;
+    for (i64 i = 0; i < v->order_before.count; i++)
+        for (i64 k = sorted; k < s->preempted.count; k++)
+            if (s->preempted.at[k] == v->order_before.at[i]) {
+                sequence *r = s->preempted.at[k];
+                s->preempted.at[k] = s->preempted.at[sorted];
+                s->preempted.at[sorted++] = r;
+                break;
+            }
+}
+
+static void schedule_rows(vllm_v1 *v, step *s)
+{
+    policy *p = &v->base;
+    i64 threshold = v1_threshold(v);
+    int holds = holds_prefill(v);
+    i64 budget = schedule_running(v, s, p->limits.max_num_batched_tokens, threshold, holds);
+    if (!s->preempted.count && !holds)
+        v->admit_waiting(p, s, budget);
+    if (!holds)
+        v->admission_bound = v1_waiting_count(v) > 0;
+    if (s->preempted.count > 1)
+        sort_preempted(v, s);
+    commit(v, s);
+}
+
+/* decide by sums */
+
+/* The next chunk of every unfinished prompt; 0 if the budget or the pool would decide by list order. */
+static int take_chunks(vllm_v1 *v, step *s, i64 *budget, i64 free_blocks)
+{
+    policy *p = &v->base;
+    pool *q = p->pool;
+    sequences *prefilling = &v->group.prefilling;
+    i64 threshold = v1_threshold(v);
+    for (i64 i = 0; i < prefilling->count; i++) {
+        sequence *r = prefilling->at[i];
+        i64 tokens = r->known - r->computed;
+        if (threshold > 0 && threshold < tokens)
+            tokens = threshold;
+        if (*budget <= 0)
+            return 0;
+        if (tokens > *budget) {
+            if (r != p->running.at[p->running.count - 1])
+                return 0;
+            tokens = *budget;
+        }
+        free_blocks -= q->ops->blocks_needed(q, &r->table, r->computed + tokens, NULL, 0);
+        if (free_blocks < 0)
+            return 0;
+        *budget -= tokens;
+        add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = r->computed,
+                                    .yields = r->computed + tokens >= r->known, .epoch = r->epoch});
+    }
+    return 1;
+}
+
+/* One step of the group and what is beside it; 0: the policy itself has to decide. */
+static int schedule_group(vllm_v1 *v, step *s)
+{
+    policy *p = &v->base;
+    decode_group *g = &v->group;
+    i64 budget = p->limits.max_num_batched_tokens - g->size;
+    group_find_due(g);
+    i64 new_blocks = group_blocks_needed(g);
+    if (budget < 0 || new_blocks > p->pool->free_blocks)
+        return 0;
+    if (g->prefilling.count && !take_chunks(v, s, &budget, p->pool->free_blocks - new_blocks)) {
+        s->rows.count = 0;
+        return 0;
+    }
+    group_allocate(g, s, v->pending);
+    if (budget > 0)
+        v1_admit_waiting(p, s, budget);
+    if (!s->rows.count && !g->size)
+        return 1;
+    s->grouped = 1;
+    s->group = g->size;
+    s->group_contexts = g->contexts;
+    s->group_window_contexts = group_window_contexts(g);
+    group_step(g, &s->ending);
+    g->prefilling.count = 0;
+    for (i64 i = 0; i < s->rows.count; i++) {
+        row *w = &s->rows.at[i];
+        sequence *r = w->sequence;
+        r->computed = w->computed + w->tokens;
+        if (!w->yields)
+            PUSH(p->memory, &g->prefilling, r);
+        else if (r->known + 1 >= r->max_known)
+            PUSH(p->memory, &s->ending, r);
+        else
+            group_join(g, r, r->computed, g->clock);
+    }
+    group_sort(&s->ending);
+    return 1;
+}
+
+static const row *row_of(const step *s, const sequence *r)
+{
+    for (i64 i = 0; s && i < s->rows.count; i++)
+        if (s->rows.at[i].sequence == r)
+            return &s->rows.at[i];
+    return NULL;
+}
+
+static int is_ending(const step *s, const sequence *r)
+{
+    for (i64 i = 0; s && i < s->ending.count; i++)
+        if (s->ending.at[i] == r)
+            return 1;
+    return 0;
+}
+
+static int is_prefilling(const decode_group *g, const sequence *r)
+{
+    for (i64 i = 0; i < g->prefilling.count; i++)
+        if (g->prefilling.at[i] == r)
+            return 1;
+    return 0;
+}
+
+/* Give every request its own state back, and the pending step its rows. */
+static void spell_out(vllm_v1 *v)
+{
+    policy *p = &v->base;
+    pool *q = p->pool;
+    decode_group *g = &v->group;
+    step *pending = v->pending;
+    sequences *running = &p->running;
+    VEC(row) rows = {0};
+    for (i64 i = 0; i < running->count; i++) {
+        sequence *r = running->at[i];
+        const row *w = row_of(pending, r);
+        int ends = is_ending(pending, r), grouped = !ends && !is_prefilling(g, r);
+        r->room = r->next_full = r->next_leave = 0;
+        if (grouped || (ends && !w)) {
+            r->computed = ends ? r->max_known - 1 : r->offset + g->clock;
+            r->known = pending ? r->computed : r->computed + 1;
+            if (!g->visits) {
+                r->table.held = ceil_div(r->computed, q->block_size);
+                q->ops->cache(q, &r->table, r->computed - (pending ? 1 : 0));
+            }
+            if (!w)
+                r->last_token = v->last_end_ps;
+        }
+        r->in_flight_tokens = r->in_flight_yields = r->placeholders = 0;
+        if (!pending || (!w && !grouped && !ends))
+            continue;
+        row mine = w ? *w
+                     : (row){.sequence = r, .tokens = 1, .computed = r->computed - 1, .yields = 1, .epoch = r->epoch};
+        if (!w)
+            r->rows_in_flight++;
+        PUSH(p->memory, &rows, mine);
+        r->in_flight_tokens = mine.tokens;
+        r->in_flight_yields = r->placeholders = mine.yields;
+    }
+    if (pending) {
+        pending->rows.count = 0;
+        for (i64 i = 0; i < rows.count; i++)
+            PUSH(p->memory, &pending->rows, rows.at[i]);
+        pending->grouped = 0;
+        pending->group = 0;
+        pending->ending.count = 0;
+    }
+    free_memory(p->memory, rows.at);
+    group_clear(g);
+}
+
+/* Form the group from the policy's state, if that is regular. */
+static int take_over(vllm_v1 *v)
+{
+    policy *p = &v->base;
+    decode_group *g = &v->group;
+    step *pending = v->pending;
+    sequences *running = &p->running;
+    if (v->num_pending > p->asynchronous)
+        return 0;
+    if (pending) {
+        if (!pending->rows.count || pending->preempted.count)
+            return 0;
+        for (i64 i = 0; i < pending->rows.count; i++)
+            if (pending->rows.at[i].epoch != pending->rows.at[i].sequence->epoch
+                || pending->rows.at[i].sequence->status == FINISHED)
+                return 0;
+    }
+    group_clear(g);
+    i64 kept = 0, next = 0;
+    for (i64 i = 0; i < running->count; i++) {
+        sequence *r = running->at[i];
+        r->in_flight_tokens = r->in_flight_yields = r->placeholders = 0;
+        r->ticket = v->next_ticket++;
+        int in_step = r->last_token == v->last_end_ps; /* it took part in the last step */
+        const row *w = NULL;
+        if (pending) { /* its rows are in the order of the running list */
+            for (i64 k = next; k < pending->rows.count; k++)
+                if (pending->rows.at[k].sequence == r) {
+                    w = &pending->rows.at[k];
+                    next = k + 1;
+                    break;
+                }
+        }
+        if (!w) {
+            if (r->known - r->computed == 1 && in_step && !pending)
+                group_join(g, r, r->computed, 0);
+            else
+                PUSH(p->memory, &g->prefilling, r);
+            continue;
+        }
+        row mine = *w;
+        if (mine.yields && in_step && mine.tokens == 1) {
+            pending->group++;
+            r->rows_in_flight--;
+        } else {
+            pending->rows.at[kept++] = mine;
+        }
+        if (mine.yields && r->known + 1 >= r->max_known) {
+            PUSH(p->memory, &pending->ending, r);
+            r->offset = 0;
+        } else if (mine.yields) {
+            group_join(g, r, r->computed, 0);
+        } else {
+            PUSH(p->memory, &g->prefilling, r);
+        }
+    }
+    if (pending) {
+        pending->rows.count = kept;
+        pending->grouped = 1;
+    }
+    g->active = 1;
+    return 1;
+}
+
+void v1_schedule(policy *p, step *s, i64 now_ps)
+{
+    (void)now_ps;
+    vllm_v1 *v = (vllm_v1 *)p;
+    int by_sums = v->regular && (v->group.active || take_over(v));
+    if (by_sums && !schedule_group(v, s)) {
+        spell_out(v);
+        by_sums = 0;
+    }
+    if (!by_sums)
+        schedule_rows(v, s);
+    if (s->rows.count || s->group || s->preempted.count) {
+        v->pending = s;
+        v->num_pending++;
+    }
+}
+
+/* account */
+
+static int append(vllm_v1 *v, sequence *r, const row *w, step *s)
+{
+    i64 accepted = 0;
+    if (w->drafts && v->speculates)
+        accepted = accepted_drafts(&v->drafts, r, w->drafts);
+    i64 new_tokens = MIN(1 + accepted, r->max_known - r->known);
+    r->known += new_tokens;
+    PUSH(v->base.memory, &s->emitted, ((emission){r, new_tokens}));
+    if (w->epoch == r->epoch) {
+        r->computed -= w->drafts - accepted;
+        if (v->base.asynchronous)
+            r->placeholders -= 1 + w->drafts;
+        else if (v->speculates)
+            r->drafts = v->drafts.k;
+        cache_full(v, r, MIN(r->computed - r->placeholders, r->known));
+    }
+    return r->known >= r->max_known;
+}
+
+void v1_finish(vllm_v1 *v, sequence *r)
+{
+    if (r->status == WAITING)
+        waiting_remove(v, r);
+    else
+        remove_running(&v->base, r);
+    v->base.pool->ops->release(v->base.pool, &r->table);
+    r->status = FINISHED;
+}
+
+void v1_abort(policy *p, sequence *r)
+{
+    vllm_v1 *v = (vllm_v1 *)p;
+    if (v->group.active)
+        spell_out(v);
+    v->finish(v, r);
+}
+
+/* The end of a step whose decode rows are known by their sums. */
+static void update_group(vllm_v1 *v, step *s)
+{
+    policy *p = &v->base;
+    if (s->group)
+        s->group_gap_ps = s->end - v->last_end_ps;
+    for (i64 i = 0; i < s->rows.count; i++)
+        if (s->rows.at[i].yields)
+            PUSH(p->memory, &s->emitted, ((emission){s->rows.at[i].sequence, 1}));
+    for (i64 i = 0; i < s->ending.count; i++) {
+        sequence *r = s->ending.at[i];
+        r->known = r->max_known;
+        if (v->group.visits) {
+            p->pool->ops->cache(p->pool, &r->table, r->known - 1);
+            p->pool->ops->release(p->pool, &r->table);
+        } else {
+            run_pool_finish(p->pool, &r->table, r->known - 1);
+        }
+        remove_running(p, r);
+        r->status = FINISHED;
+        PUSH(p->memory, &s->finished, r);
+    }
+}
+
+/* Append what the step sampled; fills `finished` in row order. */
+void v1_update(policy *p, step *s)
+{
+    vllm_v1 *v = (vllm_v1 *)p;
+    if (v->pending == s)
+        v->pending = NULL;
+    v->num_pending--;
+    if (s->grouped) {
+        update_group(v, s);
+        v->last_end_ps = s->end;
+        return;
+    }
+    v->last_end_ps = s->end;
+    i64 already = s->finished.count;
+    for (i64 i = 0; i < s->rows.count; i++) {
+        row *w = &s->rows.at[i];
+        sequence *r = w->sequence;
+        r->in_flight_tokens -= w->tokens;
+        if (w->yields)
+            r->in_flight_yields--;
+        if (r->status == FINISHED || !w->yields)
+            continue;
+        if (append(v, r, w, s))
+            PUSH(p->memory, &s->finished, r);
+    }
+    for (i64 i = already; i < s->finished.count; i++)
+        v->finish(v, s->finished.at[i]);
+}
+
+static const policy_ops V1_OPS = {
+    .add = v1_add, .add_loaded = v1_add_loaded, .schedule = v1_schedule, .update = v1_update,
+    .abort = v1_abort, .num_waiting = v1_num_waiting,
+};
+
+void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool)
+{
+    policy *p = &v->base;
+    policy_init(p, ops, m, setup, pool);
+    p->aborts = 1;
+    p->steps_in_flight = p->limits.pipeline_stages + (p->asynchronous && p->limits.pipeline_stages == 1);
+    v->speculates = setup->draft_tokens > 0;
+    v->drafts = (speculation){setup->draft_tokens, setup->lookahead_slots, setup->num_accept, setup->num_rates, setup->num_classes,
+                              setup->accept, setup->rates, setup->draft_seed};
+    v->since_prefill = -1;
+    v->admit_waiting = v1_admit_waiting;
+    v->finish = v1_finish;
+    v->next_ticket = 1;
+    v->last_end_ps = MISSING;
+    v->regular = ops == &V1_OPS && !v->speculates && p->limits.pipeline_stages == 1
+                 && p->limits.prefill_schedule_interval == 1 && setup->data_parallel_size == 1 && !setup->keep_log
+                 && !setup->message_ps && setup->stream_interval == 1 && !setup->contiguous_blocks;
+    if (v->regular)
+        group_init(&v->group, m, setup, pool);
+}
+
+policy *vllm_v1_new(memory *m, const core_engine *setup, pool *pool)
+{
+    vllm_v1 *v = take_memory(m, sizeof *v);
+    vllm_v1_init(v, &V1_OPS, m, setup, pool);
+    return &v->base;
+}

@@ -1,0 +1,42 @@
+/* vLLM V1's scheduler, for those who build on it (offload.c). */
+#ifndef CAPACITY_VLLM_V1_H
+#define CAPACITY_VLLM_V1_H
+
+#include "decode_group.h"
+
+typedef struct vllm_v1 {
+    policy base;
+    speculation drafts;
+    int speculates;
+    VEC(sequence *) by_priority; /* the waiting queue as a heap, with `priority` */
+    i64 since_prefill;           /* executed steps since the last one with a prefill row; -1: none yet */
+    int admission_bound;
+    sequences order_before;      /* the running list before a step's first preemption */
+    void (*admit_waiting)(policy *p, step *s, i64 budget); /* offload.c has its own */
+    void (*finish)(struct vllm_v1 *v, sequence *r);        /* and this as well */
+    i64 next_ticket, last_end_ps;
+    step *pending;               /* the last step that is scheduled and not accounted for */
+    i64 num_pending;
+    int regular;                 /* decode steps of this engine can be taken by their sums */
+    decode_group group;
+} vllm_v1;
+
+void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool);
+void v1_schedule(policy *p, step *s, i64 now_ps);
+void v1_update(policy *p, step *s);
+int v1_add(policy *p, sequence *r);
+void v1_add_loaded(policy *p, sequence *r);
+void v1_abort(policy *p, sequence *r);
+void v1_finish(vllm_v1 *v, sequence *r);
+i64 v1_num_waiting(const policy *p);
+i64 v1_threshold(vllm_v1 *v);
+int v1_allocate_running(vllm_v1 *v, sequence *r, i64 tokens);
+i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold);
+void v1_admit_waiting(policy *p, step *s, i64 budget);
+/* who waits, in the order in which they are tried */
+i64 v1_waiting_count(const vllm_v1 *v);
+sequence *v1_waiting_head(vllm_v1 *v);
+sequence *v1_waiting_pop(vllm_v1 *v);
+void v1_waiting_put_back(vllm_v1 *v, sequence *r);
+
+#endif

@@ -1,0 +1,386 @@
+"""Step times as data: what a compiled engine needs to time its steps without asking Python for each.
+
+A class of step times may have a method `step_data()` that gives one of these records; None: ask for each step.
+What evaluates them does the very operations of `capacity.step.model`, in the same order. An operator without a form
+here leaves its model without data: a step is asked for rather than wrong.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeAlias, cast
+
+from capacity.step.collectives import AllReduce, Transfer, two_shot_fraction
+from capacity.step.layers import grouped, latent, linear
+from capacity.step.operators import (
+    ACTIVATION_BYTES,
+    ROUTING_EVENNESS,
+    Attention,
+    Experts,
+    Gemm,
+    Operator,
+    RowCount,
+    Traffic,
+    all_tokens,
+    expanded_tokens,
+)
+from capacity.step.setting import HostTime
+from capacity.step.shape import AffineStepTimes, SlowestRank, StepTimes
+
+
+class OperatorKind(IntEnum):
+    """Formulas of operators: those that depend on contexts, and those that depend on one number of rows."""
+
+    GROUPED_PREFILL = 0
+    GROUPED_DECODE = 1
+    LATENT_PREFILL = 2
+    LATENT_DECODE = 3
+    SPARSE_INDEXER = 4
+    RECURRENCE = 5
+    EXPANSION = 6
+    PRODUCT = 7
+    TRAFFIC = 8
+    ALL_REDUCE = 9
+    COLLECTIVE = 10
+    EXPERTS = 11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorData:
+    """One operator of a step: its formula and its constants.
+
+    A rate is the datasheet's times the fraction that such kernels reach. `context_bytes` are a sequence's state where
+    the kind is a recurrence; `fixed_s` is of all kernels where it is traffic.
+    """
+
+    kind: OperatorKind
+    count: float
+    memory_rate: float
+    fixed_s: float
+    compute_rate: float = 1.0
+    sharpness: float = 1.0
+    windowed: bool = False
+    top_k: int = -1  # none
+    heads: float = 0.0
+    flops_per_pair: float = 0.0
+    context_bytes: float = 0.0
+    row_bytes: float = 0.0
+    occupancy_s: float = 0.0
+    sm_count: float = 1.0
+    per_doubling_s: float = 0.0
+    n: float = 0.0
+    k: float = 0.0
+    weight_bytes: float = 0.0
+    quantize_bytes: float = 0.0  # of a value of the activations
+    quantize_rate: float = 0.0  # 0: they are not quantized
+    walk_s: float = 0.0
+    # collectives
+    ranks: float = 1.0
+    latency_s: float = 0.0  # of the link, where it counts
+    one_shot_rate: float = 0.0  # 0: NCCL's kernels
+    one_shot_fixed_s: float = 0.0
+    per_rank_s: float = 0.0  # of all ranks but one
+    # experts
+    token_groups: float = 1.0
+    experts_per_token: float = 0.0
+    num_experts: float = 1.0
+    local_routing: bool = False
+    matrices: float = 0.0
+    hidden: float = 0.0
+    intermediate: float = 0.0
+    weight_bits: float = 0.0
+    value_bytes: float = 0.0  # of the hidden state, to and from an expert
+    routed_rate: float = 1.0
+    crowding: float = 0.0  # 2 ln(ranks): by how much chance fills the busiest
+    evenness: float = 1.0
+
+
+Forms: TypeAlias = tuple[OperatorData, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffineData:
+    """`base_ps + row_ps · rows + context_ps · decode contexts`."""
+
+    base_ps: int
+    row_ps: int
+    context_ps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelData:
+    """A step model, by what its operators depend on: contexts, rows, sampled rows, the mean rows of all ranks.
+
+    None: the model's own `row_seconds`, `sample_seconds` or `shared_seconds` is asked for each number of rows.
+    """
+
+    host: HostTime
+    graph_rows: tuple[int, ...]  # entry r: rows of the CUDA graph that r rows replay
+    ranks: int
+    has_shared: bool  # whether ranks do something together
+    context_operators: Forms
+    row_operators: Forms | None
+    sample_operators: Forms | None
+    shared_operators: Forms | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledData:
+    """Others' times by a factor; decode steps that have no piece lie on lines between knots."""
+
+    inner: StepTimes
+    prefill: float
+    decode: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayedData:
+    """Others' times and a constant."""
+
+    inner: StepTimes
+    added_ps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowestData:
+    """Others' times; a joint step takes as long as its slowest rank's."""
+
+    inner: StepTimes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftedData:
+    """Others' times, and in every step with drafts the time to draft them.
+
+    Either `batch_seconds` says it by decode rows, or a `draft` model takes `draft_steps` decode steps at the mean
+    context: the first with `first_drafts` more rows for each decode row, the others with `level_drafts`.
+    """
+
+    inner: StepTimes
+    batch_seconds: Callable[[int], float] | None = None
+    draft: StepTimes | None = None
+    draft_window_tokens: int | None = None
+    draft_steps: int = 0
+    first_drafts: float = 0.0
+    level_drafts: float = 0.0
+
+
+StepData: TypeAlias = AffineData | ModelData | ScaledData | DelayedData | SlowestData | DraftedData
+
+
+def step_data(step_times: object) -> StepData | None:
+    """What step times say of themselves. A subclass speaks for itself alone: it may time steps anew."""
+    if not {"step_ps", "joint_ps", "decode_piece"}.isdisjoint(getattr(step_times, "__dict__", ())):
+        return None
+    if type(step_times) is AffineStepTimes:
+        return _affine(step_times)
+    if type(step_times) is SlowestRank:
+        return SlowestData(inner=step_times.step_times)
+    own = vars(type(step_times)).get("step_data")
+    return None if own is None else cast("StepData | None", own(step_times))
+
+
+def _affine(times: AffineStepTimes) -> AffineData | None:
+    data = AffineData(base_ps=times.base_ps, row_ps=times.per_token_ps, context_ps=times.per_context_token_ps)
+    return data if min(data.base_ps, data.row_ps, data.context_ps) >= 0 else None
+
+
+def graph_rows(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Rows of the graph that each number of rows replays, up to the largest."""
+    return tuple(sizes[bisect.bisect_left(sizes, rows)] for rows in range(sizes[-1] + 1)) if sizes else ()
+
+
+def operators_data(operators: Iterable[Operator], rows: RowCount | None) -> Forms | None:
+    """Operators in order, all of them over these rows (None: over contexts); None where one has no form here."""
+    forms = []
+    for operator in operators:
+        form = operator_data(operator)
+        if form is None or (form.kind in BY_ROWS) is (rows is None):
+            return None
+        if rows is not None and getattr(operator, "rows", all_tokens) is not rows:
+            return None
+        forms.append(form)
+    return tuple(forms)
+
+
+def operator_data(operator: Operator) -> OperatorData | None:
+    """One of them as its formula and constants. A subclass may have another formula: it has no form."""
+    kind = type(operator)
+    form = _FORMS.get(kind)
+    return None if form is None else form(operator)
+
+
+def _attention(operator: Attention) -> OperatorData | None:
+    work, constants, device = operator.work, operator.constants, operator.device
+    form = _work(work)
+    if form is None:
+        return None
+    kind, own = form
+    return OperatorData(
+        kind=kind,
+        count=operator.count,
+        compute_rate=constants.compute_fraction * operator.flops_per_s,
+        memory_rate=constants.bandwidth_fraction * device.hbm_bytes_per_s,
+        sharpness=constants.sharpness,
+        fixed_s=constants.fixed_s,
+        occupancy_s=constants.occupancy_s,
+        sm_count=device.sm_count,
+        per_doubling_s=constants.per_doubling_s,
+        windowed=bool(own.get("windowed", False)),
+        top_k=int(own.get("top_k", -1)),
+        heads=own.get("heads", 0.0),
+        flops_per_pair=own["flops_per_pair"],
+        context_bytes=own["context_bytes"],
+        row_bytes=own.get("row_bytes", 0.0),
+    )
+
+
+def _work(work: object) -> tuple[OperatorKind, dict[str, float]] | None:
+    """Kind and constants of the work of one layer."""
+    if type(work) is grouped.PrefillWork or type(work) is grouped.DecodeWork:
+        own = {
+            "windowed": work.windowed,
+            "heads": work.kv_heads,
+            "flops_per_pair": work.flops_per_pair,
+            "context_bytes": work.kv_bytes,
+            "row_bytes": work.row_bytes,
+        }
+        prefill = type(work) is grouped.PrefillWork
+        return (OperatorKind.GROUPED_PREFILL if prefill else OperatorKind.GROUPED_DECODE), own
+    if type(work) is latent.PrefillWork or type(work) is latent.DecodeWork:
+        own = {
+            "top_k": -1 if work.top_k is None else work.top_k,
+            "flops_per_pair": work.flops_per_pair,
+            "context_bytes": work.context_bytes,
+            "row_bytes": work.row_bytes,
+        }
+        prefill = type(work) is latent.PrefillWork
+        return (OperatorKind.LATENT_PREFILL if prefill else OperatorKind.LATENT_DECODE), own
+    if type(work) is latent.IndexerWork:
+        return OperatorKind.SPARSE_INDEXER, {
+            "flops_per_pair": work.flops_per_pair,
+            "context_bytes": work.key_bytes,
+        }
+    if type(work) is linear.RecurrenceWork:
+        return OperatorKind.RECURRENCE, {
+            "flops_per_pair": work.flops_per_token,
+            "context_bytes": work.state_bytes,
+            "row_bytes": work.row_bytes,
+        }
+    return None
+
+
+def _product(operator: Gemm) -> OperatorData:
+    constants, bandwidth, bits = operator.constants, operator.device.hbm_bytes_per_s, operator.activation_bits
+    quantized = constants.quantize_fraction
+    return OperatorData(
+        kind=OperatorKind.EXPANSION if operator.rows is expanded_tokens else OperatorKind.PRODUCT,
+        count=operator.count,
+        compute_rate=constants.compute_fraction * operator.flops_per_s,
+        memory_rate=constants.bandwidth_fraction * bandwidth,
+        sharpness=constants.sharpness,
+        fixed_s=constants.fixed_s,
+        row_bytes=operator.k * bits / 8 + operator.n * ACTIVATION_BYTES,
+        n=operator.n,
+        k=operator.k,
+        weight_bytes=operator.weight_bytes,
+        quantize_bytes=ACTIVATION_BYTES + bits / 8,
+        quantize_rate=0.0 if quantized is None else quantized * bandwidth,
+        walk_s=constants.per_k_s * operator.k,
+    )
+
+
+def _traffic(operator: Traffic) -> OperatorData:
+    return OperatorData(
+        kind=OperatorKind.TRAFFIC,
+        count=1.0,
+        memory_rate=operator.constants.bandwidth_fraction * operator.device.hbm_bytes_per_s,
+        fixed_s=operator.kernels * operator.constants.fixed_s,
+        row_bytes=operator.bytes_per_row,
+    )
+
+
+def _all_reduce(operator: AllReduce) -> OperatorData | None:
+    """By the engine's own kernels where GPUs reach each other, else by NCCL."""
+    ranks, link, constants, nccl = operator.ranks, operator.link, operator.constants, operator.nccl
+    if ranks <= 1:
+        return None
+    if not link.direct:
+        return OperatorData(
+            kind=OperatorKind.ALL_REDUCE,
+            count=operator.count,
+            memory_rate=nccl.bandwidth_fraction * link.bytes_per_s,
+            sharpness=nccl.sharpness,
+            fixed_s=nccl.fixed_s + nccl.per_rank_s * (ranks - 1),
+            row_bytes=operator.values_per_row * ACTIVATION_BYTES,
+            ranks=ranks,
+            latency_s=2 * link.latency_s,
+        )
+    return OperatorData(
+        kind=OperatorKind.ALL_REDUCE,
+        count=operator.count,
+        memory_rate=two_shot_fraction(ranks, constants) * link.bytes_per_s,
+        sharpness=constants.sharpness,
+        fixed_s=constants.two_shot_fixed_s,
+        row_bytes=operator.values_per_row * ACTIVATION_BYTES,
+        ranks=ranks,
+        one_shot_rate=constants.one_shot_fraction * link.bytes_per_s,
+        one_shot_fixed_s=constants.one_shot_fixed_s,
+        per_rank_s=constants.per_rank_s * (ranks - 1),
+    )
+
+
+def _collective(operator: Transfer) -> OperatorData | None:
+    ranks, link, constants = operator.ranks, operator.link, operator.constants
+    if ranks <= 1:
+        return None
+    return OperatorData(
+        kind=OperatorKind.COLLECTIVE,
+        count=operator.count,
+        memory_rate=constants.bandwidth_fraction * link.bytes_per_s,
+        sharpness=constants.sharpness,
+        fixed_s=constants.fixed_s + constants.per_rank_s * (ranks - 1),
+        row_bytes=operator.bytes_per_row,
+        ranks=ranks,
+        latency_s=0.0 if link.direct else link.latency_s,
+    )
+
+
+def _experts(operator: Experts) -> OperatorData:
+    constants, bandwidth, ranks = operator.constants, operator.device.hbm_bytes_per_s, operator.expert_ranks
+    return OperatorData(
+        kind=OperatorKind.EXPERTS,
+        count=operator.count,
+        compute_rate=constants.compute_fraction * operator.flops_per_s,
+        memory_rate=constants.bandwidth_fraction * bandwidth,
+        sharpness=constants.sharpness,
+        fixed_s=constants.fixed_s,
+        ranks=ranks,
+        token_groups=operator.token_groups,
+        experts_per_token=operator.experts_per_token,
+        num_experts=operator.num_experts,
+        local_routing=constants.local_routing,
+        matrices=operator.matrices,
+        hidden=operator.hidden,
+        intermediate=operator.intermediate,
+        weight_bits=operator.weight_bits,
+        value_bytes=operator.activation_bits / 8 + ACTIVATION_BYTES,
+        routed_rate=constants.routed_fraction * bandwidth,
+        crowding=2.0 * math.log(ranks) if ranks > 1 else 0.0,
+        evenness=ROUTING_EVENNESS,
+    )
+
+
+BY_ROWS = frozenset(kind for kind in OperatorKind if kind > OperatorKind.EXPANSION)
+_FORMS: dict[type, Callable[[Any], OperatorData | None]] = {
+    Attention: _attention,
+    Gemm: _product,
+    Traffic: _traffic,
+    AllReduce: _all_reduce,
+    Transfer: _collective,
+    Experts: _experts,
+}

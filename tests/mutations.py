@@ -1,0 +1,333 @@
+"""Rules broken on purpose, one at a time, each with the tests that must fail then.
+
+A mutation says where in the package text stands exactly once, and what shall stand there instead: the file is found by
+the text, so that it may move. The tests that it names need nothing beside a clone of the project.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import capacity
+
+PACKAGE = Path(capacity.__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutation:
+    """`short`: it is tried in every run of the tests, the others in the long form."""
+
+    name: str
+    where: str  # files of the package, as a pattern
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    short: bool = False
+
+    def file(self) -> Path:
+        """Where it applies: the one file in which the text stands, and stands once."""
+        found = [
+            path for path in sorted(PACKAGE.glob(self.where)) for _ in range(path.read_text().count(self.old))
+        ]
+        assert len(found) == 1, (
+            f"{self.name}: {self.old!r} stands {len(found)} times in {self.where}: {found}"
+        )
+        return found[0]
+
+
+def rule(name: str) -> str:
+    case = name.replace(" ", "-")
+    return f"tests/simulator/core/test_schedules.py::test_a_rule_decides_as_worked_by_hand[{case}-events]"
+
+
+def named(engine: str) -> str:
+    return f"tests/simulator/core/test_schedules.py::test_named_scenarios_equal_the_engine[{engine}-events]"
+
+
+VLLM_V1, BLOCK_POOL, SIMULATOR, STEP = (
+    "**/vllm_v1.py",
+    "**/block_pool.py",
+    "simulator/**/*.py",
+    "step/**/*.py",
+)
+
+MUTATIONS = (
+    # what once survived in a clone without the reference library
+    Mutation(
+        name="watermark blocks rounded up",
+        where=VLLM_V1,
+        old="int(limits.watermark * pool.num_blocks)",
+        new="-int(-limits.watermark * pool.num_blocks // 1)",
+        tests=(rule("the watermark is rounded down"),),
+        short=True,
+    ),
+    Mutation(
+        name="the earliest of equal priorities is preempted",
+        where=VLLM_V1,
+        old="key=lambda r: (r.priority, r.arrival))",
+        new="key=lambda r: (r.priority, -r.arrival))",
+        tests=(rule("of equal priorities the latest arrival is preempted"),),
+        short=True,
+    ),
+    Mutation(
+        name="the last in the batch of equal priorities and arrivals is preempted",
+        where=VLLM_V1,
+        old="return max(running, key=lambda r: (r.priority, r.arrival))",
+        new="return max(reversed(running), key=lambda r: (r.priority, r.arrival))",
+        tests=(rule("of equal priorities and arrivals the first in the batch is preempted"),),
+    ),
+    Mutation(
+        name="prefill cadence holds whoever is kept waiting",
+        where=VLLM_V1,
+        old="self._admission_bound = len(self.waiting) > 0",
+        new="self._admission_bound = False",
+        tests=(rule("the prefill cadence does not hold while requests are kept waiting"),),
+        short=True,
+    ),
+    Mutation(
+        name="prefill cadence released by an arrival",
+        where=VLLM_V1,
+        old="        if not holds:\n            self._admission_bound = ",
+        new="        if True:\n            self._admission_bound = ",
+        tests=(rule("the prefill cadence does not hold while requests are kept waiting"),),
+    ),
+    Mutation(
+        name="preempted in order of preemption",
+        where=VLLM_V1,
+        old="if len(step.preempted) > 1:",
+        new="if False:",
+        tests=(rule("preempted requests stand in running-list order"),),
+        short=True,
+    ),
+    Mutation(
+        name="full reservation of one token less",
+        where=VLLM_V1,
+        old="whole = min(known, limits.max_model_len)",
+        new="whole = min(known, limits.max_model_len) - 1",
+        tests=(rule("the whole prompt must fit, its last token too"),),
+        short=True,
+    ),
+    Mutation(
+        name="full reservation of one token more",
+        where=VLLM_V1,
+        old="whole = min(known, limits.max_model_len)",
+        new="whole = min(known, limits.max_model_len) + 1",
+        tests=(rule("the whole prompt fits to the token"),),
+    ),
+    Mutation(
+        name="an exact size replays the next larger CUDA graph",
+        where=STEP,
+        old="return sizes[bisect.bisect_left(sizes, rows)]",
+        new="return sizes[min(bisect.bisect_right(sizes, rows), len(sizes) - 1)]",
+        tests=tuple(
+            f"tests/step/test_graphs.py::test_an_exact_size_replays_its_own_graph[{rows}]" for rows in (1, 8)
+        ),
+        short=True,
+    ),
+    Mutation(
+        name="the largest CUDA graph is never replayed",
+        where=STEP,
+        old="rows > sizes[-1]",
+        new="rows >= sizes[-1]",
+        tests=(
+            "tests/step/test_graphs.py::test_the_largest_graph_is_replayed_and_one_row_more_runs_eagerly",
+        ),
+    ),
+    Mutation(
+        name="window slope over the context's knot width",
+        where=STEP,
+        old="window_low + window_width) - base) / window_width)",
+        new="window_low + window_width) - base) / width)",
+        tests=(
+            "tests/step/test_pieces.py::test_a_piece_meets_the_curve_at_its_knots_in_both_sums[gpt-oss-20b]",
+        ),
+        short=True,
+    ),
+    Mutation(
+        name="blocks behind a window freed oldest first",
+        where=BLOCK_POOL,
+        old="for index in range(behind - 1, table.passed[group] - 1, -1):",
+        new="for index in range(table.passed[group], behind):",
+        tests=(
+            "tests/simulator/kv_cache/test_block_pool.py::"
+            "test_blocks_that_a_window_leaves_are_evicted_latest_first",
+            rule("a window leaves its blocks behind latest first"),
+        ),
+        short=True,
+    ),
+    Mutation(
+        name="what does not divide by the pipeline's stages is dropped",
+        where=SIMULATOR,
+        old="(rest if stage == 0 else 0)",
+        new="0",
+        tests=(
+            "tests/simulator/test_batch_order.py::test_stages_take_a_step_s_time_to_the_picosecond[3-events]",
+            "tests/simulator/test_batch_order.py::test_a_step_s_remainder_is_not_lost_while_stages_overlap[events]",
+        ),
+        short=True,
+    ),
+    Mutation(
+        name="a prompt of max_model_len tokens is let in",
+        where=SIMULATOR,
+        old="if prompt_tokens >= max_model_len:",
+        new="if prompt_tokens > max_model_len:",
+        tests=(
+            "tests/simulator/test_requests.py::test_a_prompt_that_fills_the_context_costs_no_step[events]",
+        ),
+        short=True,
+    ),
+    Mutation(
+        name="a preemption before the first token counts as a stall",
+        where=SIMULATOR,
+        old="if r.first_token != MISSING:",
+        new="if True:",
+        tests=(
+            "tests/simulator/test_time_parts.py::"
+            "test_a_prompt_that_loses_its_place_before_its_first_token_does_not_stall[events]",
+        ),
+        short=True,
+    ),
+    Mutation(
+        name="requests that end together in reverse order",
+        where=VLLM_V1,
+        old="            if self._append(r, row, step):\n                finished.append(r)",
+        new="            if self._append(r, row, step):\n                finished.insert(0, r)",
+        tests=(
+            "tests/simulator/test_batch_order.py::"
+            "test_requests_that_end_together_bring_their_successors_in_batch_order[events]",
+            rule("requests that end together give back their blocks in batch order"),
+        ),
+        short=True,
+    ),
+    # rules of vLLM V1's scheduler
+    Mutation(
+        name="victim first",
+        where=VLLM_V1,
+        old="return running[-1]",
+        new="return running[0]",
+        tests=(named("v1"), named("v1async")),
+    ),
+    Mutation(
+        name="admit after preemption",
+        where=VLLM_V1,
+        old="if not step.preempted and not holds:",
+        new="if not holds:",
+        tests=(rule("a step that preempts admits nobody"),),
+        short=True,
+    ),
+    Mutation(
+        name="preempted to the back of the queue",
+        where=VLLM_V1,
+        old="put_back = deque.appendleft",
+        new="put_back = deque.append",
+        tests=(named("v1"),),
+    ),
+    Mutation(
+        name="skip instead of head-of-line break",
+        where=VLLM_V1,
+        old="            if not tokens:\n                break\n",
+        new="            if not tokens:\n                waiting.add(waiting.pop())\n"
+        "                tried = locals().get('tried', 0) + 1\n"
+        "                if tried > len(waiting):\n                    break\n                continue\n",
+        tests=(named("v1"),),
+    ),
+    Mutation(
+        name="hit capped at n-2",
+        where=VLLM_V1,
+        old="hit = self.pool.lookup(r.table, r.known - 1)\n        computed: int = hit[0]",
+        new="hit = self.pool.lookup(r.table, r.known - 2)\n        computed: int = hit[0]",
+        tests=(named("v1"),),
+    ),
+    Mutation(
+        name="full-sequence reservation ignored",
+        where=VLLM_V1,
+        old="if limits.reserve_full_isl and",
+        new="if False and",
+        tests=(rule("the whole prompt must fit, its last token too"), named("v1")),
+    ),
+    Mutation(
+        name="watermark ignored",
+        where=VLLM_V1,
+        old="if self._watermark_blocks and self.running:",
+        new="if False:",
+        tests=(rule("the watermark is kept free"), named("v1")),
+    ),
+    Mutation(
+        name="watermark for a request alone",
+        where=VLLM_V1,
+        old="if self._watermark_blocks and self.running:",
+        new="if self._watermark_blocks:",
+        tests=(
+            "tests/simulator/schedulers/test_vllm_v1.py::test_watermark_counts_only_while_something_runs",
+        ),
+    ),
+    Mutation(
+        name="long-prefill threshold on a lone request",
+        where=VLLM_V1,
+        old="return 0 if limit and self.limits.lone_prefill_exempt and self.unfinished <= 1 else limit",
+        new="return limit",
+        tests=(named("v1"),),
+    ),
+    Mutation(
+        name="priority ties ignore arrival",
+        where=VLLM_V1,
+        old="key=lambda r: (r.priority, r.arrival))",
+        new="key=lambda r: r.priority)",
+        tests=(rule("of equal priorities the latest arrival is preempted"),),
+    ),
+    Mutation(
+        name="a preempted row's tokens are not refunded",
+        where=VLLM_V1,
+        old="                refund = row.tokens\n                del step.rows[i]",
+        new="                del step.rows[i]",
+        tests=("tests/simulator/schedulers/test_vllm_v1.py::test_victim_already_scheduled_is_refunded",),
+    ),
+    Mutation(
+        name="a step too many for a request that is about to end",
+        where=VLLM_V1,
+        old="if self.asynchronous and r.known + r.in_flight_yields >= r.max_known:",
+        new="if False:",
+        tests=(named("v1async"),),
+    ),
+    # the block pool
+    Mutation(
+        name="uncached blocks freed to the tail",
+        where=BLOCK_POOL,
+        old="        uncached_first: bool = True,\n    ) -> None:\n        self.num_blocks = num_blocks",
+        new="        uncached_first: bool = False,\n    ) -> None:\n        self.num_blocks = num_blocks",
+        tests=(named("v1"),),
+    ),
+    Mutation(
+        name="freed head first",
+        where=BLOCK_POOL,
+        old="            for block in reversed(blocks):\n                if block != NULL:",
+        new="            for block in blocks:\n                if block != NULL:",
+        tests=(
+            "tests/simulator/kv_cache/test_block_pool.py::"
+            "test_released_blocks_are_evicted_tail_first_and_in_order_of_their_release",
+            named("v1"),
+        ),
+    ),
+    Mutation(
+        name="evictable hits not counted",
+        where=BLOCK_POOL,
+        old="needed += sum(1 for b in hits if b != NULL and self.ref_counts[b] == 0)",
+        new="pass",
+        tests=(named("v1"),),
+    ),
+    Mutation(
+        name="a window one token narrower",
+        where=BLOCK_POOL,
+        old="max(0, processed_tokens - window + 1)",
+        new="max(0, processed_tokens - window + 2)",
+        tests=("tests/simulator/kv_cache/test_block_pool.py::test_a_window_frees_what_no_token_looks_at[5]",),
+    ),
+    Mutation(
+        name="a partly filled block is cached",
+        where=BLOCK_POOL,
+        old="        full = tokens // self.block_size\n        for group, blocks in enumerate(table.blocks):",
+        new="        full = -(-tokens // self.block_size)\n        for group, blocks in enumerate(table.blocks):",
+        tests=(named("v1"), named("v1async")),
+    ),
+)

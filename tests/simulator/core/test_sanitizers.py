@@ -1,0 +1,73 @@
+"""The core under the address and undefined-behaviour sanitizers, with random and hostile fleets.
+
+Skipped where the compiler has no sanitizers, but not where CAPACITY_SANITIZERS says that it must.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from capacity.simulator.core import build, library
+
+TESTS = Path(__file__).parents[2]
+FLAGS = (
+    *(flag for flag in build.FLAGS if flag != "-O2"),
+    *("-O1", "-g", "-fno-omit-frame-pointer"),
+    *("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"),
+)
+SHORT, LONG = 300, 20_000
+
+
+def runtime() -> Path | None:
+    """gcc's libasan, that must be there before Python is."""
+    try:
+        done = subprocess.run(
+            ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    found = Path(done.stdout.strip())
+    return found if found.is_absolute() and found.exists() else None
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if runtime() is None:
+        if os.environ.get("CAPACITY_SANITIZERS") == "required":
+            pytest.fail("CAPACITY_SANITIZERS=required, and gcc with its sanitizers is not here")
+        pytest.skip("no gcc with sanitizers")
+    target = tmp_path_factory.mktemp("sanitized") / build.library_name()
+    sources = [path for path in build.source_files(library.FOLDER) if path.suffix == ".c"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CC", "gcc")
+        build.compile_library(sources, target, FLAGS)
+    return target
+
+
+def fuzz(sanitized: Path, first: int, count: int) -> None:
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": str(runtime()),
+        # Python keeps what it holds at its end; no fleet of these tests needs a column of 256 MB
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=256",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    command = [sys.executable, str(TESTS / "core_fuzzer.py"), str(sanitized), str(first), str(count)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600, check=False)
+    assert done.returncode == 0, done.stderr.rsplit("\r", 1)[-1][:6000]
+    assert "'taken'" in done.stdout
+
+
+def test_hostile_fleets_are_refused_and_never_crash(sanitized: Path) -> None:
+    fuzz(sanitized, 0, SHORT)
+
+
+@pytest.mark.slow
+def test_many_hostile_fleets(sanitized: Path) -> None:
+    fuzz(sanitized, SHORT, LONG)

@@ -1,0 +1,66 @@
+"""The same schedules from both engines: those of real engines' code, and those worked by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_loops import HAS_CORE, LOOPS, on
+from library import SHARED
+from reference_schedules import NAMED, POLICIES, differs, lines
+from rule_scenarios import RULES, RuleScenario, departs
+
+from capacity.simulator.scenarios import schedule_scenario
+
+
+def scheduled(scenario: dict[str, Any], policy: str, engine_loop: str) -> dict[str, Any]:
+    return schedule_scenario(scenario, policy, **on(schedule_scenario, engine_loop))
+
+
+def all_differences(path: Path, policy: str, engine_loop: str) -> dict[str, str]:
+    found = {}
+    for line in lines(path):
+        difference = differs(scheduled(line["scenario"], policy, engine_loop), line)
+        if difference:
+            found[line["scenario"]["name"]] = difference
+    return found
+
+
+@pytest.mark.parametrize("engine_loop", LOOPS)
+@pytest.mark.parametrize("engine", POLICIES)
+def test_named_scenarios_equal_the_engine(engine: str, engine_loop: str) -> None:
+    assert all_differences(NAMED / f"{engine}_named.jsonl.gz", POLICIES[engine], engine_loop) == {}
+
+
+@pytest.mark.skipif(SHARED is None, reason="needs the reference library")
+@pytest.mark.parametrize("engine_loop", LOOPS)
+@pytest.mark.parametrize("engine", POLICIES)
+def test_all_scenarios_equal_the_engine(engine: str, engine_loop: str) -> None:
+    assert SHARED is not None
+    assert all_differences(SHARED / "oracle" / f"{engine}.jsonl.gz", POLICIES[engine], engine_loop) == {}
+
+
+@pytest.mark.parametrize("engine_loop", LOOPS)
+@pytest.mark.parametrize("case", RULES, ids=lambda case: case.name.replace(" ", "-"))
+def test_a_rule_decides_as_worked_by_hand(case: RuleScenario, engine_loop: str) -> None:
+    assert departs(scheduled(case.scenario, "vllm-v1", engine_loop), case.steps) is None, case.rule
+
+
+def stripped(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name != "engine"}
+
+
+@pytest.mark.skipif(not HAS_CORE, reason="the compiled core is not built in")
+@pytest.mark.parametrize("policy", POLICIES.values())
+def test_both_engines_answer_alike_to_the_last_digit(policy: str) -> None:
+    """The reference adds up seconds in floating point; our two engines count the same picoseconds.
+
+    Every scenario under every policy that reads it, whichever engine's code it was written for.
+    """
+    scenarios = [
+        line["scenario"] for engine in POLICIES for line in lines(NAMED / f"{engine}_named.jsonl.gz")
+    ]
+    for scenario in [*scenarios, *(case.scenario for case in RULES)]:
+        read, ran = (scheduled(scenario, policy, engine_loop) for engine_loop in ("events", "core"))
+        assert stripped(ran) == stripped(read), scenario.get("name")

@@ -1,0 +1,139 @@
+"""`pip install .` compiles the core: what the wheel carries with a compiler, with ziglang, with neither."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from capacity.simulator.core import build
+
+pytest.importorskip("hatchling")
+ROOT = Path(__file__).parent.parent
+LIBRARY = f"capacity/simulator/core/{build.library_name()}"
+needs_compiler = pytest.mark.skipif(build.working_compiler() is None, reason="no C compiler")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The package's sources, to build in and to spoil, with a core of one file."""
+    copy = tmp_path / "checkout"
+    ignored = shutil.ignore_patterns("__pycache__", "_core.*", "*.c")
+    for name in ("capacity", "app", "validate", "hardware_profiles"):
+        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, copy)
+    core = "capacity/simulator/core/version.c"
+    shutil.copy(ROOT / core, copy / core)
+    return copy
+
+
+def hatchling(checkout: Path, kind: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """As pip calls it: `kind` is wheel, editable or sdist."""
+    (checkout / "dist").mkdir()
+    code = f"import hatchling.build as b; b.build_{kind}('dist')"
+    command, env = [sys.executable, "-c", code], {**os.environ, **environment}
+    return subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, check=True)
+
+
+def built(checkout: Path) -> Path:
+    (found,) = (checkout / "dist").iterdir()
+    return found
+
+
+def without_compiler(folder: Path) -> dict[str, str]:
+    """An environment in which no C compiler is found."""
+    folder.mkdir()
+    return {"PATH": str(folder), "CC": ""}
+
+
+@needs_compiler
+def test_one_wheel_a_platform_for_all_pythons(checkout: Path) -> None:
+    hatchling(checkout, "wheel")
+    wheel = built(checkout)
+    assert "-py3-none-" in wheel.name
+    assert not wheel.name.endswith("-any.whl")
+    assert "manylinux" not in wheel.name, "it stands on this machine's C library"
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = next(name for name in names if name.endswith(".dist-info/WHEEL"))
+        assert b"Root-Is-Purelib: false" in archive.read(metadata)
+    assert LIBRARY in names
+    assert not [name for name in names if name.endswith((".c", ".h"))]
+    assert not (checkout / LIBRARY).exists(), "a wheel leaves the checkout as it is"
+
+
+@needs_compiler
+def test_an_editable_install_compiles_into_the_checkout(checkout: Path) -> None:
+    pytest.importorskip("editables")
+    hatchling(checkout, "editable")
+    assert (checkout / LIBRARY).is_file()
+    with zipfile.ZipFile(built(checkout)) as archive:
+        assert LIBRARY not in archive.namelist()
+
+
+def test_the_source_distribution_carries_what_compiles_it(checkout: Path) -> None:
+    (checkout / LIBRARY).write_bytes(b"compiled here")
+    hatchling(checkout, "sdist")
+    with tarfile.open(built(checkout)) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    core = "capacity/simulator/core"
+    assert {"hatch_build.py", f"{core}/version.c", f"{core}/core.h", f"{core}/build.py"} <= names
+    assert LIBRARY not in names
+
+
+@pytest.mark.skipif(bool(shutil.which("ziglang")), reason="ziglang is a compiler")
+def test_without_a_compiler_the_package_is_built_without_the_library(checkout: Path, tmp_path: Path) -> None:
+    done = hatchling(checkout, "wheel", **without_compiler(tmp_path / "empty"))
+    assert built(checkout).name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(built(checkout)) as archive:
+        assert LIBRARY not in archive.namelist()
+    warnings = [line for line in done.stderr.splitlines() if "500 times" in line]
+    assert len(warnings) == 1
+    assert "no C compiler was found" in warnings[0]
+
+
+@needs_compiler
+def test_sources_that_do_not_compile_are_left_out_too(checkout: Path) -> None:
+    (checkout / "capacity/simulator/core/broken.c").write_text("int broken(\n")
+    done = hatchling(checkout, "wheel")
+    assert built(checkout).name.endswith("-py3-none-any.whl")
+    assert "broken.c" in done.stderr
+
+
+def requirements(checkout: Path, **environment: str) -> str:
+    code = "from hatchling.build import get_requires_for_build_wheel as r; print(r())"
+    env = {**os.environ, **environment}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, check=True).stdout
+
+
+def test_ziglang_is_asked_for_only_where_there_is_no_compiler(checkout: Path, tmp_path: Path) -> None:
+    stripped = without_compiler(tmp_path / "empty")
+    assert "ziglang" in requirements(checkout, **stripped)
+    assert "ziglang" not in requirements(checkout, **stripped, CAPACITY_CORE="off")
+    if build.working_compiler() is not None:
+        assert "ziglang" not in requirements(checkout)
+
+
+@pytest.mark.slow
+def test_a_machine_with_nothing_but_python_installs_the_compiled_engines(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """pip fetches ziglang, a C compiler as a wheel, and compiles with it."""
+    for source in (ROOT / "capacity/simulator/core").glob("*.c"):
+        shutil.copy(source, checkout / "capacity/simulator/core")
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    env = {**os.environ, **without_compiler(tmp_path / "empty"), "PYTHONPATH": ""}
+    subprocess.run([python, "-m", "pip", "install", "-q", checkout], env=env, check=True)
+    code = "from capacity.simulator.core import library; assert library.load() is not None"
+    env["CAPACITY_CORE"] = "require"
+    subprocess.run([python, "-c", code], env=env, cwd=tmp_path, check=True)
