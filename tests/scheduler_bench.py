@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
-from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, make_policy
 
 
@@ -21,7 +21,7 @@ class Bench:
         options: dict[str, Any] | None = None,
         **limits: Any,
     ) -> None:
-        self.pool = RunPool(blocks, block_size, prefix_caching=False)
+        self.pool = BlockPool(blocks, block_size, prefix_caching=False)
         settings_ = {"max_num_seqs": 8, "max_num_batched_tokens": 16, **limits}
         given_options = {"asynchronous": False, **(options or {})}
         self.policy = make_policy(name, SchedulerLimits(**settings_), self.pool, **given_options)

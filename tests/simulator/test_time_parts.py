@@ -34,7 +34,7 @@ def total(parts: TimeParts) -> np.ndarray:
 
 
 def test_parts_add_up_to_the_latency() -> None:
-    for blocks, mode in ((100, "jump"), (100, "step"), (2000, "jump")):
+    for blocks in (100, 2000):
         run = simulate(
             requests(20.0),
             EngineSetup(
@@ -43,7 +43,6 @@ def test_parts_add_up_to_the_latency() -> None:
                 policy="vllm-v1",
                 limits=SchedulerLimits(max_model_len=1500),
             ),
-            mode=mode,
         )
         parts = time_parts(run.records)
         np.testing.assert_array_equal(total(parts), run.records.finish_ps - run.records.arrival_ps)

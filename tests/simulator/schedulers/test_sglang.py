@@ -8,7 +8,7 @@ import pytest
 from scheduler_bench import Bench
 
 from capacity.simulator.kv_cache.content import Content
-from capacity.simulator.kv_cache.run_pool import RunPool
+from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, make_policy
 
 
@@ -89,7 +89,7 @@ def test_sglang_retracts_who_produced_least_and_then_the_longer_prompt() -> None
 
 
 def test_sglang_longest_prefix_first() -> None:
-    pool = RunPool(100, 4)
+    pool = BlockPool(100, 4)
     policy: Any = make_policy(
         "sglang",
         SchedulerLimits(max_num_seqs=1, max_num_batched_tokens=64),
