@@ -14,6 +14,8 @@ several tokens takes longer than one of a single token.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from capacity.base.errors import InvalidInput
 from capacity.step import picoseconds
 
@@ -58,14 +60,26 @@ class FrontEndProcess:
 class FrontEndProcesses:
     """Equal processes before one engine; a request, by its number, stays with one in turn, as connections do."""
 
-    def __init__(self, processes: int, *, input_token_s: float, output_token_s: float) -> None:
+    def __init__(
+        self, processes: int, prompt_tokens: Sequence[int], *, input_token_s: float, output_token_s: float
+    ) -> None:
         if processes < 1:
             raise InvalidInput(f"a front end has at least 1 process, not {processes}")
-        self.processes = [
+        self.tokenizes = input_token_s > 0
+        self._prompt_tokens = prompt_tokens
+        self._processes = [
             FrontEndProcess(input_token_s=input_token_s, output_token_s=output_token_s)
             for _ in range(processes)
         ]
 
     def of(self, request: int) -> FrontEndProcess:
         """The process of a request."""
-        return self.processes[request % len(self.processes)]
+        return self._processes[request % len(self._processes)]
+
+    def take_in(self, request: int, now_ps: int) -> int:
+        """A request has come; returns when it goes to the engine."""
+        return self.of(request).take_in(self._prompt_tokens[request], now_ps)
+
+    def send(self, request: int, now_ps: int) -> int:
+        """The engine has made a message of this request; returns when it is sent."""
+        return self.of(request).send(now_ps)

@@ -99,7 +99,8 @@ def test_more_gpus_stream_no_more_tokens_and_first_tokens_wait_behind_longer_ans
 
 
 def test_processes_share_the_requests() -> None:
-    front_end = FrontEndProcesses(2, input_token_s=1e-6, output_token_s=1e-6)
-    assert [front_end.of(request).send(0) for request in range(4)] == [10**6, 10**6, 2 * 10**6, 2 * 10**6]
+    front_end = FrontEndProcesses(2, [7, 5, 1, 1], input_token_s=1e-6, output_token_s=1e-6)
+    assert [front_end.send(request, 0) for request in range(4)] == [10**6, 10**6, 2 * 10**6, 2 * 10**6]
+    assert [front_end.take_in(request, 0) for request in range(2)] == [9 * 10**6, 7 * 10**6]
     with pytest.raises(InvalidInput, match="at least 1 process, not 0"):
-        FrontEndProcesses(0, input_token_s=0.0, output_token_s=0.0)
+        FrontEndProcesses(0, [], input_token_s=0.0, output_token_s=0.0)

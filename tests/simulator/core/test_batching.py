@@ -175,9 +175,7 @@ def random_case(policy: str, seed: int) -> tuple[Workload, EngineSetup, Instants
     rng = random.Random(f"{policy} {seed}")
     workload, run = random_run(rng.randrange(1 << 30))
     asked = [n + rng.choice([0, 0, 1, 10, 100]) for n in workload.output_tokens.tolist()]
-    workload = replace(
-        workload, concurrency=None, max_tokens=np.array(asked) if rng.random() < 0.4 else None
-    )
+    workload = replace(workload, concurrency=None, max_tokens=np.array(asked) if rng.random() < 0.4 else None)
     setup = EngineSetup(**{name: value for name, value in run.items() if name in SETUP})
     phased = policy in ("sglang", "tensorrt-llm", "tgi")
     stages = rng.choice([1, 1, 1, 2, 3]) if phased else 1

@@ -141,7 +141,9 @@ class CorePool:
         self._pool = core.pools_new(kind, ctypes.byref(setup), ctypes.byref(contents), count, num_tables)
         assert self._pool
 
-    def __call__(self, operation: int, table: int, tokens: int = 0, *, hit: bool = False, capped: bool = False) -> int:
+    def __call__(
+        self, operation: int, table: int, tokens: int = 0, *, hit: bool = False, capped: bool = False
+    ) -> int:
         answer: int = self._core.pools_do(self._pool, operation, table, tokens, hit, capped)
         assert answer >= 0, answer
         return answer
@@ -388,14 +390,18 @@ def test_random_operations_are_answered_as_python_answers_them(core: ctypes.CDLL
 
 @given(rng=st.randoms(use_true_random=False), kind=st.sampled_from([RUN_POOL, BLOCK_POOL]))
 @settings(max_examples=60, deadline=None)
-def test_any_operations_are_answered_as_python_answers_them(core: ctypes.CDLL, rng: Random, kind: int) -> None:
+def test_any_operations_are_answered_as_python_answers_them(
+    core: ctypes.CDLL, rng: Random, kind: int
+) -> None:
     run_randomly(core, kind, rng, 30)
 
 
 def test_a_piece_of_memory_is_found_as_python_finds_it(core: ctypes.CDLL) -> None:
     for seed in range(100):
         rng = Random(seed)
-        case = Case(num_blocks=rng.randint(1, 30), block_size=rng.choice([1, 4]), contiguous_blocks=rng.randint(1, 9))
+        case = Case(
+            num_blocks=rng.randint(1, 30), block_size=rng.choice([1, 4]), contiguous_blocks=rng.randint(1, 9)
+        )
         python = ContiguousPool(
             case.num_blocks, case.block_size, reserved_tokens=case.contiguous_blocks * case.block_size
         )
