@@ -135,8 +135,3 @@ def differences(a: SimulationResult, b: SimulationResult) -> list[str]:
     if a.busy_s != b.busy_s:
         found.append("busy_s")
     return found
-
-
-def stepped_and_jumped(workload: Workload, options: dict[str, Any]) -> list[str]:
-    stepped = run_engine(workload, engine_loop="events", **options)
-    return differences(stepped, run_engine(workload, mode="jump", **options))

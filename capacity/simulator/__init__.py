@@ -2,10 +2,10 @@
 
 In: a `Workload`, one `EngineSetup` an engine (its step times, KV blocks, scheduler), and what stands before them. Out:
 `SimulationResult`, a record a request and what the engines did. It knows no roofline: the duration of a step comes
-from `StepTimes`. Time is whole picoseconds, so that leaping over steps equals taking each.
-Start reading at `simulation`, then `cluster` (which replica gets which request), `driven` (what the deployment's clock
-asks of an engine), `engine` (decide, compute, account), `schedulers` (what a step computes) and `kv_cache`; `metrics`
-and `verdict` say what the records show.
+from `StepTimes`. Time is whole picoseconds on a SimPy clock.
+Start reading at `simulation`, then `cluster` (who sends what, which replica gets it), `engines` (what goes in, what is
+reported), `engine` (decide, compute, account), `schedulers` (what a step computes) and `kv_cache`; `metrics` and
+`verdict` say what the records show.
 """
 
 from capacity.simulator.engine import Engine, StepObserver

@@ -18,12 +18,12 @@ NEVER = 1 << 62  # an instant after all others
 RANKS = 1 << 20
 
 
-class Instant(simpy.Event):
+class Instant(simpy.Event):  # type: ignore[misc]
     """An event whose place is its kind and then its rank; SimPy's priorities make it so."""
 
     def __init__(self, env: simpy.Environment, kind: int, rank: int = 0) -> None:
         self.env = env
-        self.callbacks = []
+        self.callbacks: list[Callable[[simpy.Event], None]] = []
         self._ok = True
         self._value = None
         self._place = EventPriority((kind + 1) * RANKS + rank)

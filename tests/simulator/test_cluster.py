@@ -25,7 +25,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
+from capacity.deployment.routers import Prompt, Router
+from capacity.simulator import EngineSetup, FrontendTimes, simulate
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.transfer import KvLink
 from capacity.step import AffineStepTimes, FunctionStepTimes
@@ -53,7 +54,7 @@ def test_one_replica_is_an_engine_alone(
     st.sampled_from((None, 3)),
     st.sampled_from((None, None, 4)),
 )
-def test_jumping_equals_stepping_and_nothing_gets_lost(
+def test_nothing_gets_lost(
     workload: Workload,
     setup: EngineSetup,
     frontend: FrontendTimes | None,
@@ -63,22 +64,15 @@ def test_jumping_equals_stepping_and_nothing_gets_lost(
     queue_limit: int | None,
     outstanding_limit: int | None,
 ) -> None:
-    """Engines that are only asked when they must be, against engines that are asked after every step."""
-
-    def run(mode: Any) -> SimulationResult:
-        return simulate(
-            workload,
-            [setup] * replicas,
-            router=router,
-            frontend=frontend,
-            timeout_s=timeout_s,
-            queue_limit=queue_limit,
-            outstanding_limit=outstanding_limit,
-            mode=mode,
-        )
-
-    found = run("jump")
-    assert_equal(found, run("step"))
+    found = simulate(
+        workload,
+        [setup] * replicas,
+        router=router,
+        frontend=frontend,
+        timeout_s=timeout_s,
+        queue_limit=queue_limit,
+        outstanding_limit=outstanding_limit,
+    )
     assert_conserved(workload, found)
 
 
@@ -233,3 +227,52 @@ def test_a_prompt_that_can_never_run_is_said() -> None:
     found = simulate(workload, [setup] * 2)
     assert found.status == "stalled"
     assert "more KV blocks" in str(found.reason)
+
+
+def test_replicas_that_share_nothing_are_runs_of_their_own() -> None:
+    """Round robin knows no state: replica k of R serves requests k, k + R, ... as if it were alone."""
+    workload = requests(count=301, rate=20.0)
+    setup = EngineSetup(step_times=STEPS, num_blocks=300, limits=SchedulerLimits(max_num_seqs=8))
+    found = simulate(workload, [setup] * 3, router="round-robin").records
+    for replica in range(3):
+        rows = np.arange(replica, 301, 3)
+        part = alone(workload.take(rows), setup).records
+        for column in COLUMNS:
+            np.testing.assert_array_equal(getattr(found, column)[rows], getattr(part, column))
+
+
+def test_what_is_known_only_later_changes_nothing_before() -> None:
+    """Causality: requests added at the end leave every earlier event as it was."""
+    workload = requests(count=150, rate=15.0)
+    setup = EngineSetup(step_times=STEPS, num_blocks=200)
+    whole = simulate(workload, [setup] * 2, router="least-outstanding").records
+    part = simulate(workload.head(100), [setup] * 2, router="least-outstanding").records
+    until = int(workload.arrival_s[100] * 1e12)
+    before = part.finish_ps < until
+    assert before.sum() > 50
+    np.testing.assert_array_equal(whole.finish_ps[:100][before], part.finish_ps[before])
+
+
+def test_clients_that_give_up_leave_nothing_behind() -> None:
+    setup = EngineSetup(step_times=STEPS, num_blocks=130, limits=SchedulerLimits(max_num_seqs=4))
+    workload = requests(count=200, rate=50.0)
+    found = simulate(workload, [setup] * 2, timeout_s=2.0)
+    assert found.timed_out > 20
+    assert_conserved(workload, found)
+    stays = (found.records.finish_ps - found.records.arrival_ps)[found.records.completed]
+    assert stays.max() <= 2e12
+    never = simulate(workload, [setup] * 2, timeout_s=1e6)
+    assert_equal(never, simulate(workload, [setup] * 2))
+
+
+class ToTheLast(Router):
+    """A router of a user's own."""
+
+    def _choose(self, prompt: Prompt) -> int:  # noqa: ARG002
+        return self.ready[-1]
+
+
+def test_a_router_of_ones_own() -> None:
+    found = simulate(requests(), [EngineSetup(step_times=STEPS, num_blocks=200)] * 2, router=ToTheLast)
+    assert [replica.requests for replica in found.replicas] == [0, 120]
+    assert found.router == "ToTheLast"

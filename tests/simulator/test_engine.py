@@ -170,7 +170,7 @@ def test_invariants_hold_after_every_step(policy: str, speculative: bool) -> Non
             inv(step, engine)
             pools[:] = [engine.pool]
 
-        result = run_engine(workload, **options | {"policy": policy, "observer": observe, "mode": "step"})
+        result = run_engine(workload, **options | {"policy": policy, "observer": observe})
         assert result.status == "complete"
         assert pools[0].free_blocks == options["num_blocks"]  # nothing leaks
         ends = np.minimum(workload.output_tokens, options["limits"].max_model_len - workload.prompt_tokens)

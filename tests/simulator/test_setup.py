@@ -13,10 +13,9 @@ from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
 from capacity.simulator.kv_cache.joint_pool import JointPool
-from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.simulator.schedulers import SCHEDULERS, Lockstep, schedulers_that
 from capacity.simulator.setup import make_pool, make_scheduler
-from capacity.simulator.transfer import LoadBlockPool, LoadPool
+from capacity.simulator.transfer import LoadBlockPool
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload
 
@@ -24,25 +23,24 @@ PLAIN = EngineSetup(step_times=AffineStepTimes(0.01, 1e-4), num_blocks=30)
 
 
 @pytest.mark.parametrize(
-    ("setup", "jumping", "stepping"),
+    ("setup", "pool"),
     [
-        (PLAIN, RunPool, BlockPool),
-        (replace(PLAIN, kv_windows=(None, 64)), BlockPool, BlockPool),
-        (replace(PLAIN, kv_contiguous_tokens=64), ContiguousPool, ContiguousPool),
-        (replace(PLAIN, policy="vllm-v0"), ContentPool, ContentPool),
-        (replace(PLAIN, role="decode"), LoadPool, LoadPool),
-        (replace(PLAIN, role="decode", kv_windows=(64,)), LoadBlockPool, LoadBlockPool),
-        (replace(PLAIN, data_parallel_size=3), JointPool, JointPool),
+        (PLAIN, BlockPool),
+        (replace(PLAIN, kv_windows=(None, 64)), BlockPool),
+        (replace(PLAIN, kv_contiguous_tokens=64), ContiguousPool),
+        (replace(PLAIN, policy="vllm-v0"), ContentPool),
+        (replace(PLAIN, role="decode"), LoadBlockPool),
+        (replace(PLAIN, role="decode", kv_windows=(64,)), LoadBlockPool),
+        (replace(PLAIN, data_parallel_size=3), JointPool),
     ],
 )
-def test_the_pool_follows_from_the_setup(setup: EngineSetup, jumping: type, stepping: type) -> None:
-    assert type(make_pool(setup, "jump")) is jumping
-    assert type(make_pool(setup, "step")) is stepping
+def test_the_pool_follows_from_the_setup(setup: EngineSetup, pool: type) -> None:
+    assert type(make_pool(setup)) is pool
 
 
 def test_ranks_have_a_pool_and_a_scheduler_each() -> None:
     setup = replace(PLAIN, policy="sglang", data_parallel_size=3, data_parallel_balance="round-robin")
-    pool = make_pool(setup, "jump")
+    pool = make_pool(setup)
     assert (pool.num_blocks, pool.free_blocks) == (90, 90)
     policy = make_scheduler(setup, pool)
     assert isinstance(policy, Lockstep)
@@ -53,7 +51,7 @@ def test_ranks_have_a_pool_and_a_scheduler_each() -> None:
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_every_scheduler_is_made_by_its_name_alone(name: str) -> None:
     setup = replace(PLAIN, policy=name)
-    policy = make_scheduler(setup, make_pool(setup, "step"))
+    policy = make_scheduler(setup, make_pool(setup))
     assert (policy.unfinished, policy.num_running, policy.num_waiting, policy.tier_use) == (0, 0, 0, ())
     assert policy.aborts or name in ("vllm-v0", "static", "slots")
 
@@ -72,9 +70,9 @@ def test_abilities_name_their_schedulers() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidInput, match="at least 1 block"):
-        make_pool(replace(PLAIN, num_blocks=0), "jump")
+        make_pool(replace(PLAIN, num_blocks=0))
     with pytest.raises(UnknownName, match="nonesuch"):
-        make_pool(replace(PLAIN, policy="nonesuch"), "jump")
+        make_pool(replace(PLAIN, policy="nonesuch"))
     with pytest.raises(InvalidInput, match="decode pool"):
         replace(PLAIN, role="decode", data_parallel_size=2)
 

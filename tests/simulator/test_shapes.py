@@ -34,16 +34,6 @@ def test_attended_pairs_are_those_of_each_token(sizes: list[tuple[int, int]], wi
     assert shape.num_tokens == sum(row.tokens for row in rows(sizes))
 
 
-@given(ROWS)
-def test_rows_known_by_their_sums_count_as_rows(sizes: list[tuple[int, int]]) -> None:
-    every = rows(sizes)
-    decodes = [row for row in every if row.computed >= PROMPT]
-    rest = [row for row in every if row.computed < PROMPT]
-    contexts = sum(row.computed + 1 for row in decodes)
-    by_sums = sum_rows(rest, decodes=len(decodes), contexts=contexts, window_contexts=contexts)
-    assert by_sums == sum_rows(every)
-
-
 def test_drafts_are_decode_tokens() -> None:
     sequence = Sequence(0, id=0, arrival=0, prompt_tokens=4, max_known=99, priority=0, table=None)
     shape = sum_rows([Row(sequence, 4, 10, 3, True, 0)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from capacity.simulator.kv_cache.content import Content
-from capacity.simulator.transfer import KvLink, LoadBlockPool, LoadPool, Port, Transfers
+from capacity.simulator.transfer import KvLink, LoadBlockPool, Port, Transfers
 
 
 class Alarms:
@@ -65,11 +65,11 @@ def test_what_a_transfer_carries() -> None:
 
 
 def test_loaded_blocks_are_given_back() -> None:
-    pool = LoadPool(20, 4)
+    pool = LoadBlockPool(20, 4)
     table = pool.table(Content("a"))
     assert pool.load(table, 10)
     assert pool.free_blocks == 17
-    assert pool.lookup(table, 9) == (9, [])
+    assert pool.lookup(table, 9) == (9, ([],))
     pool.grow(table, 10, pool.lookup(table, 9))
     pool.cache(table, 10)
     pool.release(table)

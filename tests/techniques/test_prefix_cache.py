@@ -18,7 +18,6 @@ from capacity.pool.resolve import resolve
 from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
-from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.step import AffineStepTimes, prefill_shape
 from capacity.techniques.prefix_cache import ReuseCurve, prefill_savings, reuse_curve, routed_reuse
 from capacity.techniques.prompt_prices import (
@@ -70,9 +69,7 @@ def test_the_curve_is_a_plain_lru_at_every_capacity(
     assert hit.tolist() == expected
 
 
-def replayed(
-    workload: Workload, pool: BlockPool | RunPool, *, block: int = BLOCK, leave: int = 1
-) -> list[int]:
+def replayed(workload: Workload, pool: BlockPool, *, block: int = BLOCK, leave: int = 1) -> list[int]:
     """Tokens that a KV pool of the simulator finds for each prompt, requests one after another."""
     assert workload.content is not None
     runs = workload.content.block_runs(block)
@@ -81,17 +78,17 @@ def replayed(
         pairs = runs.runs_of(request)
         stops = np.cumsum([count for _, count in pairs]).tolist()
         table = pool.table(Content(("private", request), [key for key, _ in pairs], stops))
-        hit = pool.lookup(table, tokens - leave)  # type: ignore[arg-type]
-        pool.grow(table, tokens, hit)  # type: ignore[arg-type]
-        pool.cache(table, tokens)  # type: ignore[arg-type]
-        pool.release(table)  # type: ignore[arg-type]
+        hit = pool.lookup(table, tokens - leave)
+        pool.grow(table, tokens, hit)
+        pool.cache(table, tokens)
+        pool.release(table)
         hits.append(hit[0])
     return hits
 
 
-@given(PROMPTS, st.integers(0, 25), st.sampled_from([BlockPool, RunPool]))
+@given(PROMPTS, st.integers(0, 25))
 def test_the_simulators_pools_agree_in_serial_replay(
-    prompts: list[list[tuple[int, int]]], spare: int, kind: type[BlockPool] | type[RunPool]
+    prompts: list[list[tuple[int, int]]], spare: int
 ) -> None:
     """Every prompt ends inside a block, so that each holds one block without content while it runs: C + 1 blocks."""
     prompts = [[*p, (99, 1 + (-1 - sum(n for _, n in p)) % BLOCK + 1)] for p in prompts]
@@ -99,7 +96,7 @@ def test_the_simulators_pools_agree_in_serial_replay(
     assert (workload.prompt_tokens % BLOCK == 1).all()
     capacity = int((workload.prompt_tokens // BLOCK).max()) + spare
     curve = reuse_curve(workload, BLOCK, as_engine=True)
-    assert replayed(workload, kind(capacity + 1, BLOCK)) == curve.hit_tokens(capacity).tolist()
+    assert replayed(workload, BlockPool(capacity + 1, BLOCK)) == curve.hit_tokens(capacity).tolist()
 
 
 @given(PROMPTS, st.integers(0, 25))
@@ -151,7 +148,7 @@ def test_a_real_trace_replayed_through_the_simulators_pool(capacity_tokens: int)
     assert workload.content is not None
     whole = workload.prompt_tokens // 512 * 512
     workload = replace(workload, prompt_tokens=whole, content=workload.content.clipped(whole))
-    pool = RunPool(capacity, 512)
+    pool = BlockPool(capacity, 512)
     hits = replayed(workload, pool, block=512, leave=0)
     assert reuse_curve(workload, 512).hit_tokens(capacity).tolist() == hits
     assert sum(hits) > 0

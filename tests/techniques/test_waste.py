@@ -29,7 +29,6 @@ def static_waste(prompts: list[int], outputs: list[int], *, batch: int, window_s
             limits=SchedulerLimits(max_num_seqs=batch, max_model_len=100),
             enable_prefix_caching=False,
         ),
-        mode="step",
         observer=waste,
     )
     return waste

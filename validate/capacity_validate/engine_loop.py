@@ -243,7 +243,6 @@ def simulate(
             enable_prefix_caching=False,
             window_tokens=window_tokens,
         ),
-        mode="jump" if observer is None else "step",
         observer=observer,
     )
 

@@ -127,7 +127,9 @@ class CompiledEngines:
                 if at_ps > env.now:
                     yield Instant(env, SETTLE).at(at_ps)
                 self._report()
-            elif fleet.next_key < min(limit_key + ARRIVE, binding.NEVER_KEY):  # a step ends at that very instant, before others' arrivals
+            elif fleet.next_key < min(
+                limit_key + ARRIVE, binding.NEVER_KEY
+            ):  # a step ends at that very instant, before others' arrivals
                 yield Instant(env, SETTLE).at(int(others_ps))
                 fleet.advance(limit_key + ARRIVE, stop=True)
                 self._report()

@@ -23,7 +23,7 @@ from capacity.model import load_model
 from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.pool.resolve import resolve
 from capacity.pool.weights import weights_bytes_of_stage
-from capacity.simulator import EngineSetup, members, simulate
+from capacity.simulator import EngineSetup, readable, simulate
 from capacity.simulator.kv_cache.joint_pool import JointPool
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.setup import make_pool
@@ -85,10 +85,10 @@ def test_one_rank_in_lockstep_takes_the_steps_of_the_plain_engine(seed: int) -> 
     for unused in ("sample_interval_s", "goodput_ms"):
         options.pop(unused)
     setup = EngineSetup(**options)
-    plain = simulate(workload, setup, mode="step")
+    plain = simulate(workload, setup)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(members, "make_pool", lambda setup, mode: JointPool([make_pool(setup, mode)]))
-        inside = simulate(workload, setup, mode="step")
+        patched.setattr(readable, "make_pool", lambda setup: JointPool([make_pool(setup)]))
+        inside = simulate(workload, setup)
     assert [name for name in differences(plain, inside) if name != "data_parallel_requests"] == []
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from offloaded_runs import offload, prefixed, run, tier
 
+from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
-from capacity.simulator.kv_cache.run_pool import RunPool
 from capacity.simulator.schedulers import SchedulerLimits, Sequence
 from capacity.simulator.schedulers.offloading import OffloadingV1
 from capacity.step import AffineStepTimes
@@ -149,7 +149,7 @@ def test_a_preempted_request_loads_what_it_had() -> None:
 
 
 def test_requests_cancelled_while_they_load_leave_nothing_behind() -> None:
-    pool = RunPool(100, 16)
+    pool = BlockPool(100, 16)
     policy = OffloadingV1(SchedulerLimits(), pool, offload=offload(tier(None, 1e6)))
     names = policy.tiers.keys(Content("x"), 160)
     policy.tiers.store(policy.tiers.reserve(names, 0) or [], 0)
