@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from scheduler_bench import Bench
 
-from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, make_policy
 
 
