@@ -16,7 +16,7 @@ from capacity.simulator.kv_cache.pool import Hit, PagedPool
 from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
-RUNNING = Status.RUNNING
+RUNNING, FINISHED = Status.RUNNING, Status.FINISHED  # a look-up in an Enum costs as much as several calls
 new_tuple = tuple.__new__  # a NamedTuple's own constructor, without its detour
 
 
@@ -155,7 +155,10 @@ class VllmV1(QueuedPolicy):
             tokens = r.known + r.drafts + r.placeholders - r.computed
             if 0 < threshold < tokens:
                 tokens = threshold
-            tokens = min(tokens, budget, limits.max_model_len - r.computed - 1)
+            if tokens > budget:
+                tokens = budget
+            if tokens > limits.max_model_len - r.computed - 1:
+                tokens = limits.max_model_len - r.computed - 1
             if tokens <= 0:
                 continue
             self.pool.leave_window(r.table, r.computed - r.in_flight_tokens)
@@ -177,11 +180,17 @@ class VllmV1(QueuedPolicy):
         return budget
 
     def _allocate_running(self, r: Sequence, tokens: int) -> bool:
-        slots = min(r.computed + tokens + self._lookahead, self.limits.max_model_len)
-        if self.pool.blocks_needed(r.table, slots) > self.pool.free_blocks:
-            return False
-        self.pool.grow(r.table, slots)
-        self.pool.cache(r.table, min(r.computed + tokens, r.known))
+        pool, table = self.pool, r.table
+        end = r.computed + tokens
+        slots = end + self._lookahead
+        if slots > self.limits.max_model_len:
+            slots = self.limits.max_model_len
+        needed = pool.blocks_needed(table, slots)
+        if needed:
+            if needed > pool.free_blocks:
+                return False
+            pool.grow(table, slots)
+        pool.cache(table, end if end < r.known else r.known)
         return True
 
     def _victim(self) -> Sequence:
@@ -274,22 +283,24 @@ class VllmV1(QueuedPolicy):
         return True
 
     def _row(self, r: Sequence, tokens: int, computed: int) -> Row:
-        drafts = tokens + computed - r.known - r.placeholders
-        return Row(r, tokens, computed, drafts if drafts > 0 else 0, computed + tokens >= r.known, r.epoch)
+        end, known = computed + tokens, r.known
+        drafts = end - known - r.placeholders
+        row = (r, tokens, computed, drafts if drafts > 0 else 0, end >= known, r.epoch, 0)
+        return new_tuple(Row, row)
 
     def _commit(self, step: Step) -> None:
         """Count the scheduled tokens as computed, at once: the step's output corrects it."""
         prefill = False
-        for row in step.rows:
-            r = row.sequence
-            prefill = prefill or row.computed < r.prompt_tokens
-            r.computed += row.tokens
-            r.in_flight_tokens += row.tokens
+        for r, tokens, computed, drafts, yields, _, _ in step.rows:
+            if computed < r.prompt_tokens:
+                prefill = True
+            r.computed += tokens
+            r.in_flight_tokens += tokens
             r.drafts = 0
-            if row.yields:
+            if yields:
                 r.in_flight_yields += 1
                 if self.asynchronous:
-                    r.placeholders += 1 + row.drafts
+                    r.placeholders += 1 + drafts
                     r.drafts = self.speculation.k if self.speculation else 0
         if prefill:
             self._since_prefill = 1
@@ -302,11 +313,12 @@ class VllmV1(QueuedPolicy):
         """Append what the step sampled; returns the requests that it finished, in row order."""
         finished: list[Sequence] = []
         for row in step.rows:
-            r = row.sequence
-            r.in_flight_tokens -= row.tokens
-            if row.yields:
-                r.in_flight_yields -= 1
-            if r.status == Status.FINISHED or not row.yields:
+            r, tokens, _, _, yields, _, _ = row
+            r.in_flight_tokens -= tokens
+            if not yields:
+                continue
+            r.in_flight_yields -= 1
+            if r.status is FINISHED:
                 continue
             if self._append(r, row, step):
                 finished.append(r)
@@ -316,21 +328,24 @@ class VllmV1(QueuedPolicy):
         return finished
 
     def _append(self, r: Sequence, row: Row, step: Step) -> bool:
+        _, _, _, drafts, _, epoch, _ = row
         accepted = 0
-        if row.drafts and self.speculation is not None:
-            accepted = self.speculation.accepted(r, row.drafts)
-        new_tokens = min(1 + accepted, r.max_known - r.known)
-        r.known += new_tokens
+        if drafts and self.speculation is not None:
+            accepted = self.speculation.accepted(r, drafts)
+        new_tokens = r.max_known - r.known
+        if new_tokens > 1 + accepted:
+            new_tokens = 1 + accepted
+        known = r.known = r.known + new_tokens
         step.emitted.append((r, new_tokens))
-        stale = row.epoch != r.epoch
-        if not stale:
-            r.computed -= row.drafts - accepted
+        if epoch == r.epoch:
+            r.computed -= drafts - accepted
             if self.asynchronous:
-                r.placeholders -= 1 + row.drafts
+                r.placeholders -= 1 + drafts
             elif self.speculation is not None:
                 r.drafts = self.speculation.k
-            self.pool.cache(r.table, min(r.computed - r.placeholders, r.known))
-        return r.known >= r.max_known
+            computed = r.computed - r.placeholders
+            self.pool.cache(r.table, computed if computed < known else known)
+        return known >= r.max_known
 
     def abort(self, r: Sequence) -> None:
         self._finish(r)
