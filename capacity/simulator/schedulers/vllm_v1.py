@@ -143,25 +143,26 @@ class VllmV1(QueuedPolicy):
         return not self._admission_bound and any(r.computed >= r.prompt_tokens for r in self.running)
 
     def _schedule_running(self, step: Step, budget: int, threshold: int, holds: bool) -> int:
-        limits = self.limits
+        limits, running, pool, rows = self.limits, self.running, self.pool, step.rows
         index = 0
-        while index < len(self.running) and budget > 0:
-            r = self.running[index]
+        while index < len(running) and budget > 0:
+            r = running[index]
             index += 1
-            if holds and r.computed < r.prompt_tokens:
+            computed = r.computed
+            if holds and computed < r.prompt_tokens:
                 continue
             if self.asynchronous and r.known + r.in_flight_yields >= r.max_known:
                 continue
-            tokens = r.known + r.drafts + r.placeholders - r.computed
+            tokens = r.known + r.drafts + r.placeholders - computed
             if 0 < threshold < tokens:
                 tokens = threshold
             if tokens > budget:
                 tokens = budget
-            if tokens > limits.max_model_len - r.computed - 1:
-                tokens = limits.max_model_len - r.computed - 1
+            if tokens > limits.max_model_len - computed - 1:
+                tokens = limits.max_model_len - computed - 1
             if tokens <= 0:
                 continue
-            self.pool.leave_window(r.table, r.computed - r.in_flight_tokens)
+            pool.leave_window(r.table, computed - r.in_flight_tokens)
             fits = True
             while not self._allocate_running(r, tokens):
                 victim = self._victim()
@@ -176,7 +177,7 @@ class VllmV1(QueuedPolicy):
                     continue
                 break
             budget -= tokens
-            step.rows.append(self._row(r, tokens, r.computed))
+            rows.append(self._row(r, tokens, computed))
         return budget
 
     def _allocate_running(self, r: Sequence, tokens: int) -> bool:
