@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from capacity.simulator.kv_cache.pool import Hit, PagedPool
 from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded
@@ -76,7 +76,6 @@ class VllmV1(QueuedPolicy):
     """The V1 scheduler over a KV pool. `schedule()` decides a step, `update()` takes its output."""
 
     wake_ps: int | None = None  # no decision of this policy waits for the clock
-    regular = True
     aborts = True
 
     def __init__(
@@ -94,7 +93,7 @@ class VllmV1(QueuedPolicy):
         self.steps_in_flight = limits.pipeline_stages + (
             1 if asynchronous and limits.pipeline_stages == 1 else 0
         )
-        self.running: Any = []  # list[Sequence]; while decode steps are jumped over, its stand-in
+        self.running: list[Sequence] = []
         self.waiting: WaitingQueue = PriorityQueue() if limits.priority else FcfsQueue()
         self._lookahead = speculation.lookahead_slots if speculation else 0
         self._watermark_blocks = int(limits.watermark * pool.num_blocks)
