@@ -35,7 +35,7 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
     setup = _with_abilities(rng, setup)
     setups = [setup] * rng.choice([1, 1, 1, 2, 3])
     if setup.policy in PAGED and rng.random() < 0.15 and setup.data_parallel_size == 1:
-        return workload, *_apart(rng, workload, setup, keywords)
+        return workload, *_apart(rng, setup, keywords)
     if len(setups) > 1 or rng.random() < 0.3:
         keywords["router"] = rng.choice(ROUTERS)
     _surroundings(rng, setup, keywords)
@@ -147,7 +147,7 @@ def _surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, An
 
 
 def _apart(
-    rng: random.Random, workload: Workload, setup: EngineSetup, keywords: dict[str, Any]
+    rng: random.Random, setup: EngineSetup, keywords: dict[str, Any]
 ) -> tuple[list[EngineSetup], dict[str, Any]]:
     """Prefill here, decode there."""
     setup = replace(

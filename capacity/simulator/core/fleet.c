@@ -174,8 +174,7 @@ static void check_setup(fleet *f, const core_engine *c)
     FRACTION(trt_batch_wait_tokens, 1e12);
     FRACTION(tgi_waiting_served_ratio, 1e6);
     for (i64 i = 0; i < c->num_tiers; i++) {
-        FRACTION(tiers[i].bytes_per_s, 1e18);
-        if (c->tiers[i].bytes_per_s < 1.0 || c->tiers[i].latency_ps < 0 || c->tiers[i].latency_ps >= NEVER / 4
+        if (!(c->tiers[i].bytes_per_s > 0.0) || c->tiers[i].latency_ps < 0 || c->tiers[i].latency_ps >= NEVER / 4
             || c->tiers[i].capacity_chunks < -1 || c->tiers[i].capacity_chunks > most)
             fail(m, BAD_INPUT, "tier %lld is out of bounds", (long long)i);
     }
@@ -364,6 +363,9 @@ i64 fleet_loaded(fleet *f, i64 number, i64 request, i64 at_ps)
 i64 fleet_unload(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, f->memory.error);
+    engine_of(f, number, request);
+    if (f->inside && f->inside[request] && f->inside[request]->engine == number)
+        f->inside[request]->cancelled = 1;
     return post(f, number, (mail){MAIL_UNLOAD, request, NULL}, at_ps);
 }
 
