@@ -99,16 +99,15 @@ def speeds(requests: int, repeats: int) -> None:
             )
 
 
-def stepped_once(requests: int) -> None:
-    drawn = workload(requests, LOADS["near saturation"])
-    begin = time.process_time()
-    stepped = simulate(
-        drawn, EngineSetup(step_times=STEP_TIMES, num_blocks=NUM_BLOCKS, policy="vllm-v1"), mode="step"
-    )
-    seconds = time.process_time() - begin
-    jumped = simulate(drawn, EngineSetup(step_times=STEP_TIMES, num_blocks=NUM_BLOCKS, policy="vllm-v1"))
-    equal = stepped.to_dict() == jumped.to_dict()
-    print(f"one step at a time, block by block: {requests / seconds:,.0f} requests/s; equal results: {equal}")
+def readable_once(requests: int) -> None:
+    setup = EngineSetup(step_times=STEP_TIMES, num_blocks=NUM_BLOCKS, policy="vllm-v1")
+    for name, rate in LOADS.items():
+        drawn = workload(requests, rate)
+        begin = time.process_time()
+        readable = simulate(drawn, setup, engine_loop="events")
+        seconds = time.process_time() - begin
+        equal = readable.to_dict() == simulate(drawn, setup).to_dict()
+        print(f"{name:>16} readable: {requests / seconds:,.0f} requests/s; equal results: {equal}")
 
 
 def replicated(requests: int, rate: float, replicas: int = REPLICAS, seed: int = 0) -> Workload:
@@ -223,7 +222,7 @@ def main() -> None:
         print(f"{peer}: {rate} requests/s")
     speeds(arguments.requests, arguments.repeats)
     behind_a_router(arguments.requests, arguments.repeats)
-    stepped_once(min(arguments.requests, 1000))
+    readable_once(min(arguments.requests, 1000))
     if arguments.traces:
         traces(arguments.traces)
     if arguments.million:

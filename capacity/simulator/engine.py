@@ -181,9 +181,12 @@ class Engine:
 
     # from outside
 
-    def feed(self, requests: Items[int], instants_ps: Items[int]) -> Generator[simpy.Event, None, None]:
+    def feed(self, requests: Items[int], instants_ps: Items[int]) -> None:
         """Requests come by themselves, in order of time."""
         self._fed = True
+        self.env.process(self._feed(requests, instants_ps))
+
+    def _feed(self, requests: Items[int], instants_ps: Items[int]) -> Generator[simpy.Event, None, None]:
         now_ps = -1
         for request, at_ps in zip(requests, instants_ps, strict=True):
             if at_ps > now_ps:

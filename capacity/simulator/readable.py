@@ -83,7 +83,7 @@ class ReadableEngines:
     # requests
 
     def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
-        self.env.process(self.engines[number].feed(requests, instants_ps))
+        self.engines[number].feed(requests, instants_ps)
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:  # noqa: ARG002
         return self.engines[number].deliver(request)

@@ -83,7 +83,7 @@ class Requests:
 
     @cached_property
     def answers_are_private(self) -> bool:
-        """Whether no prompt can meet an answer that is still being generated: what the compiled engines need of prefix caching.
+        """Whether no prompt can meet an answer that is still being generated: of use to compiled engines.
 
         Answers that a prompt repeats must belong to requests that this one, by the workload's links, waits for.
         """

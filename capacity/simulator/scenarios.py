@@ -131,7 +131,7 @@ class _Schedule:
                 observer=self._observe,
             )
             env.process(engine.run())
-            env.process(engine.feed(range(len(sequences)), [r.arrival for r in sequences]))
+            engine.feed(range(len(sequences)), [r.arrival for r in sequences])
             env.run()
             if engine.account().stalled_by is not None:
                 status, error = "stalled", engine.account().stalled_by

@@ -215,6 +215,7 @@ def covers(setup: EngineSetup) -> bool:
     return (
         known is not None
         and set(setup.policy_options) <= known
+        and setup.data_parallel_balance in BALANCES
         and (setup.speculation is None or type(setup.speculation) in (Speculation, DrawnSpeculation))
     )
 

@@ -23,12 +23,13 @@ NULL = -1  # a position of a block table that a sliding window has left behind
 class BlockTable:
     """The KV blocks of one request: for each group of layers the block ids in order, and how many are cached."""
 
-    __slots__ = ("blocks", "cached", "content", "passed")
+    __slots__ = ("blocks", "cached", "content", "next_tokens", "passed")
 
     def __init__(self, content: Content, num_groups: int) -> None:
         self.content = content
         self.blocks: list[list[int]] = [[] for _ in range(num_groups)]
         self.cached = [0] * num_groups
+        self.next_tokens = 0  # below so many there is nothing new to cache
         self.passed = [0] * num_groups  # blocks that the window has left behind
 
 
@@ -56,6 +57,7 @@ class BlockPool:
         self.windows = windows
         self.window_caps = [_window_cap(w, in_flight_tokens, max_model_len, block_size) for w in windows]
         self.uncached_first = uncached_first
+        self._windowed = windows != (None,) * len(windows)
         self.ref_counts = [0] * num_blocks
         self._key: list[Hashable | None] = [None] * num_blocks
         self._empty = list(range(num_blocks))
@@ -126,6 +128,8 @@ class BlockPool:
         `capped`: a windowed group counts at most what it can hold at a time (the admission test).
         """
         required = -(-tokens // self.block_size)
+        if hit is None and required <= len(table.blocks[0]):
+            return 0  # all groups hold equally many
         needed = 0
         for group, blocks in enumerate(table.blocks):
             cap = self.window_caps[group]
@@ -175,7 +179,7 @@ class BlockPool:
 
     def cache(self, table: BlockTable, tokens: int) -> None:
         """Give the full blocks of the first `tokens` tokens their content, so that others can hit them."""
-        if not self.prefix_caching:
+        if not self.prefix_caching or tokens < table.next_tokens:
             return
         full = tokens // self.block_size
         for group, blocks in enumerate(table.blocks):
@@ -186,6 +190,7 @@ class BlockPool:
                     self._key[block] = key
                     self._copies.setdefault(key, {})[block] = None
             table.cached[group] = max(table.cached[group], full)
+        table.next_tokens = (min(table.cached) + 1) * self.block_size
 
     # release
 
@@ -196,6 +201,8 @@ class BlockPool:
 
     def leave_window(self, table: BlockTable, processed_tokens: int) -> None:
         """Free the blocks of windowed groups that no later token looks at."""
+        if not self._windowed:
+            return
         for group, window in enumerate(self.windows):
             if window is None:
                 continue
@@ -215,6 +222,7 @@ class BlockPool:
                     self._put_back(block)
             blocks.clear()
             table.cached[group] = table.passed[group] = 0
+        table.next_tokens = 0
 
     def _put_back(self, block: int) -> None:
         self.ref_counts[block] -= 1

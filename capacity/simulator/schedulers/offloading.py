@@ -35,8 +35,6 @@ class Arrival:
 class OffloadingV1(VllmV1):
     """`VllmV1` over a pool and the tiers below it."""
 
-    regular = False
-
     def __init__(
         self,
         limits: SchedulerLimits,

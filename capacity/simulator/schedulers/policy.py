@@ -21,8 +21,6 @@ class Policy(Protocol):
     """
 
     steps_in_flight: int
-    # while nothing interferes, one decode step follows from the one before, and can be leapt over
-    regular: bool = False
     aborts: bool = False  # `abort` can take a request out at any time
     reserves_to_end: bool = False  # no request starts unless its blocks to `last_slot` are free
     can_hold_prompts: bool = False  # while `holds_prompts` is set, no new prompt starts

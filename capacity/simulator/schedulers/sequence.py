@@ -41,8 +41,6 @@ class Sequence:
     epoch = 0  # grows with each preemption: rows of an older epoch are stale
     preemptions = 0
     first_token = -1  # an instant, kept by whoever runs the clock
-    ticket = -1  # while decode steps are jumped over: place in the running list,
-    offset = 0  # and `computed` less the clock of the decode group
     rank = 0  # its data-parallel rank
     chunk_keys: (
         tuple[Any, ...] | list[Any]

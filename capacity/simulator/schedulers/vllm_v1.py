@@ -10,13 +10,13 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from capacity.simulator.kv_cache.pool import Hit, PagedPool
 from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
-RUNNING = Status.RUNNING
+RUNNING, FINISHED = Status.RUNNING, Status.FINISHED  # a look-up in an Enum costs as much as several calls
 new_tuple = tuple.__new__  # a NamedTuple's own constructor, without its detour
 
 
@@ -76,7 +76,6 @@ class VllmV1(QueuedPolicy):
     """The V1 scheduler over a KV pool. `schedule()` decides a step, `update()` takes its output."""
 
     wake_ps: int | None = None  # no decision of this policy waits for the clock
-    regular = True
     aborts = True
 
     def __init__(
@@ -94,7 +93,7 @@ class VllmV1(QueuedPolicy):
         self.steps_in_flight = limits.pipeline_stages + (
             1 if asynchronous and limits.pipeline_stages == 1 else 0
         )
-        self.running: Any = []  # list[Sequence]; while decode steps are jumped over, its stand-in
+        self.running: list[Sequence] = []
         self.waiting: WaitingQueue = PriorityQueue() if limits.priority else FcfsQueue()
         self._lookahead = speculation.lookahead_slots if speculation else 0
         self._watermark_blocks = int(limits.watermark * pool.num_blocks)
@@ -143,22 +142,26 @@ class VllmV1(QueuedPolicy):
         return not self._admission_bound and any(r.computed >= r.prompt_tokens for r in self.running)
 
     def _schedule_running(self, step: Step, budget: int, threshold: int, holds: bool) -> int:
-        limits = self.limits
+        limits, running, pool, rows = self.limits, self.running, self.pool, step.rows
         index = 0
-        while index < len(self.running) and budget > 0:
-            r = self.running[index]
+        while index < len(running) and budget > 0:
+            r = running[index]
             index += 1
-            if holds and r.computed < r.prompt_tokens:
+            computed = r.computed
+            if holds and computed < r.prompt_tokens:
                 continue
             if self.asynchronous and r.known + r.in_flight_yields >= r.max_known:
                 continue
-            tokens = r.known + r.drafts + r.placeholders - r.computed
+            tokens = r.known + r.drafts + r.placeholders - computed
             if 0 < threshold < tokens:
                 tokens = threshold
-            tokens = min(tokens, budget, limits.max_model_len - r.computed - 1)
+            if tokens > budget:
+                tokens = budget
+            if tokens > limits.max_model_len - computed - 1:
+                tokens = limits.max_model_len - computed - 1
             if tokens <= 0:
                 continue
-            self.pool.leave_window(r.table, r.computed - r.in_flight_tokens)
+            pool.leave_window(r.table, computed - r.in_flight_tokens)
             fits = True
             while not self._allocate_running(r, tokens):
                 victim = self._victim()
@@ -173,15 +176,21 @@ class VllmV1(QueuedPolicy):
                     continue
                 break
             budget -= tokens
-            step.rows.append(self._row(r, tokens, r.computed))
+            rows.append(self._row(r, tokens, computed))
         return budget
 
     def _allocate_running(self, r: Sequence, tokens: int) -> bool:
-        slots = min(r.computed + tokens + self._lookahead, self.limits.max_model_len)
-        if self.pool.blocks_needed(r.table, slots) > self.pool.free_blocks:
-            return False
-        self.pool.grow(r.table, slots)
-        self.pool.cache(r.table, min(r.computed + tokens, r.known))
+        pool, table = self.pool, r.table
+        end = r.computed + tokens
+        slots = end + self._lookahead
+        if slots > self.limits.max_model_len:
+            slots = self.limits.max_model_len
+        needed = pool.blocks_needed(table, slots)
+        if needed:
+            if needed > pool.free_blocks:
+                return False
+            pool.grow(table, slots)
+        pool.cache(table, end if end < r.known else r.known)
         return True
 
     def _victim(self) -> Sequence:
@@ -274,22 +283,24 @@ class VllmV1(QueuedPolicy):
         return True
 
     def _row(self, r: Sequence, tokens: int, computed: int) -> Row:
-        drafts = tokens + computed - r.known - r.placeholders
-        return Row(r, tokens, computed, drafts if drafts > 0 else 0, computed + tokens >= r.known, r.epoch)
+        end, known = computed + tokens, r.known
+        drafts = end - known - r.placeholders
+        row = (r, tokens, computed, drafts if drafts > 0 else 0, end >= known, r.epoch, 0)
+        return new_tuple(Row, row)
 
     def _commit(self, step: Step) -> None:
         """Count the scheduled tokens as computed, at once: the step's output corrects it."""
         prefill = False
-        for row in step.rows:
-            r = row.sequence
-            prefill = prefill or row.computed < r.prompt_tokens
-            r.computed += row.tokens
-            r.in_flight_tokens += row.tokens
+        for r, tokens, computed, drafts, yields, _, _ in step.rows:
+            if computed < r.prompt_tokens:
+                prefill = True
+            r.computed += tokens
+            r.in_flight_tokens += tokens
             r.drafts = 0
-            if row.yields:
+            if yields:
                 r.in_flight_yields += 1
                 if self.asynchronous:
-                    r.placeholders += 1 + row.drafts
+                    r.placeholders += 1 + drafts
                     r.drafts = self.speculation.k if self.speculation else 0
         if prefill:
             self._since_prefill = 1
@@ -302,11 +313,12 @@ class VllmV1(QueuedPolicy):
         """Append what the step sampled; returns the requests that it finished, in row order."""
         finished: list[Sequence] = []
         for row in step.rows:
-            r = row.sequence
-            r.in_flight_tokens -= row.tokens
-            if row.yields:
-                r.in_flight_yields -= 1
-            if r.status == Status.FINISHED or not row.yields:
+            r, tokens, _, _, yields, _, _ = row
+            r.in_flight_tokens -= tokens
+            if not yields:
+                continue
+            r.in_flight_yields -= 1
+            if r.status is FINISHED:
                 continue
             if self._append(r, row, step):
                 finished.append(r)
@@ -316,21 +328,24 @@ class VllmV1(QueuedPolicy):
         return finished
 
     def _append(self, r: Sequence, row: Row, step: Step) -> bool:
+        _, _, _, drafts, _, epoch, _ = row
         accepted = 0
-        if row.drafts and self.speculation is not None:
-            accepted = self.speculation.accepted(r, row.drafts)
-        new_tokens = min(1 + accepted, r.max_known - r.known)
-        r.known += new_tokens
+        if drafts and self.speculation is not None:
+            accepted = self.speculation.accepted(r, drafts)
+        new_tokens = r.max_known - r.known
+        if new_tokens > 1 + accepted:
+            new_tokens = 1 + accepted
+        known = r.known = r.known + new_tokens
         step.emitted.append((r, new_tokens))
-        stale = row.epoch != r.epoch
-        if not stale:
-            r.computed -= row.drafts - accepted
+        if epoch == r.epoch:
+            r.computed -= drafts - accepted
             if self.asynchronous:
-                r.placeholders -= 1 + row.drafts
+                r.placeholders -= 1 + drafts
             elif self.speculation is not None:
                 r.drafts = self.speculation.k
-            self.pool.cache(r.table, min(r.computed - r.placeholders, r.known))
-        return r.known >= r.max_known
+            computed = r.computed - r.placeholders
+            self.pool.cache(r.table, computed if computed < known else known)
+        return known >= r.max_known
 
     def abort(self, r: Sequence) -> None:
         self._finish(r)

@@ -85,10 +85,10 @@ def test_one_rank_in_lockstep_takes_the_steps_of_the_plain_engine(seed: int) -> 
     for unused in ("sample_interval_s", "goodput_ms"):
         options.pop(unused)
     setup = EngineSetup(**options)
-    plain = simulate(workload, setup)
+    plain = simulate(workload, setup, engine_loop="events")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(readable, "make_pool", lambda setup: JointPool([make_pool(setup)]))
-        inside = simulate(workload, setup)
+        inside = simulate(workload, setup, engine_loop="events")
     assert [name for name in differences(plain, inside) if name != "data_parallel_requests"] == []
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from offloaded_runs import offload, prefixed, run, tier
 
-from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.block_pool import BlockPool
+from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.schedulers import SchedulerLimits, Sequence
 from capacity.simulator.schedulers.offloading import OffloadingV1
 from capacity.step import AffineStepTimes
