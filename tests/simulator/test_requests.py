@@ -53,7 +53,7 @@ def test_what_a_request_asks_for_is_at_least_its_output_and_within_max_model_len
     )
     for role, asked in (("both", [15, 18, 32]), ("prefill", [11, 11, 11])):
         of_role = replace(setup, role=role)
-        maker = Requests(workload).sequence_maker(of_role, make_pool(of_role, "step"))
+        maker = Requests(workload).sequence_maker(of_role, make_pool(of_role))
         sequences = [maker(index, 0) for index in range(3)]
         assert [sequence.asked_known for sequence in sequences if sequence] == asked
 
