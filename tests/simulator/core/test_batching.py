@@ -39,7 +39,7 @@ class Loop:
 
     def __init__(self, workload: Workload, setup: EngineSetup) -> None:
         self.setup = setup
-        self.pool = make_pool(setup, "step")
+        self.pool = make_pool(setup)
         self.policy = make_scheduler(setup, self.pool)
         self.new_sequence = Requests(workload).sequence_maker(setup, self.pool)
         self.inside: dict[int, Sequence] = {}
