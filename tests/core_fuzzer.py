@@ -35,6 +35,8 @@ HOSTILE = (
 )
 HOSTILE_FLOATS = (float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 1e308, 1e-308)
 MAX_STEPS = 300  # of one call
+VLLM_V1, TENSORRT_LLM = 0, 3  # the policy with tiers of KV, the one that can hold prompts back
+EVENT_FIELDS = len(binding.CoreEvent._fields_)
 POINTERS = ("windows", "contents", "times", "accept", "rates", "step_factors")
 SENSIBLE: dict[str, tuple[int, int]] = {
     "policy": (0, 6),
@@ -67,7 +69,6 @@ SENSIBLE: dict[str, tuple[int, int]] = {
     "v0_swap_block_ps": (0, 10**6),
     "num_tiers": (0, 2),
     "chunk_blocks": (1, 4),
-    "queue_limit": (-1, 9),
     "message_ps": (0, 10**6),
     "stream_interval": (1, 4),
     "step_seed": (0, 2**63),
@@ -131,17 +132,23 @@ class Case:
         )
 
     def contents(self) -> binding.CoreContents:
-        num_keys, runs = self.random.randint(1, 9), self.random.randint(0, 3)
-        offsets = [runs * index for index in range(self.count + 1)]
-        if self.hostile():
-            offsets[self.random.randrange(len(offsets))] = self.random.choice(HOSTILE)
-            offsets = [min(offset, runs * self.count) for offset in offsets]  # else there is no such array
-        stops = [stop for _ in range(self.count) for stop in range(1, runs + 1)]
-        stops = [self.number(stop, stop) for stop in stops]
-        held = (c_int64 * len(offsets))(*offsets), (c_int64 * max(len(stops), 1))(*stops)
+        """Each request's chain is a path down a tree of runs, one or more blocks each."""
+        known: dict[tuple[int, ...], int] = {}
+        keys, stops, offsets = [], [], [0]
+        for _ in range(self.count):
+            path: tuple[int, ...] = ()
+            for depth in range(self.random.randint(0, 3)):
+                path = (*path, self.random.randint(0, 2))
+                keys.append(known.setdefault(path, len(known)))
+                stops.append(2 * depth + 1)
+            offsets.append(len(keys))
+        for column in (keys, stops, offsets):
+            if column and self.hostile():
+                column[self.random.randrange(len(column))] = self.random.choice(HOSTILE)
+        offsets = [min(offset, len(keys)) for offset in offsets]  # else there is no such array
+        held = [(c_int64 * max(len(column), 1))(*column) for column in (offsets, keys, stops)]
         self.kept += held
-        keys = self.array(len(stops), 0, num_keys - 1)
-        return binding.CoreContents(ctypes.addressof(held[0]), keys, ctypes.addressof(held[1]), num_keys)
+        return binding.CoreContents(*(ctypes.addressof(column) for column in held), len(known))
 
     def engine(self) -> binding.CoreEngine:
         e = binding.CoreEngine()
@@ -152,16 +159,27 @@ class Case:
                 setattr(e, name, self.random.getrandbits(64))
             elif kind is ctypes.c_double:
                 setattr(e, name, self.double())
+        if self.random.random() < 0.5:
+            e.role = 0
+        elif self.random.random() < 0.9:
+            e.data_parallel_size = 1  # apart and with ranks is refused
+        if e.policy != VLLM_V1 and not self.hostile():
+            e.num_tiers = 0
+        if e.policy != TENSORRT_LLM:
+            e.prompt_wait_steps = 0
         e.num_windows, e.num_accept = self.random.randint(1, 3), self.random.randint(0, 5)
-        e.num_rates = self.random.randint(0, 5)
+        e.num_rates, e.num_classes = self.random.randint(0, 5), self.random.choice((1, 16))
         e.windows = self.array(e.num_windows, 8, 100)
         if self.random.random() < 0.5:
             held = (c_int64 * e.num_windows)(*[-1] * e.num_windows)
             self.kept.append(held)
             e.windows = ctypes.addressof(held)
-        e.accept, e.rates = self.array(e.num_accept, 0, 3), self.doubles(e.num_rates)
+        e.accept, e.rates = self.array(e.num_accept, 0, 3), self.doubles(16 * e.num_rates)
         if self.random.random() < 0.5:
-            e.step_factors = self.doubles(4096)
+            factors = (ctypes.c_double * 4096)(*[0.5 + self.random.random()] * 4096)
+            factors[self.random.randrange(4096)] = self.double()
+            self.kept.append(factors)
+            e.step_factors = ctypes.addressof(factors)
         if self.random.random() < 0.5:
             contents = self.contents()
             self.kept.append(contents)
@@ -187,7 +205,8 @@ class Case:
             for _ in range(self.random.randint(1, 3)):
                 setup = self.engine()
                 number = self.core.fleet_add(fleet, byref(setup), self.number(0, 10**9))
-                self.outcomes["engine refused" if number < 0 else "engine"] += 1
+                reason = core_says(self.core, fleet)
+                self.outcomes[f"engine refused: {reason}" if number < 0 else "engine"] += 1
                 if number >= 0:
                     self.kept.append(setup)
             self.calls(fleet)
@@ -196,8 +215,7 @@ class Case:
 
     def calls(self, fleet: int) -> None:
         core, now_ps = self.core, 0
-        events = POINTER(binding.CoreEvent)()
-        log = POINTER(c_int64)()
+        events, log = POINTER(c_int64)(), POINTER(c_int64)()
         for _ in range(60):
             engine, request = self.number(0, 2), self.number(0, max(self.count - 1, 0))
             now_ps += self.random.randint(0, 10**11)
@@ -220,7 +238,7 @@ class Case:
                 )
             elif which == 6:
                 for index in range(core.fleet_events(fleet, byref(events))):
-                    assert 0 <= events[index].kind < 5
+                    assert 0 <= events[EVENT_FIELDS * index] < 5
             elif which == 7:
                 state = binding.CoreState()
                 core.fleet_state(fleet, engine, byref(state))
@@ -251,6 +269,10 @@ class Case:
                     self.outcomes[said] += 1
                     return
                 self.outcomes["call refused"] += 1
+
+
+def core_says(core: ctypes.CDLL, fleet: int) -> str:
+    return " ".join(core.fleet_error(fleet).decode().split()[:6])
 
 
 def main() -> None:

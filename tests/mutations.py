@@ -45,6 +45,11 @@ def named(engine: str) -> str:
     return f"tests/simulator/core/test_schedules.py::test_named_scenarios_equal_the_engine[{engine}-events]"
 
 
+def retraction(case: str) -> str:
+    name = "test_the_one_that_came_later_and_has_fewer_outputs_goes_back"
+    return f"tests/simulator/schedulers/test_retraction.py::{name}[{case}-events]"
+
+
 VLLM_V1, BLOCK_POOL, SIMULATOR, STEP = (
     "**/vllm_v1.py",
     "**/block_pool.py",
@@ -329,5 +334,20 @@ MUTATIONS = (
         old="        full = tokens // self.block_size\n        for group, blocks in enumerate(table.blocks):",
         new="        full = -(-tokens // self.block_size)\n        for group, blocks in enumerate(table.blocks):",
         tests=(named("v1"), named("v1async")),
+    ),
+    # other engines
+    Mutation(
+        name="SGLang retracts who has the most outputs",
+        where="**/sglang.py",
+        old="key=lambda r: (r.prompt_tokens - r.known, r.prompt_tokens))",
+        new="key=lambda r: (r.known - r.prompt_tokens, r.prompt_tokens))",
+        tests=(retraction("sglang-options0"),),
+    ),
+    Mutation(
+        name="TensorRT-LLM pauses who started first",
+        where="**/tensorrt_llm.py",
+        old="last = self.running[-1]",
+        new="last = self.running[0]",
+        tests=(retraction("tensorrt-llm-options1"),),
     ),
 )

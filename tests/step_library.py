@@ -1,50 +1,27 @@
-"""The compiled step times, for tests: from the package, or made here of their one file."""
+"""The compiled step times, for tests."""
 
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from capacity.simulator.core.library import load
 from capacity.simulator.core.step_data import NUM_FIELDS, StepData, declare
 from capacity.step import StepShape
-
-SOURCE = Path(__file__).parent.parent / "capacity" / "simulator" / "core" / "step_times.c"
-FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-fast-math", "-fPIC", "-shared")
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library with its functions declared; tests are skipped where there is none and no compiler."""
-    found = _of_the_package() or _compiled()
+    """The library with its functions declared; tests are skipped where there is none."""
+    found = load()
+    if found is None:
+        pytest.skip("no compiled core")
     declare(found)
     return found
-
-
-def _of_the_package() -> ctypes.CDLL | None:
-    try:
-        from capacity.simulator.core.library import load  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        return None
-    loaded: ctypes.CDLL | None = load()
-    return loaded if hasattr(loaded, "step_times_new") else None
-
-
-def _compiled() -> ctypes.CDLL:
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no compiled core and no compiler")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "steps.so"
-        subprocess.run([compiler, *FLAGS, "-o", str(path), str(SOURCE), "-lm"], check=True)
-        return ctypes.CDLL(str(path))
 
 
 def compiled(step_times: Any) -> StepData:

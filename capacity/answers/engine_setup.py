@@ -68,13 +68,16 @@ def scheduler_limits(resolved: ResolvedPool) -> SchedulerLimits:
 
 
 def engine_frontend(resolved: ResolvedPool) -> FrontendTimes:
-    """What lies between the client and this engine, as the engine's data say."""
-    engine = resolved.engine
+    """What lies between the client and this engine, as the pool or else the engine's data say."""
+    engine, pool = resolved.engine, resolved.pool
+    output_token_s = pool.front_end_output_token_s
     return FrontendTimes(
         request_latency_s=engine.request_latency_s,
         response_latency_s=engine.response_latency_s,
-        output_token_s=engine.output_token_s,
+        output_token_s=engine.output_token_s if output_token_s is None else output_token_s,
         stream_interval=engine.stream_interval,
+        input_token_s=pool.front_end_input_token_s,
+        processes=pool.api_server_count,
     )
 
 

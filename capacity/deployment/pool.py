@@ -119,6 +119,22 @@ class Pool(Spec):
     decode_context_parallel_size: int = flag(
         1, "GPUs that share the context of a decode; only 1 is modelled.", "-dcp", "--dcp", ge=1
     )
+    front_end_input_token_s: float = flag(
+        0.0,
+        "Seconds for which a prompt token keeps the front end's process (its tokenizer); 1.1e-6 was measured; "
+        "0: within the latency of a request.",
+        ge=0,
+        le=1,
+    )
+    front_end_output_token_s: float | None = flag(
+        None,
+        "The same for a streamed token; 9e-5 was seen of TensorRT-LLM; default: the engine's.",
+        ge=0,
+        le=1,
+    )
+    api_server_count: int = flag(
+        1, "Processes of the front end, requests in turn.", "--tokenizer-worker-num", ge=1, le=1024
+    )
     step_noise: float = flag(
         0.0,
         "Coefficient of variation of equal steps' times, stragglers in it; 0.017 was measured; 0: none.",

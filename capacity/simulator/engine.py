@@ -16,7 +16,8 @@ from typing import Protocol, cast
 import simpy
 
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
-from capacity.simulator.instants import ARRIVE, CLIENT, DECIDE, SETTLE, Instant
+from capacity.simulator.front_end_process import FrontEndProcesses
+from capacity.simulator.instants import ARRIVE, CLIENT, DECIDE, SETTLE, TIMER, Instant, call_at
 from capacity.simulator.kv_cache.pool import KvPool, LoadingPool, PagedPool, Table
 from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
@@ -66,6 +67,7 @@ class Engine:
         window_tokens: int | None = None,
         observer: StepObserver | None = None,
         noise: StepNoise | None = None,
+        front_end: FrontEndProcesses | None = None,
     ) -> None:
         self.env = env
         self.policy = policy
@@ -79,10 +81,12 @@ class Engine:
         self.window_tokens = window_tokens
         self.observer = observer
         self.noise = noise
+        self.front_end = front_end
         self.alive = True
         self.stalled_by: str | None = None
         self.sequences: dict[int, Sequence] = {}  # requests inside
         self.kept: dict[int, Table] = {}  # KV of requests that have left a prefill engine
+        self._tokenized: set[int] = set()  # requests that the front end still has
         self._mail: deque[Callable[[], None]] = deque()
         self._cancelled: set[int] = set()  # requests whose cancellation is in the mail
         self._loads: deque[Load] = deque()  # KV that waits for blocks here, in order
@@ -135,7 +139,12 @@ class Engine:
     def busy(self) -> bool:
         """Whether it will do something by itself."""
         rests = self._bell is not None and not self._alarm and not self._fed
-        return self.alive and self.stalled_by is None and not rests
+        return self.alive and self.stalled_by is None and not (rests and not self._tokenized)
+
+    @property
+    def unfinished(self) -> int:
+        """Requests inside, and those on their way in."""
+        return len(self.sequences) + len(self._tokenized)
 
     @property
     def kv_used_blocks(self) -> int:
@@ -189,7 +198,22 @@ class Engine:
         self._fed = False
 
     def deliver(self, request: int) -> bool:
-        """A request comes; False: it is turned away."""
+        """A request comes, through the front end where there is one; False: it is turned away."""
+        if self.front_end is None:
+            return self._join(request)
+        at_ps = self.front_end.take_in(request, int(self.env.now))
+        self._tokenized.add(request)
+        call_at(self.env, at_ps, lambda _: self._leave_front_end(request), ARRIVE, TIMER)
+        return True
+
+    def _leave_front_end(self, request: int) -> None:
+        if not self.alive or request not in self._tokenized:  # its client is gone
+            return
+        self._tokenized.remove(request)
+        if not self._join(request):
+            self.reports.refused(self.number, request, int(self.env.now))
+
+    def _join(self, request: int) -> bool:
         sequence = self.new_sequence(request, self.ledger.columns.arrival_ps[request])
         if sequence is None or not self.policy.add(sequence):
             return False
@@ -200,6 +224,7 @@ class Engine:
 
     def cancel(self, request: int) -> None:
         """Abort a request when the engine next decides; nothing, if it is not inside any more."""
+        self._tokenized.discard(request)
         self._cancelled.add(request)
         self._post(partial(self._abort, request))
 

@@ -3,7 +3,8 @@
 A request arrives `request_latency_s` after it was sent (HTTP, tokenizer); a token reaches the client
 `response_latency_s` after it was streamed (detokenizer, HTTP), and only then can a closed loop send the next request.
 Streaming is a queue in series: a message takes `output_token_s`, and a request's tokens are sent in messages of
-`stream_interval` (the first and the last at once).
+`stream_interval` (the first and the last at once). With `input_token_s` a prompt waits in that queue too, on its way
+in (see `front_end_process`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import count
 import numpy as np
 
 from capacity.simulator.client import Arrivals, Client, OpenLoopClient, client_of
+from capacity.simulator.front_end_process import FrontEndProcesses
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import NEVER
 from capacity.simulator.ledger import EngineLedger, Ledger
@@ -34,11 +36,18 @@ class FrontendTimes:
     response_latency_s: float = 0.0
     output_token_s: float = 0.0
     stream_interval: int = 1
+    input_token_s: float = 0.0
+    processes: int = 1
 
     @property
     def streams(self) -> bool:
         """Whether tokens queue, or leave in groups: each delivery then has an instant of its own."""
         return self.output_token_s > 0 or self.stream_interval > 1
+
+    @property
+    def is_one_queue_out(self) -> bool:
+        """Whether there is one process, through which requests do not pass on their way in."""
+        return self.processes == 1 and not self.input_token_s
 
     @property
     def delays(self) -> bool:
@@ -49,12 +58,17 @@ class StreamingLedger(EngineLedger):
     """The ledger of an engine whose deliveries pass through its output queue."""
 
     def __init__(
-        self, ledger: Ledger, gaps: GapCounter, work: StepWork | None = None, *, times: FrontendTimes
+        self,
+        ledger: Ledger,
+        gaps: GapCounter,
+        work: StepWork | None = None,
+        *,
+        front_end: FrontEndProcesses,
+        stream_interval: int,
     ) -> None:
         super().__init__(ledger, gaps, work)
-        self._message_ps = picoseconds(times.output_token_s)
-        self._interval = times.stream_interval
-        self._free_ps = 0  # when the queue will have sent all that it holds
+        self._front_end = front_end
+        self._interval = stream_interval
 
     def delivered(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
         gaps: list[int] = []
@@ -62,7 +76,7 @@ class StreamingLedger(EngineLedger):
             produced = r.known - r.prompt_tokens
             if produced > 1 and produced % self._interval and r.known < r.max_known:
                 continue
-            self._free_ps = sent_ps = max(self._free_ps, now_ps) + self._message_ps
+            sent_ps = self._front_end.send(r.index, now_ps)
             if r.last_token == MISSING:
                 r.first_token = self.columns.first_token_ps[r.index] = sent_ps
             else:

@@ -8,6 +8,7 @@ import simpy
 
 from capacity.simulator.engine import Engine
 from capacity.simulator.engines import EngineAccount, EngineState, Reports
+from capacity.simulator.front_end_process import FrontEndProcesses
 from capacity.simulator.frontend import StreamingLedger
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.ledger import EngineLedger, Ledger
@@ -37,13 +38,13 @@ class ReadableEngines:
         self._recording = recording
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:  # noqa: ARG002
-        number, pool = len(self.engines), make_pool(setup)
+        number, pool, front_end = len(self.engines), make_pool(setup), self._front_end()
         engine = Engine(
             self.env,
             make_scheduler(setup, pool),
             pool,
             setup.step_times,
-            ledger=self._engine_ledger(setup),
+            ledger=self._engine_ledger(setup, front_end),
             reports=self._reports,
             new_sequence=self._requests.sequence_maker(setup, pool),
             number=number,
@@ -52,16 +53,31 @@ class ReadableEngines:
             window_tokens=setup.window_tokens,
             observer=self._recording.observer,
             noise=setup.noise,
+            front_end=front_end if front_end is not None and front_end.tokenizes else None,
         )
         self.engines.append(engine)
         self.env.process(engine.run())
         return number
 
-    def _engine_ledger(self, setup: EngineSetup) -> EngineLedger:
-        frontend = self._recording.frontend
+    def _front_end(self) -> FrontEndProcesses | None:
+        """The processes before one engine; None where nothing passes through them."""
+        times = self._recording.frontend
+        if times is None or not (times.streams or times.input_token_s):
+            return None
+        return FrontEndProcesses(
+            times.processes,
+            self._requests.prompt_tokens,
+            input_token_s=times.input_token_s,
+            output_token_s=times.output_token_s,
+        )
+
+    def _engine_ledger(self, setup: EngineSetup, front_end: FrontEndProcesses | None) -> EngineLedger:
+        times = self._recording.frontend
         work = StepWork(setup.step_times) if self._recording.keep_work else None
-        if frontend is not None and frontend.streams:
-            return StreamingLedger(self._ledger, self.gaps, work, times=frontend)
+        if front_end is not None and times is not None and times.streams:
+            return StreamingLedger(
+                self._ledger, self.gaps, work, front_end=front_end, stream_interval=times.stream_interval
+            )
         return EngineLedger(self._ledger, self.gaps, work)
 
     # requests
@@ -108,4 +124,4 @@ class ReadableEngines:
         return self.engines[number].account()
 
     def unfinished(self, number: int) -> int:
-        return len(self.engines[number].sequences)
+        return self.engines[number].unfinished

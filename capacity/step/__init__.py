@@ -4,7 +4,8 @@ In: the shape of a step (`StepShape`: new tokens, contexts, pairs attended) and 
 ranks). Out: `StepCost`, a tuple of operators with FLOPs, bytes, seconds and what bounds each; or the seconds alone.
 `shape` is what everything else may know of a step; `setting` what a step model is made of; `model` times the
 operators that `layers` makes of it (one file a mixer) by the formulas of `operators` and `collectives`;
-`closed_form` makes a whole request's TTFT and TPOT of them. Start reading at `shape`, then `model`.
+`closed_form` makes a whole request's TTFT and TPOT of them; `export` turns them into data for compiled engines.
+Start reading at `shape`, then `model`.
 """
 
 from capacity.step.shape import (

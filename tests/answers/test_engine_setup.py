@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import capacity
-from capacity.answers.engine_setup import engine_setup, make_workload, scheduler_limits
+from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload, scheduler_limits
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.vllm_command import read_vllm_command
@@ -199,3 +199,19 @@ def test_noise_of_steps_is_of_the_engine() -> None:
     assert noise is not None
     assert noise.seed == 9
     assert np.std(noise.factors) == pytest.approx(0.02)
+
+
+def test_the_front_end_is_the_engines_where_the_pool_says_nothing() -> None:
+    for engine, output_token_s in (("tensorrt-llm", 9e-5), ("vllm", 0.0)):
+        times = engine_frontend(resolve("llama-3.1-8b", Pool(gpu="h100", engine=engine)))
+        assert (times.output_token_s, times.input_token_s, times.processes) == (output_token_s, 0.0, 1)
+    pool = Pool(gpu="h100", front_end_output_token_s=5e-5, front_end_input_token_s=1e-6, api_server_count=4)
+    times = engine_frontend(resolve("llama-3.1-8b", pool))
+    assert (times.output_token_s, times.input_token_s, times.processes) == (5e-5, 1e-6, 4)
+
+
+def test_a_front_end_that_streams_slower_than_the_engine_makes_is_the_limit() -> None:
+    """100 requests of 100 tokens at once: 5,000 tokens/s are sent, however fast they are made."""
+    words = {"input_len": 10, "output_len": 100, "num_prompts": 100, "request_rate": float("inf")}
+    answer = capacity.simulate("llama-3.1-8b", gpu="h100", **words, front_end_output_token_s=2e-4).to_dict()
+    assert answer["output_throughput"] == pytest.approx(5000, rel=0.05)

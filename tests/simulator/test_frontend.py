@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from engine_runs import run_engine
 
-from capacity.simulator import FrontendTimes, SimulationResult
+from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import PS_PER_S, AffineStepTimes
 from capacity.workload import Workload, random_requests
@@ -113,3 +113,80 @@ def test_requests_are_conserved_behind_latencies_and_a_queue() -> None:
             [(records.arrival_ps <= t).sum() - (records.finish_ps <= t).sum() for t in records.arrival_ps]
         )
         assert in_flight.max() <= 7
+
+
+def test_prompts_pass_through_the_front_end_one_after_another() -> None:
+    """100 tokens take 1 ms each: the k-th of three reaches the engine after k ms; with two processes, two at once."""
+    workload = closed_loop(None, num_requests=3)
+    for processes, ready_ms in ((1, [1, 2, 3]), (2, [1, 1, 2])):
+        times = FrontendTimes(input_token_s=1e-5, processes=processes)
+        records = run(workload, frontend=times).records
+        assert (records.arrival_ps == 0).all()
+        # steps of 10 ms: the first takes whom it finds, all others wait for its end
+        first = min(ready_ms)
+        begun = [first if ready == first else first + 10 for ready in ready_ms]
+        assert (records.first_scheduled_ps / PS_PER_S * 1e3).tolist() == pytest.approx(begun)
+
+
+def test_a_prompt_waits_behind_tokens_that_go() -> None:
+    """A step of 20 requests sends for 20 x 1 ms; who comes right after its end waits for that, then 1 ms of its own."""
+    workload = Workload(
+        arrival_s=np.array([0.0] * 20 + [0.0301]),
+        prompt_tokens=np.array([100] * 21),
+        output_tokens=np.array([1] * 20 + [3]),
+    )
+    times = FrontendTimes(input_token_s=1e-5, output_token_s=1e-3)
+    records = run(workload, frontend=times).records
+    # the first enters after 1 ms and runs alone till 11 ms, the others till 30 ms at the latest: each is sent in turn
+    assert records.first_scheduled_ps[-1] / PS_PER_S > 0.0301 + 0.001
+    alone = run(workload, frontend=FrontendTimes(input_token_s=1e-5)).records
+    assert alone.first_scheduled_ps[-1] < records.first_scheduled_ps[-1]
+
+
+def test_who_gives_up_in_the_front_end_never_reaches_the_engine() -> None:
+    """1,000 ms of tokenizing each, patience for 1,500 ms: the second of two gives up, and the third has its turn."""
+    workload = Workload(
+        arrival_s=np.array([0.0, 0.0, 1.9]), prompt_tokens=np.full(3, 1000), output_tokens=np.full(3, 2)
+    )
+    result = run(workload, frontend=FrontendTimes(input_token_s=1e-3), timeout_s=1.5)
+    assert result.timed_out == 1
+    assert result.records.completed.tolist() == [True, False, True]
+    assert result.summary.total_output_tokens == 4
+
+
+def test_a_prompt_of_the_longest_length_is_refused_once_it_is_tokenized() -> None:
+    workload = Workload(arrival_s=np.zeros(2), prompt_tokens=[4096, 100], output_tokens=[5, 5])
+    result = run_engine(
+        workload,
+        step_times=AffineStepTimes(STEP_S, 0.0),
+        num_blocks=10_000,
+        policy="vllm-v1",
+        limits=SchedulerLimits(max_model_len=4096),
+        frontend=FrontendTimes(input_token_s=1e-6),
+    )
+    assert result.rejected == 1
+    assert result.records.completed.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_first_tokens_take_longer_the_longer_the_answers(replicas: int) -> None:
+    """Requests at random instants: in all a busy process, whose queue holds what fast steps have made."""
+    firsts = []
+    for output_len in (20, 60):
+        workload = random_requests(
+            num_requests=600 * replicas,
+            input_len=100,
+            output_len=output_len,
+            request_rate_per_s=0.9 * replicas / (output_len * 1e-4),
+            seed=2,
+        )
+        times = FrontendTimes(input_token_s=1e-6, output_token_s=1e-4)
+        setup = EngineSetup(
+            step_times=AffineStepTimes(1e-3, 0.0), num_blocks=10_000, limits=SchedulerLimits(max_num_seqs=256)
+        )
+        result = simulate(
+            workload, [setup] * replicas, router="round-robin" if replicas > 1 else None, frontend=times
+        )
+        assert result.summary.ttft_ms is not None
+        firsts.append(result.summary.ttft_ms.mean)
+    assert firsts[1] > (1.5 if replicas == 1 else 1.2) * firsts[0]  # a router in turn smooths arrivals

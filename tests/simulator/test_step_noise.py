@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
+from capacity.simulator import EngineSetup, simulate
+from capacity.simulator.core import library
+from capacity.simulator.members import EngineLoop
 from capacity.simulator.step_noise import FACTORS, MEASURED_CV, MOST_CV, StepNoise, noise_factors, step_noise
+from capacity.step import AffineStepTimes
+from capacity.workload import Workload
 
+LOOPS: tuple[EngineLoop, ...] = ("events", "core") if library.load() is not None else ("events",)
 NOISE = StepNoise(noise_factors(MEASURED_CV), seed=3)
 
 
@@ -77,3 +84,20 @@ def test_no_noise_is_none_and_what_is_no_table_is_refused() -> None:
     for factors in ((1.0,), (0.0,) * FACTORS, (math.inf,) * FACTORS):
         with pytest.raises(InvalidInput, match="needs 4096 finite factors"):
             StepNoise(factors)
+
+
+def test_steps_of_an_engine_take_their_own_time() -> None:
+    """One request alone, 10 ms a step: each token comes by the factor of its engine and step."""
+    workload = Workload(arrival_s=np.zeros(1), prompt_tokens=np.array([9]), output_tokens=np.array([40]))
+    setup = EngineSetup(
+        step_times=AffineStepTimes(0.01, 0.0), num_blocks=50, policy="vllm-v1", noise=step_noise(0.1, 5)
+    )
+    noise = setup.noise
+    assert noise is not None
+    steps = [noise.noisy(10**10, 0, step) for step in range(40)]
+    for loop in LOOPS:
+        result = simulate(workload, setup, engine_loop=loop)
+        assert result.records.finish_ps.tolist() == [sum(steps)]
+        assert result.records.first_token_ps.tolist() == steps[:1]
+    quiet = simulate(workload, replace(setup, noise=None))
+    assert quiet.records.finish_ps.tolist() == [40 * 10**10]

@@ -33,7 +33,8 @@ def total(parts: TimeParts) -> np.ndarray:
     return sum(getattr(parts, part) for part in PARTS)  # type: ignore[return-value]
 
 
-def test_parts_add_up_to_the_latency() -> None:
+@pytest.mark.parametrize("engine_loop", LOOPS)
+def test_parts_add_up_to_the_latency(engine_loop: str) -> None:
     for blocks in (100, 2000):
         run = simulate(
             requests(20.0),
@@ -43,6 +44,7 @@ def test_parts_add_up_to_the_latency() -> None:
                 policy="vllm-v1",
                 limits=SchedulerLimits(max_model_len=1500),
             ),
+            **on(simulate, engine_loop),
         )
         parts = time_parts(run.records)
         np.testing.assert_array_equal(total(parts), run.records.finish_ps - run.records.arrival_ps)

@@ -1,7 +1,7 @@
 /* Paged KV cache whose blocks groups of layers share, some of which look back on a window only.
  *
- * All groups hold as many positions of a table as the request has blocks; a windowed one has no block at the positions
- * before its `first`, because no later token looks at them.
+ * All groups hold as many positions of a table as the request has blocks; a windowed one has no block at the
+ * positions before its `first`, because no later token looks at them.
  */
 #include "runs.h"
 
@@ -26,7 +26,8 @@ typedef struct {
 static void open_table(pool *pool, table *t, i64 request)
 {
     i64 num_groups = ((block_pool *)pool)->runs.num_groups;
-    if (!t->groups) t->groups = take_memory(pool->memory, (size_t)num_groups * sizeof *t->groups);
+    if (!t->groups)
+        t->groups = take_memory(pool->memory, (size_t)num_groups * sizeof *t->groups);
     t->request = request;
     t->held = t->cached = t->loaded = t->leaves_at = 0;
     for (i64 g = 0; g < num_groups; g++) {
@@ -53,7 +54,8 @@ static const hit *find_prefix(block_pool *p, const table *t, i64 max_tokens)
             length = follow_back(s, t->request, g, length, blocks_of(s, p->windows[g] - 1), &h->start);
         h->end = s->pieces.count;
     }
-    for (i64 g = 0; g < s->num_groups; g++) p->hits[g].stop = length;
+    for (i64 g = 0; g < s->num_groups; g++)
+        p->hits[g].stop = length;
     p->hit.tokens = length * s->pool.block_size;
     return &p->hit;
 }
@@ -61,7 +63,8 @@ static const hit *find_prefix(block_pool *p, const table *t, i64 max_tokens)
 static const hit *lookup(pool *pool, table *t, i64 max_tokens)
 {
     block_pool *p = (block_pool *)pool;
-    if (!t->loaded) return find_prefix(p, t, max_tokens);
+    if (!t->loaded)
+        return find_prefix(p, t, max_tokens);
     memset(p->hits, 0, (size_t)p->runs.num_groups * sizeof *p->hits);
     p->hit.tokens = MIN(t->loaded, max_tokens);
     return &p->hit;
@@ -81,7 +84,8 @@ static i64 evictable_blocks(const block_pool *p, const group_hit *h)
     i64 evictable = 0;
     for (i64 i = h->begin; i < h->end; i++) {
         piece found = clip(p->runs.pieces.at[i], h->start, h->stop);
-        if (found.run->references == 0) evictable += found.stop - found.start;
+        if (found.run->references == 0)
+            evictable += found.stop - found.start;
     }
     return evictable;
 }
@@ -92,7 +96,8 @@ static i64 blocks_needed(pool *pool, const table *t, i64 tokens, const hit *h, i
 {
     const block_pool *p = (block_pool *)pool;
     i64 required = blocks_of(&p->runs, tokens), needed = 0;
-    if (!h && !capped) return MAX(required - t->held, 0) * p->runs.num_groups;
+    if (!h && !capped)
+        return MAX(required - t->held, 0) * p->runs.num_groups;
     for (i64 g = 0; g < p->runs.num_groups; g++) {
         i64 cap = p->window_caps[g], held = t->held;
         i64 most = capped && cap >= 0 ? MIN(required, cap) : required;
@@ -113,7 +118,8 @@ static void take_hit(block_pool *p, table *t)
         group->first = group->cached = h->stop;
         for (i64 i = h->begin; i < h->end; i++) {
             piece found = clip(p->runs.pieces.at[i], h->start, h->stop);
-            if (found.start == found.stop) continue;
+            if (found.start == found.stop)
+                continue;
             group->first = MIN(group->first, found.start);
             take_piece(&p->runs, &group->parts, found);
         }
@@ -138,14 +144,17 @@ static void cache(pool *pool, table *t, i64 tokens)
 {
     run_store *s = &((block_pool *)pool)->runs;
     i64 full = full_blocks(s, tokens);
-    if (full <= t->cached || !pool->prefix_caching) return;
+    if (full <= t->cached || !pool->prefix_caching)
+        return;
     t->cached = full; /* the least of any group */
     for (i64 g = 0; g < s->num_groups; g++) {
         struct group *group = &t->groups[g];
-        if (full <= group->cached) continue;
+        if (full <= group->cached)
+            continue;
         i64 start = MAX(group->cached, group->first);
         group->cached = full;
-        if (start < full) register_runs(s, &group->parts, t->request, g, start, full);
+        if (start < full)
+            register_runs(s, &group->parts, t->request, g, start, full);
     }
 }
 
@@ -162,11 +171,13 @@ static void leave_window(pool *pool, table *t, i64 processed_tokens)
 {
     block_pool *p = (block_pool *)pool;
     run_store *s = &p->runs;
-    if (processed_tokens < t->leaves_at) return;
+    if (processed_tokens < t->leaves_at)
+        return;
     t->leaves_at = NEVER;
     for (i64 g = 0; g < s->num_groups; g++) {
         struct group *group = &t->groups[g];
-        if (p->windows[g] < 0) continue;
+        if (p->windows[g] < 0)
+            continue;
         i64 passed = processed_tokens - p->windows[g] + 1;
         i64 behind = passed > 0 ? MIN(full_blocks(s, passed), t->held) : 0;
         if (behind > group->first) {
@@ -196,7 +207,8 @@ static void release(pool *pool, table *t)
 static i64 held_blocks(const pool *pool, const table *t)
 {
     i64 num_groups = ((const block_pool *)pool)->runs.num_groups, held = 0;
-    for (i64 g = 0; g < num_groups; g++) held += t->held - t->groups[g].first;
+    for (i64 g = 0; g < num_groups; g++)
+        held += t->held - t->groups[g].first;
     return held;
 }
 
@@ -210,21 +222,25 @@ static int hold_computed(pool *pool, table *t, i64 tokens, const hit *h)
     i64 required = blocks_of(&p->runs, tokens), taken = 0;
     for (i64 g = 0; g < p->runs.num_groups; g++) {
         group_hit *found = &p->hits[g];
-        i64 passed = p->windows[g] < 0 ? 0 : MIN(full_blocks(&p->runs, MAX(tokens - p->windows[g], 0)), required);
+        i64 tokens_passed = p->windows[g] < 0 ? 0 : MAX(tokens - p->windows[g], 0);
+        i64 passed = MIN(full_blocks(&p->runs, tokens_passed), required);
         found->start = MAX(found->start, passed);
         found->stop = MAX(found->stop, passed);
         taken += required - found->stop + evictable_blocks(p, found);
     }
-    if (taken > pool->free_blocks) return 0;
+    if (taken > pool->free_blocks)
+        return 0;
     take_hit(p, t);
-    for (i64 g = 0; g < p->runs.num_groups; g++) pool->free_blocks -= required - p->hits[g].stop;
+    for (i64 g = 0; g < p->runs.num_groups; g++)
+        pool->free_blocks -= required - p->hits[g].stop;
     t->held = required;
     return 1;
 }
 
 static int load(pool *pool, table *t, i64 tokens)
 {
-    if (!hold_computed(pool, t, tokens, find_prefix((block_pool *)pool, t, tokens))) return 0;
+    if (!hold_computed(pool, t, tokens, find_prefix((block_pool *)pool, t, tokens)))
+        return 0;
     t->loaded = tokens;
     return 1;
 }
@@ -236,7 +252,8 @@ static const pool_ops OPS = {
 /* The most blocks that a windowed group can ever hold. */
 static i64 window_cap(const core_engine *setup, i64 window)
 {
-    if (window < 0) return -1;
+    if (window < 0)
+        return -1;
     i64 tokens = MIN(window - 1 + setup->max_num_batched_tokens, setup->max_model_len);
     return ceil_div(tokens, setup->block_size) + 1;
 }

@@ -1,10 +1,12 @@
 /* Paged KV cache that stores each content once, as vLLM V0 does: kv_cache/content_pool.py.
  *
- * Blocks are numbers. A shared content is found by a number of its own; a private one can only be met by its own
- * request, which finds it in its table: what `table.blocks` held before it was given back still stands behind its
- * count, and the block itself says whose it is. Blocks that nobody holds form one chain for each table that gave them
- * back, the deepest first, and the chains a heap: its order is Python's (accessed, -depth, pushed), for a block that is
- * held again is given back by somebody who was accessed later. Of a table, `start` is the first block of its own. */
+ * Blocks are numbers. A shared content is found by a number of its own; a private one can only be met by
+ * its own request, which finds it in its table: what `table.blocks` held before it was given back still
+ * stands behind its count, and the block itself says whose it is. Blocks that nobody holds form one chain
+ * for each table that gave them back, the deepest first, and the chains a heap: its order is Python's
+ * (accessed, -depth, pushed), for a block that is held again is given back by somebody who was accessed
+ * later. Of a table, `start` is the first block of its own, and `held` says how many its request held
+ * before. */
 #include "content_pool.h"
 #include "contents.h"
 
@@ -13,17 +15,23 @@
 
 /* One physical block; `key` is its content once it is full, `depth` its place in the chain of contents. */
 typedef struct {
-    i64 key; /* at least 0: number of a shared content; ~request: its own block number `depth`; or NO_CONTENT */
+    i64 key; /* at least 0: number of a shared content; ~request: its own number `depth`; or NO_CONTENT */
     int32_t depth, references, computed;
-    int32_t shallower, deeper; /* in the chain of those given back; of blocks without content, the next empty one */
+    int32_t shallower, deeper; /* in the chain of those given back; of an empty block, the next such */
     int32_t chain;
 } content_block;
 
 /* The blocks that one table gave back and that nobody has taken since. */
 typedef struct {
-    i64 accessed, released; /* the clock of the pool's user, and the how manieth release */
+    i64 released;           /* the how manieth release it was */
     int32_t deepest, place; /* in the heap; of a chain that is not in use, the next such */
 } chain;
+
+/* A chain in the heap, with what its place depends on: the clock of the pool's user, and how deep it goes. */
+typedef struct {
+    i64 accessed;
+    int32_t depth, chain;
+} candidate;
 
 typedef struct {
     pool base;
@@ -35,7 +43,7 @@ typedef struct {
     chain *chains;
     i64 unused_chains, releases;
     int32_t free_chain;
-    int32_t *heap;
+    candidate *heap;
     i64 heap_count;
     VEC(int32_t) touched;
 } content_pool;
@@ -69,7 +77,7 @@ pool *content_pool_new(memory *m, const core_engine *setup, const core_requests 
 static void open_table(pool *p, table *t, i64 request)
 {
     t->request = request;
-    t->blocks.count = 0;
+    t->blocks.count = t->held = 0;
     t->accessed = t->remembered_hit = MISSING;
     t->start = own_from(p->contents, request);
 }
@@ -92,12 +100,11 @@ static int32_t find(const content_pool *q, const table *t, i64 index)
 {
     if (index < t->start)
         return q->by_key[shared_key(q, t, index)] - 1;
-    if (index >= t->blocks.room)
+    if (index >= t->held)
         return NONE;
     i64 number = t->blocks.at[index];
-    if (number < 0 || number >= q->base.num_blocks || q->blocks[number].key != ~t->request)
-        return NONE;
-    return q->blocks[number].depth == index ? narrow(number) : NONE;
+    int found = q->blocks[number].key == ~t->request && q->blocks[number].depth == index;
+    return found ? narrow(number) : NONE;
 }
 
 static int is_cached(const content_pool *q, const table *t, i64 index)
@@ -127,67 +134,65 @@ i64 content_pool_cached_tokens(pool *p, table *t, i64 tokens)
 
 /* the order of eviction */
 
-static int comes_before(const content_pool *q, int32_t a, int32_t b)
+static int comes_before(const content_pool *q, candidate a, candidate b)
 {
-    const chain *one = &q->chains[a], *other = &q->chains[b];
-    if (one->accessed != other->accessed)
-        return one->accessed < other->accessed;
-    int32_t depth = q->blocks[one->deepest].depth, other_depth = q->blocks[other->deepest].depth;
-    return depth != other_depth ? depth > other_depth : one->released < other->released;
+    if (a.accessed != b.accessed)
+        return a.accessed < b.accessed;
+    return a.depth != b.depth ? a.depth > b.depth : q->chains[a.chain].released < q->chains[b.chain].released;
 }
 
-static void put_in_heap(content_pool *q, i64 place, int32_t number)
+static void put_in_heap(content_pool *q, i64 place, candidate one)
 {
-    q->heap[place] = number;
-    q->chains[number].place = narrow(place);
+    q->heap[place] = one;
+    q->chains[one.chain].place = narrow(place);
 }
 
 static void move_up(content_pool *q, i64 place)
 {
-    int32_t number = q->heap[place];
-    while (place > 0 && comes_before(q, number, q->heap[(place - 1) / 2])) {
+    candidate one = q->heap[place];
+    while (place > 0 && comes_before(q, one, q->heap[(place - 1) / 2])) {
         put_in_heap(q, place, q->heap[(place - 1) / 2]);
         place = (place - 1) / 2;
     }
-    put_in_heap(q, place, number);
+    put_in_heap(q, place, one);
 }
 
 static void move_down(content_pool *q, i64 place)
 {
-    int32_t number = q->heap[place];
+    candidate one = q->heap[place];
     for (;;) {
         i64 child = 2 * place + 1;
         if (child >= q->heap_count)
             break;
         if (child + 1 < q->heap_count && comes_before(q, q->heap[child + 1], q->heap[child]))
             child++;
-        if (!comes_before(q, q->heap[child], number))
+        if (!comes_before(q, q->heap[child], one))
             break;
         put_in_heap(q, place, q->heap[child]);
         place = child;
     }
-    put_in_heap(q, place, number);
+    put_in_heap(q, place, one);
 }
 
-static int32_t take_chain(content_pool *q, i64 accessed)
+static int32_t take_chain(content_pool *q)
 {
     int32_t number = q->free_chain;
     if (number != NONE)
         q->free_chain = q->chains[number].place;
     else
         number = narrow(q->unused_chains++);
-    q->chains[number] = (chain){.accessed = accessed, .released = q->releases++, .deepest = NONE};
+    q->chains[number] = (chain){.released = q->releases++, .deepest = NONE};
     return number;
 }
 
 static void drop_chain(content_pool *q, int32_t number)
 {
     i64 place = q->chains[number].place;
-    int32_t last = q->heap[--q->heap_count];
-    if (last != number) {
+    candidate last = q->heap[--q->heap_count];
+    if (last.chain != number) {
         put_in_heap(q, place, last);
         move_up(q, place);
-        move_down(q, q->chains[last].place);
+        move_down(q, q->chains[last.chain].place);
     }
     q->chains[number].place = q->free_chain;
     q->free_chain = number;
@@ -205,10 +210,12 @@ static void unchain(content_pool *q, int32_t number)
         return;
     }
     its_chain->deepest = block->shallower;
-    if (its_chain->deepest == NONE)
+    if (its_chain->deepest == NONE) {
         drop_chain(q, block->chain);
-    else
-        move_down(q, its_chain->place);
+        return;
+    }
+    q->heap[its_chain->place].depth = q->blocks[its_chain->deepest].depth;
+    move_down(q, its_chain->place);
 }
 
 /* blocks */
@@ -240,7 +247,7 @@ static int32_t take(content_pool *q)
         number = narrow(q->unused++);
     } else {
         REQUIRE(q->base.memory, q->heap_count > 0);
-        number = q->chains[q->heap[0]].deepest;
+        number = q->chains[q->heap[0].chain].deepest;
         unchain(q, number);
         if (q->blocks[number].key >= 0)
             q->by_key[q->blocks[number].key] = 0;
@@ -316,7 +323,7 @@ static void release(pool *p, table *t)
             continue;
         }
         if (chain_number == NONE)
-            chain_number = take_chain(q, t->accessed);
+            chain_number = take_chain(q);
         block->chain = chain_number;
         block->shallower = deepest;
         block->deeper = NONE;
@@ -327,9 +334,11 @@ static void release(pool *p, table *t)
     }
     if (chain_number != NONE) {
         q->chains[chain_number].deepest = deepest;
-        put_in_heap(q, q->heap_count++, chain_number);
+        candidate new = {.accessed = t->accessed, .depth = q->blocks[deepest].depth, .chain = chain_number};
+        put_in_heap(q, q->heap_count++, new);
         move_up(q, q->heap_count - 1);
     }
+    t->held = MAX(t->held, t->blocks.count);
     t->blocks.count = 0;
     t->remembered_hit = MISSING;
 }

@@ -10,8 +10,8 @@ void content_pool_mark_computed(pool *p);
 void content_pool_take_last(pool *p, table *t);
 void content_pool_fill_last(pool *p, table *t);
 
-/* A place for token number `tokens`, the next after those that have one; a block that it fills takes its content, or
- * yields to its double. */
+/* A place for token number `tokens`, the next after those that have one; a block that it fills takes its
+ * content, or yields to its double. */
 static inline void content_pool_append(pool *p, table *t, i64 tokens)
 {
     if (tokens > t->blocks.count * p->block_size)

@@ -1,6 +1,6 @@
 /* The baseline before paging: every request owns one contiguous stretch, as long as it could ever become.
  *
- * Free memory may be enough and yet in pieces: then nothing fits (external fragmentation). There is no sharing.
+ * Free memory may be enough and yet in pieces: then nothing fits (external fragmentation). Nothing is shared.
  */
 #include "internal.h"
 
@@ -32,7 +32,8 @@ static const hit *lookup(pool *p, table *t, i64 max_tokens)
 static i64 first_fit(const contiguous_pool *p, i64 wanted)
 {
     for (i64 i = 0; i < p->holes.count; i++)
-        if (p->holes.at[i].length >= wanted) return i;
+        if (p->holes.at[i].length >= wanted)
+            return i;
     return -1;
 }
 
@@ -46,9 +47,11 @@ static i64 blocks_needed(pool *pool, const table *t, i64 tokens, const hit *h, i
 {
     const contiguous_pool *p = (contiguous_pool *)pool;
     (void)h, (void)capped;
-    if (t->held && ceil_div(tokens, pool->block_size) <= t->held) return 0;
+    if (t->held && ceil_div(tokens, pool->block_size) <= t->held)
+        return 0;
     i64 wanted = wanted_blocks(p, tokens);
-    if (t->held >= wanted) return 0;
+    if (t->held >= wanted)
+        return 0;
     return !t->held && first_fit(p, wanted) >= 0 ? wanted : pool->num_blocks + 1;
 }
 
@@ -56,7 +59,8 @@ static void grow(pool *pool, table *t, i64 tokens, const hit *h)
 {
     contiguous_pool *p = (contiguous_pool *)pool;
     (void)h;
-    if (t->held) return;
+    if (t->held)
+        return;
     i64 wanted = wanted_blocks(p, tokens), at = first_fit(p, wanted);
     REQUIRE(pool->memory, at >= 0);
     hole *found = &p->holes.at[at];
@@ -64,7 +68,8 @@ static void grow(pool *pool, table *t, i64 tokens, const hit *h)
     t->held = wanted;
     found->start += wanted;
     found->length -= wanted;
-    if (!found->length) REMOVE_AT(&p->holes, at);
+    if (!found->length)
+        REMOVE_AT(&p->holes, at);
     pool->free_blocks -= wanted;
 }
 
@@ -82,11 +87,13 @@ static void release(pool *pool, table *t)
 {
     contiguous_pool *p = (contiguous_pool *)pool;
     hole freed = {t->start, t->held};
-    if (!t->held) return;
+    if (!t->held)
+        return;
     pool->free_blocks += t->held;
     t->held = 0;
     i64 at = 0;
-    while (at < p->holes.count && p->holes.at[at].start < freed.start) at++;
+    while (at < p->holes.count && p->holes.at[at].start < freed.start)
+        at++;
     if (at < p->holes.count && freed.start + freed.length == p->holes.at[at].start) {
         freed.length += p->holes.at[at].length;
         REMOVE_AT(&p->holes, at);
@@ -109,7 +116,8 @@ static i64 held_blocks(const pool *p, const table *t)
 
 static int hold_computed(pool *pool, table *t, i64 tokens, const hit *h)
 {
-    if (blocks_needed(pool, t, tokens, h, 0) > pool->free_blocks) return 0;
+    if (blocks_needed(pool, t, tokens, h, 0) > pool->free_blocks)
+        return 0;
     grow(pool, t, tokens, h);
     return 1;
 }

@@ -6,7 +6,6 @@
 
 #include "engine.h"
 
-#define STEP_FACTORS 4096
 #define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
 
 /* requests */
@@ -18,6 +17,9 @@ sequence *engine_new_sequence(engine *e, i64 request)
     i64 prompt = q->prompt_tokens[request];
     if (prompt >= e->setup.max_model_len)
         return NULL;
+    const sequence *known = f->inside ? f->inside[request] : NULL;
+    if (known && !known->cancelled && f->engines.at[known->engine]->alive)
+        fail(e->memory, BAD_INPUT, "request %lld is in engine %lld", (long long)request, (long long)known->engine);
     sequence *r = e->spare_sequences;
     if (r) {
         e->spare_sequences = r->next_free;
@@ -28,6 +30,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
     }
     i64 outputs = e->setup.role == ROLE_PREFILL ? 1 : q->output_tokens[request];
     r->request = request;
+    r->engine = e->number;
     r->arrival = f->columns.arrival_ps[request];
     r->priority = q->priority ? q->priority[request] : 0;
     r->order = q->order ? q->order[request] : request;
@@ -225,6 +228,14 @@ static void finish(engine *e, sequence *r, i64 now_ps)
     fleet_tell(e->fleet, EVENT_FINISHED, e, r->request, now_ps, r->known == r->prompt_tokens);
 }
 
+/* A step that named a request is settled. */
+static void let_go(engine *e, sequence *r)
+{
+    r->rows_in_flight--;
+    if (r->status == FINISHED)
+        engine_recycle(e, r);
+}
+
 static void settle(engine *e)
 {
     i64 now_ps = e->now_ps;
@@ -237,12 +248,10 @@ static void settle(engine *e)
         log_step(e, s);
     for (i64 i = 0; i < s->finished.count; i++)
         finish(e, s->finished.at[i], now_ps);
-    for (i64 i = 0; i < s->rows.count; i++) {
-        sequence *r = s->rows.at[i].sequence;
-        r->rows_in_flight--;
-        if (r->status == FINISHED)
-            engine_recycle(e, r);
-    }
+    for (i64 i = 0; i < s->rows.count; i++)
+        let_go(e, s->rows.at[i].sequence);
+    for (i64 i = 0; i < s->preempted.count; i++)
+        let_go(e, s->preempted.at[i]);
     for (i64 i = 0; i < s->finished.count; i++)
         engine_recycle(e, s->finished.at[i]);
     spare_step(e, s);
@@ -251,11 +260,6 @@ static void settle(engine *e)
 }
 
 /* mail and loads */
-
-static sequence *find_inside(engine *e, i64 request)
-{
-    return e->fleet->inside ? e->fleet->inside[request] : NULL;
-}
 
 static void release_kept(engine *e, i64 request)
 {
@@ -281,15 +285,15 @@ static void read_mail(engine *e)
 {
     for (i64 i = 0; i < e->mail.count; i++) {
         mail m = e->mail.at[i];
-        sequence *r = find_inside(e, m.request);
+        sequence *r = m.cancelled;
         i64 place;
         switch (m.kind) {
         case MAIL_RELEASE_KEPT:
             release_kept(e, m.request);
             break;
         case MAIL_CANCEL:
-            if (!r)
-                break;
+            if (!r || r->inside != 1 || !r->cancelled || r->request != m.request)
+                break; /* it has left meanwhile */
             leave(e, r);
             e->policy->ops->abort(e->policy, r);
             engine_recycle(e, r);

@@ -4,10 +4,13 @@
 
 #include "internal.h"
 
+#define STEP_FACTORS 4096
+
 enum { MAIL_CANCEL, MAIL_RELEASE_KEPT, MAIL_LOADED, MAIL_UNLOAD, MAIL_WANT_LOAD };
 
 typedef struct {
-    i64 kind, request, tokens;
+    i64 kind, request;
+    sequence *cancelled;
 } mail;
 
 typedef struct {

@@ -15,7 +15,7 @@ from capacity.simulator.core import binding
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.instants import DECIDE, NEVER, SETTLE, Instant
+from capacity.simulator.instants import ARRIVE, DECIDE, NEVER, SETTLE, Instant
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
@@ -126,6 +126,12 @@ class CompiledEngines:
                 at_ps = fleet.waiting_events[0][3]
                 if at_ps > env.now:
                     yield Instant(env, SETTLE).at(at_ps)
+                self._report()
+            elif fleet.next_key < min(
+                limit_key + ARRIVE, binding.NEVER_KEY
+            ):  # a step ends at that very instant, before others' arrivals
+                yield Instant(env, SETTLE).at(int(others_ps))
+                fleet.advance(limit_key + ARRIVE, stop=True)
                 self._report()
             elif limit_key < binding.NEVER_KEY:
                 yield Instant(env, DECIDE).at(int(others_ps))

@@ -102,6 +102,10 @@ fleet *fleet_new(const core_requests *requests, const core_columns *columns, i64
             || requests->output_tokens[i] > most
             || (requests->max_tokens && (requests->max_tokens[i] < 1 || requests->max_tokens[i] > most)))
             fail(m, BAD_INPUT, "request %lld: its tokens are out of bounds", (long long)i);
+    for (i64 i = 0; i < requests->count; i++)
+        if (columns->preemptions[i] < MISSING || columns->preemptions[i] > most || columns->preempted_ps[i] < MISSING
+            || columns->preempted_ps[i] > most)
+            fail(m, BAD_INPUT, "request %lld: it was preempted before it came", (long long)i);
     f->requests = *requests;
     f->columns = *columns;
     f->routed = routed != 0;
@@ -163,6 +167,29 @@ static void check_setup(fleet *f, const core_engine *c)
 #undef WITHIN
     if (c->num_rates && c->num_classes != 1 && c->num_classes != 16)
         fail(m, BAD_INPUT, "acceptance rates are of 1 class or 16, not %lld", (long long)c->num_classes);
+#define FRACTION(field, most_) \
+    if (!(c->field >= 0.0 && c->field <= (most_))) \
+    fail(m, BAD_INPUT, #field " is %g: must be from 0 to %g", c->field, (double)(most_))
+    FRACTION(sglang_conservativeness, 1e6);
+    FRACTION(trt_batch_wait_tokens, 1e12);
+    FRACTION(tgi_waiting_served_ratio, 1e6);
+    for (i64 i = 0; i < c->num_tiers; i++) {
+        if (!(c->tiers[i].bytes_per_s > 0.0) || c->tiers[i].latency_ps < 0 || c->tiers[i].latency_ps >= NEVER / 4
+            || c->tiers[i].capacity_chunks < -1 || c->tiers[i].capacity_chunks > most)
+            fail(m, BAD_INPUT, "tier %lld is out of bounds", (long long)i);
+    }
+    if (c->num_tiers) {
+        if (c->policy != POLICY_VLLM_V1)
+            fail(m, BAD_INPUT, "this policy knows no tiers of KV");
+        FRACTION(chunk_bytes, 1e15);
+        if (c->chunk_blocks < 1)
+            fail(m, BAD_INPUT, "chunk_blocks is 0");
+    }
+    for (i64 i = 0; c->rates && i < c->num_rates * c->num_classes; i++)
+        FRACTION(rates[i], 1.0);
+    for (i64 i = 0; c->step_factors && i < STEP_FACTORS; i++)
+        FRACTION(step_factors[i], 1e6);
+#undef FRACTION
     if (!c->times || !c->windows || (c->num_accept && !c->accept) || (c->num_rates && !c->rates))
         fail(m, BAD_INPUT, "the setup lacks its times, windows or drafts");
     for (i64 i = 0; i < c->num_windows; i++)
@@ -181,12 +208,33 @@ static void check_setup(fleet *f, const core_engine *c)
     }
 }
 
+static void check_instant(fleet *f, i64 at_ps)
+{
+    if (at_ps < 0 || at_ps >= NEVER / 4)
+        fail(&f->memory, BAD_INPUT, "instant %lld ps is out of bounds", (long long)at_ps);
+}
+
+/* Requests may come with KV that another engine computed. */
+static int loads_kv(const engine *e)
+{
+    return e->num_pools == 1 && !e->setup.contiguous_blocks && e->policy->ops->add_loaded && e->pools[0]->ops->load;
+}
+
+/* NULL: there is none of that number. */
+static engine *known_engine(const fleet *f, i64 number)
+{
+    return number < 0 || number >= f->engines.count ? NULL : f->engines.at[number];
+}
+
 i64 fleet_add(fleet *f, const core_engine *setup, i64 now_ps)
 {
     ENTER(f, -1);
     check_setup(f, setup);
+    check_instant(f, now_ps);
     i64 number = f->engines.count;
     engine *e = engine_new(f, setup, number, now_ps);
+    if (setup->role != ROLE_BOTH && (!loads_kv(e) || !e->pools[0]->ops->hold_computed))
+        fail(&f->memory, BAD_INPUT, "an engine of this kind does not prefill or decode for others");
     PUSH(&f->memory, &f->engines, e);
     PUSH(&f->memory, &f->heap, number);
     PUSH(&f->memory, &f->place, number);
@@ -211,6 +259,8 @@ i64 fleet_feed(fleet *f, i64 number, i64 count, const i64 *requests, const i64 *
     if (count <= 0)
         return OK;
     engine *e = engine_of(f, number, 0);
+    if (!instants)
+        fail(&f->memory, BAD_INPUT, "arrivals without instants");
     if (!requests && count > f->requests.count)
         fail(&f->memory, BAD_INPUT, "there are only %lld requests", (long long)f->requests.count);
     for (i64 i = 0; i < count; i++)
@@ -232,17 +282,21 @@ i64 fleet_deliver(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, -1);
     engine *e = engine_of(f, number, request);
+    check_instant(f, at_ps);
+    if (f->columns.arrival_ps[request] != MISSING)
+        check_instant(f, f->columns.arrival_ps[request]);
     int taken = engine_receive(e, request, at_ps);
     reorder(f, number);
     return taken;
 }
 
-static i64 post(fleet *f, i64 number, i64 kind, i64 request, i64 at_ps)
+static i64 post(fleet *f, i64 number, mail m, i64 at_ps)
 {
-    engine *e = engine_of(f, number, request);
+    engine *e = engine_of(f, number, m.request);
+    check_instant(f, at_ps);
     if (!e->alive)
         return OK;
-    PUSH(&f->memory, &e->mail, ((mail){kind, request, 0}));
+    PUSH(&f->memory, &e->mail, m);
     engine_wake(e, at_ps);
     reorder(f, number);
     return OK;
@@ -251,27 +305,36 @@ static i64 post(fleet *f, i64 number, i64 kind, i64 request, i64 at_ps)
 i64 fleet_cancel(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, f->memory.error);
-    engine_of(f, number, request);
-    if (f->inside && f->inside[request])
-        f->inside[request]->cancelled = 1;
-    return post(f, number, MAIL_CANCEL, request, at_ps);
+    if (!engine_of(f, number, request)->policies[0]->ops->abort)
+        fail(&f->memory, BAD_INPUT, "an engine of this kind aborts no requests");
+    check_instant(f, at_ps);
+    sequence *r = f->inside ? f->inside[request] : NULL;
+    if (!r || r->engine != number)
+        return OK;
+    r->cancelled = 1;
+    return post(f, number, (mail){MAIL_CANCEL, request, r}, at_ps);
 }
 
 i64 fleet_release_kept(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, f->memory.error);
-    return post(f, number, MAIL_RELEASE_KEPT, request, at_ps);
+    return post(f, number, (mail){MAIL_RELEASE_KEPT, request, NULL}, at_ps);
 }
 
 i64 fleet_want_load(fleet *f, i64 number, i64 request, i64 tokens, i64 at_ps)
 {
     ENTER(f, -1);
     engine *e = engine_of(f, number, request);
+    check_instant(f, at_ps);
+    if (!loads_kv(e))
+        fail(&f->memory, BAD_INPUT, "an engine of this kind loads no KV");
+    if (tokens < 0 || tokens > f->requests.prompt_tokens[request] + f->requests.output_tokens[request])
+        fail(&f->memory, BAD_INPUT, "request %lld has no %lld tokens to load", (long long)request, (long long)tokens);
     sequence *r = engine_new_sequence(e, request);
     if (!r)
         return 0;
     PUSH(&f->memory, &e->loads, ((load){r, tokens, -1})); /* in the mail until the engine decides */
-    post(f, number, MAIL_WANT_LOAD, request, at_ps);
+    post(f, number, (mail){MAIL_WANT_LOAD, request, NULL}, at_ps);
     return 1;
 }
 
@@ -294,13 +357,16 @@ i64 fleet_load_begun(fleet *f, i64 number, i64 request, i64 end_ps)
 i64 fleet_loaded(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, f->memory.error);
-    return post(f, number, MAIL_LOADED, request, at_ps);
+    return post(f, number, (mail){MAIL_LOADED, request, NULL}, at_ps);
 }
 
 i64 fleet_unload(fleet *f, i64 number, i64 request, i64 at_ps)
 {
     ENTER(f, f->memory.error);
-    return post(f, number, MAIL_UNLOAD, request, at_ps);
+    engine_of(f, number, request);
+    if (f->inside && f->inside[request] && f->inside[request]->engine == number)
+        f->inside[request]->cancelled = 1;
+    return post(f, number, (mail){MAIL_UNLOAD, request, NULL}, at_ps);
 }
 
 void fleet_stop(fleet *f, i64 number)
@@ -323,7 +389,9 @@ i64 fleet_next_key(const fleet *f)
 i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps)
 {
     ENTER(f, f->memory.error);
-    i64 last_step = f->steps + max_steps;
+    if (limit_key < 0 || limit_key > NEVER || max_steps < 1)
+        fail(&f->memory, BAD_INPUT, "advance to key %lld by %lld steps", (long long)limit_key, (long long)max_steps);
+    i64 last_step = f->steps + MIN(max_steps, (i64)1 << 60);
     while (f->heap.count) {
         i64 number = f->heap.at[0];
         engine *e = f->engines.at[number];
@@ -352,7 +420,10 @@ i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps)
 
 void fleet_state(const fleet *f, i64 number, core_state *state)
 {
-    const engine *e = f->engines.at[number];
+    const engine *e = known_engine(f, number);
+    *state = (core_state){0};
+    if (!e)
+        return;
     *state = e->sums;
     state->num_running = policy_num_running(e->policy);
     state->num_waiting = policy_num_waiting(e->policy);
@@ -365,14 +436,15 @@ void fleet_state(const fleet *f, i64 number, core_state *state)
 
 i64 fleet_rank_requests(const fleet *f, i64 number, i64 *counts)
 {
-    const engine *e = f->engines.at[number];
-    return e->num_pools > 1 ? lockstep_rank_requests(e->policy, counts) : 0;
+    const engine *e = known_engine(f, number);
+    return e && e->num_pools > 1 ? lockstep_rank_requests(e->policy, counts) : 0;
 }
 
 i64 fleet_log(const fleet *f, i64 number, const i64 **log)
 {
-    *log = f->engines.at[number]->log.at;
-    return f->engines.at[number]->log.count;
+    const engine *e = known_engine(f, number);
+    *log = e ? e->log.at : NULL;
+    return e ? e->log.count : 0;
 }
 
 const struct gaps *fleet_gaps(const fleet *f)
@@ -382,12 +454,15 @@ const struct gaps *fleet_gaps(const fleet *f)
 
 const struct work *fleet_work(const fleet *f, i64 number)
 {
-    return f->engines.at[number]->work;
+    const engine *e = known_engine(f, number);
+    return e ? e->work : NULL;
 }
 
 i64 fleet_tier_use(const fleet *f, i64 number, core_tier_use *uses)
 {
-    const engine *e = f->engines.at[number];
+    const engine *e = known_engine(f, number);
+    if (!e)
+        return 0;
     const core_engine *c = &e->setup;
     i64 count = c->num_tiers ? c->num_tiers : c->policy == POLICY_VLLM_V0 && c->v0_swap;
     for (i64 k = 0; k < count; k++)

@@ -118,6 +118,7 @@ enum { WAITING, RUNNING, FINISHED };
 
 struct sequence {
     i64 request, arrival, priority, order;
+    i64 engine; /* its number */
     i64 prompt_tokens, known, max_known, computed;
     i64 max_tokens; /* that the client allows: what some engines reserve */
     i64 drafts, placeholders, in_flight_tokens, in_flight_yields, accepted, epoch, preemptions;
@@ -129,7 +130,7 @@ struct sequence {
     i64 next_full;  /* tokens at which the next block is full; 0: ask the pool */
     i64 next_leave; /* processed tokens at which a window leaves the next block; 0: ask the pool */
     i64 known_at_row; /* as its last generation row was decided (batching.c) */
-    i64 rows_in_flight; /* rows of steps that are not settled yet */
+    i64 rows_in_flight; /* rows of steps that are not settled yet, and places among those that they preempted */
     int status, cancelled, scheduled; /* scheduled: its first tokens were */
     int kept;          /* by its policy, though it has ended */
     int inside;        /* of the engine, counted as one of its requests */
@@ -229,7 +230,13 @@ static inline void leave_windows(policy *p, sequence *r, i64 processed_tokens)
     if (processed_tokens >= r->next_leave)
         leave_windows_now(p, r, processed_tokens);
 }
-static inline void add_row(memory *m, step *s, row value) { PUSH(m, &s->rows, value); }
+static inline row *new_row(memory *m, step *s)
+{
+    if (s->rows.count == s->rows.room) RESERVE(m, &s->rows, s->rows.count + 1);
+    return &s->rows.at[s->rows.count++];
+}
+/* Written where it stays: a row that is handed over is written twice, and the second time waits for the first. */
+#define add_row(m, s, ...) (*new_row((m), (s)) = (__VA_ARGS__))
 
 /* speculation.c: drafts, and how many of them a verification accepts */
 typedef struct {

@@ -10,6 +10,7 @@ void ledger_scheduled(engine *e, step *s, i64 now_ps)
     sums->preemptions += s->preempted.count;
     for (i64 i = 0; i < s->preempted.count; i++) {
         sequence *r = s->preempted.at[i];
+        r->rows_in_flight++; /* the step tells of it until it is settled */
         c->preemptions[r->request]++;
         if (r->first_token != MISSING)
             r->preempted = now_ps;

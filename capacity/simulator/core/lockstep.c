@@ -4,7 +4,7 @@
 
 #define PS_PER_S 1000000000000
 #define PUBLISHED_EVERY_PS (PS_PER_S / 10) /* vLLM's coordinator tells the front-end of queues every 100 ms */
-#define WAITING_WEIGHT 4                   /* a waiting request counts as so many running ones: core_client.py */
+#define WAITING_WEIGHT 4 /* a waiting request counts as so many running ones: core_client.py */
 
 typedef struct {
     policy base;
@@ -45,6 +45,8 @@ static i64 wake_ps(const policy *p)
 
 /* balance */
 
+static i64 score(const lockstep *l, i64 rank) { return WAITING_WEIGHT * l->waiting[rank] + l->running[rank]; }
+
 /* vLLM: the least of 4 * waiting + running, as last published, plus what was sent there since. */
 static i64 published_queues(lockstep *l, const sequence *r)
 {
@@ -57,7 +59,7 @@ static i64 published_queues(lockstep *l, const sequence *r)
         }
     }
     for (i64 i = 1; i < l->num_ranks; i++)
-        if (WAITING_WEIGHT * l->waiting[i] + l->running[i] < WAITING_WEIGHT * l->waiting[chosen] + l->running[chosen])
+        if (score(l, i) < score(l, chosen))
             chosen = i;
     l->waiting[chosen]++;
     return chosen;

@@ -14,8 +14,9 @@ typedef struct {
 
 /* Chunks to copy when a step ends, row by row. */
 typedef struct copies {
-    names chunks;
+    places places;
     VEC(i64) ends;
+    sequences owners;
     i64 next_unused; /* + 1; 0: none */
 } copies;
 
@@ -120,7 +121,7 @@ static void count(offloading_v1 *o, const sequence *r, const tier_hit *below, i6
 static void begin(offloading_v1 *o, sequence *r, i64 tokens, const tier_hit *below)
 {
     memory *m = o->v1.base.memory;
-    i64 end_ps = load_from_below(&o->tiers, below, o->now_ps);
+    i64 end_ps = load_from_below(&o->tiers, &r->table, below, o->now_ps);
     if (o->tiers.synchronous) {
         o->held_ps = MAX(o->held_ps, end_ps - o->now_ps);
         end_ps = o->now_ps;
@@ -132,9 +133,10 @@ static void begin(offloading_v1 *o, sequence *r, i64 tokens, const tier_hit *bel
     new->tokens = tokens;
     new->end_ps = end_ps;
     new->chunks.count = 0;
-    for (i64 i = 0; i < below->chunks.count; i++) {
-        PUSH(m, &new->chunks, below->chunks.at[i]);
-        name_map_put(m, &o->on_the_way, below->chunks.at[i], 0);
+    for (i64 i = 0; i < below->places.count; i++) {
+        i64 name = o->chunks.at[below->places.at[i]];
+        PUSH(m, &new->chunks, name);
+        name_map_put(m, &o->on_the_way, name, 0);
     }
     if (end_ps <= o->now_ps)
         take_arrivals(o);
@@ -149,12 +151,12 @@ static int try_load(offloading_v1 *o, sequence *r)
     name_chunks(&o->tiers, r->request, r->known / size, &o->chunks);
     const hit *h = q->ops->lookup(q, &r->table, r->known - 1);
     i64 gpu_tokens = h->tokens;
-    const tier_hit *below = find_below(&o->tiers, &o->chunks, gpu_tokens / size, o->now_ps);
-    i64 tokens = (gpu_tokens / size + below->chunks.count) * size;
+    const tier_hit *below = find_below(&o->tiers, &r->table, &o->chunks, gpu_tokens / size, o->now_ps);
+    i64 tokens = (gpu_tokens / size + below->places.count) * size;
     if (tokens - gpu_tokens < size)
         return NOTHING;
-    for (i64 i = 0; i < below->chunks.count && o->on_the_way.count; i++)
-        if (name_map_find(&o->on_the_way, below->chunks.at[i]))
+    for (i64 i = 0; i < below->places.count && o->on_the_way.count; i++)
+        if (name_map_find(&o->on_the_way, o->chunks.at[below->places.at[i]]))
             return ELSEWHERE;
     i64 whole = MAX(tokens, MIN(r->known, p->limits.max_model_len));
     i64 wanted = p->limits.reserve_full_isl ? whole : tokens;
@@ -253,15 +255,16 @@ static void reserve(offloading_v1 *o, const row *w, step *s)
     if (known < (r->stored_chunks + 1) * o->tiers.chunk_tokens)
         return;
     i64 chunks = known / o->tiers.chunk_tokens;
-    name_chunks(&o->tiers, r->request, chunks, &o->chunks);
     copies *c = copies_of(o, s);
-    i64 before = c->chunks.count;
-    if (!reserve_below(&o->tiers, &o->chunks, r->stored_chunks, &c->chunks, o->now_ps))
+    i64 before = c->places.count;
+    if (!reserve_below(&o->tiers, &r->table, r->stored_chunks, chunks, &c->places, o->now_ps))
         return;
     r->stored_chunks = chunks;
-    if (c->chunks.count > before) {
-        touch_nearest(&o->tiers, &o->chunks);
-        PUSH(m, &c->ends, c->chunks.count);
+    if (c->places.count > before) {
+        name_chunks(&o->tiers, r->request, chunks, &o->chunks);
+        touch_nearest(&o->tiers, &r->table, &o->chunks);
+        PUSH(m, &c->ends, c->places.count);
+        PUSH(m, &c->owners, r);
     }
 }
 
@@ -288,10 +291,11 @@ static void update(policy *p, step *s)
     copies *c = &o->stores.at[s->stores];
     i64 start = 0;
     for (i64 i = 0; i < c->ends.count; i++) {
-        store_below(&o->tiers, c->chunks.at + start, c->ends.at[i] - start, s->end);
+        places stored = {.at = c->places.at + start, .count = c->ends.at[i] - start};
+        store_below(&o->tiers, &c->owners.at[i]->table, &stored, s->end);
         start = c->ends.at[i];
     }
-    c->chunks.count = c->ends.count = 0;
+    c->places.count = c->ends.count = c->owners.count = 0;
     c->next_unused = o->unused_stores;
     o->unused_stores = s->stores + 1;
     s->stores = MISSING;
@@ -333,7 +337,7 @@ static const policy_ops OFFLOADING_V1 = {
 policy *offloading_v1_new(memory *m, const core_engine *setup, pool *p, const core_requests *requests)
 {
     offloading_v1 *o = take_memory(m, sizeof *o);
-    REQUIRE(m, p->prefix_caching && setup->num_tiers >= 1 && setup->num_tiers <= 2 && setup->chunk_blocks >= 1);
+    REQUIRE(m, p->prefix_caching && setup->chunk_blocks >= 1);
     vllm_v1_init(&o->v1, &OFFLOADING_V1, m, setup, p);
     o->v1.admit_waiting = admit_waiting;
     o->v1.finish = finish;

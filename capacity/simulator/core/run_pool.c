@@ -1,7 +1,7 @@
 /* Paged KV cache of one group of layers with full attention: run by run, not block by block.
  *
- * A table's blocks are `held` in all, the first `cached` of them as parts of runs. Blocks that came from elsewhere are
- * held before the request runs: it hits what was `loaded`, until they are released.
+ * A table's blocks are `held` in all, the first `cached` of them as parts of runs. Blocks that came from
+ * elsewhere are held before the request runs: it hits what was `loaded`, until they are released.
  */
 #include "run_pool.h"
 #include "runs.h"
@@ -34,7 +34,8 @@ static const hit *find_prefix(run_pool *p, const table *t, i64 max_tokens)
 const hit *run_pool_lookup(pool *pool, table *t, i64 max_tokens)
 {
     run_pool *p = (run_pool *)pool;
-    if (!t->loaded) return find_prefix(p, t, max_tokens);
+    if (!t->loaded)
+        return find_prefix(p, t, max_tokens);
     p->runs.pieces.count = 0;
     p->hit.tokens = MIN(t->loaded, max_tokens);
     return &p->hit;
@@ -50,14 +51,16 @@ i64 run_pool_blocks_needed(pool *pool, const table *t, i64 tokens, const hit *h,
     for (i64 i = 0; h && i < s->pieces.count; i++) {
         piece found = s->pieces.at[i];
         needed -= found.stop - found.start;
-        if (found.run->references == 0) evictable += found.stop - found.start;
+        if (found.run->references == 0)
+            evictable += found.stop - found.start;
     }
     return MAX(needed, 0) + evictable;
 }
 
 static void take_hit(run_store *s, table *t)
 {
-    if (!s->pieces.count) return;
+    if (!s->pieces.count)
+        return;
     for (i64 i = 0; i < s->pieces.count; i++) {
         piece found = s->pieces.at[i];
         take_piece(s, &t->parts, found);
@@ -70,7 +73,8 @@ static void take_hit(run_store *s, table *t)
 void run_pool_grow(pool *pool, table *t, i64 tokens, const hit *h)
 {
     run_store *s = &((run_pool *)pool)->runs;
-    if (h && !t->loaded) take_hit(s, t);
+    if (h && !t->loaded)
+        take_hit(s, t);
     i64 added = blocks_of(s, tokens) - t->held;
     if (added > 0) {
         t->held += added;
@@ -82,7 +86,8 @@ void run_pool_cache(pool *pool, table *t, i64 tokens)
 {
     run_store *s = &((run_pool *)pool)->runs;
     i64 full = full_blocks(s, tokens);
-    if (full <= t->cached || !pool->prefix_caching) return;
+    if (full <= t->cached || !pool->prefix_caching)
+        return;
     i64 start = t->cached;
     t->cached = full;
     register_runs(s, &t->parts, t->request, 0, start, full);
@@ -122,7 +127,8 @@ static i64 held_blocks(const pool *p, const table *t)
 static int load(pool *pool, table *t, i64 tokens)
 {
     const hit *h = find_prefix((run_pool *)pool, t, tokens);
-    if (run_pool_blocks_needed(pool, t, tokens, h, 0) > pool->free_blocks) return 0;
+    if (run_pool_blocks_needed(pool, t, tokens, h, 0) > pool->free_blocks)
+        return 0;
     t->loaded = 0;
     run_pool_grow(pool, t, tokens, h);
     t->loaded = tokens;
@@ -131,7 +137,8 @@ static int load(pool *pool, table *t, i64 tokens)
 
 static int hold_computed(pool *pool, table *t, i64 tokens, const hit *h)
 {
-    if (run_pool_blocks_needed(pool, t, tokens, h, 0) > pool->free_blocks) return 0;
+    if (run_pool_blocks_needed(pool, t, tokens, h, 0) > pool->free_blocks)
+        return 0;
     run_pool_grow(pool, t, tokens, h);
     return 1;
 }

@@ -8,7 +8,7 @@
  * `run_pool_finish`, or in `held` of the table. */
 static inline void run_pool_take(pool *p, i64 blocks) { p->free_blocks -= blocks; }
 
-/* A request ends whose first `tokens` tokens have their place and content: `cache` them, `release` them all. */
+/* A request ends whose first `tokens` tokens have their place and content: `cache` them, `release` all. */
 void run_pool_finish(pool *p, table *t, i64 tokens);
 
 /* What the pool's operations do, without the detour. */

@@ -3,8 +3,8 @@
 
 enum { SLAB = 256 };
 
-void init_runs(run_store *s, const pool_ops *ops, memory *m, const core_engine *setup, const core_requests *requests,
-               i64 num_groups)
+void init_runs(run_store *s, const pool_ops *ops, memory *m, const core_engine *setup,
+               const core_requests *requests, i64 num_groups)
 {
     s->pool.ops = ops;
     s->pool.memory = m;
@@ -15,12 +15,14 @@ void init_runs(run_store *s, const pool_ops *ops, memory *m, const core_engine *
     s->num_groups = num_groups;
     s->shift = -1;
     for (int shift = 0; shift < 62; shift++)
-        if ((i64)1 << shift == setup->block_size) s->shift = shift;
+        if ((i64)1 << shift == setup->block_size)
+            s->shift = shift;
     s->queue.before = s->queue.after = &s->queue;
-    if (!s->pool.prefix_caching) return;
+    if (!s->pool.prefix_caching)
+        return;
     s->owner_of = take_memory(m, (size_t)MAX(requests->count, 1) * sizeof *s->owner_of);
     if (s->pool.contents)
-        s->shared = take_memory(m, (size_t)(MAX(s->pool.contents->num_keys, 1) * num_groups) * sizeof *s->shared);
+        s->shared = take_memory(m, (size_t)(s->pool.contents->num_keys * num_groups) * sizeof *s->shared);
 }
 
 /* runs and owners of their memory */
@@ -50,7 +52,8 @@ static void add_owners(run_store *s)
 {
     size_t bytes = sizeof(owner) + (size_t)s->num_groups * sizeof(span);
     char *slab = take_memory(s->pool.memory, SLAB * bytes);
-    if (s->owners.count == 0) PUSH(s->pool.memory, &s->owners, NULL); /* number 0: none */
+    if (s->owners.count == 0)
+        PUSH(s->pool.memory, &s->owners, NULL); /* number 0: none */
     RESERVE(s->pool.memory, &s->owners, s->owners.count + SLAB);
     i64 first = s->owners.count;
     REQUIRE(s->pool.memory, first + SLAB <= UINT32_MAX);
@@ -65,8 +68,10 @@ static void add_owners(run_store *s)
 static uint32_t owner_number(run_store *s, i64 request)
 {
     uint32_t number = s->owner_of[request];
-    if (number) return number;
-    if (!s->unused_owner) add_owners(s);
+    if (number)
+        return number;
+    if (!s->unused_owner)
+        add_owners(s);
     number = s->unused_owner;
     owner *o = s->owners.at[number];
     s->unused_owner = (uint32_t)o->request;
@@ -85,7 +90,8 @@ static void append_to_span(run_store *s, run *r)
         of->last->newer = r;
     } else {
         of->first = r;
-        if (r->owner) s->owners.at[r->owner]->num_spans++;
+        if (r->owner)
+            s->owners.at[r->owner]->num_spans++;
     }
     of->last = r;
 }
@@ -94,10 +100,14 @@ static void append_to_span(run_store *s, run *r)
 static void forget_run(run_store *s, run *r)
 {
     span *of = r->span;
-    if (r->older) r->older->newer = r->newer;
-    else of->first = r->newer;
-    if (r->newer) r->newer->older = r->older;
-    else of->last = r->older;
+    if (r->older)
+        r->older->newer = r->newer;
+    else
+        of->first = r->newer;
+    if (r->newer)
+        r->newer->older = r->older;
+    else
+        of->last = r->older;
     if (!of->first && r->owner) {
         owner *o = s->owners.at[r->owner];
         if (--o->num_spans == 0) {
@@ -112,6 +122,7 @@ static void forget_run(run_store *s, run *r)
 
 void evict_runs(run_store *s)
 {
+    REQUIRE(s->pool.memory, s->pool.free_blocks >= 0);
     i64 blocks = s->evictable - s->pool.free_blocks;
     s->evictable -= blocks;
     run *r = s->queue.after;
@@ -164,8 +175,10 @@ static i64 follow_span(run_store *s, const span *of, i64 at, i64 limit)
         i64 to = limit;
         run *r = of->first;
         for (; r && !(r->start <= at && at < r->stop); r = r->newer)
-            if (at < r->start && r->start < to) to = r->start; /* an older copy takes over there */
-        if (!r) break;
+            if (at < r->start && r->start < to)
+                to = r->start; /* an older copy takes over there */
+        if (!r)
+            break;
         to = MIN(to, r->stop);
         piece found = {r, at, to};
         PUSH(s->pool.memory, &s->pieces, found);
@@ -179,10 +192,12 @@ i64 follow_runs(run_store *s, i64 request, i64 group, i64 limit)
 {
     i64 at = 0, count = num_spans(s, request);
     for (i64 i = 0; i < count; i++) {
-        if (at >= limit) return at;
+        if (at >= limit)
+            return at;
         i64 stop = s->pool.contents->stops[s->pool.contents->offsets[request] + i];
         at = follow_span(s, shared_span(s, request, group, i), at, MIN(stop, limit));
-        if (at < stop) return at;
+        if (at < stop)
+            return at;
     }
     const span *of = at < limit ? private_span(s, request, group) : NULL;
     return of ? follow_span(s, of, at, limit) : at;
@@ -196,7 +211,8 @@ static run *copy_of(const span *of, i64 block, i64 *start)
             *start = MAX(*start, r->start);
             return r;
         }
-        if (r->stop <= block && r->stop > *start) *start = r->stop;
+        if (r->stop <= block && r->stop > *start)
+            *start = r->stop;
     }
     return NULL;
 }
@@ -255,8 +271,10 @@ static run *split_run(run_store *s, run *r, i64 at)
     r->right = right;
     right->older = r;
     right->newer = r->newer;
-    if (r->newer) r->newer->older = right;
-    else r->span->last = right;
+    if (r->newer)
+        r->newer->older = right;
+    else
+        r->span->last = right;
     r->newer = right;
     if (r->before) { /* the deeper half is evicted first */
         right->before = r->before;
@@ -271,10 +289,14 @@ static run *split_run(run_store *s, run *r, i64 at)
 void take_piece(run_store *s, part_list *held, piece found)
 {
     run *r = found.run;
-    while (r->stop <= found.start) r = r->right; /* an earlier piece of the same hit has split it */
-    if (r->start < found.start) r = split_run(s, r, found.start);
-    if (r->stop > found.stop) split_run(s, r, found.stop);
-    if (r->references == 0) leave_queue(s, r);
+    while (r->stop <= found.start)
+        r = r->right; /* an earlier piece of the same hit has split it */
+    if (r->start < found.start)
+        r = split_run(s, r, found.start);
+    if (r->stop > found.stop)
+        split_run(s, r, found.stop);
+    if (r->references == 0)
+        leave_queue(s, r);
     r->references++;
     part taken = {r, found.stop};
     PUSH(s->pool.memory, held, taken);
@@ -324,7 +346,8 @@ void drop_part(run_store *s, part held)
         r = r->right;
         PUSH(s->pool.memory, &s->split, r);
     }
-    while (s->split.count) drop_run(s, s->split.at[--s->split.count]);
+    while (s->split.count)
+        drop_run(s, s->split.at[--s->split.count]);
 }
 
 /* Cut the run at a block, keeping it as the right half, and drop the left half; no other holds it. */
@@ -334,8 +357,10 @@ static void drop_left(run_store *s, run *r, i64 at)
     r->start = (int32_t)at;
     left->newer = r;
     left->older = r->older;
-    if (r->older) r->older->newer = left;
-    else r->span->first = left;
+    if (r->older)
+        r->older->newer = left;
+    else
+        r->span->first = left;
     r->older = left;
     free_run(s, left);
 }
@@ -344,11 +369,13 @@ static void drop_left(run_store *s, run *r, i64 at)
 void drop_front(run_store *s, part_list *held, i64 stop)
 {
     i64 gone = 0;
-    while (gone < held->count && held->at[gone].stop <= stop) gone++;
+    while (gone < held->count && held->at[gone].stop <= stop)
+        gone++;
     if (gone < held->count && held->at[gone].run->start < stop) {
         part *cut = &held->at[gone];
         run *r = cut->run;
-        while (r->stop <= stop) r = r->right;
+        while (r->stop <= stop)
+            r = r->right;
         part before = {cut->run, r->start};
         int whole = cut->run == r;
         cut->run = r;
@@ -360,9 +387,11 @@ void drop_front(run_store *s, part_list *held, i64 stop)
                 r->references--;
             }
         }
-        if (!whole) drop_part(s, before);
+        if (!whole)
+            drop_part(s, before);
     }
-    for (i64 i = gone - 1; i >= 0; i--) drop_part(s, held->at[i]);
+    for (i64 i = gone - 1; i >= 0; i--)
+        drop_part(s, held->at[i]);
     if (gone) {
         held->count -= gone;
         memmove(held->at, held->at + gone, (size_t)held->count * sizeof *held->at);

@@ -1,10 +1,11 @@
 /* Runs of cached KV blocks: what the run pool and the block pool share.
  *
- * A span is a stretch of one content: a run of shared blocks, or all that is private to a request; every group of
- * layers has its own copies of it. A run is a stretch of one copy whose blocks have the same reference count. It is
- * split where a hit, a window or an eviction takes a part of it. Runs without references form the free queue, least
- * recently freed first; a run gives up its deepest block first, as blocks freed tail first would. So all answers are
- * those of BlockPool (kv_cache/block_pool.py), at the cost of runs instead of blocks.
+ * A span is a stretch of one content: a run of shared blocks, or all that is private to a request; every
+ * group of layers has its own copies of it. A run is a stretch of one copy whose blocks have the same
+ * reference count. It is split where a hit, a window or an eviction takes a part of it. Runs without
+ * references form the free queue, least recently freed first; a run gives up its deepest block first, as
+ * blocks freed tail first would. So all answers are those of BlockPool (kv_cache/block_pool.py), at the cost
+ * of runs instead of blocks.
  */
 #ifndef CAPACITY_RUNS_H
 #define CAPACITY_RUNS_H
@@ -56,8 +57,8 @@ typedef struct {
     VEC(run *) split;
 } run_store;
 
-void init_runs(run_store *s, const pool_ops *ops, memory *m, const core_engine *setup, const core_requests *requests,
-               i64 num_groups);
+void init_runs(run_store *s, const pool_ops *ops, memory *m, const core_engine *setup,
+               const core_requests *requests, i64 num_groups);
 void evict_runs(run_store *s);
 i64 follow_runs(run_store *s, i64 request, i64 group, i64 limit);
 i64 follow_back(run_store *s, i64 request, i64 group, i64 limit, i64 needed, i64 *start);
@@ -81,7 +82,8 @@ static inline i64 blocks_of(const run_store *s, i64 tokens)
 /* Eviction is put off until it can make a difference. */
 static inline void settle_runs(run_store *s)
 {
-    if (s->evictable > s->pool.free_blocks) evict_runs(s);
+    if (s->evictable > s->pool.free_blocks)
+        evict_runs(s);
 }
 
 /* The last holder lets go of a run. */
@@ -106,10 +108,11 @@ static inline void drop_run(run_store *s, run *r)
         free_run(s, r);
 }
 
-/* Whether the last run that a request holds can take in the blocks behind it: no newer copy is older than they are. */
+/* Whether the last run that a request holds can take in the blocks behind it: no copy is newer than it is. */
 static inline int ends_in(const part_list *held, i64 block)
 {
-    if (!held->count) return 0;
+    if (!held->count)
+        return 0;
     const run *last = held->at[held->count - 1].run;
     return last->stop == block && last->references == 1 && !last->newer;
 }

@@ -1,7 +1,8 @@
-/* How long steps take, as capacity.step.model says it: the same operations in the same order, and one rounding.
+/* How long steps take, as capacity.step.model says it: the same operations in the same order, one rounding.
  *
- * What Python's floats and integers would do differently (sums of contexts beyond all reason) is left to Python, and
- * so is whatever has no data here. The functions have the names of capacity.step.model and capacity.step.operators. */
+ * What Python's floats and integers would do otherwise (sums of contexts beyond all reason) is left to Python,
+ * and so is whatever has no data here. The functions have the names of capacity.step.model and of
+ * capacity.step.operators. Step times outlive fleets, so that their memory is their own. */
 #include "step_times.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@
 #define MOST_LINES ((i64)1 << 20)    /* then all are forgotten */
 #define AT_LEAST_1(ps) ((ps) < 1 ? 1 : (ps))
 
-/* The p of a norm. Where the smaller is less than `negligible` of the larger, what it adds is lost to rounding. */
+/* The p of a norm. Less than `negligible` of the larger, the smaller adds what is lost to rounding. */
 typedef struct {
     double sharpness, inverse, negligible;
 } exponent;
@@ -107,9 +108,10 @@ static double norm(double first, double second, exponent p)
 static int in_reason(const shape *s)
 {
     uint64_t sums = (uint64_t)(s->prefill_sequences | s->prefill_pairs | s->prefill_window_pairs);
-    uint64_t contexts = (uint64_t)(s->prefill_tokens | s->prefill_context_tokens | s->prefill_window_context_tokens
-                                   | s->prompts_completed | s->decode_sequences | s->draft_tokens
-                                   | s->decode_context_tokens | s->decode_window_context_tokens);
+    uint64_t contexts = (uint64_t)(s->prefill_tokens | s->prefill_context_tokens
+                                   | s->prefill_window_context_tokens | s->prompts_completed
+                                   | s->decode_sequences | s->draft_tokens | s->decode_context_tokens
+                                   | s->decode_window_context_tokens);
     return sums < (uint64_t)MOST_INTEGER && contexts < (uint64_t)MOST_CONTEXT;
 }
 
@@ -134,7 +136,8 @@ static work grouped_decode(const step_operator *o, const shape *s)
     double context = (double)(o->windowed ? s->decode_window_context_tokens : s->decode_context_tokens);
     double sequences = (double)s->decode_sequences;
     double queries = 1.0 + (double)s->draft_tokens / sequences;
-    double moved = context * o->context_bytes + (double)(s->decode_sequences + s->draft_tokens) * o->row_bytes;
+    double rows = (double)(s->decode_sequences + s->draft_tokens);
+    double moved = context * o->context_bytes + rows * o->row_bytes;
     return (work){context * queries * o->flops_per_pair, moved, sequences * o->heads, context / sequences};
 }
 
@@ -145,7 +148,8 @@ static work latent_prefill(const step_operator *o, const shape *s)
         double most = (double)s->prefill_tokens * (double)o->top_k;
         if (most < pairs) pairs = most;
     }
-    double moved = (double)s->prefill_context_tokens * o->context_bytes + (double)s->prefill_tokens * o->row_bytes;
+    double context = (double)s->prefill_context_tokens;
+    double moved = context * o->context_bytes + (double)s->prefill_tokens * o->row_bytes;
     return (work){pairs * o->flops_per_pair, moved, (double)s->prefill_sequences, 0.0};
 }
 
@@ -295,7 +299,8 @@ static double new_seconds(step_times *t, i64 table, i64 rows)
     i64 first = t->source.first_operator[table], end = t->source.end_operator[table];
     if (t->failed) return NAN;
     if (first >= 0 && rows < MOST_ENTRIES) {
-        double number = table == SHARED_SECONDS ? (double)rows / (double)t->source.ranks : (double)rows, total = 0.0;
+        double number = (double)rows, total = 0.0;
+        if (table == SHARED_SECONDS) number /= (double)t->source.ranks;
         for (i64 i = first; i < end; i++)
             total += row_operator_seconds(&t->source.operators[i], t->exponents[i], number);
         return total;
@@ -333,8 +338,8 @@ static i64 graph_rows(const step_times *t, i64 prefill_tokens, i64 rows)
 
 static double own_seconds(step_times *t, const shape *s, i64 rows)
 {
-    double gpu = table_seconds(t, ROW_SECONDS, rows)
-                 + table_seconds(t, SAMPLE_SECONDS, s->prompts_completed + s->decode_sequences + s->draft_tokens);
+    i64 samples = s->prompts_completed + s->decode_sequences + s->draft_tokens;
+    double gpu = table_seconds(t, ROW_SECONDS, rows) + table_seconds(t, SAMPLE_SECONDS, samples);
     for (i64 i = 0; i < t->source.num_operators; i++)
         gpu += operator_seconds(&t->source.operators[i], t->exponents[i], s);
     return gpu;
@@ -448,8 +453,9 @@ static knotted *entry_of(step_times *t, const shape *s, i64 low, i64 window_low)
 
 static double seconds_at(step_times *t, const shape *s, i64 context, i64 window)
 {
-    return step_seconds(t, &(shape){.decode_sequences = s->decode_sequences, .draft_tokens = s->draft_tokens,
-                                    .decode_context_tokens = context, .decode_window_context_tokens = window});
+    shape at = {.decode_sequences = s->decode_sequences, .draft_tokens = s->draft_tokens,
+                .decode_context_tokens = context, .decode_window_context_tokens = window};
+    return step_seconds(t, &at);
 }
 
 /* 0: not in integers, or a callback failed. */
@@ -676,7 +682,8 @@ static i64 affine_step_ps(step_times *t, const shape *s)
     i64 rows = s->prefill_tokens + s->decode_sequences + s->draft_tokens, of_rows, of_contexts, ps;
     if (__builtin_mul_overflow(t->source.row_ps, rows, &of_rows)
         || __builtin_mul_overflow(t->source.context_ps, s->decode_context_tokens, &of_contexts)
-        || __builtin_add_overflow(t->source.base_ps, of_rows, &ps) || __builtin_add_overflow(ps, of_contexts, &ps))
+        || __builtin_add_overflow(t->source.base_ps, of_rows, &ps)
+        || __builtin_add_overflow(ps, of_contexts, &ps))
         return ask_step(t, s);
     return ps;
 }
@@ -751,7 +758,8 @@ int decode_piece(step_times *t, const shape *s, decode_line *out)
 
 step_times *step_times_new(const step_source *source)
 {
-    if (source->size != (i64)sizeof *source || source->operator_size != (i64)sizeof *source->operators) return NULL;
+    if (source->size != (i64)sizeof *source) return NULL;
+    if (source->operator_size != (i64)sizeof *source->operators) return NULL;
     step_times *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->source = *source;

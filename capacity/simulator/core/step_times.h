@@ -64,7 +64,7 @@ typedef struct {
     const i64 *graph_rows;
     i64 ranks, has_shared; /* SHARED_SECONDS is by the rows of all ranks together */
     i64 num_operators;     /* by contexts; behind them those of each table */
-    i64 first_operator[NUM_TABLES], end_operator[NUM_TABLES]; /* -1: Python is asked for the table's entries */
+    i64 first_operator[NUM_TABLES], end_operator[NUM_TABLES]; /* -1: Python is asked for its entries */
     const step_operator *operators;
     /* others' times, changed */
     step_times *inner;

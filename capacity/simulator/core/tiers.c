@@ -1,13 +1,16 @@
-/* KV below the GPU: tiers of host memory, disk or network that keep blocks which the GPU may drop: kv_cache/offload.py.
+/* KV below the GPU: tiers of host memory, disk or network that keep blocks which the GPU may drop:
+ * kv_cache/offload.py.
  *
- * A chunk's name is the number of its last block's content where that is shared, and else of the request and the
- * chunk. Chunks of a tier form a list, the least recently used first. */
+ * A chunk's name is the number of its last block's content where that is shared, and else of the request
+ * and the chunk. Chunks of a tier form a list, the least recently used first. Where a request's chunks are
+ * stands in the `blocks` of its table, which its pool does not use: the chunk itself says whether it is
+ * still the one. */
 #include <math.h>
 
 #include "contents.h"
 #include "tiers.h"
 
-#define NONE (-1)
+#define NO_NAME INT64_MIN
 #define PS_PER_S 1e12
 
 /* names */
@@ -67,6 +70,14 @@ void name_map_drop(name_map *map, i64 name)
     }
 }
 
+i64 chunk_name(const tier_stack *t, i64 request, i64 place)
+{
+    i64 block = (place + 1) * t->chunk_blocks - 1;
+    if (t->contents && block < own_from(t->contents, request))
+        return content_number(t->contents, t->first_number, request, block);
+    return ~(request << 32 | place);
+}
+
 /* one tier */
 
 typedef struct {
@@ -79,7 +90,10 @@ struct tier_store {
     memory *memory;
     core_tier tier;
     double chunk_bytes;
-    name_map places;
+    i64 *by_name;      /* of shared names: the chunk; 0: not here */
+    int returns; /* requests may come back, to half a disaggregated engine, with a table that remembers nothing */
+    name_map own;      /* then, of names of their own */
+    i64 held;
     VEC(chunk) chunks; /* the first stands for both ends of the list */
     i64 unused;        /* the first chunk that is not in use; 0: none */
     i64 write_free_ps, read_free_ps;
@@ -92,16 +106,8 @@ static tier_store *tier_store_new(memory *m, core_tier tier, double chunk_bytes)
     store->memory = m;
     store->tier = tier;
     store->chunk_bytes = chunk_bytes;
-    PUSH(m, &store->chunks, (chunk){0});
+    PUSH(m, &store->chunks, (chunk){.name = NO_NAME});
     return store;
-}
-
-static i64 count_chunks(const tier_store *store) { return store->places.count; }
-
-static chunk *find_chunk(const tier_store *store, i64 name)
-{
-    i64 *place = name_map_find(&store->places, name);
-    return place ? &store->chunks.at[*place - 1] : NULL;
 }
 
 static void take_out(tier_store *store, chunk *c)
@@ -120,26 +126,64 @@ static void put_last(tier_store *store, i64 number)
     ends->older = number;
 }
 
-/* Whether the chunk can be read now. */
-static int has(const tier_store *store, i64 name, i64 now_ps)
+/* The chunk of that name; 0: not here. Its request's own ones are where its table remembers them. */
+static i64 find_chunk(const tier_store *store, i64 *remembered, i64 name)
 {
-    const chunk *c = find_chunk(store, name);
-    return c && c->ready_ps <= now_ps;
+    if (*remembered < store->chunks.count && store->chunks.at[*remembered].name == name)
+        return *remembered;
+    const i64 *own = name < 0 && store->returns ? name_map_find(&store->own, name) : NULL;
+    *remembered = name >= 0 ? store->by_name[name] : own ? *own - 1 : 0;
+    return *remembered;
 }
 
-/* These were used now, the first of them last. */
-static void touch(tier_store *store, const names *chunks)
+/* Where a table remembers a chunk. */
+static i64 *memory_of(table *known, i64 tier, i64 place) { return &known->blocks.at[2 * place + tier]; }
+
+/* The chunk at a place of a request's chain; NULL: not here. */
+static chunk *chunk_at(const tier_stack *t, i64 tier, table *known, i64 place)
 {
+    tier_store *store = t->stores[tier];
+    i64 number = find_chunk(store, memory_of(known, tier, place), chunk_name(t, known->request, place));
+    return number ? &store->chunks.at[number] : NULL;
+}
+
+/* A stretch of the list becomes the most recently used. */
+static void move_last(tier_store *store, i64 oldest, i64 newest)
+{
+    chunk *at = store->chunks.at;
+    i64 older = at[oldest].older, newer = at[newest].newer;
+    if (!newer)
+        return;
+    at[older].newer = newer;
+    at[newer].older = older;
+    at[oldest].older = at[0].older;
+    at[newest].newer = 0;
+    at[at[0].older].newer = oldest;
+    at[0].older = newest;
+}
+
+/* These were used now, the first of them last: moved together where they stand together. */
+static void touch(tier_stack *t, i64 tier, table *known, const names *chunks)
+{
+    tier_store *store = t->stores[tier];
+    i64 oldest = 0, newest = 0;
+    RESERVE(t->memory, &known->blocks, 2 * chunks->count);
     for (i64 i = chunks->count - 1; i >= 0; i--) {
-        chunk *c = find_chunk(store, chunks->at[i]);
-        if (!c)
+        i64 number = find_chunk(store, memory_of(known, tier, i), chunks->at[i]);
+        if (!number)
             continue;
-        take_out(store, c);
-        put_last(store, c - store->chunks.at);
+        if (!oldest || store->chunks.at[number].older != newest) {
+            if (oldest)
+                move_last(store, oldest, newest);
+            oldest = number;
+        }
+        newest = number;
     }
+    if (oldest)
+        move_last(store, oldest, newest);
 }
 
-static void add_chunk(tier_store *store, i64 name, i64 ready_ps)
+static void add_chunk(tier_store *store, i64 *remembered, i64 name)
 {
     i64 number = store->unused;
     if (number) {
@@ -148,18 +192,28 @@ static void add_chunk(tier_store *store, i64 name, i64 ready_ps)
         number = store->chunks.count;
         PUSH(store->memory, &store->chunks, (chunk){0});
     }
-    store->chunks.at[number] = (chunk){.name = name, .ready_ps = ready_ps, .busy_ps = ready_ps};
+    store->chunks.at[number] = (chunk){.name = name, .ready_ps = NEVER, .busy_ps = NEVER};
     put_last(store, number);
-    name_map_put(store->memory, &store->places, name, number);
+    if (name >= 0)
+        store->by_name[name] = number;
+    else if (store->returns)
+        name_map_put(store->memory, &store->own, name, number);
+    *remembered = number;
+    store->held++;
 }
 
 static void drop_chunk(tier_store *store, i64 number)
 {
     chunk *c = &store->chunks.at[number];
     take_out(store, c);
-    name_map_drop(&store->places, c->name);
+    if (c->name >= 0)
+        store->by_name[c->name] = 0;
+    else if (store->returns)
+        name_map_drop(&store->own, c->name);
+    c->name = NO_NAME;
     c->newer = store->unused;
     store->unused = number;
+    store->held--;
 }
 
 /* Drop so many of the least recently used chunks, those in transfer excepted; 0: there are not as many. */
@@ -182,20 +236,21 @@ static int make_room(tier_store *store, i64 excess, i64 now_ps)
     return 1;
 }
 
-/* Places for those of the chunks that are not here: these are `taken`. 0: nothing can be dropped for them. */
-static int reserve(tier_store *store, const i64 *chunks, i64 count, names *taken, i64 now_ps)
+/* Room for those of the chunks that are not here: these are `taken`. 0: nothing can be dropped for them. */
+static int reserve(tier_stack *t, i64 tier, table *known, const places *wanted, places *taken, i64 now_ps)
 {
+    tier_store *store = t->stores[tier];
     i64 capacity = store->tier.capacity_chunks, before = taken->count;
-    for (i64 i = 0; i < count; i++)
-        if (!find_chunk(store, chunks[i]))
-            PUSH(store->memory, taken, chunks[i]);
-    i64 excess = count_chunks(store) + taken->count - before - capacity;
+    for (i64 i = 0; i < wanted->count; i++)
+        if (!chunk_at(t, tier, known, wanted->at[i]))
+            PUSH(t->memory, taken, wanted->at[i]);
+    i64 excess = store->held + taken->count - before - capacity;
     if (capacity >= 0 && excess > 0 && !make_room(store, excess, now_ps)) {
         taken->count = before;
         return 0;
     }
     for (i64 i = before; i < taken->count; i++)
-        add_chunk(store, taken->at[i], NEVER);
+        add_chunk(store, memory_of(known, tier, taken->at[i]), chunk_name(t, known->request, taken->at[i]));
     return 1;
 }
 
@@ -213,30 +268,32 @@ static i64 payload_ps(tier_store *store, i64 chunks)
 }
 
 /* Copy reserved chunks here from now on; returns when they have arrived. */
-static i64 write_chunks(tier_store *store, const i64 *chunks, i64 count, i64 now_ps)
+static i64 write_chunks(tier_stack *t, i64 tier, table *known, const places *written, i64 now_ps)
 {
-    store->write_free_ps = MAX(store->write_free_ps, now_ps) + payload_ps(store, count);
+    tier_store *store = t->stores[tier];
+    store->write_free_ps = MAX(store->write_free_ps, now_ps) + payload_ps(store, written->count);
     i64 end_ps = store->write_free_ps + store->tier.latency_ps;
-    for (i64 i = 0; i < count; i++) {
-        chunk *c = find_chunk(store, chunks[i]);
-        REQUIRE(store->memory, c);
+    for (i64 i = 0; i < written->count; i++) {
+        chunk *c = chunk_at(t, tier, known, written->at[i]);
+        REQUIRE(t->memory, c);
         c->ready_ps = c->busy_ps = end_ps;
     }
-    store->use.stored += count;
+    store->use.stored += written->count;
     return end_ps;
 }
 
 /* Copy chunks to the tier above from now on; returns when they are there. None is dropped before. */
-static i64 read_chunks(tier_store *store, const names *chunks, i64 now_ps)
+static i64 read_chunks(tier_stack *t, i64 tier, table *known, const places *read, i64 now_ps)
 {
-    store->read_free_ps = MAX(store->read_free_ps, now_ps) + payload_ps(store, chunks->count);
+    tier_store *store = t->stores[tier];
+    store->read_free_ps = MAX(store->read_free_ps, now_ps) + payload_ps(store, read->count);
     i64 end_ps = store->read_free_ps + store->tier.latency_ps;
-    for (i64 i = 0; i < chunks->count; i++) {
-        chunk *c = find_chunk(store, chunks->at[i]);
+    for (i64 i = 0; i < read->count; i++) {
+        chunk *c = chunk_at(t, tier, known, read->at[i]);
         if (c) /* else it only passes through: there was no room to keep it */
             c->busy_ps = MAX(c->busy_ps, end_ps);
     }
-    store->use.loaded += chunks->count;
+    store->use.loaded += read->count;
     return end_ps;
 }
 
@@ -249,93 +306,100 @@ void tier_stack_init(tier_stack *t, memory *m, const core_engine *setup, const c
     t->chunk_tokens = setup->block_size * setup->chunk_blocks;
     t->synchronous = setup->offload_synchronous != 0;
     t->num_stores = setup->num_tiers;
-    for (i64 i = 0; i < t->num_stores; i++)
+    for (i64 i = 0; i < t->num_stores; i++) {
         t->stores[i] = tier_store_new(m, setup->tiers[i], setup->chunk_bytes);
+        t->stores[i]->returns = setup->role != ROLE_BOTH;
+    }
     if (setup->contents && setup->contents->offsets) {
         t->contents = setup->contents;
         t->first_number = number_contents(m, t->contents, requests->count);
+        size_t numbers = (size_t)(t->first_number[t->contents->num_keys] + 1);
+        for (i64 i = 0; i < t->num_stores; i++)
+            t->stores[i]->by_name = take_memory(m, numbers * sizeof *t->stores[i]->by_name);
     }
 }
 
 /* Names of the first chunks of a request. */
 void name_chunks(const tier_stack *t, i64 request, i64 chunks, names *found)
 {
-    i64 own = own_from(t->contents, request);
-    REQUIRE(t->memory, chunks < (i64)1 << 32);
+    REQUIRE(t->memory, chunks < (i64)1 << 31);
     found->count = 0;
     RESERVE(t->memory, found, chunks);
-    for (i64 number = 0; number < chunks; number++) {
-        i64 block = (number + 1) * t->chunk_blocks - 1;
-        found->at[number] = block < own ? content_number(t->contents, t->first_number, request, block)
-                                        : ~(request << 32 | number);
-    }
+    for (i64 place = 0; place < chunks; place++)
+        found->at[place] = chunk_name(t, request, place);
     found->count = chunks;
 }
 
-/* The unbroken run of chunks from number `first` on that are below the GPU. Touches all of them. */
-const tier_hit *find_below(tier_stack *t, const names *chunks, i64 first, i64 now_ps)
+/* The unbroken run of chunks from place `first` on that can be read below the GPU. Touches all of them. */
+const tier_hit *find_below(tier_stack *t, table *known, const names *chunks, i64 first, i64 now_ps)
 {
     tier_hit *h = &t->hit;
-    h->chunks.count = h->tiers.count = 0;
+    h->places.count = h->tiers.count = 0;
     for (i64 i = 0; i < t->num_stores; i++)
-        touch(t->stores[i], chunks);
-    for (i64 number = first; number < chunks->count; number++) {
+        touch(t, i, known, chunks);
+    for (i64 place = first; place < chunks->count; place++) {
         i64 tier = 0;
-        while (tier < t->num_stores && !has(t->stores[tier], chunks->at[number], now_ps))
-            tier++;
+        for (; tier < t->num_stores; tier++) {
+            const chunk *c = chunk_at(t, tier, known, place);
+            if (c && c->ready_ps <= now_ps)
+                break;
+        }
         if (tier == t->num_stores)
             break;
-        PUSH(t->memory, &h->chunks, chunks->at[number]);
+        PUSH(t->memory, &h->places, place);
         PUSH(t->memory, &h->tiers, tier);
     }
     return h;
 }
 
 /* Chunks on their way up from the tier below, here at `ready_ps`: they stay, if there is room. */
-static void arrive(tier_stack *t, i64 ready_ps, i64 now_ps)
+static void arrive(tier_stack *t, table *known, i64 ready_ps, i64 now_ps)
 {
-    tier_store *store = t->stores[0];
-    t->below.count = 0;
-    reserve(store, t->far.at, t->far.count, &t->below, now_ps);
-    for (i64 i = 0; i < t->below.count; i++) {
-        chunk *c = find_chunk(store, t->below.at[i]);
+    t->taken.count = 0;
+    reserve(t, 0, known, &t->wanted, &t->taken, now_ps);
+    for (i64 i = 0; i < t->taken.count; i++) {
+        chunk *c = chunk_at(t, 0, known, t->taken.at[i]);
         c->ready_ps = c->busy_ps = ready_ps;
-        store->use.stored++;
+        t->stores[0]->use.stored++;
     }
 }
 
 /* Bring the chunks to the GPU, those of the further tier by way of the nearer; returns when all are there. */
-i64 load_from_below(tier_stack *t, const tier_hit *h, i64 now_ps)
+i64 load_from_below(tier_stack *t, table *known, const tier_hit *h, i64 now_ps)
 {
     i64 ready_ps = now_ps;
-    t->far.count = 0;
-    for (i64 i = 0; i < h->chunks.count; i++)
+    t->wanted.count = 0;
+    for (i64 i = 0; i < h->places.count; i++)
         if (h->tiers.at[i])
-            PUSH(t->memory, &t->far, h->chunks.at[i]);
-    if (t->far.count) {
-        ready_ps = read_chunks(t->stores[1], &t->far, now_ps);
-        arrive(t, ready_ps, now_ps);
+            PUSH(t->memory, &t->wanted, h->places.at[i]);
+    if (t->wanted.count) {
+        ready_ps = read_chunks(t, 1, known, &t->wanted, now_ps);
+        arrive(t, known, ready_ps, now_ps);
     }
-    return read_chunks(t->stores[0], &h->chunks, ready_ps);
+    return read_chunks(t, 0, known, &h->places, ready_ps);
 }
 
-/* Places in the nearest tier for the chunks from number `first` on; see `reserve`. */
-int reserve_below(tier_stack *t, const names *chunks, i64 first, names *taken, i64 now_ps)
+/* Room in the nearest tier for the chunks from place `first` on; see `reserve`. */
+int reserve_below(tier_stack *t, table *known, i64 first, i64 stop, places *taken, i64 now_ps)
 {
-    return reserve(t->stores[0], chunks->at + first, chunks->count - first, taken, now_ps);
+    t->wanted.count = 0;
+    RESERVE(t->memory, &known->blocks, 2 * stop);
+    for (i64 place = first; place < stop; place++)
+        PUSH(t->memory, &t->wanted, place);
+    return reserve(t, 0, known, &t->wanted, taken, now_ps);
 }
 
-void touch_nearest(tier_stack *t, const names *chunks) { touch(t->stores[0], chunks); }
+void touch_nearest(tier_stack *t, table *known, const names *chunks) { touch(t, 0, known, chunks); }
 
 /* Copy reserved chunks out of the GPU, then from tier to tier downwards. */
-void store_below(tier_stack *t, const i64 *chunks, i64 count, i64 now_ps)
+void store_below(tier_stack *t, table *known, const places *stored, i64 now_ps)
 {
-    i64 end_ps = write_chunks(t->stores[0], chunks, count, now_ps);
+    i64 end_ps = write_chunks(t, 0, known, stored, now_ps);
     if (t->num_stores == 1)
         return;
-    t->below.count = 0;
-    if (reserve(t->stores[1], chunks, count, &t->below, now_ps) && t->below.count)
-        write_chunks(t->stores[1], t->below.at, t->below.count, end_ps);
+    t->taken.count = 0;
+    if (reserve(t, 1, known, stored, &t->taken, now_ps) && t->taken.count)
+        write_chunks(t, 1, known, &t->taken, end_ps);
 }
 
 void count_hit_tokens(tier_stack *t, i64 tier, i64 tokens) { t->stores[tier]->use.hit_tokens += tokens; }
@@ -344,7 +408,7 @@ i64 tier_stack_use(const tier_stack *t, core_tier_use *uses)
 {
     for (i64 i = 0; i < t->num_stores; i++) {
         uses[i] = t->stores[i]->use;
-        uses[i].held = count_chunks(t->stores[i]);
+        uses[i].held = t->stores[i]->held;
     }
     return t->num_stores;
 }

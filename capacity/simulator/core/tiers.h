@@ -4,7 +4,8 @@
 
 #include "internal.h"
 
-typedef VEC(i64) names; /* of chunks */
+typedef VEC(i64) names;  /* of chunks */
+typedef VEC(i64) places; /* of chunks in their request's chain */
 
 /* A set of names, each with a number. */
 typedef struct {
@@ -19,7 +20,7 @@ typedef struct tier_store tier_store;
 
 /* A request's chunks below the GPU, in order, each with the nearest tier that has it. */
 typedef struct {
-    names chunks;
+    places places;
     VEC(i64) tiers;
 } tier_hit;
 
@@ -32,16 +33,17 @@ typedef struct {
     const core_contents *contents; /* NULL: nothing is shared */
     const i64 *first_number;       /* contents.h */
     tier_hit hit;                  /* the last that was found */
-    names far, below;
+    places wanted, taken;
 } tier_stack;
 
 void tier_stack_init(tier_stack *t, memory *m, const core_engine *setup, const core_requests *requests);
+i64 chunk_name(const tier_stack *t, i64 request, i64 place);
 void name_chunks(const tier_stack *t, i64 request, i64 chunks, names *found);
-const tier_hit *find_below(tier_stack *t, const names *chunks, i64 first, i64 now_ps);
-i64 load_from_below(tier_stack *t, const tier_hit *h, i64 now_ps);
-int reserve_below(tier_stack *t, const names *chunks, i64 first, names *taken, i64 now_ps);
-void touch_nearest(tier_stack *t, const names *chunks);
-void store_below(tier_stack *t, const i64 *chunks, i64 count, i64 now_ps);
+const tier_hit *find_below(tier_stack *t, table *known, const names *chunks, i64 first, i64 now_ps);
+i64 load_from_below(tier_stack *t, table *known, const tier_hit *h, i64 now_ps);
+int reserve_below(tier_stack *t, table *known, i64 first, i64 stop, places *taken, i64 now_ps);
+void touch_nearest(tier_stack *t, table *known, const names *chunks);
+void store_below(tier_stack *t, table *known, const places *stored, i64 now_ps);
 void count_hit_tokens(tier_stack *t, i64 tier, i64 tokens);
 i64 tier_stack_use(const tier_stack *t, core_tier_use *uses);
 

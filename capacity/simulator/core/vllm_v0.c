@@ -190,7 +190,7 @@ static void preempt_for_priority(vllm_v0 *v, step *s, budget *b)
     if (!p->waiting.count)
         return;
     sequence *head = pop_waiting(v);
-    i64 cached = content_pool_cached_tokens(p->pool, &head->table, head->known), uncached = head->known - cached;
+    i64 uncached = head->known - content_pool_cached_tokens(p->pool, &head->table, head->known);
     i64 blocks = ceil_div(head->known, p->pool->block_size);
     while (running->count && more_urgent(head, running->at[running->count - 1])) {
         int fits = p->pool->free_blocks - blocks >= v->watermark_blocks;
@@ -319,8 +319,10 @@ static void update(policy *p, step *s)
     v->victims.count = 0;
     for (i64 i = 0; i < dropped; i++)
         PUSH(p->memory, &v->victims, s->finished.at[i]);
-    memmove(s->finished.at, s->finished.at + dropped, (size_t)(s->finished.count - dropped) * sizeof *s->finished.at);
-    memcpy(s->finished.at + s->finished.count - dropped, v->victims.at, (size_t)dropped * sizeof *s->finished.at);
+    sequence **at = s->finished.at;
+    i64 others = s->finished.count - dropped;
+    memmove(at, at + dropped, (size_t)others * sizeof *at);
+    memcpy(at + others, v->victims.at, (size_t)dropped * sizeof *at);
 }
 
 /* What was swapped out and in. */

@@ -5,8 +5,8 @@
 #include "run_pool.h"
 
 enum {
-    OPEN, LOOKUP, BLOCKS_NEEDED, GROW, CACHE, LEAVE_WINDOW, RELEASE, HELD_BLOCKS, LOAD, HOLD_COMPUTED, FREE_BLOCKS,
-    TAKE, FINISH, SET_HELD
+    OPEN, LOOKUP, BLOCKS_NEEDED, GROW, CACHE, LEAVE_WINDOW, RELEASE, HELD_BLOCKS, LOAD, HOLD_COMPUTED,
+    FREE_BLOCKS, TAKE, FINISH, SET_HELD
 };
 enum { RUN_POOL, BLOCK_POOL, CONTIGUOUS_POOL };
 
@@ -18,26 +18,37 @@ typedef struct {
     core_contents contents;
 } pools;
 
-pools *pools_new(i64 kind, core_engine *setup, const core_contents *contents, i64 num_requests, i64 num_tables);
+pools *pools_new(const i64 *values, const i64 *windows, const core_contents *contents);
 void pools_free(pools *s);
 i64 pools_do(pools *s, i64 operation, i64 number, i64 tokens, i64 with_hit, i64 capped);
-void pools_serve(pools *s, i64 num_requests, i64 prompt_tokens, i64 output_tokens, i64 in_flight, i64 chunk_tokens);
-size_t pools_setup_bytes(void);
+void pools_serve(pools *s, i64 num_requests, i64 prompt_tokens, i64 output_tokens, i64 in_flight,
+                 i64 chunk_tokens);
 
-size_t pools_setup_bytes(void) { return sizeof(core_engine); }
+static pools *fill(pools *s, const i64 *values, const i64 *windows)
+{
+    core_requests requests = {.count = values[8]};
+    core_engine setup = {
+        .num_blocks = values[1], .block_size = values[2], .prefix_caching = values[3],
+        .num_windows = values[4], .windows = windows, .max_model_len = values[5],
+        .max_num_batched_tokens = values[6], .contiguous_blocks = values[7], .contents = &s->contents,
+    };
+    s->tables = take_memory(&s->memory, (size_t)values[9] * sizeof *s->tables);
+    if (values[0] == RUN_POOL)
+        s->pool = run_pool_new(&s->memory, &setup, &requests);
+    else if (values[0] == BLOCK_POOL)
+        s->pool = block_pool_new(&s->memory, &setup, &requests);
+    else
+        s->pool = contiguous_pool_new(&s->memory, &setup);
+    return s;
+}
 
-pools *pools_new(i64 kind, core_engine *setup, const core_contents *contents, i64 num_requests, i64 num_tables)
+/* Values: kind, num_blocks, block_size, prefix_caching, num_windows, max_model_len, max_num_batched_tokens,
+ * contiguous_blocks, requests, tables. */
+pools *pools_new(const i64 *values, const i64 *windows, const core_contents *contents)
 {
     pools *s = calloc(1, sizeof *s);
-    core_requests requests = {.count = num_requests};
-    if (!s || setjmp(s->memory.on_error)) return NULL;
     s->contents = *contents;
-    setup->contents = &s->contents;
-    s->tables = take_memory(&s->memory, (size_t)num_tables * sizeof *s->tables);
-    if (kind == RUN_POOL) s->pool = run_pool_new(&s->memory, setup, &requests);
-    else if (kind == BLOCK_POOL) s->pool = block_pool_new(&s->memory, setup, &requests);
-    else s->pool = contiguous_pool_new(&s->memory, setup);
-    return s;
+    return setjmp(s->memory.on_error) ? NULL : fill(s, values, windows);
 }
 
 void pools_free(pools *s)
@@ -51,7 +62,8 @@ i64 pools_do(pools *s, i64 operation, i64 number, i64 tokens, i64 with_hit, i64 
     pool *p = s->pool;
     table *t = &s->tables[number];
     const hit *h = with_hit ? s->hit : NULL;
-    if (setjmp(s->memory.on_error)) return -1000 - s->memory.error;
+    if (setjmp(s->memory.on_error))
+        return -1000 - s->memory.error;
     switch (operation) {
     case OPEN: p->ops->open(p, t, tokens); return 0;
     case LOOKUP: s->hit = p->ops->lookup(p, t, tokens); return s->hit->tokens;
@@ -71,15 +83,19 @@ i64 pools_do(pools *s, i64 operation, i64 number, i64 tokens, i64 with_hit, i64 
     }
 }
 
-/* What the V1 policy asks of a pool for so many requests, `in_flight` at a time, each visited when a block ends. */
-void pools_serve(pools *s, i64 num_requests, i64 prompt_tokens, i64 output_tokens, i64 in_flight, i64 chunk_tokens)
+/* What a V1 policy asks for so many requests, `in_flight` at a time, each visited when a block ends. */
+void pools_serve(pools *s, i64 num_requests, i64 prompt_tokens, i64 output_tokens, i64 in_flight,
+                 i64 chunk_tokens)
 {
     pool *p = s->pool;
-    if (setjmp(s->memory.on_error)) abort();
+    if (setjmp(s->memory.on_error))
+        abort();
     for (i64 i = 0; i < num_requests + in_flight; i++) {
         table *t = &s->tables[i % in_flight];
-        if (i >= in_flight) p->ops->release(p, t);
-        if (i >= num_requests) continue;
+        if (i >= in_flight)
+            p->ops->release(p, t);
+        if (i >= num_requests)
+            continue;
         p->ops->open(p, t, i);
         const hit *h = p->ops->lookup(p, t, prompt_tokens - 1);
         i64 computed = h->tokens, last = prompt_tokens + output_tokens - 1;

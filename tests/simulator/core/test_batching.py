@@ -149,7 +149,7 @@ def options_of(policy: str, rng: random.Random) -> dict[str, Any]:
             "order": rng.choice(["fcfs", "lpm"]),
             "mixed_chunk": rng.random() < 0.5,
             "max_prefill_tokens": rng.choice([16384, 60]),
-            "conservativeness": rng.choice([0.0, 0.05, 0.3, 1.0, 2.0]),
+            "conservativeness": rng.choice([0.0, 0.0, 0.05, 0.3, 1.0]),
             "ignore_eos": rng.random() < 0.2,
         }
     if policy == "tensorrt-llm":
@@ -174,25 +174,41 @@ def options_of(policy: str, rng: random.Random) -> dict[str, Any]:
 def random_case(policy: str, seed: int) -> tuple[Workload, EngineSetup, Instants, Instants]:
     rng = random.Random(f"{policy} {seed}")
     workload, run = random_run(rng.randrange(1 << 30))
+    if workload.content is None and rng.random() < 0.5:  # ties
+        prompt_tokens = np.full(len(workload), int(np.median(workload.prompt_tokens)))
+        workload = replace(workload, prompt_tokens=prompt_tokens)
     asked = [n + rng.choice([0, 0, 1, 10, 100]) for n in workload.output_tokens.tolist()]
-    workload = replace(
-        workload, concurrency=None, max_tokens=np.array(asked) if rng.random() < 0.4 else None
-    )
+    workload = replace(workload, concurrency=None, max_tokens=np.array(asked) if rng.random() < 0.4 else None)
     setup = EngineSetup(**{name: value for name, value in run.items() if name in SETUP})
     phased = policy in ("sglang", "tensorrt-llm", "tgi")
     stages = rng.choice([1, 1, 1, 2, 3]) if phased else 1
+    budget = rng.choice([setup.limits.max_num_batched_tokens, 40 if policy == "tgi" else 1 << 10])
     contiguous = setup.limits.max_model_len if rng.random() < 0.1 and setup.kv_windows == (None,) else None
     setup = replace(
         setup,
         policy=policy,
         policy_options=options_of(policy, rng),
-        limits=replace(setup.limits, priority=False, pipeline_stages=stages),
+        limits=replace(setup.limits, priority=False, pipeline_stages=stages, max_num_batched_tokens=budget),
         kv_contiguous_tokens=contiguous,
-        num_blocks=setup.num_blocks * (1 if contiguous is None else 4),
+        num_blocks=int(setup.num_blocks * (rng.choice([1, 1, 1.3, 2]) if contiguous is None else 4)),
     )
     if rng.random() < 0.5:  # many at a time
         setup = replace(setup, limits=replace(setup.limits, max_num_seqs=rng.choice([8, 64])))
         workload = replace(workload, arrival_s=workload.arrival_s / 50)
+    if policy == "sglang" and rng.random() < 0.5:  # more of them than can end
+        workload = replace(
+            workload,
+            arrival_s=workload.arrival_s / 50,
+            output_tokens=np.array([rng.randint(8, 50) for _ in asked]),
+            max_tokens=None,
+        )
+        longest = int((workload.prompt_tokens + workload.output_tokens).max()) + setup.block_size
+        blocks = (longest // setup.block_size + 2) * len(setup.kv_windows)
+        limits = replace(setup.limits, max_num_seqs=32)
+        options = {**setup.policy_options, "conservativeness": 0.0}
+        setup = replace(
+            setup, limits=limits, policy_options=options, num_blocks=blocks + rng.randint(0, blocks)
+        )
     arrivals = [(round(s * 1e12), request) for request, s in enumerate(workload.arrival_s.tolist())]
     cancels: Instants = []
     if phased and rng.random() < 0.3:

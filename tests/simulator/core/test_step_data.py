@@ -35,6 +35,7 @@ from capacity.simulator.core.step_data import (
     SCALED,
     SLOWEST,
     DecodeLine,
+    Source,
     StepData,
 )
 from capacity.step import (
@@ -493,6 +494,11 @@ def test_times_that_are_none_are_refused(ps: int) -> None:
         times(data, [decode_shape(1, 10)])
     with pytest.raises(OverflowError):
         line_of(data, decode_shape(1, 10))
+
+
+def test_a_library_of_other_structures_is_refused() -> None:
+    own = library()
+    assert own.step_times_new(Source(size=8, operator_size=8)) is None
 
 
 # what is kept

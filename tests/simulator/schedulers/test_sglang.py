@@ -9,7 +9,8 @@ from scheduler_bench import Bench
 
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
-from capacity.simulator.schedulers import SchedulerLimits, Sequence, make_policy
+from capacity.simulator.schedulers import SchedulerLimits, Sequence, Step, make_policy
+from capacity.simulator.schedulers.sglang import Sglang
 
 
 def test_sglang_prefills_alone_before_anyone_decodes() -> None:
@@ -38,6 +39,36 @@ def test_sglang_has_one_chunked_request_which_goes_on_first() -> None:
     assert bench.run() == [(1, 16)]
     assert bench.run() == [(1, 2), (2, 3)]
     assert bench.run() == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_sglang_forgets_a_chunked_request_whose_client_is_gone() -> None:
+    bench = Bench("sglang")
+    chunked = bench.add(22, 2)
+    assert bench.run() == [(0, 16)]
+    bench.policy.abort(chunked)
+    assert (bench.policy.unfinished, bench.pool.free_blocks) == (0, bench.pool.num_blocks)
+    bench.add(5, 2)
+    assert bench.run() == [(1, 5)]
+
+
+def test_sglang_mixed_who_starts_with_all_but_one_token_cached_takes_one_row() -> None:
+    """A retracted request, of whose 9 tokens 8 are still cached, is prefilled: it decodes from the next step on."""
+    pool = BlockPool(20, 4)
+    limits = SchedulerLimits(max_num_seqs=8, max_num_batched_tokens=16)
+    policy = Sglang(limits, pool, mixed_chunk=True, asynchronous=False)
+    sequences = [
+        Sequence(i, id=i, arrival=0, prompt_tokens=7, max_known=13, priority=0, table=pool.table(Content(i)))
+        for i in range(2)
+    ]
+    for sequence in sequences:
+        policy.add(sequence)
+    for _ in range(2):
+        policy.update(policy.schedule(0))
+    assert sequences[1].known == 9
+    retracted = Step()
+    policy.give_up(sequences[1], retracted)
+    step = policy.schedule(0)
+    assert [(row.sequence.index, row.tokens) for row in step.rows] == [(1, 1), (0, 1)]
 
 
 def test_sglang_without_chunking_lets_a_long_prompt_exceed_the_cap_alone() -> None:

@@ -1,0 +1,85 @@
+"""The front end's processes: what tokenizes, detokenizes and streams is a server with a rate, and its queue is a wait.
+
+vLLM V1 does all three in its API server's process (pull request 11636: a third process made it slower), of which
+`--api-server-count` starts several (17546); SGLang takes requests, tokenizes and streams in one TokenizerManager, which
+"may encounter single-core bottlenecks under high-concurrency" (issue 6553), `--tokenizer-worker-num` starts several.
+So a request that comes waits behind tokens that go, and the other way round, first come, first served. Tokens of all
+streams leave at 1 / `output_token_s` a second and process at the most, however many GPUs make them: TensorRT-LLM
+1.0.0rc3 streams 9.2, 8.9 and 9.2 thousand tokens/s of Llama-3.1-8B to 128 clients from 2, 4 and 8 H100 (gap-analysis
+rows, 1,024 + 256 tokens), and its first tokens take longer the longer the answers are (0.7 s, 1.1 s, 2.0 s for 128, 256
+and 512): they queue behind others' answers.
+Left out: an event loop's own order among what is ready, processes that compete for cores, and that a message of
+several tokens takes longer than one of a single token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from capacity.base.errors import InvalidInput
+from capacity.step import picoseconds
+
+# of Hugging Face's fast tokenizers, one sequence at a time: 1.1 s for 4 MB, about a million tokens
+# (charlesxu.io/parallel-tokenizer, read 2026-11; measured there)
+MEASURED_INPUT_TOKEN_S = 1.1e-6
+
+
+class FrontEndProcess:
+    """One process, first come, first served: what it is given at an instant begins when all before it is done.
+
+    Instants must not fall. `busy_ps` is the work given so far.
+    """
+
+    def __init__(self, *, input_token_s: float, output_token_s: float) -> None:
+        self._input_token_s = input_token_s
+        self._message_ps = picoseconds(output_token_s)
+        self._now_ps = 0
+        self.free_ps = 0  # when it will have done all that it was given
+        self.busy_ps = 0
+
+    def take_in(self, prompt_tokens: int, now_ps: int) -> int:
+        """A request has come; returns when its prompt is tokenized and goes to the engine."""
+        return self._serve(picoseconds(prompt_tokens * self._input_token_s), now_ps)
+
+    def send(self, now_ps: int) -> int:
+        """The engine has made what one message holds; returns when it is sent."""
+        return self._serve(self._message_ps, now_ps)
+
+    def waits_ps(self, now_ps: int) -> int:
+        """How long what came now would wait."""
+        return max(self.free_ps - now_ps, 0)
+
+    def _serve(self, work_ps: int, now_ps: int) -> int:
+        assert now_ps >= self._now_ps, "the front end is told of what happens in order of time"
+        self._now_ps = now_ps
+        self.busy_ps += work_ps
+        self.free_ps = max(self.free_ps, now_ps) + work_ps
+        return self.free_ps
+
+
+class FrontEndProcesses:
+    """Equal processes before one engine; a request, by its number, stays with one in turn, as connections do."""
+
+    def __init__(
+        self, processes: int, prompt_tokens: Sequence[int], *, input_token_s: float, output_token_s: float
+    ) -> None:
+        if processes < 1:
+            raise InvalidInput(f"a front end has at least 1 process, not {processes}")
+        self.tokenizes = input_token_s > 0
+        self._prompt_tokens = prompt_tokens
+        self._processes = [
+            FrontEndProcess(input_token_s=input_token_s, output_token_s=output_token_s)
+            for _ in range(processes)
+        ]
+
+    def of(self, request: int) -> FrontEndProcess:
+        """The process of a request."""
+        return self._processes[request % len(self._processes)]
+
+    def take_in(self, request: int, now_ps: int) -> int:
+        """A request has come; returns when it goes to the engine."""
+        return self.of(request).take_in(self._prompt_tokens[request], now_ps)
+
+    def send(self, request: int, now_ps: int) -> int:
+        """The engine has made a message of this request; returns when it is sent."""
+        return self.of(request).send(now_ps)
