@@ -19,7 +19,7 @@ from capacity.simulator.instants import ARRIVE, DECIDE, NEVER, SETTLE, Instant
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
-from capacity.simulator.setup import EngineSetup
+from capacity.simulator.setup import EngineSetup, check_setup
 from capacity.step import picoseconds
 
 
@@ -53,6 +53,7 @@ class CompiledEngines:
             env.process(self._run())
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
+        check_setup(setup)
         frontend, caching = self._recording.frontend, setup.enable_prefix_caching
         self._setups.append(setup)
         return self.fleet.add(
