@@ -120,16 +120,10 @@ static step *new_step(engine *e)
     step *s = e->spare_steps;
     if (s) {
         e->spare_steps = s->next_free;
-        s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = 0;
-        s->start = s->end = s->held_ps = 0;
-        s->num_parts = 0;
-        s->ending.count = 0;
-        s->grouped = 0;
-        s->group = s->group_contexts = s->group_window_contexts = s->group_gap_ps = 0;
     } else {
         s = take_memory(e->memory, sizeof *s);
     }
-    s->stores = -1;
+    empty_step(s);
     return s;
 }
 
@@ -152,11 +146,10 @@ static i64 step_duration(engine *e, step *s)
     if (s->num_parts) {
         count = s->num_parts;
         for (i64 i = 0; i < count; i++)
-            sum_rows(s->parts[i], e->setup.window_tokens, &e->shapes[i]);
+            e->shapes[i] = s->parts[i]->sums;
         duration = joint_ps(e->setup.times, e->shapes, count);
     } else {
-        sum_rows(s, e->setup.window_tokens, e->shapes);
-        duration = step_ps(e->setup.times, e->shapes);
+        duration = step_ps(e->setup.times, &s->sums);
     }
     checked_ps(e, duration);
     if (e->setup.step_factors) {
@@ -166,14 +159,14 @@ static i64 step_duration(engine *e, step *s)
     if (e->work) {
         i64 most = -1;
         for (i64 i = 0; i < count; i++) {
-            const shape *h = &e->shapes[i];
+            const shape *h = s->num_parts ? &e->shapes[i] : &s->sums;
             i64 tokens = h->prefill_tokens + h->decode_sequences + h->draft_tokens;
             if (tokens > most) {
                 most = tokens;
                 fullest = i;
             }
         }
-        work_step(e->work, &e->shapes[fullest], duration, s->held_ps);
+        work_step(e->work, s->num_parts ? &e->shapes[fullest] : &s->sums, duration, s->held_ps);
     }
     return duration;
 }
@@ -228,12 +221,10 @@ static void finish(engine *e, sequence *r, i64 now_ps)
     fleet_tell(e->fleet, EVENT_FINISHED, e, r->request, now_ps, r->known == r->prompt_tokens);
 }
 
-/* A step that named a request is settled. */
-static void let_go(engine *e, sequence *r)
+static void recycle_all(engine *e, const sequences *list)
 {
-    r->rows_in_flight--;
-    if (r->status == FINISHED)
-        engine_recycle(e, r);
+    for (i64 i = 0; i < list->count; i++)
+        engine_recycle(e, list->at[i]);
 }
 
 static void settle(engine *e)
@@ -248,12 +239,15 @@ static void settle(engine *e)
         log_step(e, s);
     for (i64 i = 0; i < s->finished.count; i++)
         finish(e, s->finished.at[i], now_ps);
-    for (i64 i = 0; i < s->rows.count; i++)
-        let_go(e, s->rows.at[i].sequence);
-    for (i64 i = 0; i < s->preempted.count; i++)
-        let_go(e, s->preempted.at[i]);
-    for (i64 i = 0; i < s->finished.count; i++)
-        engine_recycle(e, s->finished.at[i]);
+    for (i64 i = 0; i < s->preempted.count; i++) {
+        s->preempted.at[i]->rows_in_flight--;
+        if (s->preempted.at[i]->status == FINISHED)
+            engine_recycle(e, s->preempted.at[i]);
+    }
+    recycle_all(e, &s->finished);
+    recycle_all(e, &s->gone);
+    for (i64 i = 0; i < s->num_parts; i++)
+        recycle_all(e, &s->parts[i]->gone);
     spare_step(e, s);
     e->fleet->steps++;
     e->key = 4 * now_ps + DECIDE;

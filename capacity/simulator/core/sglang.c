@@ -237,7 +237,6 @@ static void schedule(policy *base, step *s, i64 now_ps)
             decode(p, s);
         }
     }
-    batching_commit(s);
 }
 
 /* account */
