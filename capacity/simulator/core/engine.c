@@ -15,7 +15,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
     fleet *f = e->fleet;
     const core_requests *q = &f->requests;
     i64 prompt = q->prompt_tokens[request];
-    if (prompt >= e->setup.max_model_len)
+    if (prompt >= e->setup.max_model_len && !e->setup.admits_long_prompts)
         return NULL;
     const sequence *known = f->inside ? f->inside[request] : NULL;
     if (known && !known->cancelled && f->engines.at[known->engine]->alive)
@@ -35,7 +35,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
     r->priority = q->priority ? q->priority[request] : 0;
     r->order = q->order ? q->order[request] : request;
     r->prompt_tokens = r->known = prompt;
-    r->max_known = MIN(prompt + outputs, e->setup.max_model_len);
+    r->max_known = MAX(prompt + 1, MIN(prompt + outputs, e->setup.max_model_len));
     r->max_tokens = e->setup.role != ROLE_PREFILL && q->max_tokens ? MAX(q->max_tokens[request], outputs) : outputs;
     r->first_token = r->last_token = r->preempted = MISSING;
     r->scheduled = f->columns.first_scheduled_ps[request] != MISSING;
