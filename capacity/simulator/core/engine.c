@@ -10,6 +10,22 @@
 
 /* requests */
 
+enum { CACHE_LINE = 64, SEQUENCES_AT_ONCE = 64 };
+
+/* Memory for some sequences, each of which begins a line of the processor's cache; returns one of them. */
+static sequence *new_sequences(engine *e)
+{
+    size_t size = (sizeof(sequence) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    char *at = take_memory(e->memory, size * SEQUENCES_AT_ONCE + CACHE_LINE);
+    at += (CACHE_LINE - (uintptr_t)at % CACHE_LINE) % CACHE_LINE;
+    for (i64 i = SEQUENCES_AT_ONCE - 1; i > 0; i--) {
+        sequence *spare = (sequence *)(void *)(at + (size_t)i * size);
+        spare->next_free = e->spare_sequences;
+        e->spare_sequences = spare;
+    }
+    return (sequence *)(void *)at;
+}
+
 sequence *engine_new_sequence(engine *e, i64 request)
 {
     fleet *f = e->fleet;
@@ -26,7 +42,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
         table kept = r->table;
         *r = (sequence){.table = kept};
     } else {
-        r = take_memory(e->memory, sizeof *r);
+        r = new_sequences(e);
     }
     i64 outputs = e->setup.role == ROLE_PREFILL ? 1 : q->output_tokens[request];
     r->request = request;
@@ -36,7 +52,8 @@ sequence *engine_new_sequence(engine *e, i64 request)
     r->order = q->order ? q->order[request] : request;
     r->prompt_tokens = r->known = prompt;
     r->max_known = MIN(prompt + outputs, e->setup.max_model_len);
-    r->max_tokens = e->setup.role != ROLE_PREFILL && q->max_tokens ? MAX(q->max_tokens[request], outputs) : outputs;
+    i64 allowed = e->setup.role != ROLE_PREFILL && q->max_tokens ? MAX(q->max_tokens[request], outputs) : outputs;
+    r->asked_known = MIN(MAX(r->max_known, prompt + allowed), e->setup.max_model_len);
     r->first_token = r->last_token = r->preempted = MISSING;
     r->scheduled = f->columns.first_scheduled_ps[request] != MISSING;
     e->pools[0]->ops->open(e->pools[0], &r->table, request);
@@ -171,6 +188,20 @@ static i64 step_duration(engine *e, step *s)
     return duration;
 }
 
+/* Through one stage after the other, each of which is busy for its share. */
+static void launch_stages(engine *e, step *s, i64 duration, i64 now_ps)
+{
+    i64 stages = e->policy->limits.pipeline_stages;
+    i64 share = duration / stages, rest = duration % stages, at_ps = now_ps;
+    for (i64 stage = 0; stage < stages; stage++) {
+        i64 begin_ps = MAX(at_ps, e->stage_free_ps[stage]);
+        if (stage == 0)
+            s->start = begin_ps;
+        at_ps = e->stage_free_ps[stage] = begin_ps + share + (stage == 0 ? rest : 0);
+    }
+    s->end = at_ps;
+}
+
 static void launch(engine *e, step *s, i64 now_ps)
 {
     ledger_scheduled(e, s, now_ps);
@@ -184,16 +215,14 @@ static void launch(engine *e, step *s, i64 now_ps)
         e->endless = 1;
     }
     i64 stages = e->policy->limits.pipeline_stages;
-    i64 share = duration / stages, rest = duration % stages, at_ps = now_ps;
-    for (i64 stage = 0; stage < stages; stage++) {
-        i64 begin_ps = MAX(at_ps, e->stage_free_ps[stage]);
-        if (stage == 0)
-            s->start = begin_ps;
-        at_ps = e->stage_free_ps[stage] = begin_ps + share + (stage == 0 ? rest : 0);
+    if (stages == 1) {
+        s->start = MAX(now_ps, e->stage_free_ps[0]);
+        s->end = e->stage_free_ps[0] = s->start + duration;
+    } else {
+        launch_stages(e, s, duration, now_ps);
     }
-    if (at_ps >= NEVER / 4)
-        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(at_ps / 1000000000000));
-    s->end = at_ps;
+    if (s->end >= NEVER / 4)
+        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(s->end / 1000000000000));
     e->sums.busy_ps += duration;
     e->in_flight[e->num_in_flight++] = s;
 }
