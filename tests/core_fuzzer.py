@@ -69,6 +69,7 @@ SENSIBLE: dict[str, tuple[int, int]] = {
     "v0_swap_block_ps": (0, 10**6),
     "num_tiers": (0, 2),
     "chunk_blocks": (1, 4),
+    "num_processes": (1, 3),
     "message_ps": (0, 10**6),
     "stream_interval": (1, 4),
     "step_seed": (0, 2**63),

@@ -300,6 +300,8 @@ def _surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, An
             response_latency_s=rng.choice([0.0, 0.02]),
             output_token_s=rng.choice([0.0, 0.0, 0.001]),
             stream_interval=rng.choice([1, 1, 3]),
+            input_token_s=rng.choice([0.0, 0.0, 3.3e-6, 1e-4]),
+            processes=rng.choice([1, 1, 2, 3]),
         )
 
 

@@ -252,6 +252,10 @@ class Cluster:
 
     def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.rejected += 1
+        if self._reacts:
+            self._tell(self._answered, request)
+        elif request in self._home:
+            self._depart(request, at_ps)
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         raise NotImplementedError

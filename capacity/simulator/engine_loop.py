@@ -45,8 +45,6 @@ def _compiled(recording: Recording, setups: Sequence[EngineSetup]) -> bool:
     if wish == "events":
         return False
     unable = "each step is observed" if recording.observer is not None else None
-    if recording.frontend is not None and not recording.frontend.is_one_queue_out:
-        unable = "requests pass through the front end's processes"
     for setup in setups:
         if not covers(setup):
             unable = f"the scheduler {setup.policy} with these options is not one of theirs"

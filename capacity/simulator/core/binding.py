@@ -94,7 +94,8 @@ class CoreEngine(Structure):
         ),
         ("chunk_bytes", c_double),
         ("tiers", CoreTier * 2),
-        *_fields("message_ps stream_interval keep_work keep_log admits_long_prompts", c_int64),
+        ("input_token_s", c_double),
+        *_fields("num_processes message_ps stream_interval keep_work keep_log admits_long_prompts", c_int64),
         ("step_factors", c_void_p),
         ("step_seed", c_uint64),
     ]
@@ -280,7 +281,7 @@ def describe(setup: EngineSetup) -> Described:
         for place, tier in enumerate(offload.tiers):
             capacity = -1 if tier.capacity_chunks is None else tier.capacity_chunks
             e.tiers[place] = CoreTier(capacity, tier.bytes_per_s, picoseconds(tier.latency_s))
-    e.stream_interval = 1
+    e.num_processes = e.stream_interval = 1
     if setup.noise is not None:
         e.step_factors, e.step_seed = found.numbers(setup.noise.factors, np.float64), setup.noise.seed
     return found

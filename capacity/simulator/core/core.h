@@ -101,7 +101,9 @@ typedef struct {
     double chunk_bytes;
     core_tier tiers[2];
     /* behind it */
-    i64 message_ps, stream_interval; /* the queue that streams tokens; 0 and 1: none */
+    /* before and behind it: processes that tokenize prompts and send messages of tokens; 0, 0 and 1: none do */
+    double input_token_s;
+    i64 num_processes, message_ps, stream_interval;
     i64 keep_work, keep_log;
     i64 admits_long_prompts; /* no front-end turns them away before the scheduler sees them */
     /* steps that vary: 4096 equally likely factors, drawn by seed, engine and step; NULL: none */

@@ -119,7 +119,7 @@ enum { WAITING, RUNNING, FINISHED };
 /* What every row looks at comes first, in two lines of the processor's cache. */
 struct sequence {
     i64 known, max_known, computed, prompt_tokens;
-    i64 in_flight_tokens, in_flight_yields;
+    i64 in_flight_tokens, in_flight_yields, placeholders, drafts;
     i64 last_token;     /* instant; or MISSING */
     i64 rows_in_flight; /* rows of steps that are not settled yet, and places among those that they preempted */
     i64 epoch;
@@ -128,10 +128,9 @@ struct sequence {
     i64 room;           /* tokens that its blocks have a place for; 0: ask the pool */
     i64 next_full;      /* tokens at which the next block is full; 0: ask the pool */
     i64 next_leave;     /* processed tokens at which a window leaves the next block; 0: ask the pool */
-    i64 placeholders, drafts;
+    i64 asked_known;    /* prompt and the outputs that the client allows, as long as the model allows */
     i64 request, arrival, priority, order;
     i64 engine; /* its number */
-    i64 max_tokens; /* that the client allows: what some engines reserve */
     i64 accepted, preemptions;
     i64 first_token;   /* instant */
     i64 loaded;        /* tokens that its last load brought from a tier below */
@@ -245,7 +244,9 @@ static inline row *new_row(memory *m, step *s)
     return &s->rows.at[s->rows.count++];
 }
 void empty_step(step *s);
-i64 windowed_pairs(i64 new_tokens, i64 cached, i64 window);
+void count_prefill_row(const policy *p, step *s, const row *w);
+void note_row(const policy *p, step *s, const row *w);
+void emit_alone(const policy *p, step *s, sequence *r);
 
 /* Of a row that stays in its step: once, as it is decided. See shapes.py. */
 static inline void count_row(const policy *p, step *s, const row *w)
@@ -255,20 +256,14 @@ static inline void count_row(const policy *p, step *s, const row *w)
     i64 context = w->computed + w->tokens, window = p->window_tokens;
     r->rows_in_flight++;
     if (!r->scheduled || r->preempted != MISSING)
-        PUSH(p->memory, &s->noted, w - s->rows.at);
+        note_row(p, s, w);
     if (w->tokens - w->drafts == 1 && w->computed >= r->prompt_tokens) {
         sums->decode_sequences++;
         sums->draft_tokens += w->drafts;
         sums->decode_context_tokens += context;
         sums->decode_window_context_tokens += MIN(context, window);
     } else if (w->tokens) {
-        sums->prefill_sequences++;
-        sums->prefill_tokens += w->tokens;
-        sums->prefill_pairs += w->tokens * w->computed + w->tokens * (w->tokens + 1) / 2;
-        sums->prefill_context_tokens += context;
-        sums->prompts_completed += w->yields;
-        sums->prefill_window_pairs += windowed_pairs(w->tokens, w->computed, window);
-        sums->prefill_window_context_tokens += MIN(context, window + w->tokens - 1);
+        count_prefill_row(p, s, w);
     }
 }
 
@@ -291,10 +286,8 @@ static inline int row_ends(const policy *p, step *s, sequence *r)
 /* One delivery of a request's output tokens, as its step ends. */
 static inline void emit(const policy *p, step *s, sequence *r)
 {
-    if (!s->common && !p->streams)
-        s->common_last = r->last_token;
-    if (r->last_token == MISSING || r->last_token != s->common_last) {
-        PUSH(p->memory, &s->emitted, r);
+    if (!s->common || r->last_token != s->common_last) {
+        emit_alone(p, s, r);
         return;
     }
     s->common++;

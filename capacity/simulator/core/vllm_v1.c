@@ -158,6 +158,13 @@ int v1_allocate_running(vllm_v1 *v, sequence *r, i64 tokens)
     return 1;
 }
 
+/* Whether these tokens neither need a block nor fill one. */
+static inline int has_room(const vllm_v1 *v, const sequence *r, i64 tokens)
+{
+    i64 end = r->computed + tokens;
+    return MIN(end + v->drafts.lookahead_slots, v->base.limits.max_model_len) <= r->room && MIN(end, r->known) < r->next_full;
+}
+
 static sequence *victim_of(vllm_v1 *v)
 {
     sequences *running = &v->base.running;
@@ -222,7 +229,7 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
             continue;
         leave_windows(p, r, r->computed - r->in_flight_tokens);
         int fits = 1;
-        while (!v1_allocate_running(v, r, tokens)) {
+        while (!has_room(v, r, tokens) && !v1_allocate_running(v, r, tokens)) {
             sequence *victim = victim_of(v);
             i64 before;
             budget += preempt(v, victim, s, index, &before);
