@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 import capacity
-from capacity.base.errors import InvalidInput
+from capacity.base.errors import InvalidInput, UnknownName
 from capacity.cli.options import (
     FormatOption,
     ProfilesOption,
