@@ -92,7 +92,7 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
 def _that_ends(kind: float, keywords: dict[str, Any]) -> dict[str, Any]:
     """Long requests that start anew whenever their replica fails would do so for ever; nor can all be sampled often."""
     failures = keywords.get("failures")
-    if failures is not None and not 0.12 <= kind < 0.24 and kind < 0.40:
+    if failures is not None and (kind < 0.40 or failures.mean_time_between_failures_s < 1):
         keywords["failures"] = replace(failures, requests="fail")
     if 0.24 <= kind < 0.32:
         keywords["sample_interval_s"] = 0.2
