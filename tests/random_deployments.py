@@ -78,14 +78,25 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
     setups = [setup] * rng.choice([1, 1, 1, 2, 3])
     paged = setup.policy in PAGED and setup.kv_contiguous_tokens is None
     if paged and rng.random() < 0.18 and setup.data_parallel_size == 1:
-        return workload, *_apart(rng, setup, keywords)
+        setups, keywords = _apart(rng, setup, keywords)
+        return workload, setups, _that_ends(kind, keywords)
     if len(setups) > 1 or rng.random() < 0.3:
         keywords["router"] = rng.choice(ROUTERS)
         if workload.session is not None and rng.random() < 0.4:
             keywords["router"] = "session-sticky"
     _surroundings(rng, setup, keywords)
     keywords["keep_work"] = True
-    return workload, setups, keywords
+    return workload, setups, _that_ends(kind, keywords)
+
+
+def _that_ends(kind: float, keywords: dict[str, Any]) -> dict[str, Any]:
+    """Long requests that start anew whenever their replica fails would do so for ever; nor can all be sampled often."""
+    failures = keywords.get("failures")
+    if failures is not None and (kind < 0.40 or failures.mean_time_between_failures_s < 1):
+        keywords["failures"] = replace(failures, requests="fail")
+    if 0.24 <= kind < 0.32:
+        keywords["sample_interval_s"] = 0.2
+    return keywords
 
 
 def _crowd(rng: random.Random, setup: EngineSetup) -> tuple[Workload, EngineSetup]:

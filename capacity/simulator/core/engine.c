@@ -7,6 +7,7 @@
 #include "engine.h"
 
 #define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
+#define PREEMPTIONS_IN_VAIN 10000 /* since a token was last sampled: nothing will come of them either */
 
 /* requests */
 
@@ -255,6 +256,9 @@ static void launch(engine *e, step *s, i64 now_ps)
     } else if (++e->without_rows > ZERO_TIME_STEPS) {
         e->endless = 1;
     }
+    e->in_vain += s->preempted.count;
+    if (e->in_vain > PREEMPTIONS_IN_VAIN)
+        e->endless = 1;
     i64 stages = e->policy->limits.pipeline_stages;
     if (stages == 1) {
         s->start = MAX(now_ps, e->stage_free_ps[0]);
@@ -305,6 +309,8 @@ static void settle(engine *e)
     e->ending = NULL;
     e->policy->ops->update(e->policy, s);
     ledger_settled(e, s, now_ps);
+    if (s->emitted.count || s->group)
+        e->in_vain = 0;
     if (e->setup.keep_log)
         log_step(e, s);
     for (i64 i = 0; i < s->finished.count; i++)

@@ -69,7 +69,7 @@ struct engine {
     sequence *spare_sequences;
     i64 unfinished; /* requests inside, those that wait for KV included */
     int alive, endless, paused;
-    i64 without_rows;
+    i64 without_rows, in_vain;
     front_end front_end;
     core_state sums;
     gaps *gaps;

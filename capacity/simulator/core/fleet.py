@@ -191,7 +191,9 @@ class Fleet:
         return taken > 0
 
     def load_begun(self, number: int, request: int, end_ps: int) -> None:
+        """Whoever asked when KV will come goes on with its decision, and may ask for more."""
         self._check(self._core.fleet_load_begun(self._pointer, number, request, end_ps))
+        self._read_events()
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
