@@ -337,6 +337,8 @@ class Cluster:
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy} scheduler: it cannot abort any"
             )
+        if self.requests.have_adapters and "adapters" not in setup.policy_options:
+            raise InvalidInput(f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras")
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
         if ready:

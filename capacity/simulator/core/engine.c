@@ -50,6 +50,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
     r->engine = e->number;
     r->arrival = f->columns.arrival_ps[request];
     r->priority = q->priority ? q->priority[request] : 0;
+    r->adapter = q->adapter ? q->adapter[request] : 0;
     r->order = q->order ? q->order[request] : request;
     r->prompt_tokens = r->known = prompt;
     r->max_known = MAX(prompt + 1, MIN(prompt + outputs, e->setup.max_model_len));
@@ -531,6 +532,8 @@ static policy *new_policy(engine *e, pool *p)
     memory *m = e->memory;
     switch (c->policy) {
     case POLICY_VLLM_V1:
+        if (c->max_loras)
+            return adapter_v1_new(m, c, p);
         return c->num_tiers ? offloading_v1_new(m, c, p, &e->fleet->requests) : vllm_v1_new(m, c, p);
     case POLICY_VLLM_V0:
         return vllm_v0_new(m, c, p);

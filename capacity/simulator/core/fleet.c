@@ -162,6 +162,10 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(prompt_wait_steps, 0, most);
     WITHIN(num_tiers, 0, 2);
     WITHIN(chunk_blocks, 0, (i64)1 << 30);
+    WITHIN(max_loras, 0, (i64)1 << 20);
+    WITHIN(max_cpu_loras, 0, (i64)1 << 30);
+    WITHIN(adapter_load_ps, 0, NEVER / 4);
+    WITHIN(adapter_read_ps, 0, NEVER / 4);
     WITHIN(num_processes, 1, 1 << 16);
     WITHIN(message_ps, 0, NEVER / 4);
     WITHIN(stream_interval, 1, most);
@@ -180,6 +184,8 @@ static void check_setup(fleet *f, const core_engine *c)
             || c->tiers[i].capacity_chunks < -1 || c->tiers[i].capacity_chunks > most)
             fail(m, BAD_INPUT, "tier %lld is out of bounds", (long long)i);
     }
+    if (c->max_loras && (c->policy != POLICY_VLLM_V1 || c->num_tiers || (c->max_cpu_loras && c->max_cpu_loras < c->max_loras)))
+        fail(m, BAD_INPUT, "this engine does not take so many LoRA adapters");
     if (c->num_tiers) {
         if (c->policy != POLICY_VLLM_V1)
             fail(m, BAD_INPUT, "this policy knows no tiers of KV");

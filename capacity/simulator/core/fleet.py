@@ -77,6 +77,7 @@ class Fleet:
             output_tokens=self._column(workload.output_tokens),
             max_tokens=self._column(getattr(workload, "max_tokens", None)),
             priority=self._column(workload.priority),
+            adapter=self._column(workload.adapter),
             order=self._column(order),
         )
         places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})

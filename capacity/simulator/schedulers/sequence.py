@@ -42,6 +42,7 @@ class Sequence:
     preemptions = 0
     first_token = -1  # an instant, kept by whoever runs the clock
     rank = 0  # its data-parallel rank
+    adapter = 0  # its LoRA adapter; 0: none
     chunk_keys: (
         tuple[Any, ...] | list[Any]
     ) = ()  # names of its chunks in tiers below the GPU, as far as computed
