@@ -24,6 +24,10 @@ typedef struct {
     int begun;
 } load;
 
+typedef struct {
+    i64 gap_ps, count;
+} gap_entry;
+
 struct engine {
     fleet *fleet;
     memory *memory;
@@ -70,7 +74,7 @@ struct fleet {
     i64 events_told; /* events that the caller has seen: dropped by the next call */
     sequence **inside; /* by request: where it is, in a routed fleet */
     gaps *gaps;
-    VEC(i64) step_gaps;
+    VEC(gap_entry) step_gaps;
     i64 steps; /* settled, of all engines */
 };
 
@@ -90,8 +94,5 @@ void ledger_settled(engine *e, step *s, i64 now_ps);
 void ledger_use_kv(engine *e, i64 duration_ps);
 void ledger_finished(engine *e, sequence *r, i64 now_ps);
 void log_step(engine *e, const step *s);
-
-/* shapes.c */
-void sum_rows(const step *s, i64 window_tokens, shape *out);
 
 #endif
