@@ -18,7 +18,7 @@ from capacity.step import PS_PER_S
 from capacity.workload import Slo
 
 Floats = npt.NDArray[np.float64]
-Seen = Literal["all", "sample", "given up", "at best"]
+Seen = Literal["all", "sample", "given up"]
 
 NEVER_S = 1e9  # the latency of a request that was turned away or never ended, in percentiles
 BOOTSTRAP_BLOCKS = 20
@@ -65,8 +65,7 @@ class Level:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """What a deployment did. `seen`: "all" requests; a "sample" (one replica, for the others are like it); or it was
-    "given up" once it could not meet the SLO any more, and its values are of the part that was simulated; or missed
-    even "at best", by an easier engine in its place."""
+    "given up" once it could not meet the SLO any more, and its values are of the part that was simulated."""
 
     levels: tuple[Level, ...]
     met: bool
@@ -112,7 +111,7 @@ def judged(
 
     return Trial(
         levels=levels,
-        met=seen not in ("given up", "at best") and all(level.met for level in levels),
+        met=seen != "given up" and all(level.met for level in levels),
         seen=seen,
         requests=sum(len(table) for table in tables),
         output_tokens_per_s=rate(run.summary.total_output_tokens for run in runs),

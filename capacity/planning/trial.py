@@ -15,7 +15,6 @@ import numpy as np
 from capacity.answers.deployment_run import kv_link
 from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.deployment import Service
-from capacity.planning.easing import MARGIN, Easier, easier
 from capacity.planning.judging import Goal, Trial, hopeless, judged, outlook
 from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.pool.resolve import ResolvedPool
@@ -115,8 +114,8 @@ def try_engines(
 
     `give_up` stops as soon as the requests seen so far make a miss certain, in long runs as soon as they make it
     plain (`outlook`, `hopeless`). `sample` simulates one replica of a long run in place of all, where replicas
-    share nothing, and asks an easier engine first, where there is one. `first_draw`: of a short run, the first of
-    `workloads` will do where the SLO is met on it. What stalls has failed.
+    share nothing. `first_draw`: of a short run, the first of `workloads` will do where the SLO is met on it. What
+    stalls has failed.
     """
     alike = _alike(engines, router, workloads[0])
     attempt = _Attempt(
@@ -130,7 +129,7 @@ def try_engines(
         part=workloads[0] if alike == 1 else workloads[0].take(np.arange(0, len(workloads[0]), alike)),
         total=sum(len(workload) for workload in workloads),
     )
-    for look in (attempt.by_stand_in, attempt.by_stretches, attempt.by_one_replica):
+    for look in (attempt.by_stretches, attempt.by_one_replica):
         trial = look()
         if trial is not None:
             return trial
@@ -173,26 +172,6 @@ class _Attempt:
         """What serves the part."""
         return [replace(self.engines[0], replicas=1)] if self.alike > 1 else self.engines
 
-    def by_stand_in(self) -> Trial | None:
-        """What an easier engine does: on the busiest stretch, where that is a miss, or on all."""
-        if not (self.give_up and self.sample and len(self.engines) == 1):
-            return None
-        if not self.sampled:
-            return self._by_stand_in(self.engines[0], self.workloads, share=1.0, alike=1)
-        engines = self.one[0]
-        busiest = _busiest_first(self.part)[:1]
-        trial = self._by_stand_in(engines, busiest, share=self.share, alike=self.alike)
-        if trial is not None and not trial.met:
-            return trial
-        return self._by_stand_in(engines, [self.part], share=self.share, alike=self.alike)
-
-    def _by_stand_in(
-        self, engines: Engines, workloads: Sequence[Workload], *, share: float, alike: int
-    ) -> Trial | None:
-        return _by_stand_in(
-            engines, workloads, self.goal, self.total, share=share, alike=alike, router=self.router
-        )
-
     def by_stretches(self) -> Trial | None:
         """A miss that is plain on the busiest stretches of a long run."""
         if not (self.give_up and self.long) or self.workloads[0].is_closed_loop:
@@ -229,52 +208,6 @@ class _Attempt:
             if self.give_up and hopeless(runs, self.goal, self.total, share=share, parts=len(runs)):
                 return judged(runs, self.goal, seen="given up")
         return judged(runs, self.goal, seen="all", intervals=intervals)
-
-
-def _by_stand_in(
-    engines: Engines,
-    workloads: Sequence[Workload],
-    goal: Goal,
-    total: int,
-    *,
-    share: float,
-    alike: int,
-    router: str,
-) -> Trial | None:
-    """What easier engines in place of these do, where that is plain: they miss, or meet, every limit by `MARGIN`.
-
-    None where it is not, or there are none. `share` is that of all `total` requests whose verdict is asked for,
-    and `alike` how many such shares there are.
-    Gaps between tokens are theirs alone: with limits on these nothing is met.
-    """
-    stand_in = easier(engines.resolved, engines.scaled_steps, workloads[0])
-    if stand_in is None:
-        return None
-    timed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.metric != "itl"))
-    lenient = replace(
-        timed, slos=tuple(replace(slo, limit_s=slo.limit_s * (1 + MARGIN)) for slo in timed.slos)
-    )
-    runs: list[SimulationResult] = []
-    for workload in workloads:
-        runs.append(_run_easier(stand_in, engines, workload, router))
-        if outlook(runs, lenient, total, share=share, alone=True) > 1:
-            return judged(runs, timed, seen="at best")
-    if timed != goal:
-        return None
-    trial = judged(runs, goal, seen="sample", replicas=alike)
-    return trial if trial.met and trial.ratio <= 1 - MARGIN else None
-
-
-def _run_easier(stand_in: Easier, engines: Engines, workload: Workload, router: str) -> SimulationResult:
-    run = simulate(
-        stand_in.traffic(workload),
-        [stand_in.setup] * engines.replicas,
-        router=router if engines.replicas > 1 else None,
-        frontend=engine_frontend(engines.resolved),
-    )
-    records = replace(run.records, output_tokens=workload.output_tokens)
-    tokens = int(workload.output_tokens[records.completed].sum())
-    return replace(run, records=records, summary=replace(run.summary, total_output_tokens=tokens))
 
 
 def _alike(engines: Sequence[Engines], router: str, workload: Workload) -> int:
