@@ -25,29 +25,26 @@ Role = Literal["both", "prefill", "decode"]
 
 AS_PREDICTED = Factors()
 FIRST_LOOK = 12  # a long run is begun with the busiest one in so many of its requests
-LOOKS = 6  # such stretches, at most, before the whole
+LEAST_LOOK = 400  # requests of such a stretch: fewer cost no less time
+LOOKS = 4  # such stretches, at most, before the whole
 LONG_RUN = 1600  # requests
 LEAST_SAMPLE = 400  # requests of one replica that may stand for all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
-    """Equal engines of a deployment; `factors` stretch their predicted step times. `steps`: these very times, kept."""
+    """Equal engines of a deployment; `factors` stretch their predicted step times. `made`: one of them, kept."""
 
     resolved: ResolvedPool
     replicas: int = 1
     factors: Factors = AS_PREDICTED
     role: Role = "both"
-    steps: ScaledSteps | None = None
-
-    @property
-    def scaled_steps(self) -> ScaledSteps:
-        """Their step times."""
-        return self.steps or scaled_steps(self.resolved, self.factors)
+    made: EngineSetup | None = None
 
     def setup(self) -> EngineSetup:
         """One of them, as the simulator takes it."""
-        return replace(engine_setup(self.resolved), step_times=self.scaled_steps, role=self.role)
+        made = self.made or stretched(self.resolved, self.factors)
+        return made if made.role == self.role else replace(made, role=self.role)
 
 
 def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
@@ -56,9 +53,10 @@ def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
     return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
 
 
-def scaled_steps(resolved: ResolvedPool, factors: Factors) -> ScaledSteps:
-    """The step times of one of its engines, stretched."""
-    return ScaledSteps(engine_setup(resolved).step_times, factors)
+def stretched(resolved: ResolvedPool, factors: Factors) -> EngineSetup:
+    """One of its engines, whose steps take longer or shorter than predicted. Raises InvalidInput."""
+    setup = engine_setup(resolved)
+    return replace(setup, step_times=ScaledSteps(setup.step_times, factors))
 
 
 def most_replicas(workload: Workload) -> int:
@@ -176,6 +174,8 @@ class _Attempt:
         """A miss that is plain on the busiest stretches of a long run."""
         if not (self.give_up and self.long) or self.workloads[0].is_closed_loop:
             return None
+        if len(self.part) < LOOKS * LEAST_LOOK:
+            return None
         looks: list[SimulationResult] = []
         for stretch in _busiest_first(self.part)[:LOOKS]:
             looks.append(run_engines(self.one, stretch, router=self.router))
@@ -219,12 +219,12 @@ def _alike(engines: Sequence[Engines], router: str, workload: Workload) -> int:
 
 
 def _busiest_first(workload: Workload) -> list[Workload]:
-    """The requests in stretches of one in `FIRST_LOOK`, that in which they come fastest first, then the other ones.
+    """The requests in stretches of one in `FIRST_LOOK`, or `LEAST_LOOK`: the one in which they come fastest first.
 
     A stretch alone fares no worse than within the whole.
     """
     total = len(workload)
-    count = max(total // FIRST_LOOK, 1)
+    count = min(max(total // FIRST_LOOK, LEAST_LOOK), total)
     spans_s = workload.arrival_s[count - 1 :] - workload.arrival_s[: total - count + 1]
     first = int(np.argmin(spans_s))
     places = [np.arange(first, first + count)]
