@@ -106,17 +106,17 @@ def judged(
     levels = tuple(_level(slo, runs, together, goal, intervals=intervals) for slo in goal.slos)
     duration_s = sum(_duration_s(table) for table in tables)
 
-    def rate(values: Iterable[int]) -> float:
-        return sum(values) * replicas / duration_s if duration_s else 0.0
+    def rate(values: Iterable[np.int64]) -> float:
+        return int(sum(values)) * replicas / duration_s if duration_s else 0.0
 
     return Trial(
         levels=levels,
         met=seen != "given up" and all(level.met for level in levels),
         seen=seen,
         requests=sum(len(table) for table in tables),
-        output_tokens_per_s=rate(run.summary.total_output_tokens for run in runs),
-        input_tokens_per_s=rate(run.summary.total_input_tokens for run in runs),
-        requests_per_s=rate(run.summary.completed for run in runs),
+        output_tokens_per_s=rate(table.output_tokens[table.completed].sum() for table in tables),
+        input_tokens_per_s=rate(table.prompt_tokens[table.completed].sum() for table in tables),
+        requests_per_s=rate(table.completed.sum() for table in tables),
         tokens_per_s_per_user=float(1 / np.median(tpot)) if len(tpot) else None,
         mean_e2e_s=float(latencies_s(tables, "e2el").mean()),
         mean_batch_size=sum(run.mean_batch_size * run.steps for run in runs)
