@@ -40,7 +40,7 @@ class Dispatch:
     `queue_limit`: a replica turns away whoever comes while so many wait. `outstanding_limit`: the router keeps requests
     back, in order, while every replica has that many. `admission`: further rules. `timeout_s`: a client gives up that
     long after it has sent, and the request is cancelled. `link` and `decode_router` lead from prefill to decode
-    replicas. `seed` is for routers that draw.
+    replicas. `seed` is for routers that draw. `scales`: replicas come and go with the load.
     """
 
     router: str | type[Router] | None = None
@@ -52,6 +52,7 @@ class Dispatch:
     failures: Failures | None = None
     link: KvLink | None = None
     seed: int = 0
+    scales: bool = False
 
     @property
     def rules(self) -> Rules:
@@ -122,7 +123,10 @@ class Cluster:
         """Until nobody has anything to do."""
         if self._feeds:
             assert isinstance(self.client, OpenLoopClient)
-            self.engines.feed(0, range(len(self.workload)), self.client.instants_ps)
+            instants_ps, count = self.client.instants_ps, len(self.members)
+            for number in range(min(count, len(self.workload))):
+                fed = range(number, len(self.workload), count)
+                self.engines.feed(number, fed, instants_ps[number::count])
         else:
             self._expect(self.client.due_ps)
         if self.recording.sample_interval_s is not None:
@@ -134,8 +138,19 @@ class Cluster:
 
     @property
     def _feeds(self) -> bool:
-        """Whether the only engine can be given all its requests at once: nobody stands before it."""
-        return self.dispatch.router is None and isinstance(self.client, OpenLoopClient)
+        """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
+        that nothing changes take turns."""
+        if not isinstance(self.client, OpenLoopClient):
+            return False
+        dispatch = self.dispatch
+        changed = (
+            self._reacts
+            or dispatch.scales
+            or dispatch.failures is not None
+            or dispatch.timeout_s is not None
+            or self.recording.sample_interval_s is not None
+        )
+        return dispatch.router is None or (dispatch.router == "round-robin" and not changed)
 
     @property
     def over(self) -> bool:
@@ -466,7 +481,9 @@ class Cluster:
     ) -> SimulationResult:
         """What happened, added up."""
         if self._feeds:
-            self.members[0].requests = len(self.workload) - self.ledger.arrival_ps.count(MISSING)
+            for number, member in enumerate(self.members):
+                fed = self.ledger.arrival_ps[number :: len(self.members)]
+                member.requests = len(fed) - fed.count(MISSING)
         frontend = self.recording.frontend
         if frontend is not None and frontend.delays:
             to_client_clock(self.ledger, frontend)
