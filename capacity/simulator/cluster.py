@@ -64,6 +64,10 @@ class Dispatch:
         return Rules((*limits, *self.admission))
 
 
+class NoProgress(Exception):
+    """The run would go on for ever and answer nobody; why, in one line."""
+
+
 class Cluster:
     """The replicas there are, the router before them, and the clients before that; hears the engines' `Reports`."""
 
@@ -102,6 +106,7 @@ class Cluster:
         self._arrivals_ps = NEVER  # when requests come, or news are acted on, next
         self._timeout_ps = None if dispatch.timeout_s is None else picoseconds(dispatch.timeout_s)
         self._deadlines: deque[tuple[int, int]] = deque()  # (instant, request), in order
+        self._stalled_by: str | None = None
         self._patience: simpy.Event | None = None  # while no request has a deadline: the first one's coming
 
     def _make_router(self, router: str | type[Router]) -> Router:
@@ -133,8 +138,12 @@ class Cluster:
             self.env.process(watching(self, self.recording.sample_interval_s))
         if self._timeout_ps is not None:
             self.env.process(self._give_ups())
-        self.env.run()
-        self.engines.catch_up(NEVER, SETTLE)
+        try:
+            self.env.run()
+        except NoProgress as reason:
+            self._stalled_by = str(reason)
+        else:
+            self.engines.catch_up(NEVER, SETTLE)
 
     @property
     def _feeds(self) -> bool:
@@ -360,6 +369,8 @@ class Cluster:
         self._close(number)
         if self._idle(number):
             self._retire(number, now_ps)
+        else:
+            self.engines.report_at_once()  # it is stopped as the last one leaves
 
     def fail(self, number: int, now_ps: int) -> None:
         """The replica is lost with all it holds; its requests start anew on the others, from their prompt."""
@@ -515,6 +526,8 @@ class Cluster:
         if interrupted:
             now_ps = max([int(self.env.now), *(account.now_ps for account in accounts)])
             return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
+        if self._stalled_by is not None:
+            return "stalled", self._stalled_by
         there = [account for account, member in zip(accounts, self.members, strict=True) if member.alive]
         for account in there:
             if account.stalled_by is not None:

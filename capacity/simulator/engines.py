@@ -132,6 +132,10 @@ class Engines(Protocol):
         """Whatever was due before this kind of event at this instant has happened, and was reported."""
         ...
 
+    def report_at_once(self) -> None:
+        """From now on somebody acts on what leaves at its very instant."""
+        ...
+
     @property
     def busy(self) -> bool:
         """Whether any engine will do something by itself, requests that were fed to it included."""

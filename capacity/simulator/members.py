@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from capacity.simulator.engines import EngineAccount
 from capacity.simulator.frontend import FrontendTimes
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from capacity.simulator.engine import StepObserver
 
 EngineLoop = Literal["auto", "core", "events"]
+ENGINE_LOOPS: tuple[EngineLoop, ...] = get_args(EngineLoop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,6 +113,9 @@ class ReadableEngines:
     def catch_up(self, now_ps: int, kind: int) -> None:
         """Nothing: the clock that calls this has called the engines before."""
 
+    def report_at_once(self) -> None:
+        """Nothing: it is never done otherwise."""
+
     @property
     def busy(self) -> bool:
         return any(engine.busy for engine in self.engines)

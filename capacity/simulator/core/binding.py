@@ -94,7 +94,7 @@ class CoreEngine(Structure):
         ),
         ("chunk_bytes", c_double),
         ("tiers", CoreTier * 2),
-        *_fields("message_ps stream_interval keep_work keep_log", c_int64),
+        *_fields("message_ps stream_interval keep_work keep_log admits_long_prompts", c_int64),
         ("step_factors", c_void_p),
         ("step_seed", c_uint64),
     ]

@@ -103,6 +103,7 @@ typedef struct {
     /* behind it */
     i64 message_ps, stream_interval; /* the queue that streams tokens; 0 and 1: none */
     i64 keep_work, keep_log;
+    i64 admits_long_prompts; /* no front-end turns them away before the scheduler sees them */
     /* steps that vary: 4096 equally likely factors, drawn by seed, engine and step; NULL: none */
     const double *step_factors;
     uint64_t step_seed;

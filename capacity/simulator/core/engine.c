@@ -7,6 +7,7 @@
 #include "engine.h"
 
 #define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
+#define PREEMPTIONS_IN_VAIN 10000 /* since a token was last sampled: nothing will come of them either */
 
 /* requests */
 
@@ -31,7 +32,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
     fleet *f = e->fleet;
     const core_requests *q = &f->requests;
     i64 prompt = q->prompt_tokens[request];
-    if (prompt >= e->setup.max_model_len)
+    if (prompt >= e->setup.max_model_len && !e->setup.admits_long_prompts)
         return NULL;
     const sequence *known = f->inside ? f->inside[request] : NULL;
     if (known && !known->cancelled && f->engines.at[known->engine]->alive)
@@ -51,7 +52,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
     r->priority = q->priority ? q->priority[request] : 0;
     r->order = q->order ? q->order[request] : request;
     r->prompt_tokens = r->known = prompt;
-    r->max_known = MIN(prompt + outputs, e->setup.max_model_len);
+    r->max_known = MAX(prompt + 1, MIN(prompt + outputs, e->setup.max_model_len));
     i64 allowed = e->setup.role != ROLE_PREFILL && q->max_tokens ? MAX(q->max_tokens[request], outputs) : outputs;
     r->asked_known = MIN(MAX(r->max_known, prompt + allowed), e->setup.max_model_len);
     r->first_token = r->last_token = r->preempted = MISSING;
@@ -214,6 +215,9 @@ static void launch(engine *e, step *s, i64 now_ps)
     } else if (++e->without_rows > ZERO_TIME_STEPS) {
         e->endless = 1;
     }
+    e->in_vain += s->preempted.count;
+    if (e->in_vain > PREEMPTIONS_IN_VAIN)
+        e->endless = 1;
     i64 stages = e->policy->limits.pipeline_stages;
     if (stages == 1) {
         s->start = MAX(now_ps, e->stage_free_ps[0]);
@@ -264,6 +268,8 @@ static void settle(engine *e)
     e->ending = NULL;
     e->policy->ops->update(e->policy, s);
     ledger_settled(e, s, now_ps);
+    if (s->emitted.count || s->group)
+        e->in_vain = 0;
     if (e->setup.keep_log)
         log_step(e, s);
     for (i64 i = 0; i < s->finished.count; i++)

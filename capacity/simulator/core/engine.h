@@ -54,7 +54,7 @@ struct engine {
     sequence *spare_sequences;
     i64 unfinished; /* requests inside, those that wait for KV included */
     int alive, endless, paused;
-    i64 without_rows;
+    i64 without_rows, in_vain;
     i64 stream_free_ps;
     core_state sums;
     gaps *gaps;

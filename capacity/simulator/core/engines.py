@@ -47,10 +47,10 @@ class CompiledEngines:
         self._recording = recording
         self._setups: list[EngineSetup] = []
         self._bell: Instant | None = None  # while all of them rest: who comes, rings
-        self._reacts = reacts
+        self._reacts = False
         self._routed = routed
         if reacts:
-            env.process(self._run())
+            self.report_at_once()
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         check_setup(setup)
@@ -112,6 +112,11 @@ class CompiledEngines:
                 self._ledger.progress.reached(self._completed())
             if fleet.next_key >= limit_key:
                 return
+
+    def report_at_once(self) -> None:
+        if not self._reacts:
+            self._reacts = True
+            self._env.process(self._run())
 
     def _run(self) -> Generator[simpy.Event, None, None]:
         """Ahead to the next event of anyone else, but not beyond the first instant at which somebody leaves."""

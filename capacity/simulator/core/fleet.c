@@ -342,6 +342,7 @@ i64 fleet_load_begun(fleet *f, i64 number, i64 request, i64 end_ps)
 {
     ENTER(f, f->memory.error);
     engine *e = engine_of(f, number, request);
+    int goes_on = e->paused && e->key < NEVER;
     e->paused = 0;
     for (i64 i = 0; end_ps <= e->now_ps && i < e->loads.count; i++) {
         sequence *r = e->loads.at[i].sequence;
@@ -350,6 +351,10 @@ i64 fleet_load_begun(fleet *f, i64 number, i64 request, i64 end_ps)
         REMOVE_AT(&e->loads, i);
         e->policy->ops->add_loaded(e->policy, r);
         break;
+    }
+    if (goes_on) { /* with its decision, before anyone else does anything */
+        engine_proceed(e);
+        reorder(f, number);
     }
     return OK;
 }
