@@ -11,6 +11,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 import simpy
 
+from capacity.base.errors import InvalidInput
 from capacity.simulator.core import binding
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
@@ -19,7 +20,7 @@ from capacity.simulator.instants import ARRIVE, DECIDE, NEVER, SETTLE, Instant
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
-from capacity.simulator.setup import EngineSetup
+from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
 from capacity.step import picoseconds
 
 
@@ -55,15 +56,19 @@ class CompiledEngines:
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         frontend, caching = self._recording.frontend, setup.enable_prefix_caching
         self._setups.append(setup)
-        return self.fleet.add(
-            setup,
-            now_ps,
-            chains=self._requests.chains_of,
-            answers_private=not caching or self._requests.answers_are_private,
-            message_ps=0 if frontend is None else picoseconds(frontend.output_token_s),
-            stream_interval=1 if frontend is None else frontend.stream_interval,
-            keep_work=self._recording.keep_work,
-        )
+        try:
+            return self.fleet.add(
+                setup,
+                now_ps,
+                chains=self._requests.chains_of,
+                answers_private=not caching or self._requests.answers_are_private,
+                message_ps=0 if frontend is None else picoseconds(frontend.output_token_s),
+                stream_interval=1 if frontend is None else frontend.stream_interval,
+                keep_work=self._recording.keep_work,
+            )
+        except InvalidInput:
+            make_scheduler(setup, make_pool(setup))  # refuses the same in words
+            raise
 
     # requests
 
