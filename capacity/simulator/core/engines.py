@@ -11,7 +11,6 @@ from collections.abc import Generator, Sequence
 import numpy as np
 import simpy
 
-from capacity.base.errors import InvalidInput
 from capacity.simulator.core import binding
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
@@ -20,7 +19,7 @@ from capacity.simulator.instants import ARRIVE, DECIDE, NEVER, SETTLE, Instant
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
-from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
+from capacity.simulator.setup import EngineSetup, check_setup
 from capacity.step import picoseconds
 
 
@@ -54,21 +53,18 @@ class CompiledEngines:
             env.process(self._run())
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
+        check_setup(setup)
         frontend, caching = self._recording.frontend, setup.enable_prefix_caching
         self._setups.append(setup)
-        try:
-            return self.fleet.add(
-                setup,
-                now_ps,
-                chains=self._requests.chains_of,
-                answers_private=not caching or self._requests.answers_are_private,
-                message_ps=0 if frontend is None else picoseconds(frontend.output_token_s),
-                stream_interval=1 if frontend is None else frontend.stream_interval,
-                keep_work=self._recording.keep_work,
-            )
-        except InvalidInput:
-            make_scheduler(setup, make_pool(setup))  # refuses the same in words
-            raise
+        return self.fleet.add(
+            setup,
+            now_ps,
+            chains=self._requests.chains_of,
+            answers_private=not caching or self._requests.answers_are_private,
+            message_ps=0 if frontend is None else picoseconds(frontend.output_token_s),
+            stream_interval=1 if frontend is None else frontend.stream_interval,
+            keep_work=self._recording.keep_work,
+        )
 
     # requests
 
@@ -122,7 +118,7 @@ class CompiledEngines:
         env, fleet = self._env, self.fleet
         while True:
             others_ps = env.peek()
-            limit_key = binding.NEVER_KEY if others_ps == float("inf") else 4 * int(others_ps)
+            limit_key = binding.NEVER_KEY if others_ps >= NEVER // 4 else 4 * int(others_ps)
             while not fleet.waiting_events and fleet.next_key < limit_key:
                 fleet.advance(limit_key, stop=True)
                 if self._ledger.progress is not None:
