@@ -117,7 +117,7 @@ class CompiledEngines:
         env, fleet = self._env, self.fleet
         while True:
             others_ps = env.peek()
-            limit_key = binding.NEVER_KEY if others_ps == float("inf") else 4 * int(others_ps)
+            limit_key = binding.NEVER_KEY if others_ps >= NEVER // 4 else 4 * int(others_ps)
             while not fleet.waiting_events and fleet.next_key < limit_key:
                 fleet.advance(limit_key, stop=True)
                 if self._ledger.progress is not None:
