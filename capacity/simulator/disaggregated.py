@@ -117,7 +117,7 @@ class Disaggregated(Cluster):
     # requests
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
-        self._tell(self._hand_on if kept else self._prefill_anew, request)
+        self._tell(self._hand_on if kept else self._prefill_anew, request, at_ps)
 
     def _hand_on(self, request: int, now_ps: int) -> None:
         """Its prompt is computed: it leaves its prefill replica, which keeps its KV."""

@@ -128,6 +128,10 @@ class Engines(Protocol):
         """The engine is gone, with all it holds."""
         ...
 
+    def run(self) -> None:
+        """Run the clock until nobody has anything to do."""
+        ...
+
     def catch_up(self, now_ps: int, kind: int) -> None:
         """Whatever was due before this kind of event at this instant has happened, and was reported."""
         ...

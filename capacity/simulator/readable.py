@@ -108,10 +108,15 @@ class ReadableEngines:
     def stop(self, number: int) -> None:
         self.engines[number].stop()
 
-    # what there is to know
+    # time
+
+    def run(self) -> None:
+        self.env.run()
 
     def catch_up(self, now_ps: int, kind: int) -> None:
         """Nothing: the clock that calls this has called the engines before."""
+
+    # what there is to know
 
     @property
     def busy(self) -> bool:

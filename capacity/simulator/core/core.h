@@ -152,6 +152,9 @@ i64 fleet_deliver(fleet *f, i64 engine, i64 request, i64 at_ps);
  * Returns OK or an error; `left_steps` bounds the work of one call: what is not done then is done by the next call. */
 i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps);
 i64 fleet_next_key(const fleet *f);
+/* The same in one call: how many events came, or minus the error; `next_key` is what is due then. */
+i64 fleet_take_turn(fleet *f, i64 limit_key, i64 stop, i64 max_steps, const core_event **events, i64 *next_key);
+i64 fleet_completed(const fleet *f); /* requests, by all engines */
 i64 fleet_events(fleet *f, const core_event **events); /* since the last call; valid until the next call */
 
 void fleet_state(const fleet *f, i64 engine, core_state *state);

@@ -1,21 +1,22 @@
-"""`Engines` that run compiled: a fleet of the core, and the SimPy process that keeps it with the clock.
+"""`Engines` that run compiled: a fleet of the core, which keeps with SimPy's clock.
 
-Between two events of anyone else nothing can meet the engines, so they run ahead to the next one. Where the world acts
-on what leaves them, they stop at the first instant at which something does, and that is an event of its own.
+Between two events of the world nothing can meet the engines, so they run ahead to the next one. Where the world acts on
+what leaves them, they stop at the first instant at which something does, and hear what becomes of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import simpy
 
 from capacity.simulator.core import binding
+from capacity.simulator.core.binding import NEVER_KEY
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.instants import ARRIVE, DECIDE, NEVER, SETTLE, Instant
+from capacity.simulator.instants import NEVER, SETTLE, next_event
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
@@ -46,11 +47,8 @@ class CompiledEngines:
         self._reports = reports
         self._recording = recording
         self._setups: list[EngineSetup] = []
-        self._bell: Instant | None = None  # while all of them rest: who comes, rings
+        self._reached_key = 0  # all that is due before has been done
         self._reacts = reacts
-        self._routed = routed
-        if reacts:
-            env.process(self._run())
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         frontend, caching = self._recording.frontend, setup.enable_prefix_caching
@@ -72,27 +70,21 @@ class CompiledEngines:
         self.fleet.feed(number, None if whole else np.asarray(requests), np.asarray(instants_ps))
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        self._ring()
         return self.fleet.deliver(number, request, at_ps)
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
         self.fleet.cancel(number, request, at_ps)
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        self._ring()
         return self.fleet.want_load(number, request, tokens, at_ps)
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
         self.fleet.loaded(number, request, at_ps)
 
     def unload(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
         self.fleet.unload(number, request, at_ps)
 
     def release_kept(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
         self.fleet.release_kept(number, request, at_ps)
 
     def stop(self, number: int) -> None:
@@ -100,49 +92,44 @@ class CompiledEngines:
 
     # time
 
-    def catch_up(self, now_ps: int, kind: int) -> None:
-        limit_key = binding.NEVER_KEY if now_ps >= NEVER // 4 else 4 * now_ps + kind
-        fleet = self.fleet
-        while True:
-            fleet.advance(limit_key, stop=False)
-            if self._routed:
-                self._report()
-            if self._ledger.progress is not None:
-                self._ledger.progress.reached(self._completed())
-            if fleet.next_key >= limit_key:
-                return
+    def run(self) -> None:
+        if self._reacts:
+            self._run_by_turns()
+        else:
+            self._env.run()
+        self.catch_up(NEVER, SETTLE)
 
-    def _run(self) -> Generator[simpy.Event, None, None]:
-        """Ahead to the next event of anyone else, but not beyond the first instant at which somebody leaves."""
+    def _run_by_turns(self) -> None:
+        """The engines run ahead to the next event of the world, then it happens, and so on.
+
+        They stop at the first instant at which something leaves: what the world does about it may come sooner.
+        """
         env, fleet = self._env, self.fleet
         while True:
-            others_ps = env.peek()
-            limit_key = binding.NEVER_KEY if others_ps >= NEVER // 4 else 4 * int(others_ps)
-            while not fleet.waiting_events and fleet.next_key < limit_key:
-                fleet.advance(limit_key, stop=True)
-                if self._ledger.progress is not None:
-                    self._ledger.progress.reached(self._completed())
+            event = next_event(env)
+            limit_key = NEVER_KEY if event is None else _key_of(*event)
+            next_key = fleet.advance(limit_key, stop=True)
+            self._show_progress()
             if fleet.waiting_events:
-                at_ps = fleet.waiting_events[0][3]
-                if at_ps > env.now:
-                    yield Instant(env, SETTLE).at(at_ps)
                 self._report()
-            elif fleet.next_key < min(
-                limit_key + ARRIVE, binding.NEVER_KEY
-            ):  # a step ends at that very instant, before others' arrivals
-                yield Instant(env, SETTLE).at(int(others_ps))
-                fleet.advance(limit_key + ARRIVE, stop=True)
-                self._report()
-            elif limit_key < binding.NEVER_KEY:
-                yield Instant(env, DECIDE).at(int(others_ps))
-            else:
-                self._bell = Instant(env, DECIDE)
-                yield self._bell
+            elif next_key >= limit_key:
+                self._reached_key = limit_key
+                if event is None:
+                    return
+                env.step()
 
-    def _ring(self) -> None:
-        if self._bell is not None:
-            self._bell.at(int(self._env.now))
-            self._bell = None
+    def catch_up(self, now_ps: int, kind: int) -> None:
+        limit_key = _key_of(now_ps, kind)
+        while self._reached_key < limit_key:
+            next_key = self.fleet.advance(limit_key, stop=False)
+            self._report()
+            self._show_progress()
+            if next_key >= limit_key:
+                self._reached_key = limit_key
+
+    def _show_progress(self) -> None:
+        if self._ledger.progress is not None:
+            self._ledger.progress.reached(self.fleet.completed)
 
     def _report(self) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
@@ -159,12 +146,9 @@ class CompiledEngines:
 
     # what there is to know
 
-    def _completed(self) -> int:
-        return sum(self.fleet.state(number).completed for number in range(len(self._setups)))
-
     @property
     def busy(self) -> bool:
-        return self.fleet.next_key < binding.NEVER_KEY
+        return self.fleet.next_key < NEVER_KEY
 
     def state(self, number: int) -> EngineState:
         state = self.fleet.state(number)
@@ -203,3 +187,8 @@ class CompiledEngines:
     @property
     def gaps(self) -> GapCounter:
         return self.fleet.gaps()
+
+
+def _key_of(at_ps: int, kind: int) -> int:
+    """What is due before this kind of event has a lower key."""
+    return NEVER_KEY if at_ps >= NEVER // 4 else 4 * at_ps + max(kind, SETTLE)

@@ -492,3 +492,18 @@ i64 core_size(i64 which)
                             sizeof(core_engine), sizeof(core_state), sizeof(core_tier_use), sizeof(core_event)};
     return which >= 0 && which < 8 ? (i64)sizes[which] : -1;
 }
+
+i64 fleet_take_turn(fleet *f, i64 limit_key, i64 stop, i64 max_steps, const core_event **events, i64 *next_key)
+{
+    i64 error = fleet_advance(f, limit_key, stop, max_steps);
+    *next_key = fleet_next_key(f);
+    return error ? -error : fleet_events(f, events);
+}
+
+i64 fleet_completed(const fleet *f)
+{
+    i64 completed = 0;
+    for (i64 i = 0; i < f->engines.count; i++)
+        completed += f->engines.at[i]->sums.completed;
+    return completed;
+}
