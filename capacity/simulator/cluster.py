@@ -79,7 +79,7 @@ class Cluster:
         self.ledger = Ledger(len(workload), recording.progress)
         self.client = self._make_client()
         self.rules = dispatch.rules
-        self._reacts = workload.is_closed_loop or self.rules.holds or dispatch.link is not None
+        self._reacts = workload.is_closed_loop or self.rules.holds
         self.engines = make_engines(
             self.env,
             self.requests,
@@ -167,7 +167,6 @@ class Cluster:
     def _arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
         """First what the engines have told, then whom the clients send by themselves."""
         now_ps, client, news = int(self.env.now), self.client, self._news
-        self.engines.catch_up(now_ps, ARRIVE)
         while news or client.due_ps <= now_ps:
             if news:
                 act, request = news.popleft()
@@ -292,7 +291,6 @@ class Cluster:
             at_ps, request = deadlines.popleft()
             if self._is_outstanding(request):
                 yield Instant(env, ARRIVE, DEADLINE).at(at_ps)
-                self.engines.catch_up(at_ps, ARRIVE)
                 if self._is_outstanding(request):
                     self._give_up(request, at_ps)
 
@@ -394,11 +392,7 @@ class Cluster:
     def at(self, at_ps: int, act: Callable[[], None]) -> None:
         """Do something at an instant to come."""
 
-        def ring(event: simpy.Event) -> None:  # noqa: ARG001
-            self.engines.catch_up(at_ps, ARRIVE)
-            act()
-
-        call_at(self.env, at_ps, ring, ARRIVE, TIMER)
+        call_at(self.env, at_ps, lambda event: act(), ARRIVE, TIMER)
 
     # what there is to know
 

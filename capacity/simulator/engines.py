@@ -129,11 +129,8 @@ class Engines(Protocol):
         ...
 
     def run(self) -> None:
-        """Run the clock until nobody has anything to do."""
-        ...
-
-    def catch_up(self, now_ps: int, kind: int) -> None:
-        """Whatever was due before this kind of event at this instant has happened, and was reported."""
+        """Run the clock until nobody has anything to do. Whatever is due before an event has happened when that comes,
+        and was reported."""
         ...
 
     @property

@@ -35,10 +35,10 @@ class Instant(simpy.Event):  # type: ignore[misc]
         return self
 
 
-def next_event(env: simpy.Environment) -> tuple[int, int] | None:
-    """Instant and kind of what comes next; None: nothing does."""
+def next_event(env: simpy.Environment) -> tuple[int, int]:
+    """Instant and kind of what comes next."""
     if not env._queue:
-        return None
+        return NEVER, BEFORE
     at_ps, place, _, _ = env._queue[0]
     return at_ps, place // RANKS - 1
 

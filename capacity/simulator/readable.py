@@ -113,9 +113,6 @@ class ReadableEngines:
     def run(self) -> None:
         self.env.run()
 
-    def catch_up(self, now_ps: int, kind: int) -> None:
-        """Nothing: the clock that calls this has called the engines before."""
-
     # what there is to know
 
     @property

@@ -28,6 +28,7 @@ POLICIES = {
 ROLES = {"both": 0, "prefill": 1, "decode": 2}
 BALANCES = {"published-queues": 0, "round-robin": 1, "fewest-requests": 2}
 FINISHED, REFUSED, PREFILLED, PREFILL_LOST, LOAD_BEGINS = range(5)
+ANY_EVENT = 0b11111  # kinds as bits
 OK, OUT_OF_MEMORY, BROKEN, BAD_INPUT, CALLBACK_FAILED = range(5)
 
 Column = POINTER(c_int64)

@@ -1,7 +1,7 @@
 """`Engines` that run compiled: a fleet of the core, which keeps with SimPy's clock.
 
-Between two events of the world nothing can meet the engines, so they run ahead to the next one. Where the world acts on
-what leaves them, they stop at the first instant at which something does, and hear what becomes of it.
+Between two events of the world nothing can meet the engines, so they run ahead to the next one. They stop before it at
+the first instant at which something leaves that the world acts on: that brings an event of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from capacity.step import picoseconds
 
 
 class CompiledEngines:
-    """`Engines` of the core. With `reacts`, what leaves is reported at its very instant, else before the next event."""
+    """`Engines` of the core. Without `reacts`, ends of requests are reported in time for the next event, else at once."""
 
     def __init__(
         self,
@@ -47,8 +47,7 @@ class CompiledEngines:
         self._reports = reports
         self._recording = recording
         self._setups: list[EngineSetup] = []
-        self._reached_key = 0  # all that is due before has been done
-        self._reacts = reacts
+        self._stop_at = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << binding.FINISHED)
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         frontend, caching = self._recording.frontend, setup.enable_prefix_caching
@@ -93,43 +92,22 @@ class CompiledEngines:
     # time
 
     def run(self) -> None:
-        if self._reacts:
-            self._run_by_turns()
-        else:
-            self._env.run()
-        self.catch_up(NEVER, SETTLE)
-
-    def _run_by_turns(self) -> None:
-        """The engines run ahead to the next event of the world, then it happens, and so on.
-
-        They stop at the first instant at which something leaves: what the world does about it may come sooner.
-        """
-        env, fleet = self._env, self.fleet
+        """The engines run ahead to the next event of the world, then that happens, and so on."""
+        env, fleet, progress = self._env, self.fleet, self._ledger.progress
+        next_key = 0  # of the engines; 0: not known
         while True:
-            event = next_event(env)
-            limit_key = NEVER_KEY if event is None else _key_of(*event)
-            next_key = fleet.advance(limit_key, stop=True)
-            self._show_progress()
-            if fleet.waiting_events:
-                self._report()
-            elif next_key >= limit_key:
-                self._reached_key = limit_key
-                if event is None:
-                    return
+            limit_key = _key_of_next(env)
+            if next_key < limit_key:
+                next_key = fleet.advance(limit_key, stop_at=self._stop_at)
+                if fleet.waiting_events:
+                    self._report()
+                if progress is not None:
+                    progress.reached(fleet.completed)
+            elif env._queue:
                 env.step()
-
-    def catch_up(self, now_ps: int, kind: int) -> None:
-        limit_key = _key_of(now_ps, kind)
-        while self._reached_key < limit_key:
-            next_key = self.fleet.advance(limit_key, stop=False)
-            self._report()
-            self._show_progress()
-            if next_key >= limit_key:
-                self._reached_key = limit_key
-
-    def _show_progress(self) -> None:
-        if self._ledger.progress is not None:
-            self._ledger.progress.reached(self.fleet.completed)
+                next_key = 0
+            else:
+                return
 
     def _report(self) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
@@ -189,6 +167,7 @@ class CompiledEngines:
         return self.fleet.gaps()
 
 
-def _key_of(at_ps: int, kind: int) -> int:
-    """What is due before this kind of event has a lower key."""
+def _key_of_next(env: simpy.Environment) -> int:
+    """What the engines do before the next event of the world has a lower key."""
+    at_ps, kind = next_event(env)
     return NEVER_KEY if at_ps >= NEVER // 4 else 4 * at_ps + max(kind, SETTLE)

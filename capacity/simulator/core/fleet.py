@@ -180,12 +180,12 @@ class Fleet:
 
     # time
 
-    def advance(self, limit_key: int, *, stop: bool) -> int:
+    def advance(self, limit_key: int, *, stop_at: int = 0) -> int:
         """Some of what is due before `limit_key`; returns the key of what is due then: the rest by further calls.
 
-        With `stop`, nothing is done after the first instant at which something leaves.
+        Nothing is done after the first instant at which there is an event of the kinds `stop_at`, as bits.
         """
-        count = self._core.fleet_take_turn(self._pointer, limit_key, stop, STEPS_PER_CALL, *self._told)
+        count = self._core.fleet_take_turn(self._pointer, limit_key, stop_at, STEPS_PER_CALL, *self._told)
         if count > 0:  # (kind as in `binding`, engine, request, instant, value) each
             fields = iter(self._events[: EVENT_FIELDS * count])
             self.waiting_events += zip(*[fields] * EVENT_FIELDS)
