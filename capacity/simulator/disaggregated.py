@@ -28,7 +28,6 @@ from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import Port, Transfer, Transfers
 from capacity.workload import Workload
 
-
 MOST_IN_VAIN = 1000  # prompts computed anew, one after the other, while nobody gets on
 
 
@@ -121,7 +120,7 @@ class Disaggregated(Cluster):
     # requests
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
-        self._tell(self._hand_on if kept else self._prefill_anew, request)
+        self._tell(self._hand_on if kept else self._prefill_anew, request, at_ps)
 
     def _hand_on(self, request: int, now_ps: int) -> None:
         """Its prompt is computed: it leaves its prefill replica, which keeps its KV."""

@@ -28,6 +28,7 @@ POLICIES = {
 ROLES = {"both": 0, "prefill": 1, "decode": 2}
 BALANCES = {"published-queues": 0, "round-robin": 1, "fewest-requests": 2}
 FINISHED, REFUSED, PREFILLED, PREFILL_LOST, LOAD_BEGINS = range(5)
+ANY_EVENT = 0b11111  # kinds as bits
 OK, OUT_OF_MEMORY, BROKEN, BAD_INPUT, CALLBACK_FAILED = range(5)
 
 Column = POINTER(c_int64)
@@ -147,6 +148,17 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         ("fleet_deliver", number, pointer, number, number, number),
         ("fleet_advance", number, pointer, number, number, number),
         ("fleet_next_key", number, pointer),
+        (
+            "fleet_take_turn",
+            number,
+            pointer,
+            number,
+            number,
+            number,
+            POINTER(POINTER(c_int64)),
+            POINTER(c_int64),
+        ),
+        ("fleet_completed", number, pointer),
         ("fleet_events", number, pointer, POINTER(POINTER(c_int64))),  # core_event, flat
         ("fleet_state", None, pointer, number, POINTER(CoreState)),
         ("fleet_rank_requests", number, pointer, number, pointer),
