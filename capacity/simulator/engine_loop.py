@@ -49,7 +49,7 @@ def _compiled(recording: Recording, setups: Sequence[EngineSetup]) -> bool:
         unable = "requests pass through the front end's processes"
     for setup in setups:
         if not covers(setup):
-            unable = f"the scheduler {setup.policy} with these options is not one of theirs"
+            unable = f"the scheduler {setup.policy_name} with these options is not one of theirs"
     if unable is None and library.load() is None:
         unable = "they were not compiled here"
     if wish == "core" and unable is not None:
