@@ -103,6 +103,7 @@ def kv_link(pools: Sequence[ResolvedPool], service: Service) -> KvLink:
         window_bytes_per_token=max(pool.memory.kv_window_bytes_per_token for pool in pools),
         window_tokens=pools[0].model.window_tokens or 0,
         bytes_per_request=max(pool.memory.linear_state_bytes_per_request for pool in pools),
+        layers=pools[0].model.num_layers if service.kv_transfer_layerwise else 0,
     )
 
 

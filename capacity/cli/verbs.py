@@ -186,7 +186,8 @@ NEEDED = {
     "max_tokens_cv": ("max_tokens", ()),
     "long_requests": ("max_request_tokens", ()),
     **dict.fromkeys(
-        ("decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s"), ("prefill_replicas", ())
+        ("decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s", "kv_transfer_layerwise"),
+        ("prefill_replicas", ()),
     ),
     **dict.fromkeys(("recovery_s", "requests_of_lost_replicas"), ("mean_time_between_failures_s", ())),
     **dict.fromkeys(("kv_offloading_backend", "kv_offloading_bytes_per_s"), ("kv_offloading_size", ())),

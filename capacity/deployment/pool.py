@@ -119,6 +119,9 @@ class Pool(Spec):
     decode_context_parallel_size: int = flag(
         1, "GPUs that share the context of a decode; only 1 is modelled.", "-dcp", "--dcp", ge=1
     )
+    structured_output: Literal["none", "cached", "each"] = flag(
+        "none", "Answers follow a grammar: none, one that is cached, or each one of its own, compiled first."
+    )
     front_end_input_token_s: float = flag(
         0.0,
         "Seconds for which a prompt token keeps the front end's process (its tokenizer); 1.1e-6 was measured; "

@@ -37,6 +37,9 @@ class Service(Spec):
     kv_transfer_bytes_per_s: FiniteOrInf | None = flag(
         None, "Rate of KV between prefill and decode; default: that of --kv-transfer-link.", gt=0
     )
+    kv_transfer_layerwise: bool = flag(
+        False, "Send KV layer by layer while the prompt is still computed, not after it."
+    )
     mean_time_between_failures_s: float | None = flag(
         None, "A replica is lost after so many seconds, on average (spot interruption).", "--mtbf", gt=0
     )

@@ -23,6 +23,7 @@ from capacity.model.quantization import (
 from capacity.pool.memory import MemoryPlan, memory_plan
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings
+from capacity.pool.structured import with_grammars
 from capacity.pool.why_not import why_not
 from capacity.step.closed_form import EngineLimits
 from capacity.step.model import StepModel
@@ -116,12 +117,20 @@ def resolve(
         pool,
         spec,
         profile=load_profile(pool.gpu, [profiles] if profiles else []),
-        engine=find_engine(pool.engine),
+        engine=_engine(pool, spec),
         scheme=scheme_for(spec, pool.quantization),
     )
     _check_formats(resolved)
     _check_scheduled_tokens(resolved)
     return resolved
+
+
+def _engine(pool: Pool, model: ModelSpec) -> EngineSpec:
+    """The engine's release, with what grammars cost where answers follow them."""
+    engine = find_engine(pool.engine)
+    if pool.structured_output == "none":
+        return engine
+    return with_grammars(engine, model.num_layers, compiled_each=pool.structured_output == "each")
 
 
 def with_defaults(

@@ -171,7 +171,11 @@ class Disaggregated(Cluster):
         handoff = self._handoffs[request]
         ports = self._ports[handoff.sender], self._ports[number]
         transfer = handoff.transfer = self.transfers.begin(
-            handoff.tokens, at_ps, *ports, arrived=lambda arrived_ps: self._arrived(handoff, arrived_ps)
+            handoff.tokens,
+            at_ps,
+            *ports,
+            arrived=lambda arrived_ps: self._arrived(handoff, arrived_ps),
+            computed_ps=(self.ledger.first_scheduled_ps[request], self.prefilled_ps[request]),
         )
         handoff.taken = transfer.end_ps <= at_ps
         return transfer.end_ps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
@@ -113,3 +113,8 @@ def make_scheduler(setup: EngineSetup, pool: KvPool) -> Policy:
 def can_abort(setup: EngineSetup) -> bool:
     """Whether its scheduler can take out a request at any time. Raises InvalidInput and UnknownName."""
     return make_scheduler(setup, make_pool(setup)).aborts
+
+
+def check_setup(setup: EngineSetup) -> None:
+    """Raises InvalidInput or UnknownName for what its pool or its scheduler refuse."""
+    make_pool(setup) if setup.num_blocks < 1 else make_scheduler(setup, make_pool(replace(setup, num_blocks=1)))

@@ -33,6 +33,7 @@ class KvLink:
     window_bytes_per_token: float = 0.0
     window_tokens: int = 0
     bytes_per_request: float = 0.0
+    layers: int = 0  # sent one by one, each as soon as it is computed; 0: all together, once all are
 
     def __post_init__(self) -> None:
         if not self.bytes_per_s > 0:
@@ -47,6 +48,10 @@ class KvLink:
         windowed = self.window_bytes_per_token * min(tokens, self.window_tokens)
         payload_bytes = self.bytes_per_token * tokens + windowed + self.bytes_per_request
         return picoseconds(payload_bytes / self.bytes_per_s)
+
+    def last_layer_ps(self, tokens: int) -> int:
+        """Of that, the time for the layer that is computed last."""
+        return -(-self.payload_ps(tokens) // max(self.layers, 1))
 
     @property
     def latency_ps(self) -> int:
@@ -66,6 +71,8 @@ class Transfer:
     tokens: int
     ports: tuple[Port, ...]
     arrived: Callable[[int], None]
+    begun_ps: int  # its first layer was computed
+    computed_ps: int  # its last one was
     begin_ps: int = 0
     end_ps: int = 0
 
@@ -87,9 +94,21 @@ class Transfers:
     def under_way(self) -> int:
         return len(self._under_way)
 
-    def begin(self, tokens: int, now_ps: int, *ports: Port, arrived: Callable[[int], None]) -> Transfer:
-        """Reserve the ports for a transfer; `arrived(instant)` is called when its KV is there."""
-        transfer = Transfer(tokens, ports, arrived)
+    def begin(
+        self,
+        tokens: int,
+        now_ps: int,
+        *ports: Port,
+        arrived: Callable[[int], None],
+        computed_ps: tuple[int, int] | None = None,
+    ) -> Transfer:
+        """Reserve the ports for a transfer; `arrived(instant)` is called when its KV is there.
+
+        `computed_ps`: since when, and until when, its KV was computed; None: now. Layer by layer it has been sent
+        meanwhile, as if its ports and the blocks that it goes to had been ready for it.
+        """
+        begun_ps, done_ps = (now_ps, now_ps) if computed_ps is None else computed_ps
+        transfer = Transfer(tokens, ports, arrived, begun_ps, done_ps)
         self.begun += 1
         self._under_way[transfer] = None
         self._reserve(transfer, now_ps)
@@ -110,12 +129,15 @@ class Transfers:
             self._reserve(other, now_ps)
 
     def _reserve(self, transfer: Transfer, now_ps: int) -> None:
-        link, ports = self.link, transfer.ports
-        transfer.begin_ps = max(now_ps, *(port.free_ps for port in ports))
-        sent_ps = transfer.begin_ps + link.payload_ps(transfer.tokens)
+        link, ports, tokens = self.link, transfer.ports, transfer.tokens
+        earliest_ps = transfer.begun_ps if link.layers else now_ps
+        transfer.begin_ps = max(earliest_ps, *(port.free_ps for port in ports))
+        sent_ps = transfer.begin_ps + link.payload_ps(tokens)
+        if link.layers:
+            sent_ps = max(sent_ps, transfer.computed_ps + link.last_layer_ps(tokens))
         for port in ports:
             port.free_ps = sent_ps
-        end_ps = transfer.end_ps = sent_ps + link.latency_ps
+        end_ps = transfer.end_ps = max(sent_ps + link.latency_ps, now_ps)
         self._at(end_ps, lambda: self._end(transfer, end_ps))
 
     def _end(self, transfer: Transfer, end_ps: int) -> None:

@@ -409,3 +409,14 @@ def test_what_is_not_simulated_is_refused() -> None:
         simulate(requests(), [setup("both")], decode_scaling=GROWS)
     with pytest.raises(InvalidInput, match="rate"):
         KvLink(bytes_per_token=1.0, bytes_per_s=0.0)
+
+
+def test_kv_that_is_sent_layer_by_layer_is_there_sooner() -> None:
+    """100 MB/s: a prompt of 500 tokens, 50 MB, takes 500 ms; less what was computed meanwhile, at least a 10th."""
+    workload = requests(40, rate=0.5, prompt=500)
+    link = KvLink(bytes_per_token=1e5, bytes_per_s=1e8)
+    whole, by_layer = (split(workload, replace(link, layers=layers)) for layers in (0, 10))
+    first, second = (run.summary.ttft_ms for run in (whole, by_layer))
+    assert first is not None
+    assert second is not None
+    assert first.mean - 450 <= second.mean < first.mean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.transfer import KvLink, LoadBlockPool, Port, Transfers
@@ -50,6 +51,37 @@ def test_who_waits_behind_an_aborted_transfer_moves_up() -> None:
     clock.ring()
     assert arrived == [4e12]
     assert (transfers.begun, transfers.arrived, transfers.aborted) == (3, 1, 2)
+
+
+def test_layers_are_sent_while_the_next_ones_are_computed() -> None:
+    """12 s of payload in 4 layers; computed from 0 to 20 s: the last layer's 3 s remain. From 15 to 20 s: 7 s of it."""
+    link = KvLink(bytes_per_token=1.0, bytes_per_s=1.0, latency_s=0.5, layers=4)
+    for begun_s, end_s in ((0, 23.5), (15, 27.5), (20, 32.5)):
+        transfers = Transfers(link, Alarms().at)
+        computed_ps = begun_s * 10**12, 20 * 10**12
+        sent = transfers.begin(12, 20 * 10**12, Port(), arrived=print, computed_ps=computed_ps)
+        assert sent.end_ps == end_s * 10**12
+    late = Transfers(link, Alarms().at).begin(
+        12, 60 * 10**12, Port(), arrived=print, computed_ps=(0, 20 * 10**12)
+    )
+    assert late.end_ps == 60 * 10**12  # it was there when it was asked for, and not before
+    whole = Transfers(replace(link, layers=0), Alarms().at).begin(
+        12, 20 * 10**12, Port(), arrived=print, computed_ps=(0, 20 * 10**12)
+    )
+    assert whole.end_ps == 32.5 * 10**12
+
+
+def test_layers_of_two_requests_share_a_port() -> None:
+    link = KvLink(bytes_per_token=1.0, bytes_per_s=1.0, layers=4)
+    transfers, port = Transfers(link, Alarms().at), Port()
+    second_ps = 10**12
+    ends = [
+        transfers.begin(
+            12, 20 * second_ps, port, arrived=print, computed_ps=(begun_s * second_ps, 20 * second_ps)
+        ).end_ps
+        for begun_s in (0, 10)
+    ]
+    assert ends == [23 * second_ps, 35 * second_ps]
 
 
 def test_what_a_transfer_carries() -> None:
