@@ -340,7 +340,7 @@ class Cluster:
         """
         if self._timeout_ps is not None and not can_abort(setup):
             raise InvalidInput(
-                f"requests cannot time out under the {setup.policy} scheduler: it cannot abort any"
+                f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
             )
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))

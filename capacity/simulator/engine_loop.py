@@ -57,5 +57,5 @@ def why_readable(recording: Recording, setups: Sequence[EngineSetup]) -> str | N
         return "requests pass through the front end's processes"
     for setup in setups:
         if not covers(setup):
-            return f"the scheduler {setup.policy} with these options is not one of the compiled"
+            return f"the scheduler {setup.policy_name} with these options is not one of the compiled"
     return "the others were not compiled here" if library.load() is None else None

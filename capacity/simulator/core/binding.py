@@ -223,7 +223,7 @@ OPTIONS: dict[str, frozenset[str]] = {
 
 def covers(setup: EngineSetup) -> bool:
     """Whether the compiled engines do all that this setup asks for."""
-    known = OPTIONS.get(setup.policy)
+    known = OPTIONS.get(setup.policy) if isinstance(setup.policy, str) else None
     return (
         known is not None
         and set(setup.policy_options) <= known
@@ -235,7 +235,7 @@ def covers(setup: EngineSetup) -> bool:
 def describe(setup: EngineSetup) -> Described:
     """The engine's limits, KV, drafts and options. Its times, contents and surroundings are for the fleet to add."""
     limits, options = setup.limits, dict(setup.policy_options)
-    policy, asynchronous = POLICIES[setup.policy]
+    policy, asynchronous = POLICIES[setup.policy_name]
     found = Described(CoreEngine())
     e = found.engine
     e.policy, e.role = policy, ROLES[setup.role]

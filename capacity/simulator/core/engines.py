@@ -25,7 +25,7 @@ from capacity.step import picoseconds
 
 
 class CompiledEngines:
-    """`Engines` of the core. Without `reacts`, ends of requests are reported in time for the next event, else at once."""
+    """`Engines` of the core. Without `reacts`, ends of requests are reported in time for the next event."""
 
     def __init__(
         self,
