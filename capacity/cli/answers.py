@@ -10,6 +10,7 @@ import typer
 import capacity
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.cli.options import (
+    EngineLoopOption,
     FormatOption,
     ProfilesOption,
     ReplicationsOption,
@@ -92,6 +93,7 @@ def simulate(
         typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
     ] = None,
     replications: ReplicationsOption = 1,
+    engine_loop: EngineLoopOption = "auto",
     save_trace: Annotated[
         str | None,
         typer.Option("--save-trace", help="Write the requests as a trace that `vllm bench serve` replays."),
@@ -129,6 +131,7 @@ def simulate(
             profiles=question.profiles,
             download=question.download,
             progress=progress,
+            engine_loop=engine_loop,
         )
     if records:
         exports.write_records(answer.run, records)

@@ -87,6 +87,7 @@ struct fleet {
     VEC(i64) place; /* of each engine in the heap */
     VEC(core_event) events;
     i64 events_told; /* events that the caller has seen: dropped by the next call */
+    i64 kinds_waiting; /* of the events that he has not, as bits */
     sequence **inside; /* by request: where it is, in a routed fleet */
     gaps *gaps;
     VEC(gap_entry) step_gaps;

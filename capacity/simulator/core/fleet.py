@@ -82,8 +82,8 @@ class Fleet:
         )
         places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
-        self._events = POINTER(c_int64)()
-        self._routed = routed
+        self._events, self._next_key = POINTER(c_int64)(), c_int64()
+        self._told = byref(self._events), byref(self._next_key)  # where a turn leaves what it has to tell
         self.waiting_events: list[tuple[int, ...]] = []
         self._check(0 if self._pointer and not core.fleet_error(self._pointer) else binding.BAD_INPUT)
 
@@ -207,23 +207,23 @@ class Fleet:
 
     # time
 
-    def advance(self, limit_key: int, *, stop: bool) -> None:
-        """Some of what is due before `limit_key`: the rest is done by further calls."""
-        self._check(self._core.fleet_advance(self._pointer, limit_key, stop, STEPS_PER_CALL))
-        if self._routed:
-            self._read_events()
+    def advance(self, limit_key: int, *, stop_at: int = 0) -> int:
+        """Some of what is due before `limit_key`; returns the key of what is due then: the rest by further calls.
+
+        Nothing is done after the first instant at which there is an event of the kinds `stop_at`, as bits.
+        """
+        count = self._core.fleet_take_turn(self._pointer, limit_key, stop_at, STEPS_PER_CALL, *self._told)
+        if count > 0:  # (kind as in `binding`, engine, request, instant, value) each
+            fields = iter(self._events[: EVENT_FIELDS * count])
+            self.waiting_events += zip(*[fields] * EVENT_FIELDS)
+        elif count:
+            self._check(-count)
+        return self._next_key.value
 
     @property
     def next_key(self) -> int:
         key: int = self._core.fleet_next_key(self._pointer)
         return key
-
-    def _read_events(self) -> None:
-        """Keep what left: (kind as in `binding`, engine, request, instant, value) each."""
-        count = self._core.fleet_events(self._pointer, byref(self._events))
-        if count:
-            flat = iter(self._events[: EVENT_FIELDS * count])
-            self.waiting_events += zip(*[flat] * EVENT_FIELDS)
 
     def take_events(self) -> list[tuple[int, ...]]:
         """What left and was not taken before, in order of time."""
@@ -231,6 +231,12 @@ class Fleet:
         return events
 
     # how they stand
+
+    @property
+    def completed(self) -> int:
+        """Requests, by all engines."""
+        count: int = self._core.fleet_completed(self._pointer)
+        return count
 
     def state(self, number: int) -> CoreState:
         state = CoreState()

@@ -171,5 +171,7 @@ void gaps_export(gaps *g, gaps_arrays *out)
         .bins = g->bins,
         .batch_size = (i64)1 << g->size_bits,
         .batches = g->batches,
+        .first_bin = g->first_bin,
+        .last_bin = g->last_bin,
     };
 }
