@@ -272,7 +272,7 @@ class Cluster:
     def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.rejected += 1
         if self._reacts:
-            self._tell(self._answered, request)
+            self._tell(self._answered, request, at_ps)
         elif request in self._home:
             self._depart(request, at_ps)
 
