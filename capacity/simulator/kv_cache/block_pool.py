@@ -57,7 +57,7 @@ class BlockPool:
         self.windows = windows
         self.window_caps = [_window_cap(w, in_flight_tokens, max_model_len, block_size) for w in windows]
         self.uncached_first = uncached_first
-        self._windowed = windows != (None,) * len(windows)
+        self.windowed = windows != (None,) * len(windows)
         self.ref_counts = [0] * num_blocks
         self._key: list[Hashable | None] = [None] * num_blocks
         self._empty = list(range(num_blocks))
@@ -201,7 +201,7 @@ class BlockPool:
 
     def leave_window(self, table: BlockTable, processed_tokens: int) -> None:
         """Free the blocks of windowed groups that no later token looks at."""
-        if not self._windowed:
+        if not self.windowed:
             return
         for group, window in enumerate(self.windows):
             if window is None:

@@ -111,8 +111,9 @@ class OffloadingV1(VllmV1):
             if not self.limits.enable_chunked_prefill:
                 return 0
             tokens = budget
-        if not self._allocate_running(r, tokens):
+        if not self._take_blocks(r, r.computed + tokens):
             return 0
+        cache_full(self.pool, r, min(r.computed + tokens, r.known))
         self._loaded.popleft()
         self.running.append(r)
         r.status = RUNNING
@@ -209,8 +210,6 @@ class OffloadingV1(VllmV1):
         """Names of the full chunks of its first tokens."""
         chunks = tokens // self.tiers.chunk_tokens
         known = r.chunk_keys
-        if isinstance(known, tuple):
-            known = r.chunk_keys = []
         if len(known) < chunks:
             known += self.tiers.keys(r.table.content, tokens, first=len(known))
         return known[:chunks]
