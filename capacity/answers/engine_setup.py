@@ -16,7 +16,13 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, FrontendTimes
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.samples import parallel_samples
-from capacity.simulator.schedulers import SCHEDULERS, AdapterSlots, DrawnSpeculation, SchedulerLimits, schedulers_that
+from capacity.simulator.schedulers import (
+    SCHEDULERS,
+    AdapterSlots,
+    DrawnSpeculation,
+    SchedulerLimits,
+    schedulers_that,
+)
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
 from capacity.simulator.step_noise import step_noise
 from capacity.step import picoseconds
@@ -142,9 +148,9 @@ def _adapting(resolved: ResolvedPool, policy: str) -> dict[str, object]:
             f"--max-loras is simulated for {' and '.join(schedulers_that('adapts'))}, not for "
             f"{resolved.engine.label}: leave it out"
         )
-    if (pool.max_cpu_loras is None) != (pool.lora_read_bytes_per_s is None):
+    if pool.lora_read_bytes_per_s is not None and pool.max_cpu_loras is None:
         raise InvalidInput(
-            "--max-cpu-loras and --lora-read-bytes-per-s go together: what host memory does not hold has to be read"
+            "--lora-read-bytes-per-s changes nothing without --max-cpu-loras: host memory holds all adapters"
         )
     stages = pool.pipeline_parallel_size
     loaded_bytes = max(
@@ -197,7 +203,9 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         num_blocks=blocks,
         block_size=block_tokens,
         policy=policy,
-        policy_options=_engine_options(resolved, policy) | _offloading(resolved, policy) | _adapting(resolved, policy),
+        policy_options=_engine_options(resolved, policy)
+        | _offloading(resolved, policy)
+        | _adapting(resolved, policy),
         data_parallel_size=resolved.lockstep_ranks,
         data_parallel_balance=PUBLISHED_QUEUES if own is None else own.balance,
         limits=scheduler_limits(resolved),

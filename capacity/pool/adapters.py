@@ -10,7 +10,12 @@ VALUE_BYTES = 2  # vLLM: --lora-dtype auto is the model's, 16 bit
 
 
 def adapter_bytes(
-    model: ModelSpec, rank: int, *, stage: int = 0, tensor_parallel_size: int = 1, pipeline_parallel_size: int = 1
+    model: ModelSpec,
+    rank: int,
+    *,
+    stage: int = 0,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
 ) -> int:
     """Bytes of one adapter on one GPU of a stage: rank x (inputs + outputs) of every linear layer but experts.
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.hardware import HardwareProfile
-from capacity.pool.adapters import adapter_bytes
 from capacity.pool.activations import activation_bytes, graph_bytes
+from capacity.pool.adapters import adapter_bytes
 from capacity.pool.kv_layout import KvLayout, kv_layout
 from capacity.pool.parallelism import check_parallelism
 from capacity.pool.settings import PoolSettings

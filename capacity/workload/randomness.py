@@ -19,7 +19,9 @@ _STREAMS = {
     "max_tokens": 6,
     "adapters": 7,
 }
-Component = Literal["arrivals", "lengths", "routing", "correlation", "thinking", "sessions", "max_tokens", "adapters"]
+Component = Literal[
+    "arrivals", "lengths", "routing", "correlation", "thinking", "sessions", "max_tokens", "adapters"
+]
 
 
 def random_stream(seed: int, component: Component) -> np.random.Generator:

@@ -75,7 +75,7 @@ class Fleet:
             count=len(workload),
             prompt_tokens=self._column(workload.prompt_tokens),
             output_tokens=self._column(workload.output_tokens),
-            max_tokens=self._column(getattr(workload, "max_tokens", None)),
+            max_tokens=self._column(workload.max_tokens),
             priority=self._column(workload.priority),
             adapter=self._column(workload.adapter),
             order=self._column(order),
