@@ -350,7 +350,8 @@ class Cluster:
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
             )
-        if self.requests.have_adapters and "adapters" not in setup.policy_options:
+        own = not isinstance(setup.policy, str)
+        if self.requests.have_adapters and "adapters" not in setup.policy_options and not own:
             raise InvalidInput(f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras")
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
