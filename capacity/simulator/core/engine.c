@@ -40,6 +40,8 @@ sequence *engine_new_sequence(engine *e, i64 request)
     sequence *r = e->spare_sequences;
     if (r) {
         e->spare_sequences = r->next_free;
+        if (r->next_free)
+            __builtin_prefetch(&r->next_free->next_free, 1);
         table kept = r->table;
         *r = (sequence){.table = kept};
     } else {
@@ -436,7 +438,8 @@ static void decide(engine *e)
     }
     e->ending = e->in_flight[0];
     e->num_in_flight--;
-    memmove(e->in_flight, e->in_flight + 1, (size_t)e->num_in_flight * sizeof *e->in_flight);
+    for (i64 i = 0; i < e->num_in_flight; i++)
+        e->in_flight[i] = e->in_flight[i + 1];
     ledger_use_kv(e, e->ending->end - now_ps);
     e->key = 4 * e->ending->end + SETTLE;
 }

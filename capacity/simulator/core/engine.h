@@ -4,6 +4,10 @@
 
 #include "internal.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 #define STEP_FACTORS 4096
 
 enum { MAIL_CANCEL, MAIL_RELEASE_KEPT, MAIL_LOADED, MAIL_UNLOAD, MAIL_WANT_LOAD };
@@ -95,5 +99,9 @@ void ledger_settled(engine *e, step *s, i64 now_ps);
 void ledger_use_kv(engine *e, i64 duration_ps);
 void ledger_finished(engine *e, sequence *r, i64 now_ps);
 void log_step(engine *e, const step *s);
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif
