@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import simpy
 
 from capacity.base.errors import InvalidInput
@@ -457,7 +458,8 @@ class Cluster:
     ) -> SimulationResult:
         """What happened, added up."""
         if self._feeds:
-            self.members[0].requests = len(self.workload) - self.ledger.arrival_ps.count(MISSING)
+            arrived = np.frombuffer(self.ledger.arrival_ps, dtype=np.int64) != MISSING
+            self.members[0].requests = int(arrived.sum())
         frontend = self.recording.frontend
         if frontend is not None and frontend.delays:
             to_client_clock(self.ledger, frontend)
