@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import simpy
-from simpy.core import EventPriority
-
 BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # what happens at one instant, in this order
 CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
 NEVER = 1 << 62  # an instant after all others
@@ -26,7 +24,7 @@ class Instant(simpy.Event):  # type: ignore[misc]
         self.callbacks: list[Callable[[simpy.Event], None]] = []
         self._ok = True
         self._value = None
-        self._place = EventPriority((kind + 1) * RANKS + rank)
+        self._place = (kind + 1) * RANKS + rank
 
     def at(self, at_ps: int) -> Instant:
         """It will happen then."""

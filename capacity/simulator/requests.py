@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from capacity.deployment.routers import Prompt, Router
+from capacity.deployment.routers import Prompt
 from capacity.simulator.chains import Chains
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import KvPool
@@ -68,11 +68,11 @@ class Requests:
 
         return new_sequence
 
-    def prompt(self, request: int, router: Router, block_size: int) -> Prompt:
-        """What a router sees of a request."""
+    def prompt(self, request: int, block_size: int | None = None) -> Prompt:
+        """What a router sees of a request; with its prefixes, for replicas with blocks of this size."""
         tokens = self.prompt_tokens[request]
         session = self._sessions[request] if self._sessions is not None else None
-        if not router.needs_prefixes:
+        if block_size is None:
             return new_tuple(Prompt, (request, tokens, session, (), (), 0))
         keys, stops = self.chains_of(block_size).of(request)
         return new_tuple(Prompt, (request, tokens, session, keys, stops, tokens // block_size))

@@ -45,6 +45,9 @@ class CompiledEngines:
         self._requests = requests
         self._ledger = ledger
         self._reports = reports
+        self.deliver, self.cancel, self.stop = self.fleet.deliver, self.fleet.cancel, self.fleet.stop
+        self.want_load, self.release_kept = self.fleet.want_load, self.fleet.release_kept
+        self.loaded, self.unload = self.fleet.loaded, self.fleet.unload
         self._recording = recording
         self._setups: list[EngineSetup] = []
         self._stop_at = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << binding.FINISHED)
@@ -67,27 +70,6 @@ class CompiledEngines:
     def feed(self, number: int, requests: Sequence[int], instants_ps: Sequence[int]) -> None:
         whole = isinstance(requests, range) and requests == range(len(instants_ps))
         self.fleet.feed(number, None if whole else np.asarray(requests), np.asarray(instants_ps))
-
-    def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        return self.fleet.deliver(number, request, at_ps)
-
-    def cancel(self, number: int, request: int, at_ps: int) -> None:
-        self.fleet.cancel(number, request, at_ps)
-
-    def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        return self.fleet.want_load(number, request, tokens, at_ps)
-
-    def loaded(self, number: int, request: int, at_ps: int) -> None:
-        self.fleet.loaded(number, request, at_ps)
-
-    def unload(self, number: int, request: int, at_ps: int) -> None:
-        self.fleet.unload(number, request, at_ps)
-
-    def release_kept(self, number: int, request: int, at_ps: int) -> None:
-        self.fleet.release_kept(number, request, at_ps)
-
-    def stop(self, number: int) -> None:
-        self.fleet.stop(number)
 
     # time
 
@@ -170,4 +152,6 @@ class CompiledEngines:
 def _key_of_next(env: simpy.Environment) -> int:
     """What the engines do before the next event of the world has a lower key."""
     at_ps, kind = next_event(env)
-    return NEVER_KEY if at_ps >= NEVER // 4 else 4 * at_ps + max(kind, SETTLE)
+    if at_ps >= NEVER // 4:
+        return NEVER_KEY
+    return 4 * at_ps + kind if kind > SETTLE else 4 * at_ps
