@@ -76,9 +76,11 @@ class Ledger:
         def column(values: array[int]) -> Any:
             return np.frombuffer(values, dtype=np.int64) if len(values) else np.empty(0, dtype=np.int64)
 
-        arrival_ps = column(self.arrival_ps).copy()
+        arrival_ps = column(self.arrival_ps)
         unsent = arrival_ps == MISSING
-        arrival_ps[unsent] = np.rint(workload.arrival_s[unsent] * PS_PER_S).astype(np.int64)
+        if unsent.any():
+            arrival_ps = arrival_ps.copy()
+            arrival_ps[unsent] = np.rint(workload.arrival_s[unsent] * PS_PER_S).astype(np.int64)
         return RequestTable(
             arrival_ps=arrival_ps,
             first_scheduled_ps=column(self.first_scheduled_ps),
