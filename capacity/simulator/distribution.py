@@ -28,7 +28,7 @@ class Distribution:
     def of(cls, values_ms: npt.NDArray[Any]) -> Distribution | None:
         if not len(values_ms):
             return None
-        points = np.percentile(values_ms, PERCENTILES)
+        points = np.percentile(np.sort(values_ms), PERCENTILES)
         return cls(
             mean=float(values_ms.mean()),
             std=float(values_ms.std()),
