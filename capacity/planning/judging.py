@@ -210,11 +210,11 @@ def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
     """90 % interval of a percentile: blocks of consecutive requests are drawn anew, so that bursts stay whole."""
     blocks = [block for values in runs for block in np.array_split(values, BOOTSTRAP_BLOCKS) if len(block)]
     draws = np.random.default_rng(0).integers(0, len(blocks), size=(BOOTSTRAP_DRAWS, len(blocks)))
-    values = _percentiles_of_draws(blocks, draws, percentile / 100)
+    values = percentiles_of_draws(blocks, draws, percentile / 100)
     return float(np.percentile(values, 5)), float(np.percentile(values, 95))
 
 
-def _percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64], share: float) -> Floats:
+def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64], share: float) -> Floats:
     """`np.quantile(np.concatenate([blocks[i] for i in draw]), share)` of every draw; all values are sorted once."""
     lengths = np.array([len(block) for block in blocks])
     values = np.concatenate(blocks)
