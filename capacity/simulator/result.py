@@ -44,7 +44,7 @@ class SimulationResult:
     prompt tokens at first admission, of hits on the GPU; None where prefix caching is off. Hits below it are in
     `kv_tiers`. `data_parallel_requests` are those of each rank; empty where there are no ranks. `gaps` between
     deliveries are in order of time; `step_work` is of each engine, `series` and `load` are samples over time; empty
-    unless `simulate` was called with them.
+    unless `simulate` was called with them. `readable_because`: why the compiled engines did not run; None: they did.
     `router` is None where one engine takes requests straight from the clients; `to_dict` then leaves out all that is of
     several. `timed_out` requests were cancelled by their client, `restarted` ones begun anew after a failure, `lost`
     ones failed with their replica; these and `rejected` are counted, and all that did not complete are the summary's
@@ -81,6 +81,7 @@ class SimulationResult:
     prefilled_ps: npt.NDArray[np.int64] | None = None
     transfer_ps: npt.NDArray[np.int64] | None = None
     transfers: Mapping[str, int] | None = None
+    readable_because: str | None = None
 
     @cached_property
     def summary(self) -> LatencySummary:

@@ -22,6 +22,6 @@ typedef struct {
 } gaps_arrays;
 
 struct gaps;
-void gaps_export(const struct gaps *g, gaps_arrays *out);
+void gaps_export(struct gaps *g, gaps_arrays *out);
 
 #endif
