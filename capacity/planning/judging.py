@@ -226,7 +226,8 @@ def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64],
     low = np.floor(at).astype(np.int64)
     below, above = (values[order][_ranked(reached, times, rank)] for rank in (low, np.ceil(at)))
     part, step = at - low, above - below
-    return np.where(part < 0.5, below + step * part, above - step * (1 - part))  # as numpy does
+    between: Floats = np.where(part < 0.5, below + step * part, above - step * (1 - part))  # as numpy does
+    return between
 
 
 def _ranked(

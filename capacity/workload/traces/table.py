@@ -166,10 +166,11 @@ class _Columns:
         prompts, outputs = _plain_counts(prompt), _plain_counts(output)
         if prompts is None or outputs is None:
             return False
-        if self.schema.calendar:
-            arrivals = self.clock.plain_nanoseconds(self.lines, self.schema.arrival, arrival)
-        else:
-            arrivals = _plain_seconds(arrival)
+        arrivals: IntArray | FloatArray | None = (
+            self.clock.plain_nanoseconds(self.lines, self.schema.arrival, arrival)
+            if self.schema.calendar
+            else _plain_seconds(arrival)
+        )
         if arrivals is None:
             return False
         self.arrivals.frombytes(arrivals.tobytes())
@@ -309,7 +310,8 @@ class CalendarClock:
         except MalformedFile:  # said in full when its row is read
             return None
         minutes_ns = np.array(firsts, dtype=np.int64) - within_ns[begins]
-        return np.repeat(minutes_ns, np.diff(np.append(begins, len(texts)))) + within_ns
+        nanoseconds: IntArray = np.repeat(minutes_ns, np.diff(np.append(begins, len(texts)))) + within_ns
+        return nanoseconds
 
 
 @dataclass(slots=True)
@@ -324,8 +326,8 @@ class _Chunk:
 
     def replayed(self) -> Iterator[str]:
         """The lines again, each with its number, and then the error."""
-        for number, line in enumerate(self.lines, start=self.before + 1):
-            self.source.number = number
+        for at, line in enumerate(self.lines, start=self.before + 1):
+            self.source.number = at
             yield line
         if self.error is not None:
             raise self.error
