@@ -12,7 +12,7 @@ import numpy as np
 import simpy
 
 from capacity.simulator.core import binding
-from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
+from capacity.simulator.core.fleet import LEDGER_COLUMNS, STEPS_PER_CALL, Fleet
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import ARRIVE, DECIDE, NEVER, SETTLE, Instant
@@ -21,6 +21,9 @@ from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
 from capacity.step import picoseconds
+
+
+FEWEST_STEPS = 64  # of one call, where progress is shown
 
 
 class CompiledEngines:
@@ -46,6 +49,7 @@ class CompiledEngines:
         self._reports = reports
         self._recording = recording
         self._setups: list[EngineSetup] = []
+        self._most_steps = FEWEST_STEPS
         self._bell: Instant | None = None  # while all of them rest: who comes, rings
         self._reacts = False
         self._routed = routed
@@ -105,13 +109,24 @@ class CompiledEngines:
         limit_key = binding.NEVER_KEY if now_ps >= NEVER // 4 else 4 * now_ps + kind
         fleet = self.fleet
         while True:
-            fleet.advance(limit_key, stop=False)
+            self._advance(limit_key, stop=False)
             if self._routed:
                 self._report()
-            if self._ledger.progress is not None:
-                self._ledger.progress.reached(self._completed())
             if fleet.next_key >= limit_key:
                 return
+
+    def _advance(self, limit_key: int, *, stop: bool) -> None:
+        """With few enough steps that progress is seen as it is made."""
+        progress = self._ledger.progress
+        if progress is None:
+            self.fleet.advance(limit_key, stop=stop)
+            return
+        self.fleet.advance(limit_key, stop=stop, most_steps=self._most_steps)
+        passed = progress.reached(self._completed())
+        if passed > 1:
+            self._most_steps = max(FEWEST_STEPS, self._most_steps // passed)
+        elif not passed and not stop:
+            self._most_steps = min(STEPS_PER_CALL, 2 * self._most_steps)
 
     def report_at_once(self) -> None:
         if not self._reacts:
@@ -125,9 +140,7 @@ class CompiledEngines:
             others_ps = env.peek()
             limit_key = binding.NEVER_KEY if others_ps >= NEVER // 4 else 4 * int(others_ps)
             while not fleet.waiting_events and fleet.next_key < limit_key:
-                fleet.advance(limit_key, stop=True)
-                if self._ledger.progress is not None:
-                    self._ledger.progress.reached(self._completed())
+                self._advance(limit_key, stop=True)
             if fleet.waiting_events:
                 at_ps = fleet.waiting_events[0][3]
                 if at_ps > env.now:

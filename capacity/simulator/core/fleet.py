@@ -202,9 +202,9 @@ class Fleet:
 
     # time
 
-    def advance(self, limit_key: int, *, stop: bool) -> None:
+    def advance(self, limit_key: int, *, stop: bool, most_steps: int = STEPS_PER_CALL) -> None:
         """Some of what is due before `limit_key`: the rest is done by further calls."""
-        self._check(self._core.fleet_advance(self._pointer, limit_key, stop, STEPS_PER_CALL))
+        self._check(self._core.fleet_advance(self._pointer, limit_key, stop, most_steps))
         if self._routed:
             self._read_events()
 
