@@ -1,7 +1,4 @@
-"""Wrong rules in the compiled engines: one change of their sources each, and deployments that show it.
-
-As data; `core_mutant.py` compiles and runs them. `seeds` are of `random_deployments`, tried before all others.
-"""
+"""Wrong rules in the compiled engines: one change of their sources each, as data for `core_mutant`."""
 
 from __future__ import annotations
 
@@ -10,18 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class CoreMutation:
-    """`old` stands once in `file`. `short`: it is tried in every run of the tests, the others in the long form."""
+    """`short`: it is tried in every run of the tests, the others in the long form."""
 
     name: str
     file: str
     old: str
     new: str
-    seeds: tuple[int, ...] = ()
     short: bool = False
 
+    def applied(self, source: str) -> str:
+        """The source with it: its text stands there once."""
+        assert source.count(self.old) == 1, f"{self.name}: {source.count(self.old)} times in {self.file}"
+        return source.replace(self.old, self.new)
 
-def wrong(name: str, file: str, old: str, new: str, *seeds: int, short: bool = False) -> CoreMutation:
-    return CoreMutation(name=name, file=file, old=old, new=new, seeds=seeds, short=short)
+
+def wrong(name: str, file: str, old: str, new: str, *, short: bool = False) -> CoreMutation:
+    return CoreMutation(name=name, file=file, old=old, new=new, short=short)
 
 
 ENGINE, V1, GROUP, LEDGER = "engine.c", "vllm_v1.c", "decode_group.c", "ledger.c"
