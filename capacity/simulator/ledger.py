@@ -44,11 +44,13 @@ class Progress:
         if self._completed % self._every == 0:
             self._report(self._completed, self._total)
 
-    def reached(self, completed: int) -> None:
-        """So many have, in all."""
-        if completed // self._every > self._completed // self._every:
-            self._report(completed, self._total)
+    def reached(self, completed: int) -> int:
+        """So many have, in all; returns how many reports were due, of which one is made."""
+        due = completed // self._every - self._completed // self._every
         self._completed = completed
+        if due > 0:
+            self._report(completed, self._total)
+        return due
 
 
 class Ledger:

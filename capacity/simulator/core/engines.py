@@ -12,15 +12,18 @@ import numpy as np
 import simpy
 
 from capacity.simulator.core import binding
-from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
+from capacity.simulator.core.fleet import LEDGER_COLUMNS, STEPS_PER_CALL, Fleet
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import next_key_of
-from capacity.simulator.ledger import Ledger
+from capacity.simulator.ledger import Ledger, Progress
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
 from capacity.step import picoseconds
+
+
+FEWEST_STEPS = 64  # of one call, where progress is shown
 
 
 class CompiledEngines:
@@ -50,6 +53,7 @@ class CompiledEngines:
         self._recording = recording
         self._setups: list[EngineSetup] = []
         self._stop_at = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << binding.FINISHED)
+        self._most_steps = STEPS_PER_CALL if recording.progress is None else FEWEST_STEPS
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         check_setup(setup)
@@ -82,15 +86,23 @@ class CompiledEngines:
         while True:
             limit_key, next_key = next_key_of(env), 0
             while next_key < limit_key:
-                next_key = fleet.advance(limit_key, stop_at=self._stop_at)
+                next_key = fleet.advance(limit_key, stop_at=self._stop_at, most_steps=self._most_steps)
+                if progress is not None:
+                    self._show(progress, all_done=next_key >= limit_key or bool(fleet.waiting_events))
                 if fleet.waiting_events:
                     self._report()
                     limit_key = next_key_of(env)
-                if progress is not None:
-                    progress.reached(fleet.completed)
             if not env._queue:
                 return
             env.step()
+
+    def _show(self, progress: Progress, *, all_done: bool) -> None:
+        """Progress as it is made: so few steps a call that hardly two reports fall into one."""
+        passed = progress.reached(self.fleet.completed)
+        if passed > 1:
+            self._most_steps = max(FEWEST_STEPS, self._most_steps // passed)
+        elif not passed and not all_done:
+            self._most_steps = min(STEPS_PER_CALL, 2 * self._most_steps)
 
     def _report(self) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""

@@ -203,12 +203,12 @@ class Fleet:
 
     # time
 
-    def advance(self, limit_key: int, *, stop_at: int = 0) -> int:
+    def advance(self, limit_key: int, *, stop_at: int = 0, most_steps: int = STEPS_PER_CALL) -> int:
         """Some of what is due before `limit_key`; returns the key of what is due then: the rest by further calls.
 
         Nothing is done after the first instant at which there is an event of the kinds `stop_at`, as bits.
         """
-        count = self._take_turn(self._pointer, limit_key, stop_at, STEPS_PER_CALL, *self._told)
+        count = self._take_turn(self._pointer, limit_key, stop_at, most_steps, *self._told)
         if count > 0:
             self._keep_events(count)
         elif count:
