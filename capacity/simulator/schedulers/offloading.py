@@ -18,6 +18,7 @@ from typing import Literal
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.offload import Offload, TierHit, TierStack, TierUse
 from capacity.simulator.kv_cache.pool import PagedPool
+from capacity.simulator.schedulers.policy import cache_full
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Step
 from capacity.simulator.schedulers.vllm_v1 import RUNNING, VllmV1
 
