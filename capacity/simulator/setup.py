@@ -113,4 +113,6 @@ def can_abort(setup: EngineSetup) -> bool:
 
 def check_setup(setup: EngineSetup) -> None:
     """Raises InvalidInput or UnknownName for what its pool or its scheduler refuse."""
-    make_pool(setup) if setup.num_blocks < 1 else make_scheduler(setup, make_pool(replace(setup, num_blocks=1)))
+    make_pool(setup) if setup.num_blocks < 1 else make_scheduler(
+        setup, make_pool(replace(setup, num_blocks=1))
+    )
