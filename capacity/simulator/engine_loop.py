@@ -31,8 +31,8 @@ def make_engines(
 ) -> Engines:
     """No engines yet, but what runs those to come, which are like `setups`.
 
-    `reacts`: whoever stands before them acts on what leaves at its very instant. Else a report may come late, as long
-    as it comes in order and before the next `catch_up` returns. `routed`: it wants reports at all.
+    `reacts`: whoever stands before them acts on the end of a request at its very instant. Else that may be reported
+    later, as long as it is in order and before the next event. `routed`: it wants reports at all.
     """
     if _compiled(recording, setups):
         return CompiledEngines(env, requests, ledger, reports, recording, reacts=reacts, routed=routed)
@@ -57,5 +57,5 @@ def why_readable(recording: Recording, setups: Sequence[EngineSetup]) -> str | N
         return "requests pass through the front end's processes"
     for setup in setups:
         if not covers(setup):
-            return f"the scheduler {setup.policy} with these options is not one of the compiled"
+            return f"the scheduler {setup.policy_name} with these options is not one of the compiled"
     return "the others were not compiled here" if library.load() is None else None

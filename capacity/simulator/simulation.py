@@ -82,6 +82,7 @@ def simulate(
         failures=failures,
         link=link,
         seed=seed,
+        scales=scaling is not None or decode_scaling is not None,
     )
     recording = Recording(
         frontend=frontend,

@@ -1,7 +1,8 @@
 """Scheduling policies, by name: which requests and how many of their tokens the next step computes.
 
 A policy is pure: `schedule()` turns its state into a `Step`, `update(step)` takes the step's output. Clock, step
-times, records and arrivals are the simulator's. A new one is a module here and an entry in `SCHEDULERS`.
+times, records and arrivals are the simulator's. A new one is a module here and an entry in `SCHEDULERS`, or a class of
+a user's own, which `EngineSetup(policy=)` takes as it is.
 """
 
 from __future__ import annotations
@@ -100,8 +101,10 @@ SCHEDULERS: dict[str, Scheduler] = {
 }
 
 
-def find_scheduler(name: str) -> Scheduler:
-    """The scheduler `name`. Raises UnknownName."""
+def find_scheduler(name: str | type[Policy]) -> Scheduler:
+    """The scheduler `name`, or the one whose policies are of this class. Raises UnknownName."""
+    if not isinstance(name, str):
+        return Scheduler(make=name)
     if name not in SCHEDULERS:
         raise UnknownName("scheduling policy", name, SCHEDULERS)
     return SCHEDULERS[name]
@@ -112,6 +115,6 @@ def schedulers_that(ability: str) -> tuple[str, ...]:
     return tuple(name for name, scheduler in SCHEDULERS.items() if getattr(scheduler, ability))
 
 
-def make_policy(name: str, limits: SchedulerLimits, pool: KvPool, **options: Any) -> Policy:
+def make_policy(name: str | type[Policy], limits: SchedulerLimits, pool: KvPool, **options: Any) -> Policy:
     """The policy `name` over a KV pool, with keywords of its own. Raises UnknownName."""
     return find_scheduler(name).make(limits, pool, **options)
