@@ -152,6 +152,10 @@ class Cluster:
         dispatch = self.dispatch
         changed = (
             self._reacts
+            or dispatch.link is not None
+            or self.rules.looks_at_requests
+            or self.rules.looks_at_replicas
+            or self.rules.limits_replicas
             or dispatch.scales
             or dispatch.failures is not None
             or dispatch.timeout_s is not None

@@ -116,15 +116,16 @@ class CompiledEngines:
     def _report(self) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
         reports, fleet = self._reports, self.fleet
-        for kind, number, request, at_ps, _ in fleet.take_events():
-            if kind == binding.FINISHED:
-                reports.left(number, request, at_ps)
-            elif kind == binding.LOAD_BEGINS:
-                fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
-            elif kind == binding.REFUSED:
-                reports.refused(number, request, at_ps)
-            else:
-                reports.prefilled(number, request, at_ps, kept=kind == binding.PREFILLED)
+        while fleet.waiting_events:
+            for kind, number, request, at_ps, _ in fleet.take_events():
+                if kind == binding.FINISHED:
+                    reports.left(number, request, at_ps)
+                elif kind == binding.LOAD_BEGINS:
+                    fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
+                elif kind == binding.REFUSED:
+                    reports.refused(number, request, at_ps)
+                else:
+                    reports.prefilled(number, request, at_ps, kept=kind == binding.PREFILLED)
 
     # what there is to know
 

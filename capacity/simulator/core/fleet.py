@@ -189,7 +189,7 @@ class Fleet:
     def load_begun(self, number: int, request: int, end_ps: int) -> None:
         """Whoever asked when KV will come goes on with its decision, and may ask for more."""
         self._check(self._core.fleet_load_begun(self._pointer, number, request, end_ps))
-        self._read_events()
+        self._keep_events(self._core.fleet_events(self._pointer, self._told[0]))
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
@@ -208,9 +208,8 @@ class Fleet:
         Nothing is done after the first instant at which there is an event of the kinds `stop_at`, as bits.
         """
         count = self._core.fleet_take_turn(self._pointer, limit_key, stop_at, STEPS_PER_CALL, *self._told)
-        if count > 0:  # (kind as in `binding`, engine, request, instant, value) each
-            fields = iter(self._events[: EVENT_FIELDS * count])
-            self.waiting_events += zip(*[fields] * EVENT_FIELDS)
+        if count > 0:
+            self._keep_events(count)
         elif count:
             self._check(-count)
         return self._next_key.value
@@ -219,6 +218,11 @@ class Fleet:
     def next_key(self) -> int:
         key: int = self._core.fleet_next_key(self._pointer)
         return key
+
+    def _keep_events(self, count: int) -> None:
+        """(kind as in `binding`, engine, request, instant, value) each."""
+        fields = iter(self._events[: EVENT_FIELDS * count] if count else ())
+        self.waiting_events += zip(*[fields] * EVENT_FIELDS)
 
     def take_events(self) -> list[tuple[int, ...]]:
         """What left and was not taken before, in order of time."""
