@@ -425,8 +425,7 @@ class Cluster:
 
     def at(self, at_ps: int, act: Callable[[], None]) -> None:
         """Do something at an instant to come."""
-
-        call_at(self.env, at_ps, lambda event: act(), ARRIVE, TIMER)
+        call_at(self.env, at_ps, lambda _: act(), ARRIVE, TIMER)
 
     # what there is to know
 
