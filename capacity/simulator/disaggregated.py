@@ -244,7 +244,9 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
     for setup in setups:
         if setup.policy not in able or setup.kv_contiguous_tokens is not None:
             kept = (
-                "contiguous KV" if setup.kv_contiguous_tokens is not None else f"the {setup.policy_name} scheduler"
+                "contiguous KV"
+                if setup.kv_contiguous_tokens is not None
+                else f"the {setup.policy_name} scheduler"
             )
             raise InvalidInput(
                 f"{kept} hands no KV over: disaggregated pools need paged KV and one of {', '.join(able)}"

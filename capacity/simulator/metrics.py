@@ -214,28 +214,22 @@ def summarize(
     if unknown:
         raise InvalidInput(f"no goodput metric {unknown[0]!r}; known: {', '.join(GOODPUT_METRICS)}")
     done = requests.completed
-    arrival, finish = requests.arrival_ps[done], requests.finish_ps[done]
-    first, outputs = requests.first_token_ps[done], requests.output_tokens[done]
-    to_ms = 1e3 / PS_PER_S
-    ttft_ms = (first - arrival) * to_ms
-    e2el_ms = (finish - arrival) * to_ms
+    rows = slice(None) if done.all() else done  # a slice copies nothing
+    arrival, finish = requests.arrival_ps[rows], requests.finish_ps[rows]
+    first, outputs = requests.first_token_ps[rows], requests.output_tokens[rows]
     several = outputs > 1
-    tpot_ms = np.zeros(len(first))
-    tpot_ms[several] = (finish - first)[several] * to_ms / (outputs[several] - 1)
+    to_ms = 1e3 / PS_PER_S
     completed = int(done.sum())
     if duration_s is None:
         start_ps = int(requests.arrival_ps.min()) if len(requests) else 0
         duration_s = (int(finish.max()) - start_ps) / PS_PER_S if completed else 0.0
     good = np.ones(completed, dtype=bool)
     # in picoseconds, where a latency that equals its limit does so exactly
-    for metric, total_ps, parts in (
-        ("ttft", first - arrival, 1),
-        ("tpot", finish - first, np.maximum(outputs - 1, 0)),
-        ("e2el", finish - arrival, 1),
-    ):
-        if goodput_ms and metric in goodput_ms:
-            good &= total_ps <= goodput_ms[metric] * PS_PER_MS * parts
-    input_tokens = int(requests.prompt_tokens[done].sum())
+    for metric, limit_ms in (goodput_ms or {}).items():
+        begin, end = (first if metric == "tpot" else arrival), (first if metric == "ttft" else finish)
+        parts = np.maximum(outputs - 1, 0) if metric == "tpot" else 1
+        good &= end - begin <= limit_ms * PS_PER_MS * parts
+    input_tokens = int(requests.prompt_tokens[rows].sum())
     output_tokens = int(outputs.sum())
 
     def rate(count: int) -> float:
@@ -251,9 +245,9 @@ def summarize(
         output_throughput=rate(output_tokens),
         total_token_throughput=rate(input_tokens + output_tokens),
         request_goodput=rate(int(good.sum())) if goodput_ms else None,
-        ttft_ms=Distribution.of(ttft_ms),
-        tpot_ms=Distribution.of(tpot_ms[several]),
+        ttft_ms=Distribution.of((first - arrival) * to_ms),
+        tpot_ms=Distribution.of((finish - first)[several] * to_ms / (outputs[several] - 1)),
         itl_ms=gaps.distribution_ms() if gaps is not None else None,
-        e2el_ms=Distribution.of(e2el_ms),
+        e2el_ms=Distribution.of((finish - arrival) * to_ms),
         itl_resolution=gaps.resolution if gaps is not None else 0.0,
     )

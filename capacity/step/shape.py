@@ -126,7 +126,7 @@ class DecodePiece(NamedTuple):
 
     A step with the same `decode_sequences` and `draft_tokens` and no prefill takes exactly
     `base_ps + context_ps · decode_context_tokens + window_context_ps · decode_window_context_tokens`
-    as long as neither sum exceeds its limit (inclusive; None: valid for ever). Sums only grow while the batch is the same.
+    as long as neither sum exceeds its limit (inclusive; None: valid for ever). Sums grow while the batch is the same.
     """
 
     base_ps: int
