@@ -33,6 +33,7 @@ def run_service(
     keep_interrupted: bool = False,
     observer: StepObserver | None = None,
     progress: Callable[[int, int], None] | None = None,
+    engine_loop: str = "auto",
 ) -> SimulationResult:
     """Simulate `workload` on the deployment. What an `observer` sees are the steps of one engine.
 
@@ -64,6 +65,7 @@ def run_service(
         keep_interrupted=keep_interrupted,
         observer=observer,
         progress=progress,
+        engine_loop=engine_loop,
     )
 
 
@@ -165,6 +167,7 @@ def verdict_on(
     workload: Workload,
     *,
     scheduling: str = "continuous",
+    engine_loop: str = "auto",
 ) -> Verdict | None:
     """Whether `run` shows a steady state; None for a run that did not end by itself."""
     if run.status != "complete":
@@ -180,7 +183,9 @@ def verdict_on(
         )
 
         def probe(backlog: Workload) -> RequestTable:
-            return run_service(pools, patient, backlog, scheduling=scheduling).records
+            return run_service(
+                pools, patient, backlog, scheduling=scheduling, engine_loop=engine_loop
+            ).records
 
         capacity = capacity_for(workload, probe, in_flight=_in_flight(pools, workload))
     return judge(

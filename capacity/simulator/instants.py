@@ -35,6 +35,14 @@ class Instant(simpy.Event):  # type: ignore[misc]
         return self
 
 
+def next_event(env: simpy.Environment) -> tuple[int, int]:
+    """Instant and kind of what comes next."""
+    if not env._queue:
+        return NEVER, BEFORE
+    at_ps, place, _, _ = env._queue[0]
+    return at_ps, place // RANKS - 1
+
+
 def call_at(
     env: simpy.Environment, at_ps: int, act: Callable[[simpy.Event], None], kind: int, rank: int = 0
 ) -> None:

@@ -108,10 +108,15 @@ class ReadableEngines:
     def stop(self, number: int) -> None:
         self.engines[number].stop()
 
+    # time
+
+    def run(self) -> None:
+        self.env.run()
+
     # what there is to know
 
-    def catch_up(self, now_ps: int, kind: int) -> None:
-        """Nothing: the clock that calls this has called the engines before."""
+    def report_at_once(self) -> None:
+        """Nothing: it is never done otherwise."""
 
     @property
     def busy(self) -> bool:

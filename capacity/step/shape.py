@@ -174,7 +174,9 @@ class SlowestRank:
         return self.step_times.decode_piece(shape)
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
-        return max(self.step_times.step_ps(shape) for shape in shapes if shape.num_tokens)
+        """That of a step without tokens, where no rank has any."""
+        busy = [shape for shape in shapes if shape.num_tokens]
+        return max(self.step_times.step_ps(shape) for shape in busy or [StepShape()])
 
 
 class AffineStepTimes:

@@ -32,13 +32,6 @@ void batching_start(batching *p, sequence *r, i64 cached);
 void batching_prefill(batching *p, step *s, sequence *r, i64 tokens, const hit *h);
 void batching_context_row(batching *p, step *s, sequence *r, i64 tokens, i64 cached);
 void batching_give_up(batching *p, sequence *r, step *s);
-void batching_commit(step *s);
-
-/* Prompt and the outputs that its client allows: all that an engine knows of the end beforehand. See sequence.py. */
-static inline i64 asked_known(const policy *p, const sequence *r)
-{
-    return MIN(MAX(r->max_known, r->prompt_tokens + r->max_tokens), p->limits.max_model_len);
-}
 
 static inline i64 within_block(const batching *p, i64 tokens)
 {

@@ -28,6 +28,7 @@ POLICIES = {
 ROLES = {"both": 0, "prefill": 1, "decode": 2}
 BALANCES = {"published-queues": 0, "round-robin": 1, "fewest-requests": 2}
 FINISHED, REFUSED, PREFILLED, PREFILL_LOST, LOAD_BEGINS = range(5)
+ANY_EVENT = 0b11111  # kinds as bits
 OK, OUT_OF_MEMORY, BROKEN, BAD_INPUT, CALLBACK_FAILED = range(5)
 
 Column = POINTER(c_int64)
@@ -94,7 +95,7 @@ class CoreEngine(Structure):
         ),
         ("chunk_bytes", c_double),
         ("tiers", CoreTier * 2),
-        *_fields("message_ps stream_interval keep_work keep_log", c_int64),
+        *_fields("message_ps stream_interval keep_work keep_log admits_long_prompts", c_int64),
         ("step_factors", c_void_p),
         ("step_seed", c_uint64),
     ]
@@ -147,6 +148,17 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         ("fleet_deliver", number, pointer, number, number, number),
         ("fleet_advance", number, pointer, number, number, number),
         ("fleet_next_key", number, pointer),
+        (
+            "fleet_take_turn",
+            number,
+            pointer,
+            number,
+            number,
+            number,
+            POINTER(POINTER(c_int64)),
+            POINTER(c_int64),
+        ),
+        ("fleet_completed", number, pointer),
         ("fleet_events", number, pointer, POINTER(POINTER(c_int64))),  # core_event, flat
         ("fleet_state", None, pointer, number, POINTER(CoreState)),
         ("fleet_rank_requests", number, pointer, number, pointer),

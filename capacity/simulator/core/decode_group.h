@@ -22,6 +22,7 @@ typedef struct {
     i64 block_size, window; /* of the step shapes; -1: none */
     int asynchronous, visits; /* visits: members take and fill their blocks one by one, else as a sum */
     int active;
+    i64 place;                /* of the clock, modulo block size */
     i64 clock;                /* decode steps that the group has been scheduled for */
     i64 size, contexts;       /* members, and the sum of the contexts of their next step */
     i64 *phases;              /* members by the clock, modulo block size, at which they need a block */

@@ -24,6 +24,10 @@ typedef struct {
     int begun;
 } load;
 
+typedef struct {
+    i64 gap_ps, count;
+} gap_entry;
+
 struct engine {
     fleet *fleet;
     memory *memory;
@@ -50,7 +54,7 @@ struct engine {
     sequence *spare_sequences;
     i64 unfinished; /* requests inside, those that wait for KV included */
     int alive, endless, paused;
-    i64 without_rows;
+    i64 without_rows, in_vain;
     i64 stream_free_ps;
     core_state sums;
     gaps *gaps;
@@ -68,9 +72,10 @@ struct fleet {
     VEC(i64) place; /* of each engine in the heap */
     VEC(core_event) events;
     i64 events_told; /* events that the caller has seen: dropped by the next call */
+    i64 kinds_waiting; /* of the events that he has not, as bits */
     sequence **inside; /* by request: where it is, in a routed fleet */
     gaps *gaps;
-    VEC(i64) step_gaps;
+    VEC(gap_entry) step_gaps;
     i64 steps; /* settled, of all engines */
 };
 
@@ -90,8 +95,5 @@ void ledger_settled(engine *e, step *s, i64 now_ps);
 void ledger_use_kv(engine *e, i64 duration_ps);
 void ledger_finished(engine *e, sequence *r, i64 now_ps);
 void log_step(engine *e, const step *s);
-
-/* shapes.c */
-void sum_rows(const step *s, i64 window_tokens, shape *out);
 
 #endif

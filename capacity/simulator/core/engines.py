@@ -1,21 +1,22 @@
-"""`Engines` that run compiled: a fleet of the core, and the SimPy process that keeps it with the clock.
+"""`Engines` that run compiled: a fleet of the core, which keeps with SimPy's clock.
 
-Between two events of anyone else nothing can meet the engines, so they run ahead to the next one. Where the world acts
-on what leaves them, they stop at the first instant at which something does, and that is an event of its own.
+Between two events of the world nothing can meet the engines, so they run ahead to the next one. They stop before it at
+the first instant at which something leaves that the world acts on: that brings an event of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import simpy
 
 from capacity.simulator.core import binding
+from capacity.simulator.core.binding import NEVER_KEY
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.instants import ARRIVE, DECIDE, NEVER, SETTLE, Instant
+from capacity.simulator.instants import NEVER, SETTLE, next_event
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
@@ -24,7 +25,7 @@ from capacity.step import picoseconds
 
 
 class CompiledEngines:
-    """`Engines` of the core. With `reacts`, what leaves is reported at its very instant, else before the next event."""
+    """`Engines` of the core. Without `reacts`, ends of requests are reported in time for the next event."""
 
     def __init__(
         self,
@@ -46,11 +47,7 @@ class CompiledEngines:
         self._reports = reports
         self._recording = recording
         self._setups: list[EngineSetup] = []
-        self._bell: Instant | None = None  # while all of them rest: who comes, rings
-        self._reacts = reacts
-        self._routed = routed
-        if reacts:
-            env.process(self._run())
+        self._stop_at = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << binding.FINISHED)
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         check_setup(setup)
@@ -73,27 +70,21 @@ class CompiledEngines:
         self.fleet.feed(number, None if whole else np.asarray(requests), np.asarray(instants_ps))
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        self._ring()
         return self.fleet.deliver(number, request, at_ps)
 
     def cancel(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
         self.fleet.cancel(number, request, at_ps)
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        self._ring()
         return self.fleet.want_load(number, request, tokens, at_ps)
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
         self.fleet.loaded(number, request, at_ps)
 
     def unload(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
         self.fleet.unload(number, request, at_ps)
 
     def release_kept(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
         self.fleet.release_kept(number, request, at_ps)
 
     def stop(self, number: int) -> None:
@@ -101,71 +92,46 @@ class CompiledEngines:
 
     # time
 
-    def catch_up(self, now_ps: int, kind: int) -> None:
-        limit_key = binding.NEVER_KEY if now_ps >= NEVER // 4 else 4 * now_ps + kind
-        fleet = self.fleet
-        while True:
-            fleet.advance(limit_key, stop=False)
-            if self._routed:
-                self._report()
-            if self._ledger.progress is not None:
-                self._ledger.progress.reached(self._completed())
-            if fleet.next_key >= limit_key:
-                return
+    def report_at_once(self) -> None:
+        self._stop_at = binding.ANY_EVENT
 
-    def _run(self) -> Generator[simpy.Event, None, None]:
-        """Ahead to the next event of anyone else, but not beyond the first instant at which somebody leaves."""
-        env, fleet = self._env, self.fleet
+    def run(self) -> None:
+        """The engines run ahead to the next event of the world, then that happens, and so on."""
+        env, fleet, progress = self._env, self.fleet, self._ledger.progress
+        next_key = 0  # of the engines; 0: not known
         while True:
-            others_ps = env.peek()
-            limit_key = binding.NEVER_KEY if others_ps >= NEVER // 4 else 4 * int(others_ps)
-            while not fleet.waiting_events and fleet.next_key < limit_key:
-                fleet.advance(limit_key, stop=True)
-                if self._ledger.progress is not None:
-                    self._ledger.progress.reached(self._completed())
-            if fleet.waiting_events:
-                at_ps = fleet.waiting_events[0][3]
-                if at_ps > env.now:
-                    yield Instant(env, SETTLE).at(at_ps)
-                self._report()
-            elif fleet.next_key < min(
-                limit_key + ARRIVE, binding.NEVER_KEY
-            ):  # a step ends at that very instant, before others' arrivals
-                yield Instant(env, SETTLE).at(int(others_ps))
-                fleet.advance(limit_key + ARRIVE, stop=True)
-                self._report()
-            elif limit_key < binding.NEVER_KEY:
-                yield Instant(env, DECIDE).at(int(others_ps))
+            limit_key = _key_of_next(env)
+            if next_key < limit_key:
+                next_key = fleet.advance(limit_key, stop_at=self._stop_at)
+                if fleet.waiting_events:
+                    self._report()
+                if progress is not None:
+                    progress.reached(fleet.completed)
+            elif env._queue:
+                env.step()
+                next_key = 0
             else:
-                self._bell = Instant(env, DECIDE)
-                yield self._bell
-
-    def _ring(self) -> None:
-        if self._bell is not None:
-            self._bell.at(int(self._env.now))
-            self._bell = None
+                return
 
     def _report(self) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
         reports, fleet = self._reports, self.fleet
-        for kind, number, request, at_ps, _ in fleet.take_events():
-            if kind == binding.FINISHED:
-                reports.left(number, request, at_ps)
-            elif kind == binding.LOAD_BEGINS:
-                fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
-            elif kind == binding.REFUSED:
-                reports.refused(number, request, at_ps)
-            else:
-                reports.prefilled(number, request, at_ps, kept=kind == binding.PREFILLED)
+        while fleet.waiting_events:
+            for kind, number, request, at_ps, _ in fleet.take_events():
+                if kind == binding.FINISHED:
+                    reports.left(number, request, at_ps)
+                elif kind == binding.LOAD_BEGINS:
+                    fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
+                elif kind == binding.REFUSED:
+                    reports.refused(number, request, at_ps)
+                else:
+                    reports.prefilled(number, request, at_ps, kept=kind == binding.PREFILLED)
 
     # what there is to know
 
-    def _completed(self) -> int:
-        return sum(self.fleet.state(number).completed for number in range(len(self._setups)))
-
     @property
     def busy(self) -> bool:
-        return self.fleet.next_key < binding.NEVER_KEY
+        return self.fleet.next_key < NEVER_KEY
 
     def state(self, number: int) -> EngineState:
         state = self.fleet.state(number)
@@ -204,3 +170,9 @@ class CompiledEngines:
     @property
     def gaps(self) -> GapCounter:
         return self.fleet.gaps()
+
+
+def _key_of_next(env: simpy.Environment) -> int:
+    """What the engines do before the next event of the world has a lower key."""
+    at_ps, kind = next_event(env)
+    return NEVER_KEY if at_ps >= NEVER // 4 else 4 * at_ps + max(kind, SETTLE)

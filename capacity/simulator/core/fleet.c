@@ -62,14 +62,16 @@ static void drop_told_events(fleet *f)
     if (f->events_told) {
         f->events.count -= f->events_told;
         memmove(f->events.at, f->events.at + f->events_told, (size_t)f->events.count * sizeof *f->events.at);
-        f->events_told = 0;
+        f->events_told = f->kinds_waiting = 0;
     }
 }
 
 void fleet_tell(fleet *f, i64 kind, const engine *e, i64 request, i64 at_ps, i64 value)
 {
-    if (f->routed)
-        PUSH(&f->memory, &f->events, ((core_event){kind, e->number, request, at_ps, value}));
+    if (!f->routed)
+        return;
+    PUSH(&f->memory, &f->events, ((core_event){kind, e->number, request, at_ps, value}));
+    f->kinds_waiting |= (i64)1 << kind;
 }
 
 i64 fleet_events(fleet *f, const core_event **events)
@@ -342,6 +344,7 @@ i64 fleet_load_begun(fleet *f, i64 number, i64 request, i64 end_ps)
 {
     ENTER(f, f->memory.error);
     engine *e = engine_of(f, number, request);
+    int goes_on = e->paused && e->key < NEVER;
     e->paused = 0;
     for (i64 i = 0; end_ps <= e->now_ps && i < e->loads.count; i++) {
         sequence *r = e->loads.at[i].sequence;
@@ -350,6 +353,10 @@ i64 fleet_load_begun(fleet *f, i64 number, i64 request, i64 end_ps)
         REMOVE_AT(&e->loads, i);
         e->policy->ops->add_loaded(e->policy, r);
         break;
+    }
+    if (goes_on) { /* with its decision, before anyone else does anything */
+        engine_proceed(e);
+        reorder(f, number);
     }
     return OK;
 }
@@ -386,7 +393,7 @@ i64 fleet_next_key(const fleet *f)
     return f->heap.count ? f->engines.at[f->heap.at[0]]->key : NEVER;
 }
 
-i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps)
+i64 fleet_advance(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps)
 {
     ENTER(f, f->memory.error);
     if (limit_key < 0 || limit_key > NEVER || max_steps < 1)
@@ -398,16 +405,16 @@ i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps)
         i64 bound = MIN(limit_key, second_key(f));
         if (e->key >= limit_key || e->paused)
             break;
-        if (stop && f->events.count && e->key > 4 * f->events.at[f->events.count - 1].at_ps + SETTLE)
+        if ((f->kinds_waiting & stop_at) && e->key > 4 * f->events.at[f->events.count - 1].at_ps + SETTLE)
             break;
         do
             engine_proceed(e);
-        while (e->key < bound && !(stop && f->events.count) && !e->paused && f->steps < last_step);
+        while (e->key < bound && !(f->kinds_waiting & stop_at) && !e->paused && f->steps < last_step);
         reorder(f, number);
         if (f->steps >= last_step)
             return OK;
     }
-    if (!stop || !f->events.count)
+    if (!(f->kinds_waiting & stop_at))
         for (i64 i = 0; i < f->engines.count; i++) {
             engine *e = f->engines.at[i];
             if (e->fed_next < e->fed_count && e->key >= limit_key && limit_key < NEVER)
@@ -491,4 +498,19 @@ i64 core_size(i64 which)
     const size_t sizes[] = {sizeof(core_requests), sizeof(core_contents), sizeof(core_columns), sizeof(core_tier),
                             sizeof(core_engine), sizeof(core_state), sizeof(core_tier_use), sizeof(core_event)};
     return which >= 0 && which < 8 ? (i64)sizes[which] : -1;
+}
+
+i64 fleet_take_turn(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps, const core_event **events, i64 *next_key)
+{
+    i64 error = fleet_advance(f, limit_key, stop_at, max_steps);
+    *next_key = fleet_next_key(f);
+    return error ? -error : fleet_events(f, events);
+}
+
+i64 fleet_completed(const fleet *f)
+{
+    i64 completed = 0;
+    for (i64 i = 0; i < f->engines.count; i++)
+        completed += f->engines.at[i]->sums.completed;
+    return completed;
 }

@@ -7,11 +7,11 @@ import functools
 from array import array
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_int64
+from typing import Protocol
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.chains import Chains
 from capacity.simulator.core import binding, library, step_data
 from capacity.simulator.core.binding import CoreColumns, CoreContents, CoreEvent, CoreRequests, CoreState
 from capacity.simulator.core.step_data import StepData
@@ -41,11 +41,28 @@ def _core() -> ctypes.CDLL:
     return binding.declare(found)
 
 
+class SharedRuns(Protocol):
+    """The runs of blocks that requests share: `Chains`, or what says the same."""
+
+    def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
+        """Offsets of each request, keys of runs and where each ends; None where nothing is shared."""
+        ...
+
+
 class Fleet:
     """The engines of one run. `columns` are the ledger's, by name; they and the workload must not move meanwhile."""
 
-    def __init__(self, workload: Workload, columns: dict[str, array[int]], *, routed: bool) -> None:
-        """Raises InvalidInput for requests that no engine can take."""
+    def __init__(
+        self,
+        workload: Workload,
+        columns: dict[str, array[int]],
+        *,
+        routed: bool,
+        order: IntArray | None = None,
+    ) -> None:
+        """`order`: who comes first among equals, if not the lowest number. Raises InvalidInput for requests that no
+        engine can take.
+        """
         self._core = core = _core()
         self._kept: list[object] = [columns]
         self._setups: list[EngineSetup] = []
@@ -58,11 +75,12 @@ class Fleet:
             output_tokens=self._column(workload.output_tokens),
             max_tokens=self._column(getattr(workload, "max_tokens", None)),
             priority=self._column(workload.priority),
+            order=self._column(order),
         )
         places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
-        self._events = POINTER(c_int64)()
-        self._routed = routed
+        self._events, self._next_key = POINTER(c_int64)(), c_int64()
+        self._told = byref(self._events), byref(self._next_key)  # where a turn leaves what it has to tell
         self.waiting_events: list[tuple[int, ...]] = []
         self._check(0 if self._pointer and not core.fleet_error(self._pointer) else binding.BAD_INPUT)
 
@@ -102,12 +120,13 @@ class Fleet:
         setup: EngineSetup,
         now_ps: int,
         *,
-        chains: Callable[[int], Chains],
+        chains: Callable[[int], SharedRuns],
         answers_private: bool,
         message_ps: int = 0,
         stream_interval: int = 1,
         keep_work: bool = False,
         keep_log: bool = False,
+        turns_away: bool = True,
     ) -> int:
         """A new engine; `chains` gives the workload's shared KV blocks for a block size. Raises InvalidInput."""
         described = binding.describe(setup)
@@ -119,6 +138,7 @@ class Fleet:
         engine.answers_private = answers_private
         engine.message_ps, engine.stream_interval = message_ps, stream_interval
         engine.keep_work, engine.keep_log = keep_work, keep_log
+        engine.admits_long_prompts = not turns_away
         self._kept.append(described)
         self._data.append(data)
         number: int = self._core.fleet_add(self._pointer, byref(engine), now_ps)
@@ -127,7 +147,7 @@ class Fleet:
         self._setups.append(setup)
         return number
 
-    def _contents_of(self, block_size: int, chains: Callable[[int], Chains]) -> CoreContents:
+    def _contents_of(self, block_size: int, chains: Callable[[int], SharedRuns]) -> CoreContents:
         known = self._contents.get(block_size)
         if known is None:
             known = self._contents[block_size] = CoreContents()
@@ -167,7 +187,9 @@ class Fleet:
         return taken > 0
 
     def load_begun(self, number: int, request: int, end_ps: int) -> None:
+        """Whoever asked when KV will come goes on with its decision, and may ask for more."""
         self._check(self._core.fleet_load_begun(self._pointer, number, request, end_ps))
+        self._keep_events(self._core.fleet_events(self._pointer, self._told[0]))
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
@@ -180,23 +202,27 @@ class Fleet:
 
     # time
 
-    def advance(self, limit_key: int, *, stop: bool) -> None:
-        """Some of what is due before `limit_key`: the rest is done by further calls."""
-        self._check(self._core.fleet_advance(self._pointer, limit_key, stop, STEPS_PER_CALL))
-        if self._routed:
-            self._read_events()
+    def advance(self, limit_key: int, *, stop_at: int = 0) -> int:
+        """Some of what is due before `limit_key`; returns the key of what is due then: the rest by further calls.
+
+        Nothing is done after the first instant at which there is an event of the kinds `stop_at`, as bits.
+        """
+        count = self._core.fleet_take_turn(self._pointer, limit_key, stop_at, STEPS_PER_CALL, *self._told)
+        if count > 0:
+            self._keep_events(count)
+        elif count:
+            self._check(-count)
+        return self._next_key.value
 
     @property
     def next_key(self) -> int:
         key: int = self._core.fleet_next_key(self._pointer)
         return key
 
-    def _read_events(self) -> None:
-        """Keep what left: (kind as in `binding`, engine, request, instant, value) each."""
-        count = self._core.fleet_events(self._pointer, byref(self._events))
-        if count:
-            flat = iter(self._events[: EVENT_FIELDS * count])
-            self.waiting_events += zip(*[flat] * EVENT_FIELDS)
+    def _keep_events(self, count: int) -> None:
+        """(kind as in `binding`, engine, request, instant, value) each."""
+        fields = iter(self._events[: EVENT_FIELDS * count] if count else ())
+        self.waiting_events += zip(*[fields] * EVENT_FIELDS)
 
     def take_events(self) -> list[tuple[int, ...]]:
         """What left and was not taken before, in order of time."""
@@ -204,6 +230,12 @@ class Fleet:
         return events
 
     # how they stand
+
+    @property
+    def completed(self) -> int:
+        """Requests, by all engines."""
+        count: int = self._core.fleet_completed(self._pointer)
+        return count
 
     def state(self, number: int) -> CoreState:
         state = CoreState()

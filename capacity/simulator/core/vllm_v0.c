@@ -128,6 +128,7 @@ static void start(vllm_v0 *v, sequence *r, step *s, i64 tokens, i64 cached)
     i64 computed = r->known - tokens;
     r->table.accessed = v->calls;
     add_row(v->base.memory, s, (row){r, tokens, computed, 0, r->epoch, cached, 1});
+    count_row(&v->base, s, &s->rows.at[s->rows.count - 1]);
 }
 
 /* Prompts from the head of the queue, each whole; one that can never fit is dropped. */
@@ -302,11 +303,11 @@ static void update(policy *p, step *s)
 {
     vllm_v0 *v = (vllm_v0 *)p;
     i64 dropped = s->finished.count;
-    RESERVE(p->memory, &s->emitted, s->rows.count);
     for (i64 i = 0; i < s->rows.count; i++) {
         sequence *r = s->rows.at[i].sequence;
+        row_ends(p, s, r);
         r->known++;
-        PUSH(p->memory, &s->emitted, ((emission){r, 1}));
+        emit(p, s, r);
         if (r->known >= r->max_known) {
             p->pool->ops->release(p->pool, &r->table);
             remove_running(p, r);

@@ -158,6 +158,13 @@ int v1_allocate_running(vllm_v1 *v, sequence *r, i64 tokens)
     return 1;
 }
 
+/* Whether these tokens neither need a block nor fill one. */
+static inline int has_room(const vllm_v1 *v, const sequence *r, i64 tokens)
+{
+    i64 end = r->computed + tokens;
+    return MIN(end + v->drafts.lookahead_slots, v->base.limits.max_model_len) <= r->room && MIN(end, r->known) < r->next_full;
+}
+
 static sequence *victim_of(vllm_v1 *v)
 {
     sequences *running = &v->base.running;
@@ -222,7 +229,7 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
             continue;
         leave_windows(p, r, r->computed - r->in_flight_tokens);
         int fits = 1;
-        while (!v1_allocate_running(v, r, tokens)) {
+        while (!has_room(v, r, tokens) && !v1_allocate_running(v, r, tokens)) {
             sequence *victim = victim_of(v);
             i64 before;
             budget += preempt(v, victim, s, index, &before);
@@ -333,6 +340,7 @@ static void commit(vllm_v1 *v, step *s)
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
         sequence *r = w->sequence;
+        count_row(&v->base, s, w);
         prefill = prefill || w->computed < r->prompt_tokens;
         r->computed += w->tokens;
         r->in_flight_tokens += w->tokens;
@@ -432,13 +440,15 @@ static int schedule_group(vllm_v1 *v, step *s)
         return 1;
     s->grouped = 1;
     s->group = g->size;
-    s->group_contexts = g->contexts;
-    s->group_window_contexts = group_window_contexts(g);
+    s->sums.decode_sequences = g->size;
+    s->sums.decode_context_tokens = g->contexts;
+    s->sums.decode_window_context_tokens = group_window_contexts(g);
     group_step(g, &s->ending);
     g->prefilling.count = 0;
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
         sequence *r = w->sequence;
+        count_row(p, s, w);
         r->computed = w->computed + w->tokens;
         if (!w->yields)
             PUSH(p->memory, &g->prefilling, r);
@@ -612,7 +622,7 @@ static int append(vllm_v1 *v, sequence *r, const row *w, step *s)
         accepted = accepted_drafts(&v->drafts, r, w->drafts);
     i64 new_tokens = MIN(1 + accepted, r->max_known - r->known);
     r->known += new_tokens;
-    PUSH(v->base.memory, &s->emitted, ((emission){r, new_tokens}));
+    emit(&v->base, s, r);
     if (w->epoch == r->epoch) {
         r->computed -= w->drafts - accepted;
         if (v->base.asynchronous)
@@ -648,9 +658,12 @@ static void update_group(vllm_v1 *v, step *s)
     policy *p = &v->base;
     if (s->group)
         s->group_gap_ps = s->end - v->last_end_ps;
-    for (i64 i = 0; i < s->rows.count; i++)
+    for (i64 i = 0; i < s->rows.count; i++) {
+        sequence *r = s->rows.at[i].sequence;
+        row_ends(p, s, r);
         if (s->rows.at[i].yields)
-            PUSH(p->memory, &s->emitted, ((emission){s->rows.at[i].sequence, 1}));
+            emit(p, s, r);
+    }
     for (i64 i = 0; i < s->ending.count; i++) {
         sequence *r = s->ending.at[i];
         r->known = r->max_known;
@@ -686,7 +699,7 @@ void v1_update(policy *p, step *s)
         r->in_flight_tokens -= w->tokens;
         if (w->yields)
             r->in_flight_yields--;
-        if (r->status == FINISHED || !w->yields)
+        if (row_ends(p, s, r) || !w->yields)
             continue;
         if (append(v, r, w, s))
             PUSH(p->memory, &s->finished, r);
