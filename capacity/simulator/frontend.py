@@ -78,8 +78,8 @@ class StreamingLedger(EngineLedger):
             else:
                 gaps.append(sent_ps - r.last_token)
             r.last_token = sent_ps
-        for gap_ps, count in sorted(Counter(gaps).items()):
-            self.gaps.add(gap_ps, count)
+        for gap_ps, times in sorted(Counter(gaps).items()):
+            self.gaps.add(gap_ps, times)
 
     def finished(self, r: Sequence, now_ps: int) -> None:
         super().finished(r, max(now_ps, r.last_token))

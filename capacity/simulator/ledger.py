@@ -44,11 +44,13 @@ class Progress:
         if self._completed % self._every == 0:
             self._report(self._completed, self._total)
 
-    def reached(self, completed: int) -> None:
-        """So many have, in all."""
-        if completed // self._every > self._completed // self._every:
-            self._report(completed, self._total)
+    def reached(self, completed: int) -> int:
+        """So many have, in all; returns how many reports were due, of which one is made."""
+        due = completed // self._every - self._completed // self._every
         self._completed = completed
+        if due > 0:
+            self._report(completed, self._total)
+        return due
 
 
 class Ledger:
@@ -76,9 +78,11 @@ class Ledger:
         def column(values: array[int]) -> Any:
             return np.frombuffer(values, dtype=np.int64) if len(values) else np.empty(0, dtype=np.int64)
 
-        arrival_ps = column(self.arrival_ps).copy()
+        arrival_ps = column(self.arrival_ps)
         unsent = arrival_ps == MISSING
-        arrival_ps[unsent] = np.rint(workload.arrival_s[unsent] * PS_PER_S).astype(np.int64)
+        if unsent.any():
+            arrival_ps = arrival_ps.copy()
+            arrival_ps[unsent] = np.rint(workload.arrival_s[unsent] * PS_PER_S).astype(np.int64)
         return RequestTable(
             arrival_ps=arrival_ps,
             first_scheduled_ps=column(self.first_scheduled_ps),

@@ -6,6 +6,7 @@
 
 #include "engine.h"
 
+#define ROWS_AS_A_STEP 8 /* so many take about as long as a step without rows */
 #define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
 #define PREEMPTIONS_IN_VAIN 10000 /* since a token was last sampled: nothing will come of them either */
 
@@ -327,8 +328,8 @@ static void settle(engine *e)
     recycle_all(e, &s->gone);
     for (i64 i = 0; i < s->num_parts; i++)
         recycle_all(e, &s->parts[i]->gone);
+    e->fleet->steps += 1 + s->rows.count / ROWS_AS_A_STEP;
     spare_step(e, s);
-    e->fleet->steps++;
     e->key = 4 * now_ps + DECIDE;
     engine_expect_arrivals(e);
 }

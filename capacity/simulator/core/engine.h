@@ -95,7 +95,7 @@ struct fleet {
     sequence **inside; /* by request: where it is, in a routed fleet */
     gaps *gaps;
     VEC(gap_entry) step_gaps;
-    i64 steps; /* settled, of all engines */
+    i64 steps; /* settled, of all engines; rows count as well */
 };
 
 engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps);
