@@ -15,7 +15,9 @@ from capacity.simulator.instants import NEVER
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
-LATEST_ARRIVAL_S = 1.1e6  # 12.7 days; the compiled engines' clock holds 13.3, the rest is left to the queue's way out
+LATEST_ARRIVAL_S = (
+    1.1e6  # 12.7 days; the compiled engines' clock holds 13.3, the rest is left to the queue's way out
+)
 
 
 class Arrivals(Protocol):
@@ -117,9 +119,9 @@ class OpenLoopClient(Client):
             self._timed_ps = array("q", [arrival_ps + delay_ps for arrival_ps in self._arrival_ps])
             self._update_due()
 
-    @property
-    def instants_ps(self) -> Sequence[int]:
-        """When each request reaches the engines, in order."""
+    def take_all(self) -> Sequence[int]:
+        """When each request reaches the engines, in order; none is left to be sent."""
+        self.due_ps = NEVER
         return self._timed_ps
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:

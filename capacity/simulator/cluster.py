@@ -123,7 +123,7 @@ class Cluster:
         """Until nobody has anything to do."""
         if self._feeds:
             assert isinstance(self.client, OpenLoopClient)
-            self.engines.feed(0, range(len(self.workload)), self.client.instants_ps)
+            self.engines.feed(0, range(len(self.workload)), self.client.take_all())
         else:
             self._expect(self.client.due_ps)
         if self.recording.sample_interval_s is not None:
@@ -397,7 +397,7 @@ class Cluster:
     def at(self, at_ps: int, act: Callable[[], None]) -> None:
         """Do something at an instant to come."""
 
-        call_at(self.env, at_ps, lambda event: act(), ARRIVE, TIMER)
+        call_at(self.env, at_ps, lambda _: act(), ARRIVE, TIMER)
 
     # what there is to know
 

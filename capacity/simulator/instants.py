@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import simpy
+
 BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # what happens at one instant, in this order
 CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
 NEVER = 1 << 62  # an instant after all others
@@ -44,6 +45,7 @@ def next_key_of(env: simpy.Environment) -> int:
     """The compiled engines' key of what comes next: what they do before it has a lower one."""
     if not env._queue:
         return NEVER
+    at_ps: int
     at_ps, place, _, _ = env._queue[0]
     if at_ps >= NEVER // 4:
         return NEVER

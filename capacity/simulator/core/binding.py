@@ -148,7 +148,16 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         ("fleet_deliver", number, pointer, number, number, number),
         ("fleet_advance", number, pointer, number, number, number),
         ("fleet_next_key", number, pointer),
-        ("fleet_take_turn", number, pointer, number, number, number, POINTER(POINTER(c_int64)), POINTER(c_int64)),
+        (
+            "fleet_take_turn",
+            number,
+            pointer,
+            number,
+            number,
+            number,
+            POINTER(POINTER(c_int64)),
+            POINTER(c_int64),
+        ),
         ("fleet_completed", number, pointer),
         ("fleet_events", number, pointer, POINTER(POINTER(c_int64))),  # core_event, flat
         ("fleet_state", None, pointer, number, POINTER(CoreState)),

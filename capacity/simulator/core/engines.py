@@ -24,7 +24,7 @@ from capacity.step import picoseconds
 
 
 class CompiledEngines:
-    """`Engines` of the core. Without `reacts`, ends of requests are reported in time for the next event, else at once."""
+    """`Engines` of the core. With `reacts`, a request's end is reported at once, else in time for the next event."""
 
     def __init__(
         self,
