@@ -1,46 +1,208 @@
-"""Random deployments over everything that both engines have, and what must be equal between them, bit for bit."""
+"""Random deployments over everything that both engines have, and what must be equal between them, bit for bit.
+
+A seed is a deployment: a number in a report can be run again (`differing(seed)`).
+"""
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from engine_runs import COLUMNS, SETUP, random_run
+from engine_runs import COLUMNS, SETUP, random_content, random_run
 
+from capacity.answers.engine_setup import engine_setup
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool, build
+from capacity.pool.resolve import resolve
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.kv_cache.offload import Offload, Tier
-from capacity.simulator.schedulers import DrawnSpeculation, Speculation
+from capacity.simulator.members import EngineLoop
+from capacity.simulator.schedulers import AdapterSlots, DrawnSpeculation, Speculation
 from capacity.simulator.step_noise import step_noise
 from capacity.simulator.transfer import KvLink
-from capacity.workload import Workload
+from capacity.workload import LognormalLengths, PromptContent, SteadyArrivals, Workload, synthetic
 
 POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang", "tensorrt-llm", "tgi", "static", "slots")
 PAGED = ("vllm-v1", "vllm-v1-async", "sglang", "tensorrt-llm", "tgi")
 ROUTERS = ("round-robin", "least-outstanding", "least-kv", "prefix-aware")
 
 
+REAL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("llama-3.1-8b", {"gpu": "a100-sxm-80gb"}),
+    ("llama-3.1-8b", {"gpu": "a100-sxm-80gb", "engine": "sglang"}),
+    ("llama-3.1-8b", {"gpu": "a100-sxm-80gb", "engine": "tensorrt-llm"}),
+    ("llama-3.1-8b", {"gpu": "a100-sxm-80gb", "engine": "tgi"}),
+    ("llama-3.1-8b", {"gpu": "a100-sxm-80gb", "engine": "vllm@0.6"}),
+    ("llama-3.1-70b", {"gpu": "h100-sxm-80gb", "pipeline_parallel_size": 4}),
+    ("gemma-3-12b", {"gpu": "a100-sxm-80gb"}),
+    ("gpt-oss-20b", {"gpu": "a100-sxm-80gb"}),
+    ("deepseek-v3", {"gpu": "h200-sxm-141gb", "data_parallel_size": 8, "enable_expert_parallel": True}),
+    ("qwen3-next-80b-a3b", {"gpu": "h200-sxm-141gb", "tensor_parallel_size": 4}),
+)  # pools whose step times, limits and options are those that `capacity simulate` would take
+
+
+@functools.cache
+def real_setup(which: int) -> EngineSetup:
+    model, fields = REAL[which]
+    return engine_setup(resolve(model, build(Pool, fields, flags=True)))
+
+
 def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str, Any]]:
     """A workload, the engines and the keywords of `simulate`."""
     rng = random.Random(~seed)
     workload, options = random_run(seed)
-    if rng.random() < 0.3:
-        workload = replace(workload, max_tokens=workload.output_tokens + rng.choice([0, 5, 60]))
     keywords = {name: value for name, value in options.items() if name not in SETUP}
     setup = EngineSetup(**{name: value for name, value in options.items() if name in SETUP})
     if rng.random() < 0.6:
         setup = replace(setup, policy=rng.choice(POLICIES))
-    setup = _with_abilities(rng, setup)
+    kind = rng.random()
+    if kind < 0.12:
+        workload, setup = _crowd(rng, setup)
+    elif kind < 0.24:
+        workload, setup = _conversations(rng, setup)
+    elif kind < 0.32:
+        workload, setup = _real(rng)
+    elif kind < 0.40:
+        workload, setup = _too_large(rng, workload, setup)
+    if rng.random() < 0.1:
+        keywords["sample_interval_s"] = rng.choice([0.01, 0.0033])  # coincident with arrivals and steps' ends
+    if rng.random() < 0.3:
+        workload = replace(workload, max_tokens=workload.output_tokens + rng.choice([0, 5, 60]))
+    if not 0.24 <= kind < 0.32:
+        setup = _with_abilities(rng, setup)
+    if 0.32 <= kind < 0.40:  # with drafts it would preempt itself for ever, as a real one
+        setup = replace(setup, speculation=None)
+    if "adapters" in setup.policy_options:
+        workload = _for_adapters(rng, workload)
     setups = [setup] * rng.choice([1, 1, 1, 2, 3])
-    if setup.policy in PAGED and rng.random() < 0.15 and setup.data_parallel_size == 1:
-        return workload, *_apart(rng, setup, keywords)
+    paged = setup.policy in PAGED and setup.kv_contiguous_tokens is None
+    if paged and rng.random() < 0.18 and setup.data_parallel_size == 1:
+        setups, keywords = _apart(rng, setup, keywords)
+        return workload, setups, _that_ends(kind, keywords)
     if len(setups) > 1 or rng.random() < 0.3:
         keywords["router"] = rng.choice(ROUTERS)
+        if workload.session is not None and rng.random() < 0.4:
+            keywords["router"] = "session-sticky"
     _surroundings(rng, setup, keywords)
     keywords["keep_work"] = True
-    return workload, setups, keywords
+    return workload, setups, _that_ends(kind, keywords)
+
+
+def _that_ends(kind: float, keywords: dict[str, Any]) -> dict[str, Any]:
+    """Long requests that start anew whenever their replica fails would do so for ever; nor can all be sampled often."""
+    failures = keywords.get("failures")
+    if failures is not None and (kind < 0.40 or failures.mean_time_between_failures_s < 1):
+        keywords["failures"] = replace(failures, requests="fail")
+    if 0.24 <= kind < 0.32:
+        keywords["sample_interval_s"] = 0.2
+    return keywords
+
+
+def _crowd(rng: random.Random, setup: EngineSetup) -> tuple[Workload, EngineSetup]:
+    """Hundreds that run together, for hundreds of steps: groups of decodes form, dissolve and form again."""
+    count = rng.choice([60, 250, 400])
+    gaps = [rng.choice([0, 0, 0.001, 0.02]) * rng.random() for _ in range(count)]
+    prompts = [rng.choice([1, 5, rng.randint(1, 60), rng.randint(1, 300)]) for _ in range(count)]
+    outputs = [rng.choice([1, 2, rng.randint(1, 80), rng.randint(1, 200)]) for _ in range(count)]
+    workload = Workload(
+        arrival_s=np.round(np.cumsum(gaps), rng.choice([2, 9])),
+        prompt_tokens=np.array(prompts),
+        output_tokens=np.array(outputs),
+        content=random_content(rng, prompts) if rng.random() < 0.5 else None,
+        priority=np.array([rng.randint(0, 2) for _ in range(count)]),
+        concurrency=rng.choice([None, None, 64, 300]),
+    )
+    limits = replace(
+        setup.limits,
+        max_num_seqs=rng.choice([200, 256, 1024]),
+        max_num_batched_tokens=rng.choice([256, 512, 2048]),
+        max_model_len=rng.choice([400, 420, 1000]),
+    )
+    most = -(-sum(prompts + outputs) // setup.block_size) * len(setup.kv_windows)
+    least = (-(-500 // setup.block_size) + 1) * len(setup.kv_windows)
+    blocks = max(least, int(most * rng.choice([0.03, 0.2, 0.5, 2.0])))
+    if limits.max_num_batched_tokens < 1000:
+        limits = replace(limits, enable_chunked_prefill=True)
+    return workload, replace(setup, limits=limits, num_blocks=blocks)
+
+
+def _conversations(rng: random.Random, setup: EngineSetup) -> tuple[Workload, EngineSetup]:
+    """Turns that wait for the answers before them and repeat them, after a while or at once."""
+    window = setup.limits.max_model_len
+    rows, prompts, outputs, arrivals, after, think, session = [], [], [], [], [], [], []
+    for number in range(rng.randint(1, 8)):
+        text, start_s = [(rng.randint(0, 1), rng.choice([3, 8, 16]))], round(rng.random(), rng.choice([1, 4]))
+        for turn in range(rng.randint(1, 5)):
+            text = [*text, (100 + 10 * number + turn, rng.randint(1, 12))]
+            tokens = sum(length for _, length in text)
+            if tokens >= window:
+                break
+            outputs.append(rng.choice([1, rng.randint(1, 20)]))
+            prompts.append(tokens)
+            rows.append(text)
+            arrivals.append(start_s)
+            after.append(-1 if turn == 0 else len(prompts) - 2)
+            think.append(0.0 if turn == 0 else rng.choice([0.0, 0.01, rng.random()]))
+            session.append(number)
+            text = [*text, (10**6 + len(prompts) - 1, outputs[-1])]
+    order = sorted(range(len(prompts)), key=lambda i: arrivals[i])
+    place = {old: new for new, old in enumerate(order)}
+    needed = max(-(-min(p + o, window) // setup.block_size) for p, o in zip(prompts, outputs)) + 1
+    workload = Workload(
+        arrival_s=np.array([arrivals[i] for i in order]),
+        prompt_tokens=np.array([prompts[i] for i in order]),
+        output_tokens=np.array([outputs[i] for i in order]),
+        content=PromptContent.from_segments([rows[i] for i in order], answer_ids=[10**6 + i for i in order]),
+        priority=np.array([rng.randint(0, 2) for _ in order]),
+        session=np.array([session[i] for i in order]),
+        after_request=np.array([-1 if after[i] < 0 else place[after[i]] for i in order]),
+        think_s=np.array([think[i] for i in order]),
+    )
+    return workload, replace(
+        setup, num_blocks=max(setup.num_blocks, needed * len(setup.kv_windows)), enable_prefix_caching=True
+    )
+
+
+def _real(rng: random.Random) -> tuple[Workload, EngineSetup]:
+    """A pool as it would be rented, with less KV now and then."""
+    setup = real_setup(rng.randrange(len(REAL)))
+    count = rng.choice([5, 40, 120])
+    workload = synthetic(
+        num_requests=count,
+        arrivals=SteadyArrivals(rng.choice([1.0, 20.0, 500.0])),
+        prompt=LognormalLengths(mean_tokens=rng.choice([30, 700]), cv=1.3),
+        output=LognormalLengths(mean_tokens=rng.choice([8, 60]), cv=1.3),
+        seed=rng.randint(0, 99),
+        concurrency=rng.choice([None, None, 16]),
+    )
+    longest = int((workload.prompt_tokens + workload.output_tokens).max())
+    least = (-(-longest // setup.block_size) + 2) * len(setup.kv_windows)
+    if rng.random() < 0.5 and setup.kv_contiguous_tokens is None:
+        setup = replace(setup, num_blocks=min(setup.num_blocks, least * rng.choice([1, 2, 5])))
+    return workload, setup
+
+
+def _too_large(rng: random.Random, workload: Workload, setup: EngineSetup) -> tuple[Workload, EngineSetup]:
+    """Prompts of a whole cache, or of more: some engines stall, and must say the same; or max_model_len is reached."""
+    which = rng.randrange(len(workload))
+    tokens = setup.num_blocks * setup.block_size // len(setup.kv_windows)
+    prompts, outputs = workload.prompt_tokens.copy(), workload.output_tokens.copy()
+    prompts[which] = max(1, tokens + rng.choice([-setup.block_size, -1, 0, 0, 1]))
+    outputs[which] = rng.choice([1, 1, 2, 5])
+    limits = replace(setup.limits, max_model_len=max(setup.limits.max_model_len, int(prompts[which]) + 1))
+    if not limits.enable_chunked_prefill:
+        limits = replace(
+            limits, max_num_batched_tokens=max(limits.max_num_batched_tokens, limits.max_model_len)
+        )
+    if rng.random() < 0.3:
+        outputs[:] = limits.max_model_len  # all of them end where the context does
+    return replace(workload, prompt_tokens=prompts, output_tokens=outputs, content=None), replace(
+        setup, limits=limits
+    )
 
 
 def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
@@ -48,9 +210,11 @@ def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
     match setup.policy:
         case "vllm-v1" | "vllm-v1-async":
             kind = rng.random()
-            if kind < 0.25:
+            if kind > 0.8:
+                options["adapters"] = _adapters(rng)
+            elif kind < 0.25:
                 setup = replace(setup, speculation=_drafts(rng))
-            elif kind < 0.4 and setup.enable_prefix_caching and setup.kv_windows == (None,):
+            elif kind < 0.4 and setup.enable_prefix_caching:
                 options["offload"] = _offload(rng)
             elif kind < 0.5:
                 setup = replace(setup, limits=replace(setup.limits, pipeline_stages=rng.choice([2, 3])))
@@ -84,6 +248,15 @@ def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
             data_parallel_balance=balance,
             prompt_wait_steps=wait,
         )
+    if setup.policy != "vllm-v0" and not options.get("offload") and rng.random() < 0.08:
+        longest = rng.choice([setup.limits.max_model_len, 100])
+        setup = replace(
+            setup,
+            kv_contiguous_tokens=longest,
+            num_blocks=max(setup.num_blocks, -(-longest // setup.block_size)),
+            limits=replace(setup.limits, max_model_len=min(longest, setup.limits.max_model_len)),
+            kv_windows=(None,),
+        )
     if rng.random() < 0.15:
         setup = replace(setup, noise=step_noise(rng.choice([0.017, 0.2]), seed=rng.randint(0, 9)))
     return replace(setup, policy_options=options)
@@ -101,6 +274,22 @@ def _drafts(rng: random.Random) -> Speculation:
         k=k + rng.choice([0, 2]),
         spread=rng.choice([0.0, 0.5]),
     )
+
+
+def _adapters(rng: random.Random) -> AdapterSlots:
+    max_loras = rng.choice([1, 2, 3])
+    return AdapterSlots(
+        max_loras=max_loras,
+        max_cpu_loras=rng.choice([None, max_loras, max_loras + 1]),
+        load_ps=rng.choice([0, 3 * 10**9]),
+        read_ps=rng.choice([0, 10**10]),
+    )
+
+
+def _for_adapters(rng: random.Random, workload: Workload) -> Workload:
+    """Each request for one of a few, or for the base model."""
+    most = rng.choice([1, 2, 6])
+    return replace(workload, adapter=np.array([rng.randint(0, most) for _ in range(len(workload))]))
 
 
 def _offload(rng: random.Random) -> Offload:
@@ -143,6 +332,8 @@ def _surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, An
             response_latency_s=rng.choice([0.0, 0.02]),
             output_token_s=rng.choice([0.0, 0.0, 0.001]),
             stream_interval=rng.choice([1, 1, 3]),
+            input_token_s=rng.choice([0.0, 0.0, 3.3e-6, 1e-4]),
+            processes=rng.choice([1, 1, 2, 3]),
         )
 
 
@@ -150,8 +341,9 @@ def _apart(
     rng: random.Random, setup: EngineSetup, keywords: dict[str, Any]
 ) -> tuple[list[EngineSetup], dict[str, Any]]:
     """Prefill here, decode there."""
+    adapters = {name: slots for name, slots in setup.policy_options.items() if name == "adapters"}
     setup = replace(
-        setup, speculation=None, policy_options={}, limits=replace(setup.limits, pipeline_stages=1)
+        setup, speculation=None, policy_options=adapters, limits=replace(setup.limits, pipeline_stages=1)
     )
     both = [replace(setup, role="prefill")] * rng.choice([1, 2]) + [
         replace(setup, role="decode")
@@ -165,6 +357,11 @@ def _apart(
         keywords["timeout_s"] = 0.5
     if rng.random() < 0.2:
         keywords["failures"] = Failures(mean_time_between_failures_s=1.0, recovery_s=0.2)
+    for name in ("scaling", "decode_scaling"):
+        if rng.random() < 0.2:  # a prefill replica drains while KV is kept
+            keywords[name] = Autoscaling(
+                max_replicas=4, target_requests=1, startup_s=0.05, interval_s=0.05, scale_down_delay_s=0.1
+            )
     return both, keywords
 
 
@@ -192,9 +389,26 @@ def differences(one: SimulationResult, other: SimulationResult) -> list[str]:
     return found
 
 
-def run_both(workload: Workload, setups: list[EngineSetup], keywords: dict[str, Any]) -> list[str]:
+Deployment = tuple[Workload, list[EngineSetup], dict[str, Any]]
+
+
+def outcome(deployment: Deployment, engine_loop: EngineLoop) -> SimulationResult | str:
+    """What it does, or why it is refused."""
+    workload, setups, keywords = deployment
+    try:
+        return simulate(workload, setups, engine_loop=engine_loop, **keywords)
+    except InvalidInput as refusal:
+        return str(refusal)
+
+
+def unlike(one: SimulationResult | str, other: SimulationResult | str) -> list[str]:
+    """In what two outcomes differ: refusals are equal where their lines are."""
+    if isinstance(one, str) or isinstance(other, str):
+        return [] if one == other else [f"refused: {one if isinstance(one, str) else other}"]
+    return differences(one, other)
+
+
+def differing(seed: int) -> list[str]:
     """In what the readable and the compiled engines differ."""
-    return differences(
-        simulate(workload, setups, engine_loop="events", **keywords),
-        simulate(workload, setups, engine_loop="core", **keywords),
-    )
+    deployment = random_deployment(seed)
+    return unlike(outcome(deployment, "events"), outcome(deployment, "core"))

@@ -10,6 +10,7 @@ import typer
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
+    EngineLoopOption,
     FormatOption,
     ProfilesOption,
     ReplicationsOption,
@@ -92,6 +93,7 @@ def simulate(
         typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
     ] = None,
     replications: ReplicationsOption = 1,
+    engine_loop: EngineLoopOption = "auto",
     save_trace: Annotated[
         str | None,
         typer.Option("--save-trace", help="Write the requests as a trace that `vllm bench serve` replays."),
@@ -129,6 +131,7 @@ def simulate(
             profiles=question.profiles,
             download=question.download,
             progress=progress,
+            engine_loop=engine_loop,
         )
     if records:
         exports.write_records(answer.run, records)
@@ -155,6 +158,7 @@ def schedule(
         str, typer.Option("--policy", help="vllm-v1, vllm-v1-async, vllm-v0, sglang-radix.")
     ] = "vllm-v1",
     format: Annotated[str, typer.Option("--format", help="jsonl, table or gantt.")] = "jsonl",
+    engine_loop: EngineLoopOption = "auto",
 ) -> None:
     """What does the scheduler decide, step by step? Written scenarios in, the reference schedules' format out."""
     import json
@@ -164,7 +168,7 @@ def schedule(
 
     check_format(format, ("jsonl", "table", "gantt"))
     for scenario in read_scenarios(file):
-        answer = schedule_scenario(scenario, policy)
+        answer = schedule_scenario(scenario, policy, engine_loop=engine_loop)
         if format == "jsonl":
             show(json.dumps(answer))
         elif policy == "sglang-radix":

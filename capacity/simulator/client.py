@@ -116,7 +116,8 @@ class OpenLoopClient(Client):
     def __init__(self, workload: Workload, delay_ps: int = 0) -> None:
         super().__init__(workload)
         if delay_ps:
-            self._timed_ps = array("q", [arrival_ps + delay_ps for arrival_ps in self._arrival_ps])
+            sent_ps = np.frombuffer(self._arrival_ps, dtype=np.int64)
+            self._timed_ps = array("q", (sent_ps + delay_ps).tobytes())
             self._update_due()
 
     def take_all(self) -> Sequence[int]:

@@ -41,7 +41,7 @@ class Dispatch:
     `queue_limit`: a replica turns away whoever comes while so many wait. `outstanding_limit`: the router keeps requests
     back, in order, while every replica has that many. `admission`: further rules. `timeout_s`: a client gives up that
     long after it has sent, and the request is cancelled. `link` and `decode_router` lead from prefill to decode
-    replicas. `seed` is for routers that draw.
+    replicas. `seed` is for routers that draw. `scales`: replicas come and go with the load.
     """
 
     router: str | type[Router] | None = None
@@ -53,6 +53,7 @@ class Dispatch:
     failures: Failures | None = None
     link: KvLink | None = None
     seed: int = 0
+    scales: bool = False
 
     @property
     def rules(self) -> Rules:
@@ -62,6 +63,10 @@ class Dispatch:
         if self.outstanding_limit is not None:
             limits.append(OutstandingLimit(self.outstanding_limit))
         return Rules((*limits, *self.admission))
+
+
+class NoProgress(Exception):
+    """The run would go on for ever and answer nobody; why, in one line."""
 
 
 class Cluster:
@@ -102,6 +107,7 @@ class Cluster:
         self._planned_ps: set[int] = set()  # when requests come, or news are acted on
         self._timeout_ps = None if dispatch.timeout_s is None else picoseconds(dispatch.timeout_s)
         self._deadlines: deque[tuple[int, int]] = deque()  # (instant, request), in order
+        self._stalled_by: str | None = None
         self._patience: simpy.Event | None = None  # while no request has a deadline: the first one's coming
 
     def _make_router(self, router: str | type[Router]) -> Router:
@@ -123,19 +129,40 @@ class Cluster:
         """Until nobody has anything to do."""
         if self._feeds:
             assert isinstance(self.client, OpenLoopClient)
-            self.engines.feed(0, range(len(self.workload)), self.client.take_all())
+            instants_ps, count = self.client.take_all(), len(self.members)
+            for number in range(min(count, len(self.workload))):
+                fed = range(number, len(self.workload), count)
+                self.engines.feed(number, fed, instants_ps[number::count])
         else:
             self._expect(self.client.due_ps)
         if self.recording.sample_interval_s is not None:
             self.env.process(watching(self, self.recording.sample_interval_s))
         if self._timeout_ps is not None:
             self.env.process(self._give_ups())
-        self.engines.run()
+        try:
+            self.engines.run()
+        except NoProgress as reason:
+            self._stalled_by = str(reason)
 
     @property
     def _feeds(self) -> bool:
-        """Whether the only engine can be given all its requests at once: nobody stands before it."""
-        return self.dispatch.router is None and isinstance(self.client, OpenLoopClient)
+        """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
+        that nothing changes take turns."""
+        if not isinstance(self.client, OpenLoopClient):
+            return False
+        dispatch = self.dispatch
+        changed = (
+            self._reacts
+            or dispatch.link is not None
+            or self.rules.looks_at_requests
+            or self.rules.looks_at_replicas
+            or self.rules.limits_replicas
+            or dispatch.scales
+            or dispatch.failures is not None
+            or dispatch.timeout_s is not None
+            or self.recording.sample_interval_s is not None
+        )
+        return dispatch.router is None or (dispatch.router == "round-robin" and not changed)
 
     @property
     def over(self) -> bool:
@@ -252,6 +279,10 @@ class Cluster:
 
     def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.rejected += 1
+        if self._reacts:
+            self._tell(self._answered, request, at_ps)
+        elif request in self._home:
+            self._depart(request, at_ps)
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         raise NotImplementedError
@@ -322,7 +353,11 @@ class Cluster:
         """
         if self._timeout_ps is not None and not can_abort(setup):
             raise InvalidInput(
-                f"requests cannot time out under the {setup.policy} scheduler: it cannot abort any"
+                f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
+            )
+        if self.requests.have_adapters and "adapters" not in setup.policy_options:
+            raise InvalidInput(
+                f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
             )
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
@@ -345,6 +380,8 @@ class Cluster:
         self._close(number)
         if self._idle(number):
             self._retire(number, now_ps)
+        else:
+            self.engines.report_at_once()  # it is stopped as the last one leaves
 
     def fail(self, number: int, now_ps: int) -> None:
         """The replica is lost with all it holds; its requests start anew on the others, from their prompt."""
@@ -396,7 +433,6 @@ class Cluster:
 
     def at(self, at_ps: int, act: Callable[[], None]) -> None:
         """Do something at an instant to come."""
-
         call_at(self.env, at_ps, lambda _: act(), ARRIVE, TIMER)
 
     # what there is to know
@@ -463,7 +499,8 @@ class Cluster:
         """What happened, added up."""
         if self._feeds:
             arrived = np.frombuffer(self.ledger.arrival_ps, dtype=np.int64) != MISSING
-            self.members[0].requests = int(arrived.sum())
+            for number, member in enumerate(self.members):
+                member.requests = int(arrived[number :: len(self.members)].sum())
         frontend = self.recording.frontend
         if frontend is not None and frontend.delays:
             to_client_clock(self.ledger, frontend)
@@ -495,6 +532,8 @@ class Cluster:
         if interrupted:
             now_ps = max([int(self.env.now), *(account.now_ps for account in accounts)])
             return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
+        if self._stalled_by is not None:
+            return "stalled", self._stalled_by
         there = [account for account, member in zip(accounts, self.members, strict=True) if member.alive]
         for account in there:
             if account.stalled_by is not None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router
-from capacity.simulator.cluster import Cluster, Dispatch, name_of
+from capacity.simulator.cluster import Cluster, Dispatch, NoProgress, name_of
 from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.result import SimulationResult
@@ -27,6 +27,8 @@ from capacity.simulator.schedulers import schedulers_that
 from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import Port, Transfer, Transfers
 from capacity.workload import Workload
+
+MOST_IN_VAIN = 1000  # prompts computed anew, one after the other, while nobody gets on
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +60,7 @@ class Disaggregated(Cluster):
         self._ports: dict[int, Port] = {}
         self._handoffs: dict[int, Handoff] = {}
         self._without_decoder: dict[int, None] = {}  # prefilled requests, in order
+        self._in_vain = 0  # prompts computed whose KV was gone, since somebody last got on
 
     # replicas
 
@@ -122,6 +125,7 @@ class Disaggregated(Cluster):
     def _hand_on(self, request: int, now_ps: int) -> None:
         """Its prompt is computed: it leaves its prefill replica, which keeps its KV."""
         self.prefilled_ps[request] = now_ps
+        self._in_vain = 0
         tokens, number = self.requests.prompt_tokens[request], self._home[request]
         handoff = self._handoffs[request] = Handoff(request, tokens, number)
         self._depart(request, now_ps)
@@ -133,7 +137,18 @@ class Disaggregated(Cluster):
         """The KV of its prompt was gone before it could be kept."""
         self._lose(request)
         self.restarted += 1
+        self._in_vain += 1
+        if self._in_vain >= MOST_IN_VAIN and not self._gets_on():
+            raise NoProgress(
+                f"prompts are computed again and again, {self._in_vain} times by now, and their KV is gone each time "
+                "before it can be kept: the prefill replicas need more KV blocks"
+            )
         self._dispatch(request, now_ps)
+
+    def _gets_on(self) -> bool:
+        """Whether any request is beyond its prefill, so that blocks may yet become free."""
+        decoders = (number for number in self.of_role("decode") if self.members[number].alive)
+        return self.transfers_under_way > 0 or any(self.engines.state(n).num_running for n in decoders)
 
     def _is_outstanding(self, request: int) -> bool:
         return super()._is_outstanding(request) or request in self._without_decoder
@@ -244,7 +259,9 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
     for setup in setups:
         if setup.policy not in able or setup.kv_contiguous_tokens is not None:
             kept = (
-                "contiguous KV" if setup.kv_contiguous_tokens is not None else f"the {setup.policy} scheduler"
+                "contiguous KV"
+                if setup.kv_contiguous_tokens is not None
+                else f"the {setup.policy_name} scheduler"
             )
             raise InvalidInput(
                 f"{kept} hands no KV over: disaggregated pools need paged KV and one of {', '.join(able)}"

@@ -30,5 +30,9 @@ class Distribution:
         if not len(values_ms):
             return None
         mean, std = float(values_ms.mean()), float(values_ms.std())
-        points = np.percentile(values_ms, PERCENTILES, overwrite_input=reorder)
+        if reorder:
+            values_ms.sort()
+        else:
+            values_ms = np.sort(values_ms)
+        points = np.percentile(values_ms, PERCENTILES, overwrite_input=True)
         return cls(mean=mean, std=std, percentiles={p: float(v) for p, v in zip(PERCENTILES, points)})

@@ -28,6 +28,7 @@ from capacity.simulator.transfer import hold_computed
 from capacity.step import JointStepTimes, SlowestRank, StepTimes
 
 ZERO_TIME_STEPS = 10_000  # steps without rows in a row: nothing will ever come of them
+PREEMPTIONS_IN_VAIN = 10_000  # since a token was last sampled: nothing will come of them either
 
 
 class StepObserver(Protocol):
@@ -93,6 +94,7 @@ class Engine:
         self._in_flight: deque[Step] = deque()
         self._stage_free_ps = [0] * pipeline_stages
         self._without_rows = 0
+        self._in_vain = 0
         self._first = Instant(env, DECIDE, number)
         self._bell: Instant | None = self._first  # while it rests: who comes, rings
         self._alarm = False  # while it rests: the policy waits for the clock
@@ -318,7 +320,8 @@ class Engine:
         self.ledger.scheduled(step, now_ps)
         duration_ps = step.held_ps + self._step_ps(step) if step.rows else step.held_ps
         self._without_rows = 0 if step.rows else self._without_rows + (not step.held_ps)
-        if self._without_rows > ZERO_TIME_STEPS:
+        self._in_vain += len(step.preempted)
+        if self._without_rows > ZERO_TIME_STEPS or self._in_vain > PREEMPTIONS_IN_VAIN:
             self.stalled_by = ENDLESS
         stages = self._stage_free_ps
         share, rest = divmod(duration_ps, len(stages))
@@ -349,6 +352,8 @@ class Engine:
         """Account for a step that has ended, and tell of the requests that have ended with it."""
         finished = self.policy.update(step)
         self.ledger.delivered(step.emitted, step.end)
+        if step.emitted:
+            self._in_vain = 0
         if self.observer is not None:
             self.observer(step, self)
         for r in finished:

@@ -133,6 +133,10 @@ class Engines(Protocol):
         and was reported."""
         ...
 
+    def report_at_once(self) -> None:
+        """From now on somebody acts on what leaves at its very instant."""
+        ...
+
     @property
     def busy(self) -> bool:
         """Whether any engine will do something by itself, requests that were fed to it included."""

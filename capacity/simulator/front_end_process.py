@@ -5,7 +5,7 @@ vLLM V1 does all three in its API server's process (pull request 11636: a third 
 "may encounter single-core bottlenecks under high-concurrency" (issue 6553), `--tokenizer-worker-num` starts several.
 So a request that comes waits behind tokens that go, and the other way round, first come, first served. Tokens of all
 streams leave at 1 / `output_token_s` a second and process at the most, however many GPUs make them: TensorRT-LLM
-1.0.0rc3 streams 9.2, 8.9 and 9.2 thousand tokens/s of Llama-3.1-8B to 128 clients from 2, 4 and 8 H100 (gap-analysis
+1.0.0rc3 streams 7.4, 8.9 and 9.2 thousand tokens/s of Llama-3.1-8B to 128 clients from 2, 4 and 8 H100 (gap-analysis
 rows, 1,024 + 256 tokens), and its first tokens take longer the longer the answers are (0.7 s, 1.1 s, 2.0 s for 128, 256
 and 512): they queue behind others' answers.
 Left out: an event loop's own order among what is ready, processes that compete for cores, and that a message of

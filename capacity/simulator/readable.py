@@ -115,6 +115,9 @@ class ReadableEngines:
 
     # what there is to know
 
+    def report_at_once(self) -> None:
+        """Nothing: it is never done otherwise."""
+
     @property
     def busy(self) -> bool:
         return any(engine.busy for engine in self.engines)

@@ -1,7 +1,7 @@
 """Schedules of written scenarios, step by step: what a policy decides, in the format of the reference schedules.
 
 A scenario names limits, step times and requests by their tokens; the answer lists every step with its rows,
-preemptions, completions and free blocks. It runs on the simulator's own engine loop.
+preemptions, completions and free blocks. It runs on the simulator's own engines, compiled or readable.
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import simpy
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.simulator.core import library
+from capacity.simulator.core.logged import logged_run
 from capacity.simulator.engine import Engine
 from capacity.simulator.engines import Nobody
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content, chained
-from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.radix import RadixCache, RadixNode
 from capacity.simulator.ledger import EngineLedger, Ledger
-from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step, make_policy
+from capacity.simulator.members import EngineLoop, engine_loop_named
+from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step
 from capacity.simulator.schedulers import Sequence as Request
+from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
 from capacity.step import PS_PER_S, AffineStepTimes
 
 SEED_STRIDE = 1_000_003  # of token ids: segment [s, n] is s * SEED_STRIDE + 0 ... n - 1
@@ -74,11 +77,15 @@ def _documents(text: str, path: str | Path) -> Iterator[tuple[str, Any]]:
             yield f"line {number}", document
 
 
-def schedule_scenario(scenario: Mapping[str, Any], policy: str = "vllm-v1") -> dict[str, Any]:
+def schedule_scenario(
+    scenario: Mapping[str, Any], policy: str = "vllm-v1", *, engine_loop: str = "auto"
+) -> dict[str, Any]:
     """The schedule of one scenario (or the trace of one radix program) as a reference line.
 
-    `status` is "ok", or "stalled" with the reason as `error`. Raises InvalidInput, UnknownName.
+    `status` is "ok", or "stalled" with the reason as `error`. `engine_loop` as of `simulate`: both decide alike.
+    Raises InvalidInput, UnknownName.
     """
+    loop = engine_loop_named(engine_loop)
     if policy not in SCHEDULE_POLICIES:
         raise UnknownName("scheduling policy", policy, SCHEDULE_POLICIES)
     try:
@@ -87,79 +94,126 @@ def schedule_scenario(scenario: Mapping[str, Any], policy: str = "vllm-v1") -> d
                 "spec": scenario,
                 "trace": {"engine": f"capacity {policy}", "ops": _radix_trace(scenario)},
             }
-        return _Schedule(scenario, policy).run()
+        return _Schedule(scenario, policy).run(loop)
     except KeyError as error:
         raise InvalidInput(f"scenario {scenario.get('name', '')!r}: {error.args[0]!r} is missing") from error
     except (TypeError, IndexError, AttributeError, OverflowError) as error:
         raise InvalidInput(f"scenario {scenario.get('name', '')!r} cannot be read: {error}") from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """One request that the front-end lets in; `keys` name its full blocks, the answer's too."""
+
+    id: Any
+    arrival_ps: int
+    prompt_tokens: int
+    max_known: int
+    priority: int
+    keys: list[int]
+
+
 class _Schedule:
-    """One run of a scenario: the simulator's engine, observed step by step."""
+    """One run of a scenario on one engine, step by step."""
 
     def __init__(self, scenario: Mapping[str, Any], policy: str) -> None:
         self.scenario = scenario
         self.v0 = policy == "vllm-v0"
-        self.policy_name = policy
-        self.limits = _limits(scenario, self.v0)
-        self.pool = _pool(scenario, self.limits, self.v0)
-        self.scheduler: Any = make_policy(policy, self.limits, self.pool, **_options(scenario, self.v0))
+        self.setup = _setup(scenario, policy)
         self.steps: list[list[Any]] = []
+        self.stalled_by: str | None = None
 
-    def run(self) -> dict[str, object]:
-        scenario = self.scenario
-        requests, rejected = self._requests()
-        status: Literal["ok", "stalled"] = "ok"
-        error = None
-        if requests:
-            times = scenario["step_time"]
-            env = simpy.Environment(initial_time=0)
-            order = sorted(range(len(requests)), key=lambda i: requests[i].arrival)
-            sequences = [requests[i] for i in order]
-            for index, r in enumerate(sequences):
-                r.index = index
-            columns = Ledger(len(sequences))
-            engine = Engine(
-                env,
-                self.scheduler,
-                self.pool,
-                AffineStepTimes(times["base"], times["per_token"]),
-                ledger=EngineLedger(columns, GapCounter()),
-                reports=Nobody(),
-                new_sequence=lambda index, _: sequences[index],
-                pipeline_stages=self.limits.pipeline_stages,
-                observer=self._observe,
-            )
-            env.process(engine.run())
-            engine.feed(range(len(sequences)), [r.arrival for r in sequences])
-            env.run()
-            if engine.account().stalled_by is not None:
-                status, error = "stalled", engine.account().stalled_by
+    def run(self, engine_loop: EngineLoop) -> dict[str, object]:
+        asked, rejected = self._requests()
+        asked.sort(key=lambda r: r.arrival_ps)
+        compiled = engine_loop == "core" or (engine_loop == "auto" and library.load() is not None)
+        if asked:
+            (self._compiled if compiled else self._readable)(asked)
         return {
-            "engine": f"capacity {self.policy_name}",
-            "scenario": scenario,
-            "status": status,
-            "error": error,
+            "engine": f"capacity {self.setup.policy}",
+            "scenario": self.scenario,
+            "status": "ok" if self.stalled_by is None else "stalled",
+            "error": self.stalled_by,
             "rejected": rejected,
             "steps": self.steps,
         }
 
-    def _observe(self, step: Step, engine: Engine) -> None:  # noqa: ARG002
-        if self.v0 and not step.rows and not step.finished:
-            return  # a call that only preempted is no step in V0
-        columns = 3 if self.v0 else 4
-        rows = [[r.sequence.id, r.tokens, r.computed, r.drafts][:columns] for r in step.rows]
-        preempted = [r.id for r in step.preempted]
-        finished = [r.id for r in step.finished]
-        self.steps.append(
-            [step.start / PS_PER_S, step.end / PS_PER_S, rows, preempted, finished, self.pool.free_blocks]
+    def _readable(self, asked: list[_Asked]) -> None:
+        pool = make_pool(self.setup)
+        sequences = [
+            Request(
+                index,
+                id=r.id,
+                arrival=r.arrival_ps,
+                prompt_tokens=r.prompt_tokens,
+                max_known=r.max_known,
+                priority=r.priority,
+                table=pool.table(Content(("private", index), r.keys, range(1, len(r.keys) + 1))),
+            )
+            for index, r in enumerate(asked)
+        ]
+        env = simpy.Environment(initial_time=0)
+        engine = Engine(
+            env,
+            make_scheduler(self.setup, pool),
+            pool,
+            self.setup.step_times,
+            ledger=EngineLedger(Ledger(len(asked)), GapCounter()),
+            reports=Nobody(),
+            new_sequence=lambda index, _: sequences[index],
+            pipeline_stages=self.setup.limits.pipeline_stages,
+            observer=self._observe,
+        )
+        env.process(engine.run())
+        engine.feed(range(len(asked)), [r.arrival_ps for r in asked])
+        env.run()
+        self.stalled_by = engine.account().stalled_by
+
+    def _observe(self, step: Step, engine: Engine) -> None:
+        self._decided(
+            (step.start, step.end),
+            [[r.sequence.id, r.tokens, r.computed, r.drafts] for r in step.rows],
+            [r.id for r in step.preempted],
+            [r.id for r in step.finished],
+            engine.pool.free_blocks,
         )
 
-    def _requests(self) -> tuple[list[Request], list[Any]]:
+    def _compiled(self, asked: list[_Asked]) -> None:
+        run = logged_run(
+            self.setup,
+            arrivals_ps=[r.arrival_ps for r in asked],
+            prompt_tokens=[r.prompt_tokens for r in asked],
+            output_tokens=[r.max_known - r.prompt_tokens for r in asked],
+            priorities=[r.priority for r in asked],
+            ids=[r.id for r in asked],
+            keys=[r.keys for r in asked],
+            turns_away=not self.v0,
+        )
+        for step in run.steps:
+            rows = [[asked[row[0]].id, *row[1:]] for row in step.rows]
+            preempted, finished = ([asked[r].id for r in some] for some in (step.preempted, step.finished))
+            self._decided((step.start_ps, step.end_ps), rows, preempted, finished, step.free_blocks)
+        self.stalled_by = run.stalled_by
+
+    def _decided(
+        self,
+        times_ps: tuple[int, int],
+        rows: list[list[Any]],
+        preempted: list[Any],
+        finished: list[Any],
+        free_blocks: int,
+    ) -> None:
+        if self.v0 and not rows and not finished:
+            return  # a call that only preempted is no step in V0
+        start_s, end_s = (at_ps / PS_PER_S for at_ps in times_ps)
+        columns = 3 if self.v0 else 4
+        self.steps.append([start_s, end_s, [row[:columns] for row in rows], preempted, finished, free_blocks])
+
+    def _requests(self) -> tuple[list[_Asked], list[Any]]:
         """The requests that the front-end lets in, and the ids of those that it turns away."""
-        scenario, max_model_len = self.scenario, self.limits.max_model_len
+        scenario, max_model_len = self.scenario, self.setup.limits.max_model_len
         interned: dict[tuple[int, tuple[int, ...]], int] = {}
-        requests: list[Request] = []
+        requests: list[_Asked] = []
         rejected: list[Any] = []
         for index, row in enumerate(scenario["requests"]):
             prompt = _tokens(row["prompt"])
@@ -171,19 +225,41 @@ class _Schedule:
                 continue
             end = max(len(prompt) + 1, min(len(prompt) + outputs, max_model_len))
             seed = row.get("out_seed", FIRST_ANSWER_SEED + index)
-            keys = chained(prompt + _answer(seed, end - len(prompt)), self.pool.block_size, interned)
             requests.append(
-                Request(
-                    index,
+                _Asked(
                     id=row["id"],
-                    arrival=round(row["arrival"] * PS_PER_S),
+                    arrival_ps=round(row["arrival"] * PS_PER_S),
                     prompt_tokens=len(prompt),
                     max_known=end,
                     priority=row.get("priority", 0),
-                    table=self.pool.table(Content(("private", index), keys, range(1, len(keys) + 1))),
+                    keys=chained(prompt + _answer(seed, end - len(prompt)), self.setup.block_size, interned),
                 )
             )
         return requests, rejected
+
+
+def _setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
+    v0 = policy == "vllm-v0"
+    limits, blocks, block_size = _limits(scenario, v0), scenario["num_blocks"], scenario["block_size"]
+    if blocks < 1 or block_size < 1:
+        raise InvalidInput(f"num_blocks and block_size must be at least 1, not {blocks} and {block_size}")
+    times = scenario["step_time"] if scenario["requests"] else {"base": 0, "per_token": 0}
+    windows: tuple[int | None, ...] = (None,)
+    if scenario.get("sliding_window") and not v0:
+        windows = (scenario["sliding_window"],)
+    if scenario.get("hybrid_window") and not v0:
+        windows = (None, scenario["hybrid_window"])
+    return EngineSetup(
+        step_times=AffineStepTimes(times["base"], times["per_token"]),
+        num_blocks=blocks,
+        block_size=block_size,
+        policy=policy,
+        policy_options=_swapping(scenario) if v0 else {},
+        speculation=None if v0 else _speculation(scenario.get("spec")),
+        limits=limits,
+        enable_prefix_caching=scenario.get("enable_prefix_caching", True),
+        kv_windows=windows,
+    )
 
 
 def _limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
@@ -212,39 +288,18 @@ def _limits(scenario: Mapping[str, Any], v0: bool) -> SchedulerLimits:
     )
 
 
-def _pool(scenario: Mapping[str, Any], limits: SchedulerLimits, v0: bool) -> BlockPool | ContentPool:
-    blocks, block_size = scenario["num_blocks"], scenario["block_size"]
-    if blocks < 1 or block_size < 1:
-        raise InvalidInput(f"num_blocks and block_size must be at least 1, not {blocks} and {block_size}")
-    caching = scenario.get("enable_prefix_caching", True)
-    if v0:
-        return ContentPool(blocks, block_size, prefix_caching=caching)
-    windows: tuple[int | None, ...] = (None,)
-    if scenario.get("sliding_window"):
-        windows = (scenario["sliding_window"],)
-    if scenario.get("hybrid_window"):
-        windows = (None, scenario["hybrid_window"])
-    return BlockPool(
-        blocks,
-        block_size,
-        prefix_caching=caching,
-        windows=windows,
-        max_model_len=limits.max_model_len,
-        in_flight_tokens=limits.max_num_batched_tokens,
-    )
+def _swapping(scenario: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "preemption_mode": scenario.get("preemption_mode", "recompute"),
+        "num_cpu_blocks": scenario.get("num_cpu_blocks", 0),
+    }
 
 
-def _options(scenario: Mapping[str, Any], v0: bool) -> dict[str, object]:
-    if v0:
-        return {
-            "preemption_mode": scenario.get("preemption_mode", "recompute"),
-            "num_cpu_blocks": scenario.get("num_cpu_blocks", 0),
-        }
-    spec = scenario.get("spec")
+def _speculation(spec: Mapping[str, Any] | None) -> Speculation | None:
     if not spec:
-        return {}
+        return None
     slots = spec["k"] if spec["lookahead"] else 0
-    return {"speculation": Speculation(spec["k"], tuple(spec["accept"]), lookahead_slots=slots)}
+    return Speculation(spec["k"], tuple(spec["accept"]), lookahead_slots=slots)
 
 
 def _tokens(segments: Sequence[Sequence[Any]]) -> list[int]:

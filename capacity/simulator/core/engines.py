@@ -12,15 +12,16 @@ import numpy as np
 import simpy
 
 from capacity.simulator.core import binding
-from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
+from capacity.simulator.core.fleet import LEDGER_COLUMNS, STEPS_PER_CALL, Fleet
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import next_key_of
-from capacity.simulator.ledger import Ledger
+from capacity.simulator.ledger import Ledger, Progress
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
-from capacity.simulator.setup import EngineSetup
-from capacity.step import picoseconds
+from capacity.simulator.setup import EngineSetup, check_setup
+
+FEWEST_STEPS = 64  # of one call, where progress is shown
 
 
 class CompiledEngines:
@@ -50,17 +51,18 @@ class CompiledEngines:
         self._recording = recording
         self._setups: list[EngineSetup] = []
         self._stop_at = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << binding.FINISHED)
+        self._most_steps = STEPS_PER_CALL if recording.progress is None else FEWEST_STEPS
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
-        frontend, caching = self._recording.frontend, setup.enable_prefix_caching
+        check_setup(setup)
+        caching = setup.enable_prefix_caching
         self._setups.append(setup)
         return self.fleet.add(
             setup,
             now_ps,
             chains=self._requests.chains_of,
             answers_private=not caching or self._requests.answers_are_private,
-            message_ps=0 if frontend is None else picoseconds(frontend.output_token_s),
-            stream_interval=1 if frontend is None else frontend.stream_interval,
+            frontend=self._recording.frontend,
             keep_work=self._recording.keep_work,
         )
 
@@ -72,34 +74,46 @@ class CompiledEngines:
 
     # time
 
+    def report_at_once(self) -> None:
+        self._stop_at = binding.ANY_EVENT
+
     def run(self) -> None:
         """The engines run ahead to the next event of the world, then that happens, and so on."""
         env, fleet, progress = self._env, self.fleet, self._ledger.progress
         while True:
             limit_key, next_key = next_key_of(env), 0
             while next_key < limit_key:
-                next_key = fleet.advance(limit_key, stop_at=self._stop_at)
+                next_key = fleet.advance(limit_key, stop_at=self._stop_at, most_steps=self._most_steps)
+                if progress is not None:
+                    self._show(progress, all_done=next_key >= limit_key or bool(fleet.waiting_events))
                 if fleet.waiting_events:
                     self._report()
                     limit_key = next_key_of(env)
-                if progress is not None:
-                    progress.reached(fleet.completed)
             if not env._queue:
                 return
             env.step()
 
+    def _show(self, progress: Progress, *, all_done: bool) -> None:
+        """Progress as it is made: so few steps a call that hardly two reports fall into one."""
+        passed = progress.reached(self.fleet.completed)
+        if passed > 1:
+            self._most_steps = max(FEWEST_STEPS, self._most_steps // passed)
+        elif not passed and not all_done:
+            self._most_steps = min(STEPS_PER_CALL, 2 * self._most_steps)
+
     def _report(self) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
         reports, fleet = self._reports, self.fleet
-        for kind, number, request, at_ps, _ in fleet.take_events():
-            if kind == binding.FINISHED:
-                reports.left(number, request, at_ps)
-            elif kind == binding.LOAD_BEGINS:
-                fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
-            elif kind == binding.REFUSED:
-                reports.refused(number, request, at_ps)
-            else:
-                reports.prefilled(number, request, at_ps, kept=kind == binding.PREFILLED)
+        while fleet.waiting_events:
+            for kind, number, request, at_ps, _ in fleet.take_events():
+                if kind == binding.FINISHED:
+                    reports.left(number, request, at_ps)
+                elif kind == binding.LOAD_BEGINS:
+                    fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
+                elif kind == binding.REFUSED:
+                    reports.refused(number, request, at_ps)
+                else:
+                    reports.prefilled(number, request, at_ps, kept=kind == binding.PREFILLED)
 
     # what there is to know
 

@@ -7,19 +7,21 @@ import functools
 from array import array
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_int64
+from typing import Protocol
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
-from capacity.simulator.chains import Chains
 from capacity.simulator.core import binding, library, step_data
 from capacity.simulator.core.binding import CoreColumns, CoreContents, CoreEvent, CoreRequests, CoreState
 from capacity.simulator.core.step_data import StepData
 from capacity.simulator.core.sums import GapsArrays, WorkArrays, gap_counter, step_work
+from capacity.simulator.frontend import FrontendTimes
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.kv_cache.offload import TierUse
 from capacity.simulator.setup import EngineSetup
 from capacity.simulator.step_work import StepWork
+from capacity.step import picoseconds
 from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 
@@ -41,11 +43,28 @@ def _core() -> ctypes.CDLL:
     return binding.declare(found)
 
 
+class SharedRuns(Protocol):
+    """The runs of blocks that requests share: `Chains`, or what says the same."""
+
+    def columns(self) -> tuple[IntArray, IntArray, IntArray] | None:
+        """Offsets of each request, keys of runs and where each ends; None where nothing is shared."""
+        ...
+
+
 class Fleet:
     """The engines of one run. `columns` are the ledger's, by name; they and the workload must not move meanwhile."""
 
-    def __init__(self, workload: Workload, columns: dict[str, array[int]], *, routed: bool) -> None:
-        """Raises InvalidInput for requests that no engine can take."""
+    def __init__(
+        self,
+        workload: Workload,
+        columns: dict[str, array[int]],
+        *,
+        routed: bool,
+        order: IntArray | None = None,
+    ) -> None:
+        """`order`: who comes first among equals, if not the lowest number. Raises InvalidInput for requests that no
+        engine can take.
+        """
         self._core = core = _core()
         self._kept: list[object] = [columns]
         self._setups: list[EngineSetup] = []
@@ -56,8 +75,10 @@ class Fleet:
             count=len(workload),
             prompt_tokens=self._column(workload.prompt_tokens),
             output_tokens=self._column(workload.output_tokens),
-            max_tokens=self._column(getattr(workload, "max_tokens", None)),
+            max_tokens=self._column(workload.max_tokens),
             priority=self._column(workload.priority),
+            adapter=self._column(workload.adapter),
+            order=self._column(order),
         )
         places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
@@ -103,12 +124,12 @@ class Fleet:
         setup: EngineSetup,
         now_ps: int,
         *,
-        chains: Callable[[int], Chains],
+        chains: Callable[[int], SharedRuns],
         answers_private: bool,
-        message_ps: int = 0,
-        stream_interval: int = 1,
+        frontend: FrontendTimes | None = None,
         keep_work: bool = False,
         keep_log: bool = False,
+        turns_away: bool = True,
     ) -> int:
         """A new engine; `chains` gives the workload's shared KV blocks for a block size. Raises InvalidInput."""
         described = binding.describe(setup)
@@ -118,8 +139,12 @@ class Fleet:
         if engine.prefix_caching:
             engine.contents = ctypes.pointer(self._contents_of(setup.block_size, chains))
         engine.answers_private = answers_private
-        engine.message_ps, engine.stream_interval = message_ps, stream_interval
+        if frontend is not None:
+            engine.input_token_s, engine.num_processes = frontend.input_token_s, frontend.processes
+            engine.message_ps = picoseconds(frontend.output_token_s)
+            engine.stream_interval = frontend.stream_interval
         engine.keep_work, engine.keep_log = keep_work, keep_log
+        engine.admits_long_prompts = not turns_away
         self._kept.append(described)
         self._data.append(data)
         number: int = self._core.fleet_add(self._pointer, byref(engine), now_ps)
@@ -128,7 +153,7 @@ class Fleet:
         self._setups.append(setup)
         return number
 
-    def _contents_of(self, block_size: int, chains: Callable[[int], Chains]) -> CoreContents:
+    def _contents_of(self, block_size: int, chains: Callable[[int], SharedRuns]) -> CoreContents:
         known = self._contents.get(block_size)
         if known is None:
             known = self._contents[block_size] = CoreContents()
@@ -168,7 +193,9 @@ class Fleet:
         return taken > 0
 
     def load_begun(self, number: int, request: int, end_ps: int) -> None:
+        """Whoever asked when KV will come goes on with its decision, and may ask for more."""
         self._check(self._core.fleet_load_begun(self._pointer, number, request, end_ps))
+        self._keep_events(self._core.fleet_events(self._pointer, self._told[0]))
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
@@ -181,15 +208,14 @@ class Fleet:
 
     # time
 
-    def advance(self, limit_key: int, *, stop_at: int = 0) -> int:
+    def advance(self, limit_key: int, *, stop_at: int = 0, most_steps: int = STEPS_PER_CALL) -> int:
         """Some of what is due before `limit_key`; returns the key of what is due then: the rest by further calls.
 
         Nothing is done after the first instant at which there is an event of the kinds `stop_at`, as bits.
         """
-        count = self._take_turn(self._pointer, limit_key, stop_at, STEPS_PER_CALL, *self._told)
-        if count > 0:  # (kind as in `binding`, engine, request, instant, value) each
-            fields = iter(self._events[: EVENT_FIELDS * count])
-            self.waiting_events += zip(*[fields] * EVENT_FIELDS)
+        count = self._take_turn(self._pointer, limit_key, stop_at, most_steps, *self._told)
+        if count > 0:
+            self._keep_events(count)
         elif count:
             self._check(-count)
         return self._next_key.value
@@ -198,6 +224,11 @@ class Fleet:
     def next_key(self) -> int:
         key: int = self._core.fleet_next_key(self._pointer)
         return key
+
+    def _keep_events(self, count: int) -> None:
+        """(kind as in `binding`, engine, request, instant, value) each."""
+        fields = iter(self._events[: EVENT_FIELDS * count] if count else ())
+        self.waiting_events += zip(*[fields] * EVENT_FIELDS)
 
     def take_events(self) -> list[tuple[int, ...]]:
         """What left and was not taken before, in order of time."""

@@ -635,7 +635,7 @@ static i64 slowest_joint_ps(step_times *t, const shape *shapes, i64 count)
         if (ps < 0) return -1;
         if (ps > slowest) slowest = ps;
     }
-    return slowest < 0 ? ask_joint(t, shapes, count) : slowest;
+    return slowest < 0 ? step_ps(t, &(shape){0}) : slowest;
 }
 
 /* capacity.pool.drafting.rounds.DraftedSteps: every step with drafts also pays for drafting them */
