@@ -19,7 +19,7 @@ from capacity.workload import LognormalLengths, SharedPrefixes, SteadyArrivals, 
 MODEL, GPU = "llama-3.1-8b", "a100-sxm-80gb"
 LOW, MIDDLE, HIGH = 0.3, 0.6, 0.9  # of capacity
 PROBED_REQUESTS = 1500
-QUICKER = 10  # times fewer requests in the short form
+QUICKER = 4  # times fewer requests in the short form
 
 FAILURES = Failures(mean_time_between_failures_s=600, recovery_s=60)
 SCALING = Autoscaling(max_replicas=8, target_requests=40, startup_s=30, scale_down_delay_s=60)
@@ -136,11 +136,11 @@ ENGINES = "Other engines"
 ABILITIES = "Drafts, stages, offload"
 WINDOWS = "Windows of attention"
 RANKS = "DeepSeek-V3 on 8 data-parallel ranks, H200"
-FLEETS = "Several replicas, each arrival an event"
+FLEETS = "Replicas apart, failing and scaled"
 READABLE = "The readable engines, each step an event"
 CONTEXT = "By context length, vLLM V1"
 LOADS = "By load, vLLM V1"
-REPLICAS = "By replicas, prefix-aware"
+REPLICAS = "By replicas behind a prefix-aware router"
 DEEPSEEK = {"gpu": "h200", "data_parallel_size": 8, "enable_expert_parallel": True}
 
 
@@ -199,8 +199,6 @@ def _fleets() -> list[Case]:
         )
 
     return [
-        fleet("8, prefix-aware", 8),
-        fleet("64, prefix-aware", 64),
         fleet("2 prefill, 2 decode", 4, prefill=2, requests=Requests(), keywords={}),
         fleet("8, failures", 8, disturbed={"failures": FAILURES}),
         fleet(
@@ -240,7 +238,7 @@ def cases() -> Sequence[Case]:
             requests=HALF_SHARED,
             keywords=AWARE,
         )
-        for replicas in (1, 2, 4, 16, 32)
+        for replicas in (1, 2, 4, 8, 16, 64)
     ]
     windows = ("gemma-3-12b", "gpt-oss-20b", "mistral-7b")
     return (

@@ -20,6 +20,7 @@ from capacity.pool.resolve import resolve
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.kv_cache.offload import Offload, Tier
+from capacity.simulator.members import EngineLoop
 from capacity.simulator.schedulers import DrawnSpeculation, Speculation
 from capacity.simulator.step_noise import step_noise
 from capacity.simulator.transfer import KvLink
@@ -365,19 +366,26 @@ def differences(one: SimulationResult, other: SimulationResult) -> list[str]:
     return found
 
 
-def run_both(workload: Workload, setups: list[EngineSetup], keywords: dict[str, Any]) -> list[str]:
-    """In what the readable and the compiled engines differ: refusals are equal where their lines are."""
-    found: list[SimulationResult | str] = []
-    for engine_loop in ("events", "core"):
-        try:
-            found.append(simulate(workload, setups, engine_loop=engine_loop, **keywords))
-        except InvalidInput as refusal:
-            found.append(str(refusal))
-    read, ran = found
-    if isinstance(read, str) or isinstance(ran, str):
-        return [] if read == ran else [f"refused: {read if isinstance(read, str) else ran}"]
-    return differences(read, ran)
+Deployment = tuple[Workload, list[EngineSetup], dict[str, Any]]
+
+
+def outcome(deployment: Deployment, engine_loop: EngineLoop) -> SimulationResult | str:
+    """What it does, or why it is refused."""
+    workload, setups, keywords = deployment
+    try:
+        return simulate(workload, setups, engine_loop=engine_loop, **keywords)
+    except InvalidInput as refusal:
+        return str(refusal)
+
+
+def unlike(one: SimulationResult | str, other: SimulationResult | str) -> list[str]:
+    """In what two outcomes differ: refusals are equal where their lines are."""
+    if isinstance(one, str) or isinstance(other, str):
+        return [] if one == other else [f"refused: {one if isinstance(one, str) else other}"]
+    return differences(one, other)
 
 
 def differing(seed: int) -> list[str]:
-    return run_both(*random_deployment(seed))
+    """In what the readable and the compiled engines differ."""
+    deployment = random_deployment(seed)
+    return unlike(outcome(deployment, "events"), outcome(deployment, "core"))

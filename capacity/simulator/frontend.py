@@ -10,6 +10,7 @@ in (see `front_end_process`).
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from itertools import count
@@ -82,7 +83,8 @@ class StreamingLedger(EngineLedger):
             else:
                 gaps.append(sent_ps - r.last_token)
             r.last_token = sent_ps
-        self.count_gaps(gaps)
+        for gap_ps, times in sorted(Counter(gaps).items()):
+            self.gaps.add(gap_ps, times)
 
     def finished(self, r: Sequence, now_ps: int) -> None:
         super().finished(r, max(now_ps, r.last_token))

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from capacity.deployment.routers import Prompt, Router
+from capacity.deployment.routers import Prompt
 from capacity.simulator.chains import Chains
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import KvPool
@@ -26,14 +26,13 @@ class Requests:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.prompt_tokens = array("q", workload.prompt_tokens.tobytes())
-        self._output_tokens = array("q", workload.output_tokens.tobytes())
-        self._max_tokens = (
-            array("q", workload.max_tokens.tobytes()) if workload.max_tokens is not None else None
-        )
         self._priorities = workload.priority.tolist() if workload.priority is not None else None
         self._sessions = workload.session.tolist() if workload.session is not None else None
         self._chains: dict[int, Chains] = {}  # by block size
+
+    @cached_property
+    def prompt_tokens(self) -> array[int]:
+        return array("q", self.workload.prompt_tokens.tobytes())
 
     def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
         """A function that turns request `index`, which reaches the engine at an instant, into a Sequence.
@@ -41,9 +40,12 @@ class Requests:
         It returns None for a prompt that leaves no room for one token below max_model_len: vLLM's front-end turns
         such a one away. A request of a prefill engine ends with its first token.
         """
-        prompts, outputs, priorities = self.prompt_tokens, self._output_tokens, self._priorities
+        workload, prompts, priorities = self.workload, self.prompt_tokens, self._priorities
+        outputs = array("q", workload.output_tokens.tobytes())
         max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
-        asked = None if prefill_only else self._max_tokens
+        asked = None
+        if workload.max_tokens is not None and not prefill_only:
+            asked = array("q", workload.max_tokens.tobytes())
         chains = self.chains_of(pool.block_size) if pool.prefix_caching else None
         table = pool.table
 
@@ -66,11 +68,11 @@ class Requests:
 
         return new_sequence
 
-    def prompt(self, request: int, router: Router, block_size: int) -> Prompt:
-        """What a router sees of a request."""
+    def prompt(self, request: int, block_size: int | None = None) -> Prompt:
+        """What a router sees of a request; with its prefixes, for replicas with blocks of this size."""
         tokens = self.prompt_tokens[request]
         session = self._sessions[request] if self._sessions is not None else None
-        if not router.needs_prefixes:
+        if block_size is None:
             return new_tuple(Prompt, (request, tokens, session, (), (), 0))
         keys, stops = self.chains_of(block_size).of(request)
         return new_tuple(Prompt, (request, tokens, session, keys, stops, tokens // block_size))

@@ -4,6 +4,10 @@
 
 #include "internal.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 #define STEP_FACTORS 4096
 
 enum { MAIL_CANCEL, MAIL_RELEASE_KEPT, MAIL_LOADED, MAIL_UNLOAD, MAIL_WANT_LOAD };
@@ -76,7 +80,7 @@ struct fleet {
     sequence **inside; /* by request: where it is, in a routed fleet */
     gaps *gaps;
     VEC(gap_entry) step_gaps;
-    i64 steps; /* settled, of all engines */
+    i64 steps; /* settled, of all engines; rows count as well */
 };
 
 engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps);
@@ -95,5 +99,9 @@ void ledger_settled(engine *e, step *s, i64 now_ps);
 void ledger_use_kv(engine *e, i64 duration_ps);
 void ledger_finished(engine *e, sequence *r, i64 now_ps);
 void log_step(engine *e, const step *s);
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

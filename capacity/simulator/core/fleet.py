@@ -80,6 +80,7 @@ class Fleet:
         places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
         self._events, self._next_key = POINTER(c_int64)(), c_int64()
+        self._take_turn, self._deliver = core.fleet_take_turn, core.fleet_deliver
         self._told = byref(self._events), byref(self._next_key)  # where a turn leaves what it has to tell
         self.waiting_events: list[tuple[int, ...]] = []
         self._check(0 if self._pointer and not core.fleet_error(self._pointer) else binding.BAD_INPUT)
@@ -169,7 +170,7 @@ class Fleet:
         )
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        taken: int = self._core.fleet_deliver(self._pointer, number, request, at_ps)
+        taken: int = self._deliver(self._pointer, number, request, at_ps)
         if taken < 0:
             self._check(binding.BROKEN)
         return taken > 0
@@ -202,12 +203,12 @@ class Fleet:
 
     # time
 
-    def advance(self, limit_key: int, *, stop_at: int = 0) -> int:
+    def advance(self, limit_key: int, *, stop_at: int = 0, most_steps: int = STEPS_PER_CALL) -> int:
         """Some of what is due before `limit_key`; returns the key of what is due then: the rest by further calls.
 
         Nothing is done after the first instant at which there is an event of the kinds `stop_at`, as bits.
         """
-        count = self._core.fleet_take_turn(self._pointer, limit_key, stop_at, STEPS_PER_CALL, *self._told)
+        count = self._take_turn(self._pointer, limit_key, stop_at, most_steps, *self._told)
         if count > 0:
             self._keep_events(count)
         elif count:
