@@ -15,7 +15,9 @@ from capacity.simulator.instants import NEVER
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
-LATEST_ARRIVAL_S = 1.1e6  # 12.7 days; the compiled engines' clock holds 13.3, the rest is left to the queue's way out
+LATEST_ARRIVAL_S = (
+    1.1e6  # 12.7 days; the compiled engines' clock holds 13.3, the rest is left to the queue's way out
+)
 
 
 class Arrivals(Protocol):

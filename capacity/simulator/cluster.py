@@ -279,6 +279,10 @@ class Cluster:
 
     def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.rejected += 1
+        if self._reacts:
+            self._tell(self._answered, request, at_ps)
+        elif request in self._home:
+            self._depart(request, at_ps)
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         raise NotImplementedError
@@ -350,6 +354,10 @@ class Cluster:
         if self._timeout_ps is not None and not can_abort(setup):
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
+            )
+        if self.requests.have_adapters and "adapters" not in setup.policy_options:
+            raise InvalidInput(
+                f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
             )
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))

@@ -46,11 +46,6 @@ class FrontendTimes:
         return self.output_token_s > 0 or self.stream_interval > 1
 
     @property
-    def is_one_queue_out(self) -> bool:
-        """Whether there is one process, through which requests do not pass on their way in."""
-        return self.processes == 1 and not self.input_token_s
-
-    @property
     def delays(self) -> bool:
         return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
 

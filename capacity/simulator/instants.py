@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import simpy
+
 BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # what happens at one instant, in this order
 CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
 NEVER = 1 << 62  # an instant after all others

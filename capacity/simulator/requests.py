@@ -27,12 +27,18 @@ class Requests:
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self._priorities = workload.priority.tolist() if workload.priority is not None else None
+        self._adapters = workload.adapter.tolist() if workload.adapter is not None else None
         self._sessions = workload.session.tolist() if workload.session is not None else None
         self._chains: dict[int, Chains] = {}  # by block size
 
     @cached_property
     def prompt_tokens(self) -> array[int]:
         return array("q", self.workload.prompt_tokens.tobytes())
+
+    @property
+    def have_adapters(self) -> bool:
+        """Whether any is for a LoRA adapter."""
+        return self._adapters is not None and any(self._adapters)
 
     def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
         """A function that turns request `index`, which reaches the engine at an instant, into a Sequence.
@@ -42,6 +48,7 @@ class Requests:
         """
         workload, prompts, priorities = self.workload, self.prompt_tokens, self._priorities
         outputs = array("q", workload.output_tokens.tobytes())
+        adapters = self._adapters
         max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
         asked = None
         if workload.max_tokens is not None and not prefill_only:
@@ -55,7 +62,7 @@ class Requests:
                 return None
             max_known = prompt_tokens + (1 if prefill_only else outputs[index])
             asked_known = max_known if asked is None else max(max_known, prompt_tokens + asked[index])
-            return Sequence(
+            sequence = Sequence(
                 index,
                 id=index,
                 arrival=arrival_ps,
@@ -65,6 +72,9 @@ class Requests:
                 priority=priorities[index] if priorities is not None else 0,
                 table=table(Content(~index) if chains is None else chains.content(index)),
             )
+            if adapters is not None:
+                sequence.adapter = adapters[index]
+            return sequence
 
         return new_sequence
 

@@ -20,8 +20,6 @@ from capacity.simulator.ledger import Ledger, Progress
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
-from capacity.step import picoseconds
-
 
 FEWEST_STEPS = 64  # of one call, where progress is shown
 
@@ -57,15 +55,14 @@ class CompiledEngines:
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         check_setup(setup)
-        frontend, caching = self._recording.frontend, setup.enable_prefix_caching
+        caching = setup.enable_prefix_caching
         self._setups.append(setup)
         return self.fleet.add(
             setup,
             now_ps,
             chains=self._requests.chains_of,
             answers_private=not caching or self._requests.answers_are_private,
-            message_ps=0 if frontend is None else picoseconds(frontend.output_token_s),
-            stream_interval=1 if frontend is None else frontend.stream_interval,
+            frontend=self._recording.frontend,
             keep_work=self._recording.keep_work,
         )
 

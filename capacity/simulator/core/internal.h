@@ -141,6 +141,7 @@ struct sequence {
     i64 loaded;        /* tokens that its last load brought from a tier below */
     i64 stored_chunks; /* of its KV, below the GPU */
     i64 rank;
+    i64 adapter;       /* LoRA; 0: none */
     i64 known_at_row; /* as its last generation row was decided (batching.c) */
     int cancelled;
     int kept;          /* by its policy, though it has ended */
@@ -216,6 +217,7 @@ struct policy {
 };
 policy *vllm_v1_new(memory *m, const core_engine *setup, pool *p);
 policy *offloading_v1_new(memory *m, const core_engine *setup, pool *p, const core_requests *requests);
+policy *adapter_v1_new(memory *m, const core_engine *setup, pool *p);
 policy *vllm_v0_new(memory *m, const core_engine *setup, pool *p);
 policy *sglang_new(memory *m, const core_engine *setup, pool *p);
 policy *tensorrt_llm_new(memory *m, const core_engine *setup, pool *p);

@@ -240,6 +240,7 @@ class _Columns:
             after_request=self._optional("after_request"),
             think_s=self._optional("think_s"),
             max_tokens=self._optional("max_tokens"),
+            adapter=self._optional("adapter"),
             name=name,
             source=self.lines.path,
             notices=tuple(notices),
