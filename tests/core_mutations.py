@@ -46,7 +46,6 @@ CORE_MUTATIONS = (
     wrong("KV use without its peak", LEDGER, "if (used > e->sums.kv_peak_blocks)", "if (used >= e->sums.kv_peak_blocks + 2)"),
     wrong("the last token waits for its interval", LEDGER, "&& r->known < r->max_known)", ")"),
     wrong("a message is free", LEDGER, "MAX(e->stream_free_ps, now_ps) + setup->message_ps", "MAX(e->stream_free_ps, now_ps)"),
-    wrong("gaps of a group stand last", LEDGER, "if (group && group_gap_ps <= gap[i]) {", "if (group && group_gap_ps == gap[i]) {"),
     wrong("an entry lies in its last gap's batch", "gaps.c", "i64 batch = (g->count - count) >> g->size_bits;", "i64 batch = (g->count - 1) >> g->size_bits;"),
     wrong("batches hold one more", "gaps.c", "while (g->count > (i64)MOST_BATCHES << g->size_bits)", "while (g->count > ((i64)MOST_BATCHES << g->size_bits) + 1)"),
     wrong("kinds of steps without drafts", "work.c", "rounded(s->decode_sequences + s->draft_tokens, SIZE_BITS)", "rounded(s->decode_sequences, SIZE_BITS)"),
