@@ -59,7 +59,9 @@ VLLM_V1, BLOCK_POOL, SIMULATOR, STEP = (
 
 RETRACTION = "tests/simulator/schedulers/test_retraction.py"
 TGI = "tests/simulator/schedulers/test_tgi.py"
-EQUAL = "tests/simulator/core/test_equal.py::test_the_same_deployment_does_the_same[0]"  # core and Python part
+EQUAL = (
+    "tests/simulator/core/test_equal.py::test_the_same_deployment_does_the_same[0]"  # core and Python part
+)
 
 MUTATIONS = (
     # what once survived in a clone without the reference library
@@ -359,9 +361,7 @@ MUTATIONS = (
         where="**/sglang.py",
         old="(produced + RETRACT_DECODE_STEPS * len(stay))",
         new="produced",
-        tests=(
-            f"{RETRACTION}::test_sglang_expects_twenty_tokens_more_of_everyone_after_a_retraction",
-        ),
+        tests=(f"{RETRACTION}::test_sglang_expects_twenty_tokens_more_of_everyone_after_a_retraction",),
         short=True,
     ),
     Mutation(

@@ -141,7 +141,9 @@ def _tight(rng: random.Random, setup: EngineSetup) -> tuple[Workload, EngineSetu
     limits, count = setup.limits, rng.randint(8, 40)
     prompts = [rng.randint(1, min(30, limits.max_model_len - 2)) for _ in range(count)]
     workload = Workload(
-        arrival_s=np.sort(np.round([rng.choice([0.0, 0.2]) * rng.random() for _ in prompts], rng.choice([2, 9]))),
+        arrival_s=np.sort(
+            np.round([rng.choice([0.0, 0.2]) * rng.random() for _ in prompts], rng.choice([2, 9]))
+        ),
         prompt_tokens=np.array(prompts),
         output_tokens=np.array([rng.choice([1, rng.randint(5, 60), rng.randint(5, 60)]) for _ in prompts]),
         content=random_content(rng, prompts) if rng.random() < 0.5 else None,
@@ -187,9 +189,7 @@ def _conversations(rng: random.Random, setup: EngineSetup) -> tuple[Workload, En
         arrival_s=np.array([arrivals[i] for i in order]),
         prompt_tokens=np.array([prompts[i] for i in order]),
         output_tokens=np.array([outputs[i] for i in order]),
-        content=PromptContent.from_segments(
-            [rows[i] for i in order], answer_ids=[10**6 + i for i in order]
-        ),
+        content=PromptContent.from_segments([rows[i] for i in order], answer_ids=[10**6 + i for i in order]),
         priority=np.array([rng.randint(0, 2) for _ in order]),
         session=np.array([session[i] for i in order]),
         after_request=np.array([-1 if after[i] < 0 else place[after[i]] for i in order]),
@@ -219,9 +219,7 @@ def _real(rng: random.Random) -> tuple[Workload, EngineSetup]:
     return workload, setup
 
 
-def _too_large(
-    rng: random.Random, workload: Workload, setup: EngineSetup
-) -> tuple[Workload, EngineSetup]:
+def _too_large(rng: random.Random, workload: Workload, setup: EngineSetup) -> tuple[Workload, EngineSetup]:
     """Prompts of a whole cache, or of more: some engines stall, and must say the same; or max_model_len is reached."""
     which = rng.randrange(len(workload))
     tokens = setup.num_blocks * setup.block_size // len(setup.kv_windows)
@@ -233,10 +231,14 @@ def _too_large(
     if rng.random() < 0.3:
         limits = replace(limits, max_model_len=max(2, longest))
     if not limits.enable_chunked_prefill:
-        limits = replace(limits, max_num_batched_tokens=max(limits.max_num_batched_tokens, limits.max_model_len))
+        limits = replace(
+            limits, max_num_batched_tokens=max(limits.max_num_batched_tokens, limits.max_model_len)
+        )
     if rng.random() < 0.3:
         outputs[:] = limits.max_model_len  # all of them end where the context does
-    return replace(workload, prompt_tokens=prompts, output_tokens=outputs, content=None), replace(setup, limits=limits)
+    return replace(workload, prompt_tokens=prompts, output_tokens=outputs, content=None), replace(
+        setup, limits=limits
+    )
 
 
 def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:

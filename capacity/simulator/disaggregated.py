@@ -28,7 +28,6 @@ from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import Port, Transfer, Transfers
 from capacity.workload import Workload
 
-
 MOST_IN_VAIN = 1000  # prompts computed anew, one after the other, while nobody gets on
 
 

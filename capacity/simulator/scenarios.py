@@ -206,9 +206,7 @@ class _Schedule:
             return  # a call that only preempted is no step in V0
         start_s, end_s = (at_ps / PS_PER_S for at_ps in times_ps)
         columns = 3 if self.v0 else 4
-        self.steps.append(
-            [start_s, end_s, [row[:columns] for row in rows], preempted, finished, free_blocks]
-        )
+        self.steps.append([start_s, end_s, [row[:columns] for row in rows], preempted, finished, free_blocks])
 
     def _requests(self) -> tuple[list[_Asked], list[Any]]:
         """The requests that the front-end lets in, and the ids of those that it turns away."""
@@ -233,9 +231,7 @@ class _Schedule:
                     prompt_tokens=len(prompt),
                     max_known=end,
                     priority=row.get("priority", 0),
-                    keys=chained(
-                        prompt + _answer(seed, end - len(prompt)), self.setup.block_size, interned
-                    ),
+                    keys=chained(prompt + _answer(seed, end - len(prompt)), self.setup.block_size, interned),
                 )
             )
         return requests, rejected

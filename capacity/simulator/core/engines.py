@@ -22,7 +22,6 @@ from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
 from capacity.step import picoseconds
 
-
 FEWEST_STEPS = 64  # of one call, where progress is shown
 
 

@@ -49,6 +49,14 @@ def test_the_engines_as_they_are_show_nothing(shown: Shown) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", [m for m in CORE_MUTATIONS if not m.short], ids=named)
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(m, marks=pytest.mark.xfail(strict=False, reason="open") if m.open else ())
+        for m in CORE_MUTATIONS
+        if not m.short
+    ],
+    ids=named,
+)
 def test_every_broken_rule_shows(mutation: CoreMutation, shown_in_the_end: Shown) -> None:
     assert shown_in_the_end(mutation) is not None

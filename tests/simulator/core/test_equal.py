@@ -56,6 +56,23 @@ def test_the_deployments_have_everything() -> None:
             "real times": type(setup.step_times).__name__ == "StepModel",
         }
         seen |= {name for name, there in traits.items() if there}
-    wanted = {*POLICIES, *ROUTERS, "prefill", "session-sticky", "timeout_s", "failures", "scaling", "frontend"}
-    wanted |= {"queue_limit", "outstanding_limit", "link", "decode_scaling", "offload", "preemption_mode", *traits}
+    wanted = {
+        *POLICIES,
+        *ROUTERS,
+        "prefill",
+        "session-sticky",
+        "timeout_s",
+        "failures",
+        "scaling",
+        "frontend",
+    }
+    wanted |= {
+        "queue_limit",
+        "outstanding_limit",
+        "link",
+        "decode_scaling",
+        "offload",
+        "preemption_mode",
+        *traits,
+    }
     assert wanted - seen == set()

@@ -38,7 +38,9 @@ def requests(count: int) -> Workload:
 def busy(policy: str) -> EngineSetup:
     """A thousand run together, all the time."""
     limits = SchedulerLimits(max_num_seqs=1024, max_num_batched_tokens=8192, max_model_len=4000)
-    return EngineSetup(step_times=AffineStepTimes(0.01, 1e-5), num_blocks=80_000, policy=policy, limits=limits)
+    return EngineSetup(
+        step_times=AffineStepTimes(0.01, 1e-5), num_blocks=80_000, policy=policy, limits=limits
+    )
 
 
 LONG_RUN = """
@@ -89,7 +91,9 @@ def test_no_call_into_the_core_takes_long(policy: str, monkeypatch: pytest.Monke
     took_s: list[float] = []
     advance = fleet.Fleet.advance
 
-    def timed(self: fleet.Fleet, limit_key: int, *, stop: bool, most_steps: int = fleet.STEPS_PER_CALL) -> None:
+    def timed(
+        self: fleet.Fleet, limit_key: int, *, stop: bool, most_steps: int = fleet.STEPS_PER_CALL
+    ) -> None:
         began_s = time.process_time()
         advance(self, limit_key, stop=stop, most_steps=most_steps)
         took_s.append(time.process_time() - began_s)
