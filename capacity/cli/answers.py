@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -166,14 +166,14 @@ def schedule(
     import json
 
     from capacity.report import schedule as schedule_report
-    from capacity.simulator.members import ENGINE_LOOPS, EngineLoop
+    from capacity.simulator.members import ENGINE_LOOPS
     from capacity.simulator.scenarios import read_scenarios, schedule_scenario
 
     check_format(format, ("jsonl", "table", "gantt"))
     if engine_loop not in ENGINE_LOOPS:
         raise UnknownName("engine loop", engine_loop, ENGINE_LOOPS)
     for scenario in read_scenarios(file):
-        answer = schedule_scenario(scenario, policy, engine_loop=cast("EngineLoop", engine_loop))
+        answer = schedule_scenario(scenario, policy, engine_loop=engine_loop)
         if format == "jsonl":
             show(json.dumps(answer))
         elif policy == "sglang-radix":
