@@ -167,7 +167,8 @@ class Cluster:
     @property
     def over(self) -> bool:
         """Whether nobody has anything to do any more, so that what goes on for ever may end."""
-        if self.engines.busy or self.client.due_ps < NEVER or self._news or self.transfers_under_way:
+        expected = not self._feeds and self.client.due_ps < NEVER
+        if self.engines.busy or expected or self._news or self.transfers_under_way:
             return False
         if self._timeout_ps is not None and self.outstanding:
             return False
