@@ -333,7 +333,7 @@ MUTATIONS = (
         where=BLOCK_POOL,
         old="        full = tokens // self.block_size\n        content, cached",
         new="        full = -(-tokens // self.block_size)\n        content, cached",
-        tests=(named("v1"), named("v1async")),
+        tests=(named("v1async"),),
     ),
     # other engines
     Mutation(
