@@ -167,8 +167,7 @@ class Cluster:
     @property
     def over(self) -> bool:
         """Whether nobody has anything to do any more, so that what goes on for ever may end."""
-        due = not self._feeds and self.client.due_ps < NEVER  # what was fed is the engines' to wait for
-        if self.engines.busy or due or self._news or self.transfers_under_way:
+        if self.engines.busy or self.client.due_ps < NEVER or self._news or self.transfers_under_way:
             return False
         if self._timeout_ps is not None and self.outstanding:
             return False
