@@ -20,7 +20,8 @@ from capacity.pool.resolve import resolve
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.kv_cache.offload import Offload, Tier
-from capacity.simulator.schedulers import DrawnSpeculation, Speculation
+from capacity.simulator.members import EngineLoop
+from capacity.simulator.schedulers import AdapterSlots, DrawnSpeculation, Speculation
 from capacity.simulator.step_noise import step_noise
 from capacity.simulator.transfer import KvLink
 from capacity.workload import LognormalLengths, PromptContent, SteadyArrivals, Workload, synthetic
@@ -75,6 +76,8 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
         setup = _with_abilities(rng, setup)
     if 0.32 <= kind < 0.40:  # with drafts it would preempt itself for ever, as a real one
         setup = replace(setup, speculation=None)
+    if "adapters" in setup.policy_options:
+        workload = _for_adapters(rng, workload)
     setups = [setup] * rng.choice([1, 1, 1, 2, 3])
     paged = setup.policy in PAGED and setup.kv_contiguous_tokens is None
     if paged and rng.random() < 0.18 and setup.data_parallel_size == 1:
@@ -207,7 +210,9 @@ def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
     match setup.policy:
         case "vllm-v1" | "vllm-v1-async":
             kind = rng.random()
-            if kind < 0.25:
+            if kind > 0.8:
+                options["adapters"] = _adapters(rng)
+            elif kind < 0.25:
                 setup = replace(setup, speculation=_drafts(rng))
             elif kind < 0.4 and setup.enable_prefix_caching:
                 options["offload"] = _offload(rng)
@@ -271,6 +276,22 @@ def _drafts(rng: random.Random) -> Speculation:
     )
 
 
+def _adapters(rng: random.Random) -> AdapterSlots:
+    max_loras = rng.choice([1, 2, 3])
+    return AdapterSlots(
+        max_loras=max_loras,
+        max_cpu_loras=rng.choice([None, max_loras, max_loras + 1]),
+        load_ps=rng.choice([0, 3 * 10**9]),
+        read_ps=rng.choice([0, 10**10]),
+    )
+
+
+def _for_adapters(rng: random.Random, workload: Workload) -> Workload:
+    """Each request for one of a few, or for the base model."""
+    most = rng.choice([1, 2, 6])
+    return replace(workload, adapter=np.array([rng.randint(0, most) for _ in range(len(workload))]))
+
+
 def _offload(rng: random.Random) -> Offload:
     tiers = tuple(
         Tier(
@@ -311,6 +332,8 @@ def _surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, An
             response_latency_s=rng.choice([0.0, 0.02]),
             output_token_s=rng.choice([0.0, 0.0, 0.001]),
             stream_interval=rng.choice([1, 1, 3]),
+            input_token_s=rng.choice([0.0, 0.0, 3.3e-6, 1e-4]),
+            processes=rng.choice([1, 1, 2, 3]),
         )
 
 
@@ -318,8 +341,9 @@ def _apart(
     rng: random.Random, setup: EngineSetup, keywords: dict[str, Any]
 ) -> tuple[list[EngineSetup], dict[str, Any]]:
     """Prefill here, decode there."""
+    adapters = {name: slots for name, slots in setup.policy_options.items() if name == "adapters"}
     setup = replace(
-        setup, speculation=None, policy_options={}, limits=replace(setup.limits, pipeline_stages=1)
+        setup, speculation=None, policy_options=adapters, limits=replace(setup.limits, pipeline_stages=1)
     )
     both = [replace(setup, role="prefill")] * rng.choice([1, 2]) + [
         replace(setup, role="decode")
@@ -365,19 +389,26 @@ def differences(one: SimulationResult, other: SimulationResult) -> list[str]:
     return found
 
 
-def run_both(workload: Workload, setups: list[EngineSetup], keywords: dict[str, Any]) -> list[str]:
-    """In what the readable and the compiled engines differ: refusals are equal where their lines are."""
-    found: list[SimulationResult | str] = []
-    for engine_loop in ("events", "core"):
-        try:
-            found.append(simulate(workload, setups, engine_loop=engine_loop, **keywords))
-        except InvalidInput as refusal:
-            found.append(str(refusal))
-    read, ran = found
-    if isinstance(read, str) or isinstance(ran, str):
-        return [] if read == ran else [f"refused: {read if isinstance(read, str) else ran}"]
-    return differences(read, ran)
+Deployment = tuple[Workload, list[EngineSetup], dict[str, Any]]
+
+
+def outcome(deployment: Deployment, engine_loop: EngineLoop) -> SimulationResult | str:
+    """What it does, or why it is refused."""
+    workload, setups, keywords = deployment
+    try:
+        return simulate(workload, setups, engine_loop=engine_loop, **keywords)
+    except InvalidInput as refusal:
+        return str(refusal)
+
+
+def unlike(one: SimulationResult | str, other: SimulationResult | str) -> list[str]:
+    """In what two outcomes differ: refusals are equal where their lines are."""
+    if isinstance(one, str) or isinstance(other, str):
+        return [] if one == other else [f"refused: {one if isinstance(one, str) else other}"]
+    return differences(one, other)
 
 
 def differing(seed: int) -> list[str]:
-    return run_both(*random_deployment(seed))
+    """In what the readable and the compiled engines differ."""
+    deployment = random_deployment(seed)
+    return unlike(outcome(deployment, "events"), outcome(deployment, "core"))

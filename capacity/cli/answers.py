@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
 import capacity
-from capacity.base.errors import InvalidInput, UnknownName
+from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
     EngineLoopOption,
     FormatOption,
@@ -158,25 +158,17 @@ def schedule(
         str, typer.Option("--policy", help="vllm-v1, vllm-v1-async, vllm-v0, sglang-radix.")
     ] = "vllm-v1",
     format: Annotated[str, typer.Option("--format", help="jsonl, table or gantt.")] = "jsonl",
-    engine_loop: Annotated[
-        str,
-        typer.Option(
-            "--engine-loop", help="auto, core (compiled) or events (every step an event): both decide alike."
-        ),
-    ] = "auto",
+    engine_loop: EngineLoopOption = "auto",
 ) -> None:
     """What does the scheduler decide, step by step? Written scenarios in, the reference schedules' format out."""
     import json
 
     from capacity.report import schedule as schedule_report
-    from capacity.simulator.members import ENGINE_LOOPS, EngineLoop
     from capacity.simulator.scenarios import read_scenarios, schedule_scenario
 
     check_format(format, ("jsonl", "table", "gantt"))
-    if engine_loop not in ENGINE_LOOPS:
-        raise UnknownName("engine loop", engine_loop, ENGINE_LOOPS)
     for scenario in read_scenarios(file):
-        answer = schedule_scenario(scenario, policy, engine_loop=cast("EngineLoop", engine_loop))
+        answer = schedule_scenario(scenario, policy, engine_loop=engine_loop)
         if format == "jsonl":
             show(json.dumps(answer))
         elif policy == "sglang-radix":

@@ -210,11 +210,11 @@ def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
     """90 % interval of a percentile: blocks of consecutive requests are drawn anew, so that bursts stay whole."""
     blocks = [block for values in runs for block in np.array_split(values, BOOTSTRAP_BLOCKS) if len(block)]
     draws = np.random.default_rng(0).integers(0, len(blocks), size=(BOOTSTRAP_DRAWS, len(blocks)))
-    values = _percentiles_of_draws(blocks, draws, percentile / 100)
+    values = percentiles_of_draws(blocks, draws, percentile / 100)
     return float(np.percentile(values, 5)), float(np.percentile(values, 95))
 
 
-def _percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64], share: float) -> Floats:
+def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64], share: float) -> Floats:
     """`np.quantile(np.concatenate([blocks[i] for i in draw]), share)` of every draw; all values are sorted once."""
     lengths = np.array([len(block) for block in blocks])
     values = np.concatenate(blocks)
@@ -226,7 +226,8 @@ def _percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64]
     low = np.floor(at).astype(np.int64)
     below, above = (values[order][_ranked(reached, times, rank)] for rank in (low, np.ceil(at)))
     part, step = at - low, above - below
-    return np.where(part < 0.5, below + step * part, above - step * (1 - part))  # as numpy does
+    between: Floats = np.where(part < 0.5, below + step * part, above - step * (1 - part))  # as numpy does
+    return between
 
 
 def _ranked(

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import simpy
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Router, make_router
+from capacity.deployment.routers import Prompt, Router, make_router
 from capacity.simulator.admission import Admission, OutstandingLimit, QueueLimit, Rules
 from capacity.simulator.client import Arrivals, OpenLoopClient, client_of
 from capacity.simulator.engine_loop import make_engines
@@ -227,7 +228,7 @@ class Cluster:
         router, rules = self.router, self.rules
         if not router.ready:
             return False
-        prompt = self.requests.prompt(request, router, self._block_size(router))
+        prompt = self._prompt(request, router)
         if rules.looks_at_requests:
             decision = rules.at_router(prompt, router.requests)
             if decision != "admit":
@@ -242,8 +243,11 @@ class Cluster:
             self._turn_away(request, at_ps)
         return True
 
-    def _block_size(self, router: Router) -> int:
-        return self.members[router.ready[0]].setup.block_size
+    def _prompt(self, request: int, router: Router) -> Prompt:
+        """What a router that has replicas sees of a request."""
+        if not router.needs_prefixes:
+            return self.requests.prompt(request)
+        return self.requests.prompt(request, self.members[router.ready[0]].setup.block_size)
 
     def _count_in(self, request: int, number: int, router: Router) -> None:
         """A request is at a replica from now on."""
@@ -272,11 +276,15 @@ class Cluster:
     def left(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         if self._reacts:
             self._tell(self._answered, request, at_ps)
-        elif request in self._home:
+        else:
             self._depart(request, at_ps)
 
     def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.rejected += 1
+        if self._reacts:
+            self._tell(self._answered, request, at_ps)
+        elif request in self._home:
+            self._depart(request, at_ps)
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         raise NotImplementedError
@@ -286,8 +294,7 @@ class Cluster:
 
     def _answered(self, request: int, now_ps: int) -> None:
         """A request has ended: its place is free, and its client may send the next."""
-        if request in self._home:
-            self._depart(request, now_ps)
+        self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
         self._arrive(self.client.completed(request, now_ps))
@@ -298,8 +305,10 @@ class Cluster:
             self._tell(self._answered, request, int(self.env.now))
 
     def _depart(self, request: int, now_ps: int) -> None:
-        """A request leaves its replica, which may take another, or go."""
-        number = self._home.pop(request)
+        """A request leaves its replica, if it has one, which may take another, or go."""
+        number = self._home.pop(request, None)
+        if number is None:
+            return
         member, router = self.members[number], self.router_of(number)
         router.left(number, self.requests.prompt_tokens[request])
         if member.draining and self._idle(number):
@@ -347,6 +356,10 @@ class Cluster:
         if self._timeout_ps is not None and not can_abort(setup):
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
+            )
+        if self.requests.have_adapters and "adapters" not in setup.policy_options:
+            raise InvalidInput(
+                f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
             )
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
@@ -422,7 +435,6 @@ class Cluster:
 
     def at(self, at_ps: int, act: Callable[[], None]) -> None:
         """Do something at an instant to come."""
-
         call_at(self.env, at_ps, lambda _: act(), ARRIVE, TIMER)
 
     # what there is to know
@@ -488,9 +500,9 @@ class Cluster:
     ) -> SimulationResult:
         """What happened, added up."""
         if self._feeds:
+            arrived = np.frombuffer(self.ledger.arrival_ps, dtype=np.int64) != MISSING
             for number, member in enumerate(self.members):
-                fed = self.ledger.arrival_ps[number :: len(self.members)]
-                member.requests = len(fed) - fed.count(MISSING)
+                member.requests = int(arrived[number :: len(self.members)].sum())
         frontend = self.recording.frontend
         if frontend is not None and frontend.delays:
             to_client_clock(self.ledger, frontend)

@@ -174,7 +174,7 @@ class Disaggregated(Cluster):
         if not router.ready:
             self._without_decoder[request] = None
             return
-        number = router.send(self.requests.prompt(request, router, self._block_size(router)))
+        number = router.send(self._prompt(request, router))
         self._count_in(request, number, router)
         handoff.receiver = number
         if not self.engines.want_load(number, request, handoff.tokens, now_ps):

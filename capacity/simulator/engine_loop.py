@@ -53,8 +53,6 @@ def why_readable(recording: Recording, setups: Sequence[EngineSetup]) -> str | N
         return "they were asked for"
     if recording.observer is not None:
         return "each step is observed"
-    if recording.frontend is not None and not recording.frontend.is_one_queue_out:
-        return "requests pass through the front end's processes"
     for setup in setups:
         if not covers(setup):
             return f"the scheduler {setup.policy_name} with these options is not one of the compiled"

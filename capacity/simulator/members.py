@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from capacity.simulator.engine import StepObserver
 
 EngineLoop = Literal["auto", "core", "events"]
-ENGINE_LOOPS: tuple[EngineLoop, ...] = get_args(EngineLoop)
 
 
 def engine_loop_named(name: str) -> EngineLoop:

@@ -34,11 +34,11 @@ class EngineSetup:
 
     `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure less its null block). `kv_windows`
     lists the groups of layers that share the pool; `kv_contiguous_tokens` reserves that much for every request in
-    one piece instead, as before paging. `window_tokens` clips contexts in the step shapes. `policy` is a name, or a
-    class of `Policy`; `policy_options` are further keywords of it, `speculation` its drafts. With `noise` no two steps
-    of a shape take the same time. With `data_parallel_size` above 1 the engine has so many ranks, each with a
-    scheduler, `limits` and `num_blocks` of its own, which take every step together, and `prompt_wait_steps`: see
-    `capacity.simulator.schedulers.lockstep`.
+    one piece instead, as before paging. `window_tokens` clips contexts in the step shapes. `policy` is a name or a
+    class of `Policy`, `policy_options` are further keywords of it, `speculation` its drafts. With `noise` no two steps
+    of a shape take the same time.
+    With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
+    its own, which take every step together, and `prompt_wait_steps`: see `capacity.simulator.schedulers.lockstep`.
     Raises InvalidInput for ranks that would have to hand KV over.
     """
 

@@ -10,7 +10,7 @@ from capacity.simulator import EngineSetup
 from capacity.simulator.core import library
 from capacity.simulator.core.engines import CompiledEngines
 from capacity.simulator.engines import EngineAccount, Engines, EngineState
-from capacity.simulator.instants import ARRIVE, BEFORE, NEVER, SETTLE, call_at
+from capacity.simulator.instants import ARRIVE, BEFORE, call_at
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Recording
 from capacity.simulator.readable import ReadableEngines
@@ -72,25 +72,21 @@ def run(
     states: list[EngineState] = []
 
     def deliver(request: int, at_ps: int) -> None:
-        engines.catch_up(at_ps, ARRIVE)
         ledger.arrival_ps[request] = at_ps
         if not engines.deliver(int(request % 3 == 2), request, at_ps):
             listener.heard.append(("turned away", request, at_ps))
 
-    def look(at_ps: int) -> None:
-        engines.catch_up(at_ps, SETTLE)
+    def look() -> None:
         states.extend(engines.state(number) for number in range(2))
 
     def cancel(at_ps: int) -> None:
-        engines.catch_up(at_ps, ARRIVE)
         engines.cancel(0, CANCELLED, at_ps)
 
     for request, at_ps in enumerate(ARRIVALS_PS):
         call_at(env, at_ps, lambda _, r=request, t=at_ps: deliver(r, t), ARRIVE)  # type: ignore[misc]
-        call_at(env, at_ps, lambda _, t=at_ps: look(t), BEFORE)  # type: ignore[misc]
+        call_at(env, at_ps, lambda _: look(), BEFORE)
     call_at(env, CANCELLED_AT_PS, lambda _: cancel(CANCELLED_AT_PS), ARRIVE)
-    env.run()
-    engines.catch_up(NEVER, SETTLE)
+    engines.run()
     assert not engines.busy
     assert [engines.unfinished(number) for number in range(2)] == [0, 0]
     columns = {name: getattr(ledger, name).tolist() for name in ("first_token_ps", "finish_ps")}

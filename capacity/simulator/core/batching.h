@@ -8,6 +8,10 @@
 
 #include "internal.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 typedef struct {
     policy policy;
     int overlapped;
@@ -42,5 +46,9 @@ static inline i64 blocks_needed(const batching *p, const sequence *r, i64 tokens
 {
     return p->policy.pool->ops->blocks_needed(p->policy.pool, &r->table, tokens, h, 0);
 }
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

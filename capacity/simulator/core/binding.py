@@ -41,7 +41,7 @@ def _fields(names: str, kind: Any) -> list[tuple[str, Any]]:
 class CoreRequests(Structure):
     _fields_ = [
         ("count", c_int64),
-        *_fields("prompt_tokens output_tokens max_tokens priority order", c_void_p),
+        *_fields("prompt_tokens output_tokens max_tokens priority adapter order", c_void_p),
     ]
 
 
@@ -95,7 +95,9 @@ class CoreEngine(Structure):
         ),
         ("chunk_bytes", c_double),
         ("tiers", CoreTier * 2),
-        *_fields("message_ps stream_interval keep_work keep_log admits_long_prompts", c_int64),
+        *_fields("max_loras max_cpu_loras adapter_load_ps adapter_read_ps", c_int64),
+        ("input_token_s", c_double),
+        *_fields("num_processes message_ps stream_interval keep_work keep_log admits_long_prompts", c_int64),
         ("step_factors", c_void_p),
         ("step_seed", c_uint64),
     ]
@@ -200,8 +202,8 @@ class Described:
 
 
 OPTIONS: dict[str, frozenset[str]] = {
-    "vllm-v1": frozenset({"offload"}),
-    "vllm-v1-async": frozenset({"offload"}),
+    "vllm-v1": frozenset({"offload", "adapters"}),
+    "vllm-v1-async": frozenset({"offload", "adapters"}),
     "vllm-v0": frozenset({"preemption_mode", "num_cpu_blocks", "swap_block_ps", "block_bytes"}),
     "sglang": frozenset(
         {"asynchronous", "order", "mixed_chunk", "max_prefill_tokens", "conservativeness", "ignore_eos"}
@@ -292,7 +294,11 @@ def describe(setup: EngineSetup) -> Described:
         for place, tier in enumerate(offload.tiers):
             capacity = -1 if tier.capacity_chunks is None else tier.capacity_chunks
             e.tiers[place] = CoreTier(capacity, tier.bytes_per_s, picoseconds(tier.latency_s))
-    e.stream_interval = 1
+    adapters = options.get("adapters")
+    if adapters is not None:
+        e.max_loras, e.max_cpu_loras = adapters.max_loras, adapters.max_cpu_loras or 0
+        e.adapter_load_ps, e.adapter_read_ps = adapters.load_ps, adapters.read_ps
+    e.num_processes = e.stream_interval = 1
     if setup.noise is not None:
         e.step_factors, e.step_seed = found.numbers(setup.noise.factors, np.float64), setup.noise.seed
     return found

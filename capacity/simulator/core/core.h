@@ -33,6 +33,7 @@ typedef struct {
     const i64 *output_tokens; /* that it generates */
     const i64 *max_tokens;    /* that its client allows, and that some engines reserve; NULL: output_tokens */
     const i64 *priority;
+    const i64 *adapter;       /* its LoRA adapter; 0: none */
     const i64 *order;         /* who comes first among equals; NULL: the index */
 } core_requests;
 
@@ -101,7 +102,11 @@ typedef struct {
     double chunk_bytes;
     core_tier tiers[2];
     /* behind it */
-    i64 message_ps, stream_interval; /* the queue that streams tokens; 0 and 1: none */
+    /* LoRA adapters; none where max_loras is 0 */
+    i64 max_loras, max_cpu_loras /* 0: all */, adapter_load_ps, adapter_read_ps;
+    /* before and behind it: processes that tokenize prompts and send messages of tokens; 0, 0 and 1: none do */
+    double input_token_s;
+    i64 num_processes, message_ps, stream_interval;
     i64 keep_work, keep_log;
     i64 admits_long_prompts; /* no front-end turns them away before the scheduler sees them */
     /* steps that vary: 4096 equally likely factors, drawn by seed, engine and step; NULL: none */

@@ -163,6 +163,8 @@ void group_step(decode_group *g, sequences *ending)
         leave_group(g, r);
         PUSH(g->memory, ending, r);
     }
+    if (g->ends.count)
+        __builtin_prefetch(g->ends.at[0].sequence, 1);
 }
 
 /* Sum of the next step's contexts, each clipped to the window. */

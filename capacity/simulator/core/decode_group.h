@@ -10,6 +10,10 @@
 
 #include "internal.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 typedef struct {
     i64 at, ticket; /* clock of its last step; or from which its context fills the window */
     sequence *sequence;
@@ -47,5 +51,9 @@ void group_find_due(decode_group *g);
 i64 group_blocks_needed(const decode_group *g); /* for its next step */
 /* What the policy does for each running request, in list order; `chunks` are rows of prefilling requests. */
 void group_allocate(decode_group *g, const step *chunks, const step *pending);
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "engine.h"
 
+#define ROWS_AS_A_STEP 8 /* so many take about as long as a step without rows */
 #define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
 #define PREEMPTIONS_IN_VAIN 10000 /* since a token was last sampled: nothing will come of them either */
 
@@ -40,6 +41,8 @@ sequence *engine_new_sequence(engine *e, i64 request)
     sequence *r = e->spare_sequences;
     if (r) {
         e->spare_sequences = r->next_free;
+        if (r->next_free)
+            __builtin_prefetch(&r->next_free->next_free, 1);
         table kept = r->table;
         *r = (sequence){.table = kept};
     } else {
@@ -50,6 +53,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
     r->engine = e->number;
     r->arrival = f->columns.arrival_ps[request];
     r->priority = q->priority ? q->priority[request] : 0;
+    r->adapter = q->adapter ? q->adapter[request] : 0;
     r->order = q->order ? q->order[request] : request;
     r->prompt_tokens = r->known = prompt;
     r->max_known = MAX(prompt + 1, MIN(prompt + outputs, e->setup.max_model_len));
@@ -85,7 +89,7 @@ static void leave(engine *e, sequence *r)
         inside[r->request] = NULL;
 }
 
-int engine_receive(engine *e, i64 request, i64 at_ps)
+static int join(engine *e, i64 request, i64 at_ps)
 {
     sequence *r = engine_new_sequence(e, request);
     if (!r)
@@ -99,16 +103,47 @@ int engine_receive(engine *e, i64 request, i64 at_ps)
     return 1;
 }
 
+int engine_tokenizes(const engine *e)
+{
+    return e->front_end.input_token_s > 0.0;
+}
+
+/* A request comes, through the front end where that tokenizes; 0: it is turned away. */
+int engine_receive(engine *e, i64 request, i64 at_ps)
+{
+    if (!engine_tokenizes(e))
+        return join(e, request, at_ps);
+    front_end_take_in(&e->front_end, request, e->fleet->requests.prompt_tokens[request], at_ps);
+    engine_expect_arrivals(e);
+    return 1;
+}
+
+static void refuse(engine *e, i64 request, i64 at_ps)
+{
+    if (e->fleet->routed)
+        fleet_tell(e->fleet, EVENT_REFUSED, e, request, at_ps, 0);
+    else
+        e->sums.rejected++;
+}
+
 void engine_receive_fed(engine *e, i64 until_ps)
 {
     while (e->fed_next < e->fed_count && e->fed_instants[e->fed_next] <= until_ps) {
         i64 request = e->fed_requests ? e->fed_requests[e->fed_next] : e->fed_next;
         i64 at_ps = e->fed_instants[e->fed_next++];
         e->fleet->columns.arrival_ps[request] = at_ps;
-        if (!engine_receive(e, request, at_ps)) {
-            e->sums.rejected++;
-            fleet_tell(e->fleet, EVENT_REFUSED, e, request, at_ps, 0);
-        }
+        if (!engine_receive(e, request, at_ps))
+            refuse(e, request, at_ps);
+    }
+}
+
+/* Requests leave the front end. */
+void engine_receive_tokenized(engine *e, i64 until_ps)
+{
+    for (i64 at_ps; (at_ps = front_end_due_ps(&e->front_end)) <= until_ps;) {
+        i64 request = front_end_pop(&e->front_end);
+        if (!join(e, request, at_ps))
+            refuse(e, request, at_ps);
     }
 }
 
@@ -119,16 +154,26 @@ void engine_wake(engine *e, i64 at_ps)
     i64 key = 4 * MAX(at_ps, e->now_ps) + DECIDE;
     if (key < e->key)
         e->key = key;
+    else if ((e->key & 3) == ARRIVE)
+        e->later_key = MIN(e->later_key, key);
 }
 
-/* When the next fed request matters: only where no step has to end before. */
-static void expect_fed(engine *e)
+/* When the next request matters: where no step has to end before, or where the front end takes it in. */
+void engine_expect_arrivals(engine *e)
 {
-    if (e->fed_next == e->fed_count || e->ending || e->endless)
+    if (!e->alive || ((e->ending || e->endless) && !engine_tokenizes(e)))
         return;
-    i64 key = 4 * MAX(e->fed_instants[e->fed_next], e->now_ps) + ARRIVE;
-    if (key < e->key)
-        e->key = key;
+    i64 at_ps = front_end_due_ps(&e->front_end);
+    if (e->fed_next < e->fed_count)
+        at_ps = MIN(at_ps, e->fed_instants[e->fed_next]);
+    if (at_ps == NEVER)
+        return;
+    i64 key = 4 * MAX(at_ps, e->now_ps) + ARRIVE;
+    if (key >= e->key)
+        return;
+    if ((e->key & 3) != ARRIVE)
+        e->later_key = e->key;
+    e->key = key;
 }
 
 /* steps */
@@ -283,9 +328,10 @@ static void settle(engine *e)
     recycle_all(e, &s->gone);
     for (i64 i = 0; i < s->num_parts; i++)
         recycle_all(e, &s->parts[i]->gone);
+    e->fleet->steps += 1 + s->rows.count / ROWS_AS_A_STEP;
     spare_step(e, s);
-    e->fleet->steps++;
     e->key = 4 * now_ps + DECIDE;
+    engine_expect_arrivals(e);
 }
 
 /* mail and loads */
@@ -407,6 +453,7 @@ static void decide(engine *e)
     i64 now_ps = e->now_ps;
     if (e->endless) {
         e->key = NEVER;
+        engine_expect_arrivals(e);
         return;
     }
     engine_receive_fed(e, now_ps);
@@ -426,19 +473,22 @@ static void decide(engine *e)
     }
     if (e->endless && !e->num_in_flight) {
         e->key = NEVER;
+        engine_expect_arrivals(e);
         return;
     }
     if (!e->num_in_flight) {
         i64 wake_ps = e->policy->ops->wake_ps ? e->policy->ops->wake_ps(e->policy) : NEVER;
         e->key = wake_ps >= NEVER / 4 ? NEVER : 4 * wake_ps + DECIDE;
-        expect_fed(e);
+        engine_expect_arrivals(e);
         return;
     }
     e->ending = e->in_flight[0];
     e->num_in_flight--;
-    memmove(e->in_flight, e->in_flight + 1, (size_t)e->num_in_flight * sizeof *e->in_flight);
+    for (i64 i = 0; i < e->num_in_flight; i++)
+        e->in_flight[i] = e->in_flight[i + 1];
     ledger_use_kv(e, e->ending->end - now_ps);
     e->key = 4 * e->ending->end + SETTLE;
+    engine_expect_arrivals(e);
 }
 
 void engine_proceed(engine *e)
@@ -448,9 +498,10 @@ void engine_proceed(engine *e)
     if (kind == SETTLE) {
         settle(e);
     } else if (kind == ARRIVE) {
-        e->key = NEVER;
+        e->key = e->later_key;
         engine_receive_fed(e, e->now_ps);
-        expect_fed(e);
+        engine_receive_tokenized(e, e->now_ps);
+        engine_expect_arrivals(e);
     } else {
         decide(e);
     }
@@ -485,6 +536,8 @@ static policy *new_policy(engine *e, pool *p)
     memory *m = e->memory;
     switch (c->policy) {
     case POLICY_VLLM_V1:
+        if (c->max_loras)
+            return adapter_v1_new(m, c, p);
         return c->num_tiers ? offloading_v1_new(m, c, p, &e->fleet->requests) : vllm_v1_new(m, c, p);
     case POLICY_VLLM_V0:
         return vllm_v0_new(m, c, p);
@@ -523,8 +576,9 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
     e->setup.rates = copied(m, setup->rates, setup->num_rates * setup->num_classes, sizeof(double));
     e->setup.step_factors = setup->step_factors ? copied(m, setup->step_factors, STEP_FACTORS, sizeof(double)) : NULL;
     e->now_ps = now_ps;
-    e->key = NEVER;
+    e->key = e->later_key = NEVER;
     e->alive = 1;
+    front_end_init(&e->front_end, m, setup);
     e->gaps = f->gaps;
     e->work = setup->keep_work ? work_new(m) : NULL;
     i64 ranks = setup->data_parallel_size;

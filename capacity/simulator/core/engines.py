@@ -12,16 +12,16 @@ import numpy as np
 import simpy
 
 from capacity.simulator.core import binding
-from capacity.simulator.core.binding import NEVER_KEY
-from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
+from capacity.simulator.core.fleet import LEDGER_COLUMNS, STEPS_PER_CALL, Fleet
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.instants import NEVER, SETTLE, next_event
-from capacity.simulator.ledger import Ledger
+from capacity.simulator.instants import next_key_of
+from capacity.simulator.ledger import Ledger, Progress
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
-from capacity.step import picoseconds
+
+FEWEST_STEPS = 64  # of one call, where progress is shown
 
 
 class CompiledEngines:
@@ -45,21 +45,24 @@ class CompiledEngines:
         self._requests = requests
         self._ledger = ledger
         self._reports = reports
+        self.deliver, self.cancel, self.stop = self.fleet.deliver, self.fleet.cancel, self.fleet.stop
+        self.want_load, self.release_kept = self.fleet.want_load, self.fleet.release_kept
+        self.loaded, self.unload = self.fleet.loaded, self.fleet.unload
         self._recording = recording
         self._setups: list[EngineSetup] = []
         self._stop_at = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << binding.FINISHED)
+        self._most_steps = STEPS_PER_CALL if recording.progress is None else FEWEST_STEPS
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         check_setup(setup)
-        frontend, caching = self._recording.frontend, setup.enable_prefix_caching
+        caching = setup.enable_prefix_caching
         self._setups.append(setup)
         return self.fleet.add(
             setup,
             now_ps,
             chains=self._requests.chains_of,
             answers_private=not caching or self._requests.answers_are_private,
-            message_ps=0 if frontend is None else picoseconds(frontend.output_token_s),
-            stream_interval=1 if frontend is None else frontend.stream_interval,
+            frontend=self._recording.frontend,
             keep_work=self._recording.keep_work,
         )
 
@@ -69,27 +72,6 @@ class CompiledEngines:
         whole = isinstance(requests, range) and requests == range(len(instants_ps))
         self.fleet.feed(number, None if whole else np.asarray(requests), np.asarray(instants_ps))
 
-    def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        return self.fleet.deliver(number, request, at_ps)
-
-    def cancel(self, number: int, request: int, at_ps: int) -> None:
-        self.fleet.cancel(number, request, at_ps)
-
-    def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        return self.fleet.want_load(number, request, tokens, at_ps)
-
-    def loaded(self, number: int, request: int, at_ps: int) -> None:
-        self.fleet.loaded(number, request, at_ps)
-
-    def unload(self, number: int, request: int, at_ps: int) -> None:
-        self.fleet.unload(number, request, at_ps)
-
-    def release_kept(self, number: int, request: int, at_ps: int) -> None:
-        self.fleet.release_kept(number, request, at_ps)
-
-    def stop(self, number: int) -> None:
-        self.fleet.stop(number)
-
     # time
 
     def report_at_once(self) -> None:
@@ -98,20 +80,26 @@ class CompiledEngines:
     def run(self) -> None:
         """The engines run ahead to the next event of the world, then that happens, and so on."""
         env, fleet, progress = self._env, self.fleet, self._ledger.progress
-        next_key = 0  # of the engines; 0: not known
         while True:
-            limit_key = _key_of_next(env)
-            if next_key < limit_key:
-                next_key = fleet.advance(limit_key, stop_at=self._stop_at)
+            limit_key, next_key = next_key_of(env), 0
+            while next_key < limit_key:
+                next_key = fleet.advance(limit_key, stop_at=self._stop_at, most_steps=self._most_steps)
+                if progress is not None:
+                    self._show(progress, all_done=next_key >= limit_key or bool(fleet.waiting_events))
                 if fleet.waiting_events:
                     self._report()
-                if progress is not None:
-                    progress.reached(fleet.completed)
-            elif env._queue:
-                env.step()
-                next_key = 0
-            else:
+                    limit_key = next_key_of(env)
+            if not env._queue:
                 return
+            env.step()
+
+    def _show(self, progress: Progress, *, all_done: bool) -> None:
+        """Progress as it is made: so few steps a call that hardly two reports fall into one."""
+        passed = progress.reached(self.fleet.completed)
+        if passed > 1:
+            self._most_steps = max(FEWEST_STEPS, self._most_steps // passed)
+        elif not passed and not all_done:
+            self._most_steps = min(STEPS_PER_CALL, 2 * self._most_steps)
 
     def _report(self) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
@@ -131,7 +119,7 @@ class CompiledEngines:
 
     @property
     def busy(self) -> bool:
-        return self.fleet.next_key < NEVER_KEY
+        return self.fleet.next_key < binding.NEVER_KEY
 
     def state(self, number: int) -> EngineState:
         state = self.fleet.state(number)
@@ -170,9 +158,3 @@ class CompiledEngines:
     @property
     def gaps(self) -> GapCounter:
         return self.fleet.gaps()
-
-
-def _key_of_next(env: simpy.Environment) -> int:
-    """What the engines do before the next event of the world has a lower key."""
-    at_ps, kind = next_event(env)
-    return NEVER_KEY if at_ps >= NEVER // 4 else 4 * at_ps + max(kind, SETTLE)

@@ -164,6 +164,11 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(prompt_wait_steps, 0, most);
     WITHIN(num_tiers, 0, 2);
     WITHIN(chunk_blocks, 0, (i64)1 << 30);
+    WITHIN(max_loras, 0, (i64)1 << 20);
+    WITHIN(max_cpu_loras, 0, (i64)1 << 30);
+    WITHIN(adapter_load_ps, 0, NEVER / 4);
+    WITHIN(adapter_read_ps, 0, NEVER / 4);
+    WITHIN(num_processes, 1, 1 << 16);
     WITHIN(message_ps, 0, NEVER / 4);
     WITHIN(stream_interval, 1, most);
 #undef WITHIN
@@ -175,11 +180,14 @@ static void check_setup(fleet *f, const core_engine *c)
     FRACTION(sglang_conservativeness, 1e6);
     FRACTION(trt_batch_wait_tokens, 1e12);
     FRACTION(tgi_waiting_served_ratio, 1e6);
+    FRACTION(input_token_s, 1e6);
     for (i64 i = 0; i < c->num_tiers; i++) {
         if (!(c->tiers[i].bytes_per_s > 0.0) || c->tiers[i].latency_ps < 0 || c->tiers[i].latency_ps >= NEVER / 4
             || c->tiers[i].capacity_chunks < -1 || c->tiers[i].capacity_chunks > most)
             fail(m, BAD_INPUT, "tier %lld is out of bounds", (long long)i);
     }
+    if (c->max_loras && (c->policy != POLICY_VLLM_V1 || c->num_tiers || (c->max_cpu_loras && c->max_cpu_loras < c->max_loras)))
+        fail(m, BAD_INPUT, "this engine does not take so many LoRA adapters");
     if (c->num_tiers) {
         if (c->policy != POLICY_VLLM_V1)
             fail(m, BAD_INPUT, "this policy knows no tiers of KV");
@@ -273,9 +281,7 @@ i64 fleet_feed(fleet *f, i64 number, i64 count, const i64 *requests, const i64 *
     e->fed_instants = instants;
     e->fed_count = count;
     e->fed_next = 0;
-    i64 key = 4 * MAX(instants[0], e->now_ps) + ARRIVE;
-    if (!e->ending && key < e->key)
-        e->key = key;
+    engine_expect_arrivals(e);
     reorder(f, number);
     return OK;
 }
@@ -310,6 +316,9 @@ i64 fleet_cancel(fleet *f, i64 number, i64 request, i64 at_ps)
     if (!engine_of(f, number, request)->policies[0]->ops->abort)
         fail(&f->memory, BAD_INPUT, "an engine of this kind aborts no requests");
     check_instant(f, at_ps);
+    engine_receive_tokenized(f->engines.at[number], at_ps);
+    if (front_end_drop(&f->engines.at[number]->front_end, request))
+        return post(f, number, (mail){MAIL_CANCEL, request, NULL}, at_ps);
     sequence *r = f->inside ? f->inside[request] : NULL;
     if (!r || r->engine != number)
         return OK;
@@ -435,7 +444,7 @@ void fleet_state(const fleet *f, i64 number, core_state *state)
     state->num_running = policy_num_running(e->policy);
     state->num_waiting = policy_num_waiting(e->policy);
     state->kv_used_blocks = engine_kv_used(e);
-    state->unfinished = e->unfinished;
+    state->unfinished = e->unfinished + e->front_end.coming.count;
     state->now_ps = e->now_ps;
     state->alive = e->alive;
     state->endless = e->endless;

@@ -10,6 +10,10 @@
 #include "core.h"
 #include "step_times.h"
 
+#ifndef _WIN32 /* what is declared here is not the library's to the outside: calls need no detour */
+#pragma GCC visibility push(hidden)
+#endif
+
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 static inline i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; } /* a >= 0 */
@@ -132,10 +136,12 @@ struct sequence {
     i64 request, arrival, priority, order;
     i64 engine; /* its number */
     i64 accepted, preemptions;
+    const double *rates; /* at which its drafts are accepted; NULL: not looked up yet */
     i64 first_token;   /* instant */
     i64 loaded;        /* tokens that its last load brought from a tier below */
     i64 stored_chunks; /* of its KV, below the GPU */
     i64 rank;
+    i64 adapter;       /* LoRA; 0: none */
     i64 known_at_row; /* as its last generation row was decided (batching.c) */
     int cancelled;
     int kept;          /* by its policy, though it has ended */
@@ -152,6 +158,7 @@ typedef struct {
     sequence *sequence;
     i64 tokens, computed, drafts, epoch, cached;
     int yields;
+    int committed; /* vllm_v1.c: its token counts as computed already */
 } row;
 
 typedef struct step {
@@ -210,6 +217,7 @@ struct policy {
 };
 policy *vllm_v1_new(memory *m, const core_engine *setup, pool *p);
 policy *offloading_v1_new(memory *m, const core_engine *setup, pool *p, const core_requests *requests);
+policy *adapter_v1_new(memory *m, const core_engine *setup, pool *p);
 policy *vllm_v0_new(memory *m, const core_engine *setup, pool *p);
 policy *sglang_new(memory *m, const core_engine *setup, pool *p);
 policy *tensorrt_llm_new(memory *m, const core_engine *setup, pool *p);
@@ -305,7 +313,14 @@ typedef struct {
     uint64_t seed;
 } speculation;
 i64 accepted_drafts(const speculation *s, sequence *r, i64 drafts);
-uint64_t mixed(uint64_t a, uint64_t b, uint64_t c); /* 64 well-mixed bits of three numbers */
+/* 64 well-mixed bits of three numbers. Steele et al., SplitMix64, OOPSLA 2014. */
+static inline uint64_t mixed(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t state = a * 0x9E3779B97F4A7C15u + b * 0xD1B54A32D192ED03u + c * 0x8CB92BA72F3D8DD7u + 0x2545F4914F6CDD1Du;
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9u;
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EBu;
+    return state ^ (state >> 31);
+}
 
 /* gaps.c, work.c: see there */
 typedef struct gaps gaps;
@@ -314,5 +329,9 @@ void gaps_add(gaps *g, i64 gap_ps, i64 count); /* equal gaps of one step are one
 typedef struct work work;
 work *work_new(memory *m);
 void work_step(work *w, const shape *s, i64 duration_ps, i64 held_ps);
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

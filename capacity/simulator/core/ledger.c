@@ -55,8 +55,7 @@ static void deliver_tokens(engine *e, sequence *r, i64 now_ps)
         i64 produced = r->known - r->prompt_tokens;
         if (produced > 1 && produced % setup->stream_interval && r->known < r->max_known)
             return;
-        e->stream_free_ps = MAX(e->stream_free_ps, now_ps) + setup->message_ps;
-        now_ps = e->stream_free_ps;
+        now_ps = front_end_send(&e->front_end, r->request, now_ps);
     }
     if (r->last_token == MISSING)
         r->first_token = f->columns.first_token_ps[r->request] = now_ps;

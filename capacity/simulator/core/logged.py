@@ -34,10 +34,11 @@ class LoggedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRun:
-    """`stalled_by` says why nothing could proceed, where requests are left."""
+    """`stalled_by` says why nothing could proceed, where requests are left. `columns` are the ledger's."""
 
     steps: tuple[LoggedStep, ...]
     stalled_by: str | None
+    columns: dict[str, array[int]]
 
 
 class WrittenBlocks:
@@ -64,11 +65,12 @@ def logged_run(
     ids: Sequence[Any],
     keys: Sequence[Sequence[int]],
     turns_away: bool = True,
+    keep_log: bool = True,
 ) -> LoggedRun:
     """Run requests, in order of arrival, to the end. Among equals those of the least id come first.
 
     `keys` name the full blocks of each, the answer's too. Without `turns_away` the scheduler itself has to see prompts
-    that are too long. Raises InvalidInput.
+    that are too long; without `keep_log` no step is told, and decodes may be known by their sums. Raises InvalidInput.
     """
     workload = Workload(
         arrival_s=np.array(arrivals_ps) / PS_PER_S,
@@ -81,16 +83,16 @@ def logged_run(
     fleet = Fleet(workload, columns, routed=False, order=_ranks(ids))
     blocks = WrittenBlocks(keys)
     number = fleet.add(
-        setup, 0, chains=lambda _: blocks, answers_private=False, keep_log=True, turns_away=turns_away
+        setup, 0, chains=lambda _: blocks, answers_private=False, keep_log=keep_log, turns_away=turns_away
     )
     fleet.feed(number, None, np.array(arrivals_ps, dtype=np.int64))
     while fleet.next_key < NEVER_KEY:
-        fleet.advance(NEVER_KEY, stop=False)
+        fleet.advance(NEVER_KEY)
     state = fleet.state(number)
     stalled_by = None
     if state.unfinished:
         stalled_by = ENDLESS if state.endless else stall_reason(state.num_waiting, setup.num_blocks)
-    return LoggedRun(steps=tuple(_steps(fleet.log(number))), stalled_by=stalled_by)
+    return LoggedRun(steps=tuple(_steps(fleet.log(number))), stalled_by=stalled_by, columns=columns)
 
 
 def _ranks(ids: Sequence[Hashable]) -> IntArray:

@@ -88,5 +88,6 @@ def _seen(address: int | None, rows: int, columns: int) -> IntArray:
     """The same where they stand, for as long as the core leaves them there."""
     if not rows or address is None:
         return np.zeros((0, columns), dtype=np.int64)
-    held: IntArray = np.frombuffer((ctypes.c_int64 * (rows * columns)).from_address(address), dtype=np.int64)
+    place = memoryview((ctypes.c_char * (8 * rows * columns)).from_address(address))
+    held: IntArray = np.frombuffer(place, dtype=np.int64)
     return held.reshape(rows, columns)

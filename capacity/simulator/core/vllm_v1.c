@@ -179,6 +179,39 @@ static sequence *victim_of(vllm_v1 *v)
     return last;
 }
 
+/* Of a request that generates, one token: nobody looks at what it was before. */
+static inline int commits_at_once(const sequence *r, i64 tokens)
+{
+    return tokens == 1 && r->computed >= r->prompt_tokens && !r->drafts && r->scheduled && r->preempted == MISSING;
+}
+
+/* What `commit` does for such a row, as it is decided. */
+static inline void add_decode_row(vllm_v1 *v, step *s, sequence *r)
+{
+    policy *p = &v->base;
+    i64 computed = r->computed++;
+    int yields = computed + 1 >= r->known;
+    add_row(p->memory, s, (row){.sequence = r, .tokens = 1, .computed = computed, .epoch = r->epoch,
+                                .yields = yields, .committed = 1});
+    r->in_flight_tokens++;
+    r->in_flight_yields += yields;
+    r->placeholders += yields && p->asynchronous;
+    r->rows_in_flight++;
+    s->sums.decode_sequences++;
+    s->sums.decode_context_tokens += computed + 1;
+    s->sums.decode_window_context_tokens += MIN(computed + 1, p->window_tokens);
+}
+
+static void undo_decode_row(step *s, sequence *r, const row *w, const policy *p)
+{
+    r->in_flight_tokens--;
+    r->in_flight_yields -= w->yields;
+    r->rows_in_flight--;
+    s->sums.decode_sequences--;
+    s->sums.decode_context_tokens -= w->computed + 1;
+    s->sums.decode_window_context_tokens -= MIN(w->computed + 1, p->window_tokens);
+}
+
 /* Free all its blocks and send it back; returns the budget refunded, and 1 in `before` if it stood before `index`. */
 static i64 preempt(vllm_v1 *v, sequence *r, step *s, i64 index, i64 *before)
 {
@@ -195,6 +228,8 @@ static i64 preempt(vllm_v1 *v, sequence *r, step *s, i64 index, i64 *before)
     for (i64 i = 0; i < s->rows.count; i++)
         if (s->rows.at[i].sequence == r) {
             refund = s->rows.at[i].tokens;
+            if (s->rows.at[i].committed)
+                undo_decode_row(s, r, &s->rows.at[i], p);
             REMOVE_AT(&s->rows, i);
             break;
         }
@@ -245,6 +280,10 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
             break;
         }
         budget -= tokens;
+        if (!v->speculates && commits_at_once(r, tokens)) {
+            add_decode_row(v, s, r);
+            continue;
+        }
         i64 drafts = tokens + r->computed - r->known - r->placeholders;
         add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = r->computed, .drafts = MAX(drafts, 0),
                                     .yields = r->computed + tokens >= r->known, .epoch = r->epoch});
@@ -310,6 +349,8 @@ i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
         return 0;
     }
     v1_waiting_pop(v);
+    if (p->waiting.count)
+        __builtin_prefetch(queue_at(&p->waiting, 0));
     PUSH(p->memory, &p->running, r);
     r->status = RUNNING;
     r->ticket = v->next_ticket++;
@@ -339,6 +380,8 @@ static void commit(vllm_v1 *v, step *s)
     int prefill = 0;
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
+        if (w->committed)
+            continue;
         sequence *r = w->sequence;
         count_row(&v->base, s, w);
         prefill = prefill || w->computed < r->prompt_tokens;

@@ -11,6 +11,8 @@ from library import SHARED
 from reference_schedules import NAMED, POLICIES, differs, lines
 from rule_scenarios import RULES, RuleScenario, departs
 
+from capacity.simulator import scenarios
+from capacity.simulator.core import logged
 from capacity.simulator.scenarios import schedule_scenario
 
 
@@ -64,3 +66,27 @@ def test_both_engines_answer_alike_to_the_last_digit(policy: str) -> None:
     for scenario in [*scenarios, *(case.scenario for case in RULES)]:
         read, ran = (scheduled(scenario, policy, engine_loop) for engine_loop in ("events", "core"))
         assert stripped(ran) == stripped(read), scenario.get("name")
+
+
+@pytest.mark.skipif(not HAS_CORE, reason="the compiled core is not built in")
+@pytest.mark.parametrize("policy", POLICIES.values())
+def test_a_run_without_a_log_keeps_the_same_ledger(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a log every row is written down; without, decodes of vLLM V1 are known by their sums."""
+    ran: list[tuple[Any, Any]] = []
+
+    def both(*arguments: Any, **keywords: Any) -> logged.LoggedRun:
+        run = logged.logged_run(*arguments, **keywords)
+        ran.append((run, logged.logged_run(*arguments, **keywords, keep_log=False)))
+        return run
+
+    monkeypatch.setattr(scenarios, "logged_run", both)
+    for engine in POLICIES:
+        folder = NAMED if SHARED is None else SHARED / "oracle"
+        name = f"{engine}_named.jsonl.gz" if SHARED is None else f"{engine}.jsonl.gz"
+        for line in lines(folder / name)[:1000]:
+            scheduled(line["scenario"], policy, "core")
+    assert ran
+    for with_log, without in ran:
+        assert not without.steps
+        assert without.columns == with_log.columns
+        assert without.stalled_by == with_log.stalled_by

@@ -389,6 +389,19 @@ def test_drafting_is_paid_for_as_in_python(name: str, depth: int) -> None:
         times(data, [StepShape(draft_tokens=3)])
 
 
+@pytest.mark.parametrize(
+    "inner", [AffineStepTimes(0.01, 0.001), AffineStepTimes(0.0, 0.001), KneedStepTimes(1000)]
+)
+def test_a_joint_step_of_no_tokens_takes_as_long_as_an_empty_one(inner: Any) -> None:
+    for own in (inner, SlowestRank(inner)):
+        data = compiled(own)
+        for ranks in (1, 3):
+            nobody = [StepShape()] * ranks
+            assert joint(data, nobody) == SlowestRank(own).joint_ps(nobody) == inner.step_ps(StepShape())
+            somebody = [*nobody, decode_shape(1, 10)]
+            assert joint(data, somebody) == inner.step_ps(decode_shape(1, 10))
+
+
 # what goes wrong in Python
 
 

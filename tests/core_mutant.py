@@ -1,0 +1,90 @@
+"""The compiled engines with one wrong rule each: compiled, and run in a child against what the readable ones did."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import multiprocessing
+import subprocess
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from core_mutations import CoreMutation
+from random_deployments import outcome, random_deployment, unlike
+
+from capacity.simulator.core import build, fleet, library
+
+SOURCES = Path(build.__file__).parent
+FLAGS = [*build.FLAGS, "-fPIC", "-w", '-DCORE_VERSION="mutant"', f"-I{SOURCES}"]
+TIMEOUT_S = 60  # a mutant that never ends is shown too
+
+
+class CoreMutants:
+    """The engines' objects, compiled once, and what the readable engines did with some random deployments."""
+
+    def __init__(self, folder: Path, seeds: Iterable[int]) -> None:
+        command = build.working_compiler()
+        assert command is not None
+        self._compiler = command
+        self._folder = folder
+        sources = [path for path in build.source_files(SOURCES) if path.suffix == ".c"]
+        with ThreadPoolExecutor() as pool:
+            self._objects = dict(zip([path.name for path in sources], pool.map(self._compiled, sources)))
+        self._read = {}
+        for seed in seeds:
+            deployment = random_deployment(seed)
+            self._read[seed] = deployment, outcome(deployment, "events")
+
+    def _compiled(self, source: Path) -> Path:
+        target = self._folder / f"{source.stem}.o"
+        self._run("-c", str(source), "-o", str(target))
+        return target
+
+    def _run(self, *arguments: str) -> None:
+        subprocess.run([*self._compiler, *FLAGS, *arguments], check=True, capture_output=True)
+
+    def library(self, mutation: CoreMutation | None) -> Path:
+        """The engines with a mutation; None: as they are."""
+        objects, name = dict(self._objects), "core"
+        if mutation is not None:
+            name = mutation.name.replace(" ", "-").replace("/", "-")
+            source = self._folder / f"{name}.c"
+            source.write_text(mutation.applied((SOURCES / mutation.file).read_text()))
+            objects[mutation.file] = self._compiled(source)
+        target = self._folder / f"{name}{Path(build.library_name()).suffix}"
+        self._run("-shared", *map(str, objects.values()), "-o", str(target), "-lm")
+        return target
+
+    def shown_by(self, mutation: CoreMutation | None) -> str | None:
+        """What shows a mutant, None if nothing does: a deployment, a crash or a run without end."""
+        path, context = self.library(mutation), multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=self._compare, args=(path, theirs))
+        child.start()
+        theirs.close()
+        try:
+            if not ours.poll(TIMEOUT_S):
+                return "it never ends"
+            found: str | None = ours.recv()
+            return found
+        except EOFError:
+            return "it crashes"
+        finally:
+            child.kill()
+            child.join()
+
+    def _compare(self, path: Path, tell: Connection) -> None:
+        mutant = ctypes.CDLL(str(path))
+        library.load = functools.cache(lambda: mutant)
+        fleet._core.cache_clear()
+        for seed, (deployment, read) in self._read.items():
+            try:
+                found = unlike(read, outcome(deployment, "core"))
+            except Exception as error:
+                found = [repr(error)]
+            if found:
+                tell.send(f"{seed}: {', '.join(found)[:200]}")
+                return
+        tell.send(None)
