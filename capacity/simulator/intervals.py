@@ -80,7 +80,7 @@ def _batch_edges(count: int) -> IntArray:
 
 
 def gap_interval_ms(batches: IntArray, percent: float) -> Interval | None:
-    """A percentile of gaps between deliveries, from their histograms by batch (`capacity.simulator.gap_batches`), in ms.
+    """A percentile of gaps between deliveries in ms, from their histograms by batch (`capacity.simulator.gap_batches`)
 
     Known to the width of a bin, 0.4 %. Fewer than half of the batches there can be give no bounds: the run is short, or
     little of it was steady. None of no gaps.
