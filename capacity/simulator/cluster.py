@@ -357,7 +357,8 @@ class Cluster:
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
             )
-        if self.requests.have_adapters and "adapters" not in setup.policy_options:
+        takes_adapters = "adapters" in setup.policy_options or not isinstance(setup.policy, str)
+        if self.requests.have_adapters and not takes_adapters:
             raise InvalidInput(
                 f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
             )

@@ -49,4 +49,5 @@ def next_key_of(env: simpy.Environment) -> int:
     at_ps, place, _, _ = env._queue[0]
     if at_ps >= NEVER // 4:
         return NEVER
-    return 4 * at_ps + place // RANKS - 1 if place >= RANKS else 4 * at_ps
+    key: int = 4 * at_ps + place // RANKS - 1 if place >= RANKS else 4 * at_ps
+    return key
