@@ -10,15 +10,25 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from core_mutations import CoreMutation
 from random_deployments import outcome, random_deployment, unlike
+from reference_schedules import NAMED, POLICIES, lines
+from rule_scenarios import RULES
 
 from capacity.simulator.core import build, fleet, library
+from capacity.simulator.scenarios import schedule_scenario
 
 SOURCES = Path(build.__file__).parent
 FLAGS = [*build.FLAGS, "-fPIC", "-w", '-DCORE_VERSION="mutant"', f"-I{SOURCES}"]
 TIMEOUT_S = 60  # a mutant that never ends is shown too
+
+
+def written(engine: str) -> list[dict[str, Any]]:
+    """The scenarios of an engine that come with the project, and those worked by hand."""
+    named = [line["scenario"] for line in lines(NAMED / f"{engine}_named.jsonl.gz")]
+    return [*named, *(case.scenario for case in RULES if engine != "v0")]
 
 
 class CoreMutants:
@@ -32,6 +42,11 @@ class CoreMutants:
         sources = [path for path in build.source_files(SOURCES) if path.suffix == ".c"]
         with ThreadPoolExecutor() as pool:
             self._objects = dict(zip([path.name for path in sources], pool.map(self._compiled, sources)))
+        self._schedules = [
+            (policy, scenario, schedule_scenario(scenario, policy, engine_loop="events"))
+            for engine, policy in POLICIES.items()
+            for scenario in written(engine)
+        ]
         self._read = {}
         for seed in seeds:
             deployment = random_deployment(seed)
@@ -79,6 +94,14 @@ class CoreMutants:
         mutant = ctypes.CDLL(str(path))
         library.load = functools.cache(lambda: mutant)
         fleet._core.cache_clear()
+        for policy, scenario, schedule in self._schedules:
+            try:
+                same = schedule_scenario(scenario, policy, engine_loop="core") == schedule
+            except Exception:
+                same = False
+            if not same:
+                tell.send(f"{policy}, {scenario.get('name')}")
+                return
         for seed, (deployment, read) in self._read.items():
             try:
                 found = unlike(read, outcome(deployment, "core"))

@@ -1,4 +1,5 @@
 """Wrong rules in the compiled engines: one change of their sources each, as data for `core_mutant`."""
+# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class CoreMutation:
-    """`short`: it is tried in every run of the tests, the others in the long form."""
+    """`short`: it is tried in every run of the tests, the others in the long form; `open`: nothing has shown it yet."""
 
     name: str
     file: str
     old: str
     new: str
     short: bool = False
+    open: bool = False
 
     def applied(self, source: str) -> str:
         """The source with it: its text stands there once."""
@@ -21,8 +23,33 @@ class CoreMutation:
         return source.replace(self.old, self.new)
 
 
-def wrong(name: str, file: str, old: str, new: str, *, short: bool = False) -> CoreMutation:
-    return CoreMutation(name=name, file=file, old=old, new=new, short=short)
+SHORT = {
+    "a group's last step is one later",
+    "who joins a group is not visited",
+    "a hit of all but two tokens",
+    "a cancelled request ends like others",
+    "what leaves a window is freed head first",
+}
+OPEN = {
+    "who comes as a step ends stands before whom its end brings",
+    "a preempted row's tokens are lost",
+    "a group is spelt out without its last token",
+    "members of a group end by number",
+    "the shallower half is evicted first",
+    "parts are released head first",
+    "who gives up goes to the back",
+    "SGLang retracts the longest outputs",
+    "SGLang looks no steps ahead after a retraction",
+    "TensorRT-LLM starts prompts in a step that paused",
+    "TGI prefills beside as many as wait",
+    "TGI counts tokens without padding",
+    "slots of one more",
+    "V0 swaps for nothing",
+}
+
+
+def wrong(name: str, file: str, old: str, new: str) -> CoreMutation:
+    return CoreMutation(name=name, file=file, old=old, new=new, short=name in SHORT, open=name in OPEN)
 
 
 ENGINE, V1, GROUP, LEDGER = "engine.c", "vllm_v1.c", "decode_group.c", "ledger.c"
@@ -96,7 +123,6 @@ CORE_MUTATIONS = (
         LEDGER,
         "        if (r->first_token != MISSING)\n            r->preempted = now_ps;",
         "        r->preempted = now_ps;",
-        short=True,
     ),
     wrong(
         "what a tier brought hits on the GPU",
@@ -116,12 +142,6 @@ CORE_MUTATIONS = (
         LEDGER,
         "MAX(e->stream_free_ps, now_ps) + setup->message_ps",
         "MAX(e->stream_free_ps, now_ps)",
-    ),
-    wrong(
-        "gaps of a group stand last",
-        LEDGER,
-        "if (group && group_gap_ps <= gap[i]) {",
-        "if (group && group_gap_ps == gap[i]) {",
     ),
     wrong(
         "an entry lies in its last gap's batch",
@@ -159,14 +179,12 @@ CORE_MUTATIONS = (
         V1,
         "r->priority == last->priority && r->arrival > last->arrival",
         "r->priority == last->priority && r->arrival < last->arrival",
-        short=True,
     ),
     wrong(
         "the first that runs is preempted",
         V1,
         "return running->at[running->count - 1];",
         "return running->at[0];",
-        short=True,
     ),
     wrong("a preempted row's tokens are lost", V1, "            refund = s->rows.at[i].tokens;\n", ""),
     wrong("a step that preempts admits", V1, "if (!s->preempted.count && !holds)", "if (!holds)"),
@@ -227,7 +245,6 @@ CORE_MUTATIONS = (
         V1,
         "if (budget < 0 || new_blocks > p->pool->free_blocks)",
         "if (budget < 0 || new_blocks > p->pool->free_blocks + 1)",
-        short=True,
     ),
     wrong(
         "a group's last step is one later",
@@ -291,7 +308,6 @@ CORE_MUTATIONS = (
         "block_pool.c",
         "i64 passed = processed_tokens - p->windows[g] + 1;",
         "i64 passed = processed_tokens - p->windows[g] + 2;",
-        short=True,
     ),
     wrong(
         "what leaves a window is freed head first",

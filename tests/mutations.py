@@ -57,6 +57,12 @@ VLLM_V1, BLOCK_POOL, SIMULATOR, STEP = (
     "step/**/*.py",
 )
 
+RETRACTION = "tests/simulator/schedulers/test_retraction.py"
+TGI = "tests/simulator/schedulers/test_tgi.py"
+EQUAL = (
+    "tests/simulator/core/test_equal.py::test_the_same_deployment_does_the_same[0]"  # core and Python part
+)
+
 MUTATIONS = (
     # what once survived in a clone without the reference library
     Mutation(
@@ -349,5 +355,63 @@ MUTATIONS = (
         old="last = self.running[-1]",
         new="last = self.running[0]",
         tests=(retraction("tensorrt-llm-options1"),),
+    ),
+    Mutation(
+        name="SGLang expects no tokens more after a retraction",
+        where="**/sglang.py",
+        old="(produced + RETRACT_DECODE_STEPS * len(stay))",
+        new="produced",
+        tests=(f"{RETRACTION}::test_sglang_expects_twenty_tokens_more_of_everyone_after_a_retraction",),
+        short=True,
+    ),
+    Mutation(
+        name="TensorRT-LLM starts prompts in a step that paused someone",
+        where="**/tensorrt_llm.py",
+        old="        if not step.preempted:\n            self._contexts(",
+        new="        if True:\n            self._contexts(",
+        tests=(f"{RETRACTION}::test_tensorrt_llm_starts_nobody_in_a_step_that_paused_someone",),
+        short=True,
+    ),
+    Mutation(
+        name="TGI takes the blocks of the prompt alone",
+        where="**/tgi.py",
+        old="self.pool.grow(r.table, self.last_slot(r), hit)",
+        new="self.pool.grow(r.table, r.known, hit)",
+        tests=(f"{TGI}::test_tgi_takes_all_blocks_at_the_start",),
+    ),
+    Mutation(
+        name="TGI lets a prefill join when one more waits",
+        where="**/tgi.py",
+        old="least = int(len(self.running) * self.waiting_served_ratio)",
+        new="least = int(len(self.running) * self.waiting_served_ratio) + 1",
+        tests=(f"{TGI}::test_tgi_joins_when_enough_wait_or_after_so_many_decode_steps",),
+    ),
+    Mutation(
+        name="TGI counts decode steps from the beginning",
+        where="**/tgi.py",
+        old="            self._decode_steps = 0\n        else:",
+        new="            pass\n        else:",
+        tests=(f"{TGI}::test_tgi_joins_when_enough_wait_or_after_so_many_decode_steps",),
+    ),
+    Mutation(
+        name="slots let one more wait",
+        where="**/slots.py",
+        old="self.unfinished >= self.limits.max_num_seqs + self.max_waiting",
+        new="self.unfinished > self.limits.max_num_seqs + self.max_waiting",
+        tests=("tests/simulator/schedulers/test_slots.py::test_a_full_queue_turns_requests_away",),
+    ),
+    Mutation(
+        name="who gives up its KV goes to the back",
+        where="**/batching.py",
+        old="self.waiting.appendleft(r)",
+        new="self.waiting.append(r)",
+        tests=(EQUAL,),
+    ),
+    Mutation(
+        name="a request that was given up keeps its rows",
+        where="**/batching.py",
+        old="        r.epoch += 1\n",
+        new="",
+        tests=(EQUAL,),
     ),
 )

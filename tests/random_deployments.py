@@ -24,6 +24,7 @@ from capacity.simulator.members import EngineLoop
 from capacity.simulator.schedulers import AdapterSlots, DrawnSpeculation, Speculation
 from capacity.simulator.step_noise import step_noise
 from capacity.simulator.transfer import KvLink
+from capacity.step import AffineStepTimes
 from capacity.workload import LognormalLengths, PromptContent, SteadyArrivals, Workload, synthetic
 
 POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang", "tensorrt-llm", "tgi", "static", "slots")
@@ -68,8 +69,13 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
         workload, setup = _real(rng)
     elif kind < 0.40:
         workload, setup = _too_large(rng, workload, setup)
-    if rng.random() < 0.1:
-        keywords["sample_interval_s"] = rng.choice([0.01, 0.0033])  # coincident with arrivals and steps' ends
+    if 0.40 <= kind < 0.65:
+        workload, setup = _tight(rng, setup)
+    on_the_beat = rng.random() < 0.15  # arrivals, steps' ends and samples coincide
+    if on_the_beat:
+        keywords["sample_interval_s"] = rng.choice([None, 0.01, 0.1])
+        workload = replace(workload, arrival_s=np.round(workload.arrival_s, 2))
+        setup = replace(setup, step_times=AffineStepTimes(0.01, 0.0))
     if rng.random() < 0.3:
         workload = replace(workload, max_tokens=workload.output_tokens + rng.choice([0, 5, 60]))
     if not 0.24 <= kind < 0.32:
@@ -78,6 +84,8 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
         setup = replace(setup, speculation=None)
     if "adapters" in setup.policy_options:
         workload = _for_adapters(rng, workload)
+    if on_the_beat:
+        setup = replace(setup, noise=None)
     setups = [setup] * rng.choice([1, 1, 1, 2, 3])
     paged = setup.policy in PAGED and setup.kv_contiguous_tokens is None
     if paged and rng.random() < 0.18 and setup.data_parallel_size == 1:
@@ -128,6 +136,33 @@ def _crowd(rng: random.Random, setup: EngineSetup) -> tuple[Workload, EngineSetu
     if limits.max_num_batched_tokens < 1000:
         limits = replace(limits, enable_chunked_prefill=True)
     return workload, replace(setup, limits=limits, num_blocks=blocks)
+
+
+def _tight(rng: random.Random, setup: EngineSetup) -> tuple[Workload, EngineSetup]:
+    """All come at once, and the KV cache holds hardly more than the largest: who runs is sent back again and again."""
+    limits, count = setup.limits, rng.randint(8, 40)
+    prompts = [rng.randint(1, min(30, limits.max_model_len - 2)) for _ in range(count)]
+    workload = Workload(
+        arrival_s=np.sort(
+            np.round([rng.choice([0.0, 0.2]) * rng.random() for _ in prompts], rng.choice([2, 9]))
+        ),
+        prompt_tokens=np.array(prompts),
+        output_tokens=np.array([rng.choice([1, rng.randint(5, 60), rng.randint(5, 60)]) for _ in prompts]),
+        content=random_content(rng, prompts) if rng.random() < 0.5 else None,
+        priority=np.array([rng.randint(0, 2) for _ in prompts]),
+    )
+    whole = np.minimum(workload.prompt_tokens + workload.output_tokens, limits.max_model_len)
+    largest = -(-int(whole.max()) // setup.block_size) + 1
+    limits = replace(
+        limits,
+        max_num_seqs=64,
+        max_num_batched_tokens=max(64, limits.max_num_batched_tokens),
+        priority=rng.random() < 0.5,
+        reserve_full_isl=rng.random() < 0.3,
+        watermark=0,
+    )
+    few = largest * len(setup.kv_windows) + rng.choice([0, 1, 3, largest, 2 * largest])
+    return workload, replace(setup, limits=limits, num_blocks=few)
 
 
 def _conversations(rng: random.Random, setup: EngineSetup) -> tuple[Workload, EngineSetup]:
@@ -193,7 +228,10 @@ def _too_large(rng: random.Random, workload: Workload, setup: EngineSetup) -> tu
     prompts, outputs = workload.prompt_tokens.copy(), workload.output_tokens.copy()
     prompts[which] = max(1, tokens + rng.choice([-setup.block_size, -1, 0, 0, 1]))
     outputs[which] = rng.choice([1, 1, 2, 5])
-    limits = replace(setup.limits, max_model_len=max(setup.limits.max_model_len, int(prompts[which]) + 1))
+    longest = int(prompts[which]) + rng.choice([0, 1, 1])  # a prompt of max_model_len is turned away
+    limits = replace(setup.limits, max_model_len=max(setup.limits.max_model_len, longest))
+    if rng.random() < 0.3:
+        limits = replace(limits, max_model_len=max(2, longest))
     if not limits.enable_chunked_prefill:
         limits = replace(
             limits, max_num_batched_tokens=max(limits.max_num_batched_tokens, limits.max_model_len)
@@ -214,26 +252,27 @@ def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
                 options["adapters"] = _adapters(rng)
             elif kind < 0.25:
                 setup = replace(setup, speculation=_drafts(rng))
-            elif kind < 0.4 and setup.enable_prefix_caching:
+            elif kind < 0.45 and setup.enable_prefix_caching:
                 options["offload"] = _offload(rng)
-            elif kind < 0.5:
+            elif kind < 0.55:
                 setup = replace(setup, limits=replace(setup.limits, pipeline_stages=rng.choice([2, 3])))
-            elif kind < 0.6:
+            elif kind < 0.65:
                 setup = replace(
                     setup, limits=replace(setup.limits, prefill_schedule_interval=rng.choice([2, 4]))
                 )
         case "sglang":
             options = {"order": rng.choice(["fcfs", "lpm"]), "mixed_chunk": rng.random() < 0.3}
+            options["conservativeness"] = rng.choice([0.1, 0.3, 1.0])
         case "tensorrt-llm":
-            options = {"capacity": rng.choice(["guaranteed_no_evict", "max_utilization"])}
+            options = {"capacity": rng.choice(["guaranteed_no_evict", "max_utilization", "max_utilization"])}
             options["batch_wait_steps"] = rng.choice([0, 0, 3])
         case "vllm-v0":
             setup = replace(setup, kv_windows=(None,))
-            if rng.random() < 0.4:
+            if rng.random() < 0.6:
                 options = {
                     "preemption_mode": "swap",
-                    "num_cpu_blocks": rng.choice([0, 5, 50]),
-                    "swap_block_ps": 10**6,
+                    "num_cpu_blocks": rng.choice([0, 5, 50, 500]),
+                    "swap_block_ps": rng.choice([10**6, 10**9]),
                 }
         case "static":
             options = {"batching_window_s": rng.choice([0.0, 0.05])}
@@ -303,7 +342,7 @@ def _offload(rng: random.Random) -> Offload:
         for name in ("cpu", "disk")[: rng.choice([1, 2])]
     )
     return Offload(
-        tiers=tiers, block_bytes=1e4, chunk_blocks=rng.choice([1, 2]), synchronous=rng.random() < 0.3
+        tiers=tiers, block_bytes=1e4, chunk_blocks=rng.choice([1, 2]), synchronous=rng.random() < 0.5
     )
 
 

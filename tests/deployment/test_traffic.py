@@ -1,34 +1,29 @@
-"""Traffic as it is written: what is left out, and what cannot be."""
+"""Traffic as a user writes it: what is refused as it is written, and a summary's fields for formulas."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Traffic
-from capacity.deployment.building import build
-
-
-def test_traffic_that_says_nothing_is_plain() -> None:
-    plain = build(Traffic, {})
-    assert (plain.max_tokens, plain.num_adapters) == (None, None)
-    assert (plain.adapter_skew, plain.length_distribution) == (0.0, "uniform")
+from capacity.deployment import CLOSED_FORM_TRAFFIC, Traffic, build
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("field", "value"),
     [
-        {"input_len": 0},
-        {"max_tokens": 0},
-        {"num_adapters": 0},
-        {"adapter_skew": -1.0},
-        {"random_range_ratio": 1.0},
-        {"arrivals": "never"},
-        {"adapters": 3},
+        ("input_len", 0),
+        ("max_tokens", 0),
+        ("concurrency", -1),
+        ("day_peak_to_mean", 2.5),
+        ("seed", -1),
+        ("long_requests", "split"),
     ],
 )
-def test_traffic_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match=next(iter(fields))):
-        build(Traffic, fields)
+def test_what_cannot_be_traffic_is_refused_by_its_flag(field: str, value: object) -> None:
+    with pytest.raises(InvalidInput, match="--" + field.replace("_", "-")):
+        build(Traffic, {field: value}, flags=True)
+
+
+def test_formulas_answer_to_fields_that_there_are() -> None:
+    assert set(CLOSED_FORM_TRAFFIC) <= set(Traffic.model_fields)
+    assert Traffic() == build(Traffic, {})

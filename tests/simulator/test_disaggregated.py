@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_loops import LOOPS, on
+from engine_runs import KneedStepTimes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -420,3 +422,37 @@ def test_kv_that_is_sent_layer_by_layer_is_there_sooner() -> None:
     assert first is not None
     assert second is not None
     assert first.mean - 450 <= second.mean < first.mean
+
+
+@pytest.mark.parametrize("engine_loop", LOOPS)
+def test_requests_that_preempt_each_other_for_ever_are_a_stall(engine_loop: str) -> None:
+    """19 blocks of 4 tokens: the first needs 19 to end, and the second, loaded beside it, never lets go of its ten."""
+    limits = SchedulerLimits(
+        max_num_seqs=64, max_num_batched_tokens=8, max_model_len=64, priority=True, reserve_full_isl=False
+    )
+    engine = EngineSetup(
+        step_times=KneedStepTimes(50),
+        num_blocks=19,
+        block_size=4,
+        policy="vllm-v1",
+        limits=limits,
+        enable_prefix_caching=False,
+    )
+    result = simulate(
+        Workload(arrival_s=[0.1982, 0.1982], prompt_tokens=[35, 40], output_tokens=[38, 55], priority=[0, 2]),
+        [replace(engine, role="prefill"), replace(engine, role="decode")],
+        link=KvLink(bytes_per_token=1000.0, bytes_per_s=1e7),
+        **on(simulate, engine_loop),
+    )
+    assert result.status == "stalled"
+    assert result.reason is not None
+    assert "preempt each other without end" in result.reason
+
+
+def test_prompts_computed_for_ever_in_vain_are_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capacity.simulator.engine.hold_computed", lambda *_: False)
+    result = simulate(requests(3), [setup("prefill"), setup("decode")], link=INSTANT, engine_loop="events")
+    assert result.status == "stalled"
+    assert result.restarted == 1000
+    assert result.reason is not None
+    assert "the prefill replicas need more KV blocks" in result.reason
