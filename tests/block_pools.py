@@ -21,7 +21,8 @@ def check_block_pool(pool: BlockPool, tables: Sequence[Any]) -> None:
     assert len(free) == len(set(free)) == pool.free_blocks
     assert all(pool.ref_counts[block] == 0 for block in free)
     assert sum(1 for count in pool.ref_counts if count) + pool.free_blocks == pool.num_blocks
-    for key, copies in pool._copies.items():
+    for key, found in pool._cached.items():
+        copies = found if isinstance(found, dict) else [found]
         assert copies
         assert all(pool._key[block] == key for block in copies)
     assert all(pool._key[block] is None for block in pool._empty)

@@ -69,6 +69,11 @@ SENSIBLE: dict[str, tuple[int, int]] = {
     "v0_swap_block_ps": (0, 10**6),
     "num_tiers": (0, 2),
     "chunk_blocks": (1, 4),
+    "max_loras": (0, 3),
+    "max_cpu_loras": (0, 9),
+    "adapter_load_ps": (0, 10**9),
+    "adapter_read_ps": (0, 10**9),
+    "num_processes": (1, 3),
     "message_ps": (0, 10**6),
     "stream_interval": (1, 4),
     "step_seed": (0, 2**63),
@@ -123,6 +128,7 @@ class Case:
             output_tokens=self.array(self.count, 1, 60),
             max_tokens=self.array(self.count, 1, 100) if optional[0] else None,
             priority=self.array(self.count, -2, 2) if optional[1] else None,
+            adapter=self.array(self.count, 0, 5) if optional[1] else None,
             order=self.array(self.count, 0, 100) if optional[2] else None,
         )
 

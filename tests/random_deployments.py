@@ -21,7 +21,7 @@ from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, sim
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.members import EngineLoop
-from capacity.simulator.schedulers import DrawnSpeculation, Speculation
+from capacity.simulator.schedulers import AdapterSlots, DrawnSpeculation, Speculation
 from capacity.simulator.step_noise import step_noise
 from capacity.simulator.transfer import KvLink
 from capacity.step import AffineStepTimes
@@ -84,6 +84,8 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
         setup = replace(setup, speculation=None)
     if on_the_beat:
         setup = replace(setup, noise=None)
+    if "adapters" in setup.policy_options:
+        workload = _for_adapters(rng, workload)
     setups = [setup] * rng.choice([1, 1, 1, 2, 3])
     paged = setup.policy in PAGED and setup.kv_contiguous_tokens is None
     if paged and rng.random() < 0.18 and setup.data_parallel_size == 1:
@@ -246,7 +248,9 @@ def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
     match setup.policy:
         case "vllm-v1" | "vllm-v1-async":
             kind = rng.random()
-            if kind < 0.25:
+            if kind > 0.8:
+                options["adapters"] = _adapters(rng)
+            elif kind < 0.25:
                 setup = replace(setup, speculation=_drafts(rng))
             elif kind < 0.45 and setup.enable_prefix_caching:
                 options["offload"] = _offload(rng)
@@ -311,6 +315,22 @@ def _drafts(rng: random.Random) -> Speculation:
     )
 
 
+def _adapters(rng: random.Random) -> AdapterSlots:
+    max_loras = rng.choice([1, 2, 3])
+    return AdapterSlots(
+        max_loras=max_loras,
+        max_cpu_loras=rng.choice([None, max_loras, max_loras + 1]),
+        load_ps=rng.choice([0, 3 * 10**9]),
+        read_ps=rng.choice([0, 10**10]),
+    )
+
+
+def _for_adapters(rng: random.Random, workload: Workload) -> Workload:
+    """Each request for one of a few, or for the base model."""
+    most = rng.choice([1, 2, 6])
+    return replace(workload, adapter=np.array([rng.randint(0, most) for _ in range(len(workload))]))
+
+
 def _offload(rng: random.Random) -> Offload:
     tiers = tuple(
         Tier(
@@ -351,6 +371,8 @@ def _surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, An
             response_latency_s=rng.choice([0.0, 0.02]),
             output_token_s=rng.choice([0.0, 0.0, 0.001]),
             stream_interval=rng.choice([1, 1, 3]),
+            input_token_s=rng.choice([0.0, 0.0, 3.3e-6, 1e-4]),
+            processes=rng.choice([1, 1, 2, 3]),
         )
 
 
@@ -358,8 +380,9 @@ def _apart(
     rng: random.Random, setup: EngineSetup, keywords: dict[str, Any]
 ) -> tuple[list[EngineSetup], dict[str, Any]]:
     """Prefill here, decode there."""
+    adapters = {name: slots for name, slots in setup.policy_options.items() if name == "adapters"}
     setup = replace(
-        setup, speculation=None, policy_options={}, limits=replace(setup.limits, pipeline_stages=1)
+        setup, speculation=None, policy_options=adapters, limits=replace(setup.limits, pipeline_stages=1)
     )
     both = [replace(setup, role="prefill")] * rng.choice([1, 2]) + [
         replace(setup, role="decode")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -11,13 +12,16 @@ from capacity.deployment import Service
 from capacity.hardware import Link
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult, StepObserver, simulate
-from capacity.simulator.capacity_probe import capacity_for
+from capacity.simulator.capacity_probe import Known, capacity_for
 from capacity.simulator.fleet import Autoscaling, Failures
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.transfer import KvLink
 from capacity.simulator.verdict import LEAST_REQUESTS, Verdict, judge
 from capacity.step.setting import DIRECT_LINKS
 from capacity.workload import Workload
+
+PROBES_KEPT = 64  # of one deployment
+_probed: deque[tuple[object, Known]] = deque(maxlen=8)  # the last deployments whose capacity was measured
 
 
 def run_service(
@@ -33,6 +37,7 @@ def run_service(
     keep_interrupted: bool = False,
     observer: StepObserver | None = None,
     progress: Callable[[int, int], None] | None = None,
+    engine_loop: str = "auto",
 ) -> SimulationResult:
     """Simulate `workload` on the deployment. What an `observer` sees are the steps of one engine.
 
@@ -64,6 +69,7 @@ def run_service(
         keep_interrupted=keep_interrupted,
         observer=observer,
         progress=progress,
+        engine_loop=engine_loop,
     )
 
 
@@ -165,6 +171,7 @@ def verdict_on(
     workload: Workload,
     *,
     scheduling: str = "continuous",
+    engine_loop: str = "auto",
 ) -> Verdict | None:
     """Whether `run` shows a steady state; None for a run that did not end by itself."""
     if run.status != "complete":
@@ -180,12 +187,25 @@ def verdict_on(
         )
 
         def probe(backlog: Workload) -> RequestTable:
-            return run_service(pools, patient, backlog, scheduling=scheduling).records
+            return run_service(
+                pools, patient, backlog, scheduling=scheduling, engine_loop=engine_loop
+            ).records
 
-        capacity = capacity_for(workload, probe, in_flight=_in_flight(pools, workload))
+        known = _known_capacities((tuple(pools), patient, scheduling))
+        capacity = capacity_for(workload, probe, in_flight=_in_flight(pools, workload), known=known)
     return judge(
         run.records, workload, capacity=capacity, gaps=run.gaps, losses=_losses(run, pools, workload)
     )
+
+
+def _known_capacities(deployment: tuple[object, ...]) -> Known:
+    """What probes of this deployment have found: the same requests at another rate need no other."""
+    for asked, known in tuple(_probed):
+        if asked == deployment and len(known) < PROBES_KEPT:
+            return known
+    found: Known = {}
+    _probed.appendleft((deployment, found))
+    return found
 
 
 def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Workload) -> dict[str, int]:

@@ -9,13 +9,20 @@ from dataclasses import replace
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
 from capacity.pool import drafting as speculative
+from capacity.pool.adapters import adapter_bytes
 from capacity.pool.drafting import DraftedSteps, speculator_of
 from capacity.pool.memory import GIB, MemoryPlan
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup, FrontendTimes
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.samples import parallel_samples
-from capacity.simulator.schedulers import SCHEDULERS, DrawnSpeculation, SchedulerLimits, schedulers_that
+from capacity.simulator.schedulers import (
+    SCHEDULERS,
+    AdapterSlots,
+    DrawnSpeculation,
+    SchedulerLimits,
+    schedulers_that,
+)
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
 from capacity.simulator.step_noise import step_noise
 from capacity.step import picoseconds
@@ -128,6 +135,45 @@ def _offloading(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     return {"offload": offload}
 
 
+def _adapting(resolved: ResolvedPool, policy: str) -> dict[str, object]:
+    """The keywords of the policy that say how LoRA adapters come to the GPU; none without --max-loras.
+
+    Raises InvalidInput where the engine schedules none here.
+    """
+    pool = resolved.pool
+    if pool.max_loras is None:
+        return {}
+    if policy not in schedulers_that("adapts"):
+        raise InvalidInput(
+            f"--max-loras is simulated for {' and '.join(schedulers_that('adapts'))}, not for "
+            f"{resolved.engine.label}: leave it out"
+        )
+    if pool.lora_read_bytes_per_s is not None and pool.max_cpu_loras is None:
+        raise InvalidInput(
+            "--lora-read-bytes-per-s changes nothing without --max-cpu-loras: host memory holds all adapters"
+        )
+    stages = pool.pipeline_parallel_size
+    loaded_bytes = max(
+        adapter_bytes(
+            resolved.model,
+            pool.max_lora_rank,
+            stage=stage,
+            tensor_parallel_size=pool.tensor_parallel_size,
+            pipeline_parallel_size=stages,
+        )
+        for stage in range(stages)
+    )
+    read_bytes = adapter_bytes(resolved.model, pool.max_lora_rank)
+    link = resolved.profile.pcie
+    slots = AdapterSlots(
+        max_loras=pool.max_loras,
+        max_cpu_loras=pool.max_cpu_loras,
+        load_ps=picoseconds(link.latency_s + loaded_bytes / link.bytes_per_s),
+        read_ps=picoseconds(read_bytes / pool.lora_read_bytes_per_s) if pool.lora_read_bytes_per_s else 0,
+    )
+    return {"adapters": slots}
+
+
 def _swapping(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     pool, block_bytes = resolved.pool, resolved.memory.kv_block_bytes
     if policy not in schedulers_that("swaps"):
@@ -157,7 +203,9 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
         num_blocks=blocks,
         block_size=block_tokens,
         policy=policy,
-        policy_options=_engine_options(resolved, policy) | _offloading(resolved, policy),
+        policy_options=_engine_options(resolved, policy)
+        | _offloading(resolved, policy)
+        | _adapting(resolved, policy),
         data_parallel_size=resolved.lockstep_ranks,
         data_parallel_balance=PUBLISHED_QUEUES if own is None else own.balance,
         limits=scheduler_limits(resolved),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from capacity.answers.attribution import bound_times
 from capacity.answers.deployment_run import run_service, verdict_on
@@ -15,6 +15,7 @@ from capacity.answers.fit import gpu_summary, model_summary
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic, deployment_of
 from capacity.hardware.served_bands import served_band
@@ -44,6 +45,7 @@ def simulate(
     profiles: str | Path | None = None,
     download: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Simulation:
     """Replay a trace, or requests generated from `traffic` keywords, through the engine's scheduler step by step.
@@ -54,7 +56,8 @@ def simulate(
     `replications` runs it that often, with seeds that depend on `seed` alone, and gives every metric's mean over them
     with its interval (the rest of the answer is the first run's);
     `sample_interval_s` asks for the time series `run.series`; `observer` sees every step (`simulator.Timeline` keeps
-    them), which then are taken one at a time; `progress(done, total)` is called as requests complete.
+    them), and then `engine_loop` is "events", the readable engines: "core" are the compiled ones, which do the same
+    faster, "auto" those where they can. `progress(done, total)` is called as requests complete.
     An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises
     DoesNotFit, or InvalidInput and its kinds.
     """
@@ -82,9 +85,12 @@ def simulate(
         keep_interrupted=True,
         observer=observer,
         progress=progress,
+        engine_loop=engine_loop,
     )
-    replicated = _replicated(run, seeds, pools, service, traffic, workload, goodput or ())
-    verdict = verdict_on(run, pools, service, requests, scheduling=traffic.scheduling)
+    replicated = _replicated(run, seeds, pools, service, traffic, workload, goodput or (), engine_loop)
+    verdict = verdict_on(
+        run, pools, service, requests, scheduling=traffic.scheduling, engine_loop=engine_loop
+    )
     steady = verdict is not None and verdict.verdict == "stable"
     limits = parse_slos(goodput or ())
     answer = _described(pools[0], requests, run)
@@ -94,7 +100,12 @@ def simulate(
         verdict=verdict,
         slos=hold(levels, run.records, run.summary, steady=steady),
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
-        warnings=(*answer.warnings, *_failure_notes(service), *saved),
+        warnings=(
+            *answer.warnings,
+            *_failure_notes(service),
+            *_loop_notes(run, engine_loop, observer),
+            *saved,
+        ),
     )
 
 
@@ -122,6 +133,7 @@ def _replicated(
     traffic: Traffic,
     workload: Workload | None,
     goodput: Sequence[str],
+    engine_loop: str,
 ) -> Replications | None:
     """Every metric over the run and runs with the further seeds; None of one run."""
     if len(seeds) == 1 or run.status == "interrupted":
@@ -131,7 +143,13 @@ def _replicated(
         again = traffic.model_copy(update={"seed": seed})
         requests = make_workload(again) if workload is None else workload
         rerun = run_service(
-            pools, service, requests, scheduling=traffic.scheduling, goodput=goodput, seed=seed
+            pools,
+            service,
+            requests,
+            scheduling=traffic.scheduling,
+            goodput=goodput,
+            seed=seed,
+            engine_loop=engine_loop,
         )
         summaries.append(rerun.summary)
     return over_runs(seeds, summaries)
@@ -180,6 +198,15 @@ def _failure_notes(service: Service) -> tuple[str, ...]:
     if service.mean_time_between_failures_s is None:
         return ()
     return ("the verdict's capacity is that of replicas that never fail: while one is lost there is less",)
+
+
+def _loop_notes(run: SimulationResult, engine_loop: str, observer: StepObserver | None) -> tuple[str, ...]:
+    """Which engines ran, where nobody asked for those that are slow."""
+    if engine_loop != "auto" or observer is not None or run.readable_because is None:
+        return ()
+    return (
+        f"simulated by the readable engines, hundreds of times slower than the compiled: {run.readable_because}",
+    )
 
 
 def _banded_mean(

@@ -13,3 +13,10 @@ class Flag:
     spelled: str = ""  # flags by spaces; the last one stands in refusals
     least: int | None = None
     milliseconds: bool = False  # the keyword is in seconds
+
+
+ENGINE_LOOP = Flag(  # of every question that simulates
+    "core: compiled engines; events: readable ones, every step an event, hundreds of times slower; the numbers are the "
+    "same. auto: core where it can.",
+    "--engine-loop",
+)

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 import capacity
-from capacity.base.errors import InvalidInput, UnknownName
+from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
+    EngineLoopOption,
     FormatOption,
     ProfilesOption,
     ReplicationsOption,
@@ -92,6 +93,7 @@ def simulate(
         typer.Option("--slo", help="SLOs of the run: ttft:p95:500ms; exit code 1 where one is unmet."),
     ] = None,
     replications: ReplicationsOption = 1,
+    engine_loop: EngineLoopOption = "auto",
     save_trace: Annotated[
         str | None,
         typer.Option("--save-trace", help="Write the requests as a trace that `vllm bench serve` replays."),
@@ -129,6 +131,7 @@ def simulate(
             profiles=question.profiles,
             download=question.download,
             progress=progress,
+            engine_loop=engine_loop,
         )
     if records:
         exports.write_records(answer.run, records)
@@ -155,23 +158,15 @@ def schedule(
         str, typer.Option("--policy", help="vllm-v1, vllm-v1-async, vllm-v0, sglang-radix.")
     ] = "vllm-v1",
     format: Annotated[str, typer.Option("--format", help="jsonl, table or gantt.")] = "jsonl",
-    engine_loop: Annotated[
-        str,
-        typer.Option(
-            "--engine-loop", help="auto, core (compiled) or events (every step an event): both decide alike."
-        ),
-    ] = "auto",
+    engine_loop: EngineLoopOption = "auto",
 ) -> None:
     """What does the scheduler decide, step by step? Written scenarios in, the reference schedules' format out."""
     import json
 
     from capacity.report import schedule as schedule_report
-    from capacity.simulator.members import ENGINE_LOOPS
     from capacity.simulator.scenarios import read_scenarios, schedule_scenario
 
     check_format(format, ("jsonl", "table", "gantt"))
-    if engine_loop not in ENGINE_LOOPS:
-        raise UnknownName("engine loop", engine_loop, ENGINE_LOOPS)
     for scenario in read_scenarios(file):
         answer = schedule_scenario(scenario, policy, engine_loop=engine_loop)
         if format == "jsonl":

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from capacity.base.errors import InvalidInput
+from capacity.base.flags import ENGINE_LOOP
 
 MODEL_HELP = "A preset (`capacity models`), a Hugging Face id, a config.json, or a folder with one."
 FORMATS = ("table", "json", "csv")
@@ -38,6 +39,8 @@ ReplicationsOption = Annotated[
         "--replications", help="Runs with seeds of their own, alike for all configurations; default 1."
     ),
 ]
+
+EngineLoopOption = Annotated[str, typer.Option(ENGINE_LOOP.spelled, help=ENGINE_LOOP.help)]
 
 
 def dashed(name: str) -> str:

@@ -184,6 +184,9 @@ NEEDED = {
     "think_time_s": ("turns", ()),
     "step_noise_seed": ("step_noise", ()),
     "max_tokens_cv": ("max_tokens", ()),
+    "adapter_skew": ("num_adapters", ()),
+    **dict.fromkeys(("max_cpu_loras", "max_lora_rank"), ("max_loras", ())),
+    "lora_read_bytes_per_s": ("max_cpu_loras", ()),
     "long_requests": ("max_request_tokens", ()),
     **dict.fromkeys(
         ("decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s", "kv_transfer_layerwise"),

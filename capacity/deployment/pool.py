@@ -91,6 +91,18 @@ class Pool(Spec):
         None, "Rate between the second tier and a GPU's share of host memory, each way.", gt=0
     )
     kv_offloading_disk_latency_s: float = flag(0.0, "Latency of the second tier.", ge=0, le=3600)
+    max_loras: int | None = flag(
+        None, "LoRA adapters on the GPU, and in a step, at most (vLLM); default: none.", ge=1, le=1 << 16
+    )
+    max_cpu_loras: int | None = flag(
+        None, "The same of host memory, --max-loras at least; default: all.", ge=1, le=1 << 24
+    )
+    max_lora_rank: int = flag(16, "Rank of the adapters, of all linear layers but experts.", ge=1, le=4096)
+    lora_read_bytes_per_s: float | None = flag(
+        None,
+        "Rate at which one that host memory does not hold is read (disk, network); default: at once.",
+        gt=0,
+    )
     preemption_mode: Literal["recompute", "swap"] = flag(
         "recompute", "What becomes of a preempted request's KV (vLLM's V0 engine alone can swap)."
     )

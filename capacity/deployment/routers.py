@@ -8,8 +8,9 @@ replica that comes back after a failure is a new one.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from capacity.base.errors import InvalidInput, UnknownName
@@ -81,9 +82,12 @@ class Router:
                 return loads.index(least, turn)
             except ValueError:
                 return loads.index(least)
-        least = min([loads[replica] for replica in ready])
-        equal = [replica for replica in ready if loads[replica] == least]
-        return next((replica for replica in equal if replica >= turn), equal[0])
+        of_ready = [loads[replica] for replica in ready]
+        least = min(of_ready)
+        try:
+            return ready[of_ready.index(least, bisect_left(ready, turn))]
+        except ValueError:
+            return ready[of_ready.index(least)]
 
 
 class RoundRobin(Router):
@@ -172,8 +176,7 @@ class PrefixAware(LeastOutstanding):
         elif matching == self._open:
             replica = self._least(self.requests, self.ready, self._turn)
         else:
-            holding = [replica for replica in self.ready if matching >> replica & 1]
-            replica = self._least(self.requests, holding, self._turn)
+            replica = self._least(self.requests, _replicas(matching), self._turn)
         if keys and not (len(keys) == 1 and matching >> replica & 1):  # it was sent that one run before
             self._remember(keys, stops, blocks, replica)
         return replica
@@ -213,6 +216,12 @@ class PrefixAware(LeastOutstanding):
         if len(known) > self.MOST_KEYS:
             for key in [key for key, _ in zip(known, range(self.MOST_KEYS // 16))]:
                 del known[key]
+
+
+@lru_cache(maxsize=1 << 12)
+def _replicas(bits: int) -> list[int]:
+    """The replicas that stand in a number as bits, in order."""
+    return [replica for replica in range(bits.bit_length()) if bits >> replica & 1]
 
 
 class SessionSticky(LeastOutstanding):

@@ -27,6 +27,13 @@ class Traffic(Spec):
     max_tokens_cv: float = flag(
         0.0, "Coefficient of variation of --max-tokens: lognormal, or gamma as lengths are.", ge=0, le=100
     )
+    num_adapters: int | None = flag(
+        None,
+        "LoRA adapters that requests are for; a trace may have a column adapter (0: none).",
+        ge=1,
+        le=1 << 24,
+    )
+    adapter_skew: float = flag(0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100)
     batch_size: int | None = flag(None, "Requests prefilled and decoded together.", ge=1, le=1 << 24)
     concurrency: int | None = flag(
         None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24

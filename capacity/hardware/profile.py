@@ -273,13 +273,16 @@ def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
 
 
 def _find_path(name: str, directories: Sequence[Path | str]) -> Path:
+    wanted = _normalised(name)
+    if Path(wanted).name == wanted:
+        for folder in _directories(directories):
+            path = folder / f"{wanted}.toml"
+            if path.is_file():
+                return path
     paths = profile_paths(directories)
     by_name: dict[str, Path] = {}
     for path in paths:
         by_name.setdefault(path.stem, path)
-    wanted = _normalised(name)
-    if wanted in by_name:
-        return by_name[wanted]
     base, _, variant = wanted.partition("@")
     aliases = _aliases(tuple(paths))
     resolved = aliases.get(base, base) + (f"@{variant}" if variant else "")

@@ -16,9 +16,10 @@ from capacity.deployment import Pool
 from capacity.model import ModelSpec
 from capacity.planning.judging import Goal, Trial
 from capacity.planning.space import Candidate
-from capacity.planning.step_error import ScaledSteps, factors_at
-from capacity.planning.trial import Engines, Role, scaled_steps, try_engines
+from capacity.planning.step_error import factors_at
+from capacity.planning.trial import Engines, Role, stretched, try_engines
 from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator import EngineSetup
 from capacity.workload import Workload
 
 
@@ -40,25 +41,51 @@ class Task:
 
 @dataclass(kw_only=True)
 class Arena:
-    """The model, the traffic (its replications) and the goal; pools are resolved once."""
+    """The model, the traffic (its replications) and the goal; pools are resolved once, and step models shared."""
 
     model: ModelSpec
     workloads: Sequence[Workload]
     goal: Goal
     profiles: str | Path | None = None
     _resolved: dict[Pool, ResolvedPool] = field(default_factory=dict, repr=False)
-    _steps: dict[tuple[Pool, float | None], ScaledSteps] = field(default_factory=dict, repr=False)
+    _models: dict[tuple[object, ...], list[ResolvedPool]] = field(default_factory=dict, repr=False)
+    _setups: dict[tuple[Pool, float | None], EngineSetup] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
         """Worker processes look names up themselves: step models do not travel."""
-        return {**self.__dict__, "_resolved": {}, "_steps": {}}
+        return {**self.__dict__, "_resolved": {}, "_models": {}, "_setups": {}}
 
     def resolved(self, pool: Pool) -> ResolvedPool:
         """The pool with every name looked up; raises what `resolve` raises."""
         resolved = self._resolved.get(pool)
         if resolved is None:
             resolved = self._resolved[pool] = resolve(self.model, pool, profiles=self.profiles)
+            self._share_steps(resolved)
         return resolved
+
+    def _share_steps(self, resolved: ResolvedPool) -> None:
+        """Where another pool has the same steps, take its step model, and so its tables."""
+        pool = resolved.pool
+        near = (pool.gpu, pool.quantization, pool.tensor_parallel_size, resolved.max_num_seqs)
+        others = self._models.setdefault(near, [])
+        own = resolved.step_setting
+        like = next((other for other in others if other.step_setting == own), None)
+        if like is None:
+            others.append(resolved)
+        else:
+            vars(resolved)["step_model"] = like.step_model  # as if this cached property had been asked for
+
+    def setup(self, pool: Pool, confidence: float | None) -> EngineSetup:
+        """One engine of the pool, with step times that are not exceeded with such a probability; made once.
+
+        Raises what `resolve` and `engine_setup` raise.
+        """
+        setup = self._setups.get((pool, confidence))
+        if setup is None:
+            resolved = self.resolved(pool)
+            setup = stretched(resolved, factors_at(resolved.step_model, confidence))
+            self._setups[pool, confidence] = setup
+        return setup
 
     def run(self, task: Task) -> Trial:
         """Simulate one candidate."""
@@ -88,12 +115,8 @@ class Arena:
         return ones, replace(self.goal, slos=waits)
 
     def _engines(self, pool: Pool, replicas: int, role: Role, confidence: float | None) -> Engines:
-        resolved = self.resolved(pool)
-        factors = factors_at(resolved.step_model, confidence)
-        steps = self._steps.get((pool, confidence))
-        if steps is None:
-            steps = self._steps[pool, confidence] = scaled_steps(resolved, factors)
-        return Engines(resolved=resolved, replicas=replicas, factors=factors, role=role, steps=steps)
+        made = self.setup(pool, confidence)
+        return Engines(resolved=self.resolved(pool), replicas=replicas, role=role, made=made)
 
 
 _arena: Arena | None = None

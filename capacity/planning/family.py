@@ -12,10 +12,7 @@ from capacity.planning.option import Option, costlier
 from capacity.planning.records import Rejection
 from capacity.planning.space import Candidate
 
-SEEN = {
-    "given up": " in the part simulated before it was given up",
-    "at best": " even where drafts or data-parallel ranks cost less than they do",
-}
+GIVEN_UP = " in the part simulated before it was given up"
 OUTPACED = "the first tokens alone are late with as many replicas that prefill as the limits allow"
 NOT_REACHED = "not simulated: the search ended before its turn"
 
@@ -171,7 +168,7 @@ def engine_of(option: Option) -> tuple[Pool, Pool | None, str]:
 def describe_miss(trial: Trial) -> str:
     """Which level was missed by how much."""
     worst = max(trial.levels, key=lambda level: level.ratio)
-    seen = SEEN.get(trial.seen, "")
+    seen = GIVEN_UP if trial.seen == "given up" else ""
     if worst.value_s is None:
         return f"{worst.slo}: {worst.good_fraction:.1%} of requests within, {worst.required_fraction:.1%} needed{seen}"
     return f"{worst.slo}: {worst.value_s * 1e3:,.0f} ms{seen}, {worst.ratio:.2f} times the limit"

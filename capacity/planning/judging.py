@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from capacity.step import PS_PER_S
 from capacity.workload import Slo
 
 Floats = npt.NDArray[np.float64]
-Seen = Literal["all", "sample", "given up", "at best"]
+Seen = Literal["all", "sample", "given up"]
 
 NEVER_S = 1e9  # the latency of a request that was turned away or never ended, in percentiles
 BOOTSTRAP_BLOCKS = 20
@@ -65,8 +65,7 @@ class Level:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """What a deployment did. `seen`: "all" requests; a "sample" (one replica, for the others are like it); or it was
-    "given up" once it could not meet the SLO any more, and its values are of the part that was simulated; or missed
-    even "at best", by an easier engine in its place."""
+    "given up" once it could not meet the SLO any more, and its values are of the part that was simulated."""
 
     levels: tuple[Level, ...]
     met: bool
@@ -107,17 +106,17 @@ def judged(
     levels = tuple(_level(slo, runs, together, goal, intervals=intervals) for slo in goal.slos)
     duration_s = sum(_duration_s(table) for table in tables)
 
-    def rate(values: Iterable[int]) -> float:
-        return sum(values) * replicas / duration_s if duration_s else 0.0
+    def rate(values: Iterable[np.int64]) -> float:
+        return int(sum(values)) * replicas / duration_s if duration_s else 0.0
 
     return Trial(
         levels=levels,
-        met=seen not in ("given up", "at best") and all(level.met for level in levels),
+        met=seen != "given up" and all(level.met for level in levels),
         seen=seen,
         requests=sum(len(table) for table in tables),
-        output_tokens_per_s=rate(run.summary.total_output_tokens for run in runs),
-        input_tokens_per_s=rate(run.summary.total_input_tokens for run in runs),
-        requests_per_s=rate(run.summary.completed for run in runs),
+        output_tokens_per_s=rate(table.output_tokens[table.completed].sum() for table in tables),
+        input_tokens_per_s=rate(table.prompt_tokens[table.completed].sum() for table in tables),
+        requests_per_s=rate(table.completed.sum() for table in tables),
         tokens_per_s_per_user=float(1 / np.median(tpot)) if len(tpot) else None,
         mean_e2e_s=float(latencies_s(tables, "e2el").mean()),
         mean_batch_size=sum(run.mean_batch_size * run.steps for run in runs)
@@ -210,10 +209,38 @@ def _gap_level(slo: Slo, runs: Sequence[SimulationResult]) -> Level:
 def _interval(runs: Sequence[Floats], percentile: float) -> tuple[float, float]:
     """90 % interval of a percentile: blocks of consecutive requests are drawn anew, so that bursts stay whole."""
     blocks = [block for values in runs for block in np.array_split(values, BOOTSTRAP_BLOCKS) if len(block)]
-    rng = np.random.default_rng(0)
-    draws = rng.integers(0, len(blocks), size=(BOOTSTRAP_DRAWS, len(blocks)))
-    values = [np.percentile(np.concatenate([blocks[i] for i in draw]), percentile) for draw in draws]
+    draws = np.random.default_rng(0).integers(0, len(blocks), size=(BOOTSTRAP_DRAWS, len(blocks)))
+    values = percentiles_of_draws(blocks, draws, percentile / 100)
     return float(np.percentile(values, 5)), float(np.percentile(values, 95))
+
+
+def percentiles_of_draws(blocks: Sequence[Floats], draws: npt.NDArray[np.int64], share: float) -> Floats:
+    """`np.quantile(np.concatenate([blocks[i] for i in draw]), share)` of every draw; all values are sorted once."""
+    lengths = np.array([len(block) for block in blocks])
+    values = np.concatenate(blocks)
+    order = np.argsort(values, kind="stable")
+    owner = np.repeat(np.arange(len(blocks)), lengths)[order]
+    reached = np.cumsum(owner[:, None] == np.arange(len(blocks)), axis=0)  # values of each block up to here
+    times = np.stack([np.bincount(draw, minlength=len(blocks)) for draw in draws])
+    at = (times @ lengths - 1) * share
+    low = np.floor(at).astype(np.int64)
+    below, above = (values[order][_ranked(reached, times, rank)] for rank in (low, np.ceil(at)))
+    part, step = at - low, above - below
+    between: Floats = np.where(part < 0.5, below + step * part, above - step * (1 - part))  # as numpy does
+    return between
+
+
+def _ranked(
+    reached: npt.NDArray[np.int64], times: npt.NDArray[np.int64], ranks: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
+    """The place, among all values in order, of the value with each draw's rank, by bisection."""
+    low = np.zeros(len(times), dtype=np.int64)
+    high = np.full(len(times), len(reached) - 1)
+    while (low < high).any():
+        middle = (low + high) // 2
+        enough = (reached[middle] * times).sum(axis=1) > ranks
+        low, high = np.where(enough, low, middle + 1), np.where(enough, middle, high)
+    return low
 
 
 # certain before the end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from capacity.answers.engine_setup import engine_setup, policy_name
+from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.planning.arena import Arena
@@ -14,7 +14,7 @@ from capacity.planning.option import Option, Survey, Turned, costlier
 from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.records import Rejection
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search, pairs, pools, rounded_context
-from capacity.planning.step_error import ScaledSteps, factors_at
+from capacity.planning.step_error import ScaledSteps
 from capacity.planning.trial import Role, most_replicas
 from capacity.pool.drafting import expected_tokens_by_position
 from capacity.pool.resolve import ResolvedPool
@@ -213,10 +213,11 @@ class Surveyor:
             tokens = self.load.longest_request_tokens
             if resolved.concurrent_requests(tokens) < 1:
                 return Turned("does not fit", f"one request of {tokens:,} tokens exceeds the KV cache")
-            setup = engine_setup(resolved)
+            setup = self.arena.setup(pool, self.search.confidence)
         except CapacityError as error:
             return Turned("impossible", str(error))
-        steps = ScaledSteps(setup.step_times, factors_at(resolved.step_model, self.search.confidence))
+        steps = setup.step_times
+        assert isinstance(steps, ScaledSteps)
         bounds = bound(
             resolved,
             steps.step_seconds,

@@ -91,16 +91,6 @@ class ScaledSteps:
         factor = self._factors.prefill if any(shape[1] for shape in shapes) else self._factors.decode
         return max(1, round(cast("JointStepTimes", self._steps).joint_ps(shapes) * factor))
 
-    def drafted_piece(self, shape: StepShape) -> DecodePiece:
-        """The line that a step which verifies drafts lies on, to a picosecond a token; all contexts in full."""
-        low, width, first, slope = self._line(shape)
-        context_ps = round(slope)
-        return DecodePiece(
-            base_ps=max(1, round(first) - context_ps * low),
-            context_ps=context_ps,
-            max_context_tokens=low + width - 1,
-        )
-
     def _on_line(self, shape: StepShape) -> int:
         low, _, first, slope = self._line(shape)
         return max(1, round(first + slope * (shape[9] - low)))

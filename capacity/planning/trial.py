@@ -15,7 +15,6 @@ import numpy as np
 from capacity.answers.deployment_run import kv_link
 from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.deployment import Service
-from capacity.planning.easing import MARGIN, Easier, easier
 from capacity.planning.judging import Goal, Trial, hopeless, judged, outlook
 from capacity.planning.step_error import Factors, ScaledSteps
 from capacity.pool.resolve import ResolvedPool
@@ -26,29 +25,26 @@ Role = Literal["both", "prefill", "decode"]
 
 AS_PREDICTED = Factors()
 FIRST_LOOK = 12  # a long run is begun with the busiest one in so many of its requests
-LOOKS = 6  # such stretches, at most, before the whole
+LEAST_LOOK = 400  # requests of such a stretch: fewer cost no less time
+LOOKS = 4  # such stretches, at most, before the whole
 LONG_RUN = 1600  # requests
 LEAST_SAMPLE = 400  # requests of one replica that may stand for all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
-    """Equal engines of a deployment; `factors` stretch their predicted step times. `steps`: these very times, kept."""
+    """Equal engines of a deployment; `factors` stretch their predicted step times. `made`: one of them, kept."""
 
     resolved: ResolvedPool
     replicas: int = 1
     factors: Factors = AS_PREDICTED
     role: Role = "both"
-    steps: ScaledSteps | None = None
-
-    @property
-    def scaled_steps(self) -> ScaledSteps:
-        """Their step times."""
-        return self.steps or scaled_steps(self.resolved, self.factors)
+    made: EngineSetup | None = None
 
     def setup(self) -> EngineSetup:
         """One of them, as the simulator takes it."""
-        return replace(engine_setup(self.resolved), step_times=self.scaled_steps, role=self.role)
+        made = self.made or stretched(self.resolved, self.factors)
+        return made if made.role == self.role else replace(made, role=self.role)
 
 
 def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
@@ -57,9 +53,10 @@ def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
     return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
 
 
-def scaled_steps(resolved: ResolvedPool, factors: Factors) -> ScaledSteps:
-    """The step times of one of its engines, stretched."""
-    return ScaledSteps(engine_setup(resolved).step_times, factors)
+def stretched(resolved: ResolvedPool, factors: Factors) -> EngineSetup:
+    """One of its engines, whose steps take longer or shorter than predicted. Raises InvalidInput."""
+    setup = engine_setup(resolved)
+    return replace(setup, step_times=ScaledSteps(setup.step_times, factors))
 
 
 def most_replicas(workload: Workload) -> int:
@@ -115,8 +112,8 @@ def try_engines(
 
     `give_up` stops as soon as the requests seen so far make a miss certain, in long runs as soon as they make it
     plain (`outlook`, `hopeless`). `sample` simulates one replica of a long run in place of all, where replicas
-    share nothing, and asks an easier engine first, where there is one. `first_draw`: of a short run, the first of
-    `workloads` will do where the SLO is met on it. What stalls has failed.
+    share nothing. `first_draw`: of a short run, the first of `workloads` will do where the SLO is met on it. What
+    stalls has failed.
     """
     alike = _alike(engines, router, workloads[0])
     attempt = _Attempt(
@@ -130,7 +127,7 @@ def try_engines(
         part=workloads[0] if alike == 1 else workloads[0].take(np.arange(0, len(workloads[0]), alike)),
         total=sum(len(workload) for workload in workloads),
     )
-    for look in (attempt.by_stand_in, attempt.by_stretches, attempt.by_one_replica):
+    for look in (attempt.by_stretches, attempt.by_one_replica):
         trial = look()
         if trial is not None:
             return trial
@@ -173,29 +170,11 @@ class _Attempt:
         """What serves the part."""
         return [replace(self.engines[0], replicas=1)] if self.alike > 1 else self.engines
 
-    def by_stand_in(self) -> Trial | None:
-        """What an easier engine does: on the busiest stretch, where that is a miss, or on all."""
-        if not (self.give_up and self.sample and len(self.engines) == 1):
-            return None
-        if not self.sampled:
-            return self._by_stand_in(self.engines[0], self.workloads, share=1.0, alike=1)
-        engines = self.one[0]
-        busiest = _busiest_first(self.part)[:1]
-        trial = self._by_stand_in(engines, busiest, share=self.share, alike=self.alike)
-        if trial is not None and not trial.met:
-            return trial
-        return self._by_stand_in(engines, [self.part], share=self.share, alike=self.alike)
-
-    def _by_stand_in(
-        self, engines: Engines, workloads: Sequence[Workload], *, share: float, alike: int
-    ) -> Trial | None:
-        return _by_stand_in(
-            engines, workloads, self.goal, self.total, share=share, alike=alike, router=self.router
-        )
-
     def by_stretches(self) -> Trial | None:
         """A miss that is plain on the busiest stretches of a long run."""
         if not (self.give_up and self.long) or self.workloads[0].is_closed_loop:
+            return None
+        if len(self.part) < LOOKS * LEAST_LOOK:
             return None
         looks: list[SimulationResult] = []
         for stretch in _busiest_first(self.part)[:LOOKS]:
@@ -231,52 +210,6 @@ class _Attempt:
         return judged(runs, self.goal, seen="all", intervals=intervals)
 
 
-def _by_stand_in(
-    engines: Engines,
-    workloads: Sequence[Workload],
-    goal: Goal,
-    total: int,
-    *,
-    share: float,
-    alike: int,
-    router: str,
-) -> Trial | None:
-    """What easier engines in place of these do, where that is plain: they miss, or meet, every limit by `MARGIN`.
-
-    None where it is not, or there are none. `share` is that of all `total` requests whose verdict is asked for,
-    and `alike` how many such shares there are.
-    Gaps between tokens are theirs alone: with limits on these nothing is met.
-    """
-    stand_in = easier(engines.resolved, engines.scaled_steps, workloads[0])
-    if stand_in is None:
-        return None
-    timed = replace(goal, slos=tuple(slo for slo in goal.slos if slo.metric != "itl"))
-    lenient = replace(
-        timed, slos=tuple(replace(slo, limit_s=slo.limit_s * (1 + MARGIN)) for slo in timed.slos)
-    )
-    runs: list[SimulationResult] = []
-    for workload in workloads:
-        runs.append(_run_easier(stand_in, engines, workload, router))
-        if outlook(runs, lenient, total, share=share, alone=True) > 1:
-            return judged(runs, timed, seen="at best")
-    if timed != goal:
-        return None
-    trial = judged(runs, goal, seen="sample", replicas=alike)
-    return trial if trial.met and trial.ratio <= 1 - MARGIN else None
-
-
-def _run_easier(stand_in: Easier, engines: Engines, workload: Workload, router: str) -> SimulationResult:
-    run = simulate(
-        stand_in.traffic(workload),
-        [stand_in.setup] * engines.replicas,
-        router=router if engines.replicas > 1 else None,
-        frontend=engine_frontend(engines.resolved),
-    )
-    records = replace(run.records, output_tokens=workload.output_tokens)
-    tokens = int(workload.output_tokens[records.completed].sum())
-    return replace(run, records=records, summary=replace(run.summary, total_output_tokens=tokens))
-
-
 def _alike(engines: Sequence[Engines], router: str, workload: Workload) -> int:
     """The replicas of which each sees as many of the requests, one after the other, and none acts on another."""
     in_turn = len(engines) == 1 and router == "round-robin"
@@ -286,12 +219,12 @@ def _alike(engines: Sequence[Engines], router: str, workload: Workload) -> int:
 
 
 def _busiest_first(workload: Workload) -> list[Workload]:
-    """The requests in stretches of one in `FIRST_LOOK`, that in which they come fastest first, then the other ones.
+    """The requests in stretches of one in `FIRST_LOOK`, or `LEAST_LOOK`: the one in which they come fastest first.
 
     A stretch alone fares no worse than within the whole.
     """
     total = len(workload)
-    count = max(total // FIRST_LOOK, 1)
+    count = min(max(total // FIRST_LOOK, LEAST_LOOK), total)
     spans_s = workload.arrival_s[count - 1 :] - workload.arrival_s[: total - count + 1]
     first = int(np.argmin(spans_s))
     places = [np.arange(first, first + count)]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.hardware import HardwareProfile
 from capacity.pool.activations import activation_bytes, graph_bytes
+from capacity.pool.adapters import adapter_bytes
 from capacity.pool.kv_layout import KvLayout, kv_layout
 from capacity.pool.parallelism import check_parallelism
 from capacity.pool.settings import PoolSettings
@@ -261,7 +262,19 @@ def _weights(settings: PoolSettings, stage: int) -> int:
         data_parallel_size=settings.lockstep_ranks,
         expert_parallel=settings.expert_parallel,
     )
-    return round(weights)
+    return round(weights) + _adapters(settings, stage)
+
+
+def _adapters(settings: PoolSettings, stage: int) -> int:
+    """The slots for LoRA adapters: vLLM takes their memory at the start, and counts it as weights."""
+    pool = settings.pool
+    return (pool.max_loras or 0) * adapter_bytes(
+        settings.model,
+        pool.max_lora_rank,
+        stage=stage,
+        tensor_parallel_size=pool.tensor_parallel_size,
+        pipeline_parallel_size=pool.pipeline_parallel_size,
+    )
 
 
 def _activations(settings: PoolSettings, *, samples: bool) -> int:

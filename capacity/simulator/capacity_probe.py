@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,19 +34,27 @@ class Capacity:
     error_fraction: float
 
 
+Known = MutableMapping[str, Capacity | None]  # what probes of one deployment have found, by their backlog
+
+
 def capacity_for(
-    workload: Workload, run: Callable[[Workload], RequestTable], *, in_flight: float
+    workload: Workload,
+    run: Callable[[Workload], RequestTable],
+    *,
+    in_flight: float,
+    known: Known | None = None,
 ) -> Capacity | None:
     """The capacity, as well as a verdict on `workload` needs it: a short probe, and a long one where that is close.
 
     Arguments and None are those of `probe_capacity`.
     """
+    known = {} if known is None else known
     first = _probe_size(workload, in_flight, FIRST_REQUESTS, FIRST_BATCHES)
     if first < _probe_size(workload, in_flight, PROBE_REQUESTS, PROBE_BATCHES) * 0.6:
-        short = probe_capacity(workload, run, in_flight=in_flight, count=first)
+        short = probe_capacity(workload, run, in_flight=in_flight, count=first, known=known)
         if short is not None and _far_from(short, workload.arrival_s):
             return replace(short, error_fraction=max(short.error_fraction, FIRST_ERROR))
-    return probe_capacity(workload, run, in_flight=in_flight)
+    return probe_capacity(workload, run, in_flight=in_flight, known=known)
 
 
 def _far_from(capacity: Capacity, arrival: FloatArray) -> bool:
@@ -67,16 +75,27 @@ def probe_capacity(
     *,
     in_flight: float,
     count: int | None = None,
+    known: Known | None = None,
 ) -> Capacity | None:
     """Send requests like these all at once, and see how fast the backlog goes; None where none ever forms.
 
     `run` simulates a workload on the deployment without queue limits, `in_flight` is about how many requests run at
     once there, `count` how many are sent (default: ten times as many, within bounds). The rate is that of requests'
     work, half by prompt and half by output tokens, between the time at which a fifth is done and the one at which the
-    last begins: which requests happen to end in it matters little.
+    last begins: which requests happen to end in it matters little. What is `known` of the same backlog is not
+    simulated again.
     """
-    count = count or _probe_size(workload, in_flight, PROBE_REQUESTS, PROBE_BATCHES)
-    records = run(_backlog(workload, count))
+    backlog = _backlog(workload, count or _probe_size(workload, in_flight, PROBE_REQUESTS, PROBE_BATCHES))
+    name = backlog.fingerprint()
+    if known is None:
+        return _capacity(run(backlog))
+    if name not in known:
+        known[name] = _capacity(run(backlog))
+    return known[name]
+
+
+def _capacity(records: RequestTable) -> Capacity | None:
+    """How fast a backlog went."""
     done = records.completed & (records.first_token_ps != MISSING)
     if not done.any():
         return None
@@ -130,6 +149,7 @@ def _backlog(workload: Workload, count: int) -> Workload:
         content=None if workload.content is None else _copied(workload.content, rows, copies),
         session=None if workload.session is None else _spread(workload.session, copies),
         max_tokens=None if workload.max_tokens is None else workload.max_tokens[rows],
+        adapter=None if workload.adapter is None else workload.adapter[rows],
         name=workload.name,
     )
 

@@ -11,16 +11,17 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import simpy
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Router, make_router
+from capacity.deployment.routers import Prompt, Router, make_router
 from capacity.simulator.admission import Admission, OutstandingLimit, QueueLimit, Rules
 from capacity.simulator.client import Arrivals, OpenLoopClient, client_of
 from capacity.simulator.engine_loop import make_engines
 from capacity.simulator.fleet import Failures, failing, watching
 from capacity.simulator.frontend import client_behind, to_client_clock
-from capacity.simulator.instants import ARRIVE, CLIENT, DEADLINE, NEVER, SETTLE, TIMER, Instant, call_at
+from capacity.simulator.instants import ARRIVE, CLIENT, DEADLINE, NEVER, TIMER, Instant, call_at
 from capacity.simulator.ledger import Ledger, Sample
 from capacity.simulator.members import Member, Recording
 from capacity.simulator.metrics import MISSING
@@ -40,7 +41,7 @@ class Dispatch:
     `queue_limit`: a replica turns away whoever comes while so many wait. `outstanding_limit`: the router keeps requests
     back, in order, while every replica has that many. `admission`: further rules. `timeout_s`: a client gives up that
     long after it has sent, and the request is cancelled. `link` and `decode_router` lead from prefill to decode
-    replicas. `seed` is for routers that draw.
+    replicas. `seed` is for routers that draw. `scales`: replicas come and go with the load.
     """
 
     router: str | type[Router] | None = None
@@ -52,6 +53,7 @@ class Dispatch:
     failures: Failures | None = None
     link: KvLink | None = None
     seed: int = 0
+    scales: bool = False
 
     @property
     def rules(self) -> Rules:
@@ -83,7 +85,7 @@ class Cluster:
         self.ledger = Ledger(len(workload), recording.progress)
         self.client = self._make_client()
         self.rules = dispatch.rules
-        self._reacts = workload.is_closed_loop or self.rules.holds or dispatch.link is not None
+        self._reacts = workload.is_closed_loop or self.rules.holds
         self.engines = make_engines(
             self.env,
             self.requests,
@@ -102,7 +104,7 @@ class Cluster:
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
         self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (what to do, request), in order
-        self._arrivals_ps = NEVER  # when requests come, or news are acted on, next
+        self._planned_ps: set[int] = set()  # when requests come, or news are acted on
         self._timeout_ps = None if dispatch.timeout_s is None else picoseconds(dispatch.timeout_s)
         self._deadlines: deque[tuple[int, int]] = deque()  # (instant, request), in order
         self._stalled_by: str | None = None
@@ -127,7 +129,10 @@ class Cluster:
         """Until nobody has anything to do."""
         if self._feeds:
             assert isinstance(self.client, OpenLoopClient)
-            self.engines.feed(0, range(len(self.workload)), self.client.instants_ps)
+            instants_ps, count = self.client.instants_ps, len(self.members)
+            for number in range(min(count, len(self.workload))):
+                fed = range(number, len(self.workload), count)
+                self.engines.feed(number, fed, instants_ps[number::count])
         else:
             self._expect(self.client.due_ps)
         if self.recording.sample_interval_s is not None:
@@ -135,21 +140,34 @@ class Cluster:
         if self._timeout_ps is not None:
             self.env.process(self._give_ups())
         try:
-            self.env.run()
+            self.engines.run()
         except NoProgress as reason:
             self._stalled_by = str(reason)
-        else:
-            self.engines.catch_up(NEVER, SETTLE)
 
     @property
     def _feeds(self) -> bool:
-        """Whether the only engine can be given all its requests at once: nobody stands before it."""
-        return self.dispatch.router is None and isinstance(self.client, OpenLoopClient)
+        """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
+        that nothing changes take turns."""
+        if not isinstance(self.client, OpenLoopClient):
+            return False
+        dispatch = self.dispatch
+        changed = (
+            self._reacts
+            or dispatch.link is not None
+            or self.rules.looks_at_requests
+            or self.rules.looks_at_replicas
+            or self.rules.limits_replicas
+            or dispatch.scales
+            or dispatch.failures is not None
+            or dispatch.timeout_s is not None
+            or self.recording.sample_interval_s is not None
+        )
+        return dispatch.router is None or (dispatch.router == "round-robin" and not changed)
 
     @property
     def over(self) -> bool:
         """Whether nobody has anything to do any more, so that what goes on for ever may end."""
-        if self.engines.busy or self._arrivals_ps < NEVER or self.transfers_under_way:
+        if self.engines.busy or self.client.due_ps < NEVER or self._news or self.transfers_under_way:
             return False
         if self._timeout_ps is not None and self.outstanding:
             return False
@@ -164,29 +182,26 @@ class Cluster:
     # requests come
 
     def _expect(self, at_ps: int) -> None:
-        """Requests or news come at an instant, if not before."""
-        if at_ps < self._arrivals_ps:
-            self._arrivals_ps = at_ps
+        """Requests or news come at an instant."""
+        if at_ps < NEVER and at_ps not in self._planned_ps:
+            self._planned_ps.add(at_ps)
             call_at(self.env, at_ps, self._arrivals, ARRIVE, CLIENT)
 
-    def _tell(self, act: Callable[[int, int], None], request: int) -> None:
-        """Something is to be done when the requests of this instant come."""
+    def _tell(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
+        """Something is to be done when the requests of an instant come."""
         self._news.append((act, request))
-        self._expect(int(self.env.now))
+        self._expect(at_ps)
 
     def _arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
         """First what the engines have told, then whom the clients send by themselves."""
         now_ps, client, news = int(self.env.now), self.client, self._news
-        if now_ps != self._arrivals_ps:
-            return  # it has been done: this was planned before something came sooner
-        self.engines.catch_up(now_ps, ARRIVE)
         while news or client.due_ps <= now_ps:
             if news:
                 act, request = news.popleft()
                 act(request, now_ps)
             else:
                 self._arrive(client.take(now_ps))
-        self._arrivals_ps = NEVER
+        self._planned_ps.remove(now_ps)
         self._expect(client.due_ps)
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
@@ -211,7 +226,7 @@ class Cluster:
         router, rules = self.router, self.rules
         if not router.ready:
             return False
-        prompt = self.requests.prompt(request, router, self._block_size(router))
+        prompt = self._prompt(request, router)
         if rules.looks_at_requests:
             decision = rules.at_router(prompt, router.requests)
             if decision != "admit":
@@ -226,8 +241,11 @@ class Cluster:
             self._turn_away(request, at_ps)
         return True
 
-    def _block_size(self, router: Router) -> int:
-        return self.members[router.ready[0]].setup.block_size
+    def _prompt(self, request: int, router: Router) -> Prompt:
+        """What a router that has replicas sees of a request."""
+        if not router.needs_prefixes:
+            return self.requests.prompt(request)
+        return self.requests.prompt(request, self.members[router.ready[0]].setup.block_size)
 
     def _count_in(self, request: int, number: int, router: Router) -> None:
         """A request is at a replica from now on."""
@@ -255,12 +273,16 @@ class Cluster:
 
     def left(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         if self._reacts:
-            self._tell(self._answered, request)
-        elif request in self._home:
+            self._tell(self._answered, request, at_ps)
+        else:
             self._depart(request, at_ps)
 
     def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.rejected += 1
+        if self._reacts:
+            self._tell(self._answered, request, at_ps)
+        elif request in self._home:
+            self._depart(request, at_ps)
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:
         raise NotImplementedError
@@ -270,8 +292,7 @@ class Cluster:
 
     def _answered(self, request: int, now_ps: int) -> None:
         """A request has ended: its place is free, and its client may send the next."""
-        if request in self._home:
-            self._depart(request, now_ps)
+        self._depart(request, now_ps)
         if self.waiting_for_replica:
             self._release(now_ps)
         self._arrive(self.client.completed(request, now_ps))
@@ -279,11 +300,13 @@ class Cluster:
     def _done(self, request: int) -> None:
         """A request has ended before its time."""
         if self._reacts:
-            self._tell(self._answered, request)
+            self._tell(self._answered, request, int(self.env.now))
 
     def _depart(self, request: int, now_ps: int) -> None:
-        """A request leaves its replica, which may take another, or go."""
-        number = self._home.pop(request)
+        """A request leaves its replica, if it has one, which may take another, or go."""
+        number = self._home.pop(request, None)
+        if number is None:
+            return
         member, router = self.members[number], self.router_of(number)
         router.left(number, self.requests.prompt_tokens[request])
         if member.draining and self._idle(number):
@@ -304,7 +327,6 @@ class Cluster:
             at_ps, request = deadlines.popleft()
             if self._is_outstanding(request):
                 yield Instant(env, ARRIVE, DEADLINE).at(at_ps)
-                self.engines.catch_up(at_ps, ARRIVE)
                 if self._is_outstanding(request):
                     self._give_up(request, at_ps)
 
@@ -331,7 +353,11 @@ class Cluster:
         """
         if self._timeout_ps is not None and not can_abort(setup):
             raise InvalidInput(
-                f"requests cannot time out under the {setup.policy} scheduler: it cannot abort any"
+                f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
+            )
+        if self.requests.have_adapters and "adapters" not in setup.policy_options:
+            raise InvalidInput(
+                f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
             )
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
@@ -407,12 +433,7 @@ class Cluster:
 
     def at(self, at_ps: int, act: Callable[[], None]) -> None:
         """Do something at an instant to come."""
-
-        def ring(event: simpy.Event) -> None:  # noqa: ARG001
-            self.engines.catch_up(at_ps, ARRIVE)
-            act()
-
-        call_at(self.env, at_ps, ring, ARRIVE, TIMER)
+        call_at(self.env, at_ps, lambda _: act(), ARRIVE, TIMER)
 
     # what there is to know
 
@@ -477,7 +498,9 @@ class Cluster:
     ) -> SimulationResult:
         """What happened, added up."""
         if self._feeds:
-            self.members[0].requests = len(self.workload) - self.ledger.arrival_ps.count(MISSING)
+            arrived = np.frombuffer(self.ledger.arrival_ps, dtype=np.int64) != MISSING
+            for number, member in enumerate(self.members):
+                member.requests = int(arrived[number :: len(self.members)].sum())
         frontend = self.recording.frontend
         if frontend is not None and frontend.delays:
             to_client_clock(self.ledger, frontend)

@@ -120,7 +120,7 @@ class Disaggregated(Cluster):
     # requests
 
     def prefilled(self, number: int, request: int, at_ps: int, *, kept: bool) -> None:  # noqa: ARG002
-        self._tell(self._hand_on if kept else self._prefill_anew, request)
+        self._tell(self._hand_on if kept else self._prefill_anew, request, at_ps)
 
     def _hand_on(self, request: int, now_ps: int) -> None:
         """Its prompt is computed: it leaves its prefill replica, which keeps its KV."""
@@ -174,7 +174,7 @@ class Disaggregated(Cluster):
         if not router.ready:
             self._without_decoder[request] = None
             return
-        number = router.send(self.requests.prompt(request, router, self._block_size(router)))
+        number = router.send(self._prompt(request, router))
         self._count_in(request, number, router)
         handoff.receiver = number
         if not self.engines.want_load(number, request, handoff.tokens, now_ps):
@@ -259,7 +259,9 @@ def check_roles(setups: Iterable[EngineSetup]) -> None:
     for setup in setups:
         if setup.policy not in able or setup.kv_contiguous_tokens is not None:
             kept = (
-                "contiguous KV" if setup.kv_contiguous_tokens is not None else f"the {setup.policy} scheduler"
+                "contiguous KV"
+                if setup.kv_contiguous_tokens is not None
+                else f"the {setup.policy_name} scheduler"
             )
             raise InvalidInput(
                 f"{kept} hands no KV over: disaggregated pools need paged KV and one of {', '.join(able)}"

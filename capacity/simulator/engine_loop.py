@@ -31,8 +31,8 @@ def make_engines(
 ) -> Engines:
     """No engines yet, but what runs those to come, which are like `setups`.
 
-    `reacts`: whoever stands before them acts on what leaves at its very instant. Else a report may come late, as long
-    as it comes in order and before the next `catch_up` returns. `routed`: it wants reports at all.
+    `reacts`: whoever stands before them acts on the end of a request at its very instant. Else that may be reported
+    later, as long as it is in order and before the next event. `routed`: it wants reports at all.
     """
     if _compiled(recording, setups):
         return CompiledEngines(env, requests, ledger, reports, recording, reacts=reacts, routed=routed)
@@ -41,17 +41,19 @@ def make_engines(
 
 def _compiled(recording: Recording, setups: Sequence[EngineSetup]) -> bool:
     """Whether the compiled engines run; "auto": where they are there and do all that is asked. Raises InvalidInput."""
-    wish = recording.engine_loop
-    if wish == "events":
-        return False
-    unable = "each step is observed" if recording.observer is not None else None
-    if recording.frontend is not None and not recording.frontend.is_one_queue_out:
-        unable = "requests pass through the front end's processes"
+    because = why_readable(recording, setups)
+    if recording.engine_loop == "core" and because is not None:
+        raise InvalidInput(f"the compiled engines cannot run this: {because} (--engine-loop events)")
+    return because is None
+
+
+def why_readable(recording: Recording, setups: Sequence[EngineSetup]) -> str | None:
+    """Why the readable engines run; None: the compiled ones do."""
+    if recording.engine_loop == "events":
+        return "they were asked for"
+    if recording.observer is not None:
+        return "each step is observed"
     for setup in setups:
         if not covers(setup):
-            unable = f"the scheduler {setup.policy} with these options is not one of theirs"
-    if unable is None and library.load() is None:
-        unable = "they were not compiled here"
-    if wish == "core" and unable is not None:
-        raise InvalidInput(f"the compiled engines cannot run this: {unable} (--engine-loop events)")
-    return unable is None
+            return f"the scheduler {setup.policy_name} with these options is not one of the compiled"
+    return "the others were not compiled here" if library.load() is None else None

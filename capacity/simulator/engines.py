@@ -128,8 +128,9 @@ class Engines(Protocol):
         """The engine is gone, with all it holds."""
         ...
 
-    def catch_up(self, now_ps: int, kind: int) -> None:
-        """Whatever was due before this kind of event at this instant has happened, and was reported."""
+    def run(self) -> None:
+        """Run the clock until nobody has anything to do. Whatever is due before an event has happened when that comes,
+        and was reported."""
         ...
 
     def report_at_once(self) -> None:

@@ -12,7 +12,7 @@ import simpy
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.engines import Engines
-from capacity.simulator.instants import BEFORE, SETTLE, Instant
+from capacity.simulator.instants import BEFORE, Instant
 from capacity.simulator.members import Member
 from capacity.simulator.setup import EngineSetup, Role
 from capacity.step import picoseconds
@@ -105,11 +105,9 @@ def _check(what: str, value: float) -> None:
 
 
 def _later(fleet: Fleet, delay_ps: int) -> Generator[simpy.Event, None, int]:
-    """Wait; returns the instant then, before which all engines have done what was due."""
+    """Wait; returns the instant then."""
     yield fleet.env.timeout(delay_ps)
-    now_ps = int(fleet.env.now)
-    fleet.engines.catch_up(now_ps, SETTLE)
-    return now_ps
+    return int(fleet.env.now)
 
 
 def failing(fleet: Fleet, number: int, plan: Failures) -> Process:
@@ -168,7 +166,6 @@ def watching(fleet: Fleet, interval_s: float) -> Process:
     at_ps = 0
     while True:
         yield Instant(fleet.env, BEFORE).at(at_ps)
-        fleet.engines.catch_up(at_ps, SETTLE)
         if fleet.over:
             return
         fleet.sample(at_ps)

@@ -10,6 +10,7 @@ in (see `front_end_process`).
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from itertools import count
@@ -45,11 +46,6 @@ class FrontendTimes:
         return self.output_token_s > 0 or self.stream_interval > 1
 
     @property
-    def is_one_queue_out(self) -> bool:
-        """Whether there is one process, through which requests do not pass on their way in."""
-        return self.processes == 1 and not self.input_token_s
-
-    @property
     def delays(self) -> bool:
         return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
 
@@ -82,7 +78,8 @@ class StreamingLedger(EngineLedger):
             else:
                 gaps.append(sent_ps - r.last_token)
             r.last_token = sent_ps
-        self.count_gaps(gaps)
+        for gap_ps, times in sorted(Counter(gaps).items()):
+            self.gaps.add(gap_ps, times)
 
     def finished(self, r: Sequence, now_ps: int) -> None:
         super().finished(r, max(now_ps, r.last_token))

@@ -48,8 +48,7 @@ class GapCounter:
         gaps.total_ps, gaps._batches = total_ps, batches
         if multiset is not None and len(multiset[0]):
             gaps.count = int(multiset[1].sum())
-            gaps._chunks = [multiset]
-            gaps._compress()
+            gaps._chunks, gaps._raw = [multiset], len(multiset[0])
         if bins is not None:
             gaps.count = int(bins.sum())
             gaps._bins, gaps.resolution = bins, 2.0**-BIN_BITS

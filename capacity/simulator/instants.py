@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import simpy
-from simpy.core import EventPriority
 
 BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # what happens at one instant, in this order
 CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
@@ -26,7 +25,7 @@ class Instant(simpy.Event):  # type: ignore[misc]
         self.callbacks: list[Callable[[simpy.Event], None]] = []
         self._ok = True
         self._value = None
-        self._place = EventPriority((kind + 1) * RANKS + rank)
+        self._place = (kind + 1) * RANKS + rank
 
     def at(self, at_ps: int) -> Instant:
         """It will happen then."""
@@ -40,3 +39,13 @@ def call_at(
 ) -> None:
     """Have something done at an instant."""
     Instant(env, kind, rank).at(at_ps).callbacks.append(act)
+
+
+def next_key_of(env: simpy.Environment) -> int:
+    """The compiled engines' key of what comes next: what they do before it has a lower one."""
+    if not env._queue:
+        return NEVER
+    at_ps, place, _, _ = env._queue[0]
+    if at_ps >= NEVER // 4:
+        return NEVER
+    return 4 * at_ps + place // RANKS - 1 if place >= RANKS else 4 * at_ps

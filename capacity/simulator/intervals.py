@@ -40,23 +40,43 @@ def percentile_interval(values: npt.NDArray[Any], percent: float) -> Interval | 
     their log odds, is read back off the values. Nothing is assumed of their distribution.
     Source: Law, Simulation Modeling and Analysis, ch. 9.
     """
-    if not len(values):
-        return None
-    value = float(np.percentile(values, percent))
-    if len(values) < BATCHES * LEAST_PER_BATCH:
-        return Interval(value=value, low=None, high=None)
-    below = np.array([part.mean() for part in np.array_split(values <= value, BATCHES)])
-    places = _Places.of(below, percent / 100, len(values))
+    return percentile_intervals(values, [percent])[0]
 
-    def at(place: float) -> float | None:
-        beyond = len(values) * min(place, 1 - place)
-        return float(np.quantile(values, place)) if beyond >= 1 else None
 
-    return Interval(
-        value=value,
-        low=at(places.low) if places.below >= LEAST_BEYOND else None,
-        high=at(places.high) if places.above >= LEAST_BEYOND else None,
-    )
+def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) -> list[Interval | None]:
+    """`percentile_interval` of each of `percents`: the values are sorted once."""
+    count = len(values)
+    if not count:
+        return [None for _ in percents]
+    ordered = np.sort(values)
+    found = [float(value) for value in np.percentile(ordered, percents)]
+    if count < BATCHES * LEAST_PER_BATCH:
+        return [Interval(value=value, low=None, high=None) for value in found]
+    edges = _batch_edges(count)
+    sizes = np.diff(np.append(edges, count))
+    places = [
+        _Places.of(np.add.reduceat(values <= value, edges, dtype=np.int64) / sizes, percent / 100, count)
+        for value, percent in zip(found, percents, strict=True)
+    ]
+
+    def known(place: float, beyond: float) -> bool:
+        return beyond >= LEAST_BEYOND and count * min(place, 1 - place) >= 1
+
+    wanted = [(each.low, known(each.low, each.below)) for each in places]
+    wanted += [(each.high, known(each.high, each.above)) for each in places]
+    bounds = iter(np.quantile(ordered, [place for place, is_known in wanted if is_known]).tolist())
+    ends = [next(bounds) if is_known else None for _, is_known in wanted]
+    return [
+        Interval(value=value, low=low, high=high)
+        for value, low, high in zip(found, ends[: len(places)], ends[len(places) :], strict=True)
+    ]
+
+
+def _batch_edges(count: int) -> IntArray:
+    """Where each of `BATCHES` begins, as `np.array_split` has them."""
+    size, more = divmod(count, BATCHES)
+    at = np.arange(BATCHES)
+    return at * size + np.minimum(at, more)
 
 
 def gap_interval_ms(batches: IntArray, percent: float) -> Interval | None:

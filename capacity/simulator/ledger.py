@@ -78,9 +78,11 @@ class Ledger:
         def column(values: array[int]) -> Any:
             return np.frombuffer(values, dtype=np.int64) if len(values) else np.empty(0, dtype=np.int64)
 
-        arrival_ps = column(self.arrival_ps).copy()
+        arrival_ps = column(self.arrival_ps)
         unsent = arrival_ps == MISSING
-        arrival_ps[unsent] = np.rint(workload.arrival_s[unsent] * PS_PER_S).astype(np.int64)
+        if unsent.any():
+            arrival_ps = arrival_ps.copy()
+            arrival_ps[unsent] = np.rint(workload.arrival_s[unsent] * PS_PER_S).astype(np.int64)
         return RequestTable(
             arrival_ps=arrival_ps,
             first_scheduled_ps=column(self.first_scheduled_ps),
@@ -118,23 +120,26 @@ class EngineLedger:
         for r in step.preempted:
             self.preemptions += 1
             self.columns.preemptions[r.index] += 1
+            r.stopped = True
             if r.first_token != MISSING:
                 r.preempted = now_ps
         if not step.rows:
             return
         self.steps += 1
         self.rows += len(step.rows)
-        first_scheduled_ps = self.columns.first_scheduled_ps
         for row in step.rows:
-            r = row[0]
-            if first_scheduled_ps[r.index] == MISSING:
+            if row[0].stopped:
                 self._started(row, now_ps)
-            elif r.preempted != MISSING:
-                self.columns.preempted_ps[r.index] += now_ps - r.preempted
-                r.preempted = MISSING
 
     def _started(self, row: Row, now_ps: int) -> None:
+        """A request runs for the first time, or again."""
         r = row.sequence
+        r.stopped = False
+        if r.preempted != MISSING:
+            self.columns.preempted_ps[r.index] += now_ps - r.preempted
+            r.preempted = MISSING
+        if self.columns.first_scheduled_ps[r.index] != MISSING:
+            return
         self.columns.first_scheduled_ps[r.index] = now_ps
         self.columns.cached_tokens[r.index] = row.cached
         self.hit_tokens += row.cached - r.loaded
@@ -142,23 +147,15 @@ class EngineLedger:
 
     def delivered(self, emitted: Items[tuple[Sequence, int]], now_ps: int) -> None:
         """The output of one step: a delivery of tokens to each of its requests."""
-        gaps: list[int] = []
+        before = Counter([r.last_token for r, _ in emitted])
+        if before.pop(MISSING, 0):
+            for r, _ in emitted:
+                if r.last_token == MISSING:
+                    r.first_token = self.columns.first_token_ps[r.index] = now_ps
         for r, _ in emitted:
-            last_ps = r.last_token
-            if last_ps == MISSING:
-                r.first_token = self.columns.first_token_ps[r.index] = now_ps
-            else:
-                gaps.append(now_ps - last_ps)
             r.last_token = now_ps
-        self.count_gaps(gaps)
-
-    def count_gaps(self, gaps: list[int]) -> None:
-        """Gaps that end with one step: equal ones are one entry, the shortest first."""
-        if gaps and gaps.count(gaps[0]) == len(gaps):
-            self.gaps.add(gaps[0], len(gaps))
-            return
-        for gap_ps, count in sorted(Counter(gaps).items()):
-            self.gaps.add(gap_ps, count)
+        for last_ps, count in sorted(before.items(), reverse=True):
+            self.gaps.add(now_ps - last_ps, count)  # equal ones are one entry, the shortest first
 
     def use_kv(self, blocks: int, duration_ps: int) -> None:
         self.kv_block_ps += blocks * duration_ps

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from capacity.base.errors import UnknownName
 from capacity.simulator.engines import EngineAccount
 from capacity.simulator.frontend import FrontendTimes
 from capacity.simulator.setup import EngineSetup, Role
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from capacity.simulator.engine import StepObserver
 
 EngineLoop = Literal["auto", "core", "events"]
-ENGINE_LOOPS: tuple[EngineLoop, ...] = get_args(EngineLoop)
+
+
+def engine_loop_named(name: str) -> EngineLoop:
+    """Raises UnknownName."""
+    loops: dict[str, EngineLoop] = {loop: loop for loop in get_args(EngineLoop)}
+    if name not in loops:
+        raise UnknownName("engine loop", name, loops)
+    return loops[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

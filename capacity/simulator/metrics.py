@@ -23,6 +23,7 @@ from capacity.step import PS_PER_S
 from capacity.workload.columns import IntArray
 
 PS_PER_MS = PS_PER_S // 1000
+PS_TO_MS = 1e3 / PS_PER_S
 GOODPUT_METRICS = ("ttft", "tpot", "e2el")
 MISSING = -1  # an instant that never came
 
@@ -214,28 +215,20 @@ def summarize(
     if unknown:
         raise InvalidInput(f"no goodput metric {unknown[0]!r}; known: {', '.join(GOODPUT_METRICS)}")
     done = requests.completed
-    arrival, finish = requests.arrival_ps[done], requests.finish_ps[done]
-    first, outputs = requests.first_token_ps[done], requests.output_tokens[done]
-    to_ms = 1e3 / PS_PER_S
-    ttft_ms = (first - arrival) * to_ms
-    e2el_ms = (finish - arrival) * to_ms
-    several = outputs > 1
-    tpot_ms = np.zeros(len(first))
-    tpot_ms[several] = (finish - first)[several] * to_ms / (outputs[several] - 1)
     completed = int(done.sum())
+    which = slice(None) if completed == len(requests) else done  # of all, no column is copied
+    arrival, finish = requests.arrival_ps[which], requests.finish_ps[which]
+    first, outputs = requests.first_token_ps[which], requests.output_tokens[which]
     if duration_s is None:
         start_ps = int(requests.arrival_ps.min()) if len(requests) else 0
         duration_s = (int(finish.max()) - start_ps) / PS_PER_S if completed else 0.0
     good = np.ones(completed, dtype=bool)
     # in picoseconds, where a latency that equals its limit does so exactly
-    for metric, total_ps, parts in (
-        ("ttft", first - arrival, 1),
-        ("tpot", finish - first, np.maximum(outputs - 1, 0)),
-        ("e2el", finish - arrival, 1),
-    ):
+    for metric, begin, end in (("ttft", arrival, first), ("tpot", first, finish), ("e2el", arrival, finish)):
         if goodput_ms and metric in goodput_ms:
-            good &= total_ps <= goodput_ms[metric] * PS_PER_MS * parts
-    input_tokens = int(requests.prompt_tokens[done].sum())
+            parts = np.maximum(outputs - 1, 0) if metric == "tpot" else 1
+            good &= end - begin <= goodput_ms[metric] * PS_PER_MS * parts
+    input_tokens = int(requests.prompt_tokens[which].sum())
     output_tokens = int(outputs.sum())
 
     def rate(count: int) -> float:
@@ -251,9 +244,20 @@ def summarize(
         output_throughput=rate(output_tokens),
         total_token_throughput=rate(input_tokens + output_tokens),
         request_goodput=rate(int(good.sum())) if goodput_ms else None,
-        ttft_ms=Distribution.of(ttft_ms),
-        tpot_ms=Distribution.of(tpot_ms[several]),
+        ttft_ms=_latencies_ms(arrival, first),
+        tpot_ms=_tpots_ms(first, finish, outputs),
         itl_ms=gaps.distribution_ms() if gaps is not None else None,
-        e2el_ms=Distribution.of(e2el_ms),
+        e2el_ms=_latencies_ms(arrival, finish),
         itl_resolution=gaps.resolution if gaps is not None else 0.0,
     )
+
+
+def _latencies_ms(begin_ps: IntArray, end_ps: IntArray) -> Distribution | None:
+    return Distribution.of((end_ps - begin_ps) * PS_TO_MS, reorder=True)
+
+
+def _tpots_ms(first_ps: IntArray, finish_ps: IntArray, outputs: IntArray) -> Distribution | None:
+    several = outputs > 1
+    times_ms = (finish_ps - first_ps)[several] * PS_TO_MS
+    times_ms /= outputs[several] - 1
+    return Distribution.of(times_ms, reorder=True)

@@ -108,10 +108,12 @@ class ReadableEngines:
     def stop(self, number: int) -> None:
         self.engines[number].stop()
 
-    # what there is to know
+    # time
 
-    def catch_up(self, now_ps: int, kind: int) -> None:
-        """Nothing: the clock that calls this has called the engines before."""
+    def run(self) -> None:
+        self.env.run()
+
+    # what there is to know
 
     def report_at_once(self) -> None:
         """Nothing: it is never done otherwise."""

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from capacity.deployment.routers import Prompt, Router
+from capacity.deployment.routers import Prompt
 from capacity.simulator.chains import Chains
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.kv_cache.pool import KvPool
@@ -26,14 +26,19 @@ class Requests:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.prompt_tokens = array("q", workload.prompt_tokens.tobytes())
-        self._output_tokens = array("q", workload.output_tokens.tobytes())
-        self._max_tokens = (
-            array("q", workload.max_tokens.tobytes()) if workload.max_tokens is not None else None
-        )
         self._priorities = workload.priority.tolist() if workload.priority is not None else None
+        self._adapters = workload.adapter.tolist() if workload.adapter is not None else None
         self._sessions = workload.session.tolist() if workload.session is not None else None
         self._chains: dict[int, Chains] = {}  # by block size
+
+    @cached_property
+    def prompt_tokens(self) -> array[int]:
+        return array("q", self.workload.prompt_tokens.tobytes())
+
+    @property
+    def have_adapters(self) -> bool:
+        """Whether any is for a LoRA adapter."""
+        return self._adapters is not None and any(self._adapters)
 
     def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
         """A function that turns request `index`, which reaches the engine at an instant, into a Sequence.
@@ -41,9 +46,13 @@ class Requests:
         It returns None for a prompt that leaves no room for one token below max_model_len: vLLM's front-end turns
         such a one away. A request of a prefill engine ends with its first token.
         """
-        prompts, outputs, priorities = self.prompt_tokens, self._output_tokens, self._priorities
+        workload, prompts, priorities = self.workload, self.prompt_tokens, self._priorities
+        outputs = array("q", workload.output_tokens.tobytes())
+        adapters = self._adapters
         max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
-        asked = None if prefill_only else self._max_tokens
+        asked = None
+        if workload.max_tokens is not None and not prefill_only:
+            asked = array("q", workload.max_tokens.tobytes())
         chains = self.chains_of(pool.block_size) if pool.prefix_caching else None
         table = pool.table
 
@@ -53,7 +62,7 @@ class Requests:
                 return None
             max_known = prompt_tokens + (1 if prefill_only else outputs[index])
             asked_known = max_known if asked is None else max(max_known, prompt_tokens + asked[index])
-            return Sequence(
+            sequence = Sequence(
                 index,
                 id=index,
                 arrival=arrival_ps,
@@ -63,14 +72,17 @@ class Requests:
                 priority=priorities[index] if priorities is not None else 0,
                 table=table(Content(~index) if chains is None else chains.content(index)),
             )
+            if adapters is not None:
+                sequence.adapter = adapters[index]
+            return sequence
 
         return new_sequence
 
-    def prompt(self, request: int, router: Router, block_size: int) -> Prompt:
-        """What a router sees of a request."""
+    def prompt(self, request: int, block_size: int | None = None) -> Prompt:
+        """What a router sees of a request; with its prefixes, for replicas with blocks of this size."""
         tokens = self.prompt_tokens[request]
         session = self._sessions[request] if self._sessions is not None else None
-        if not router.needs_prefixes:
+        if block_size is None:
             return new_tuple(Prompt, (request, tokens, session, (), (), 0))
         keys, stops = self.chains_of(block_size).of(request)
         return new_tuple(Prompt, (request, tokens, session, keys, stops, tokens // block_size))

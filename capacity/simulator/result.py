@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -34,7 +35,7 @@ class LoadSample:
     by_role: Mapping[Role, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SimulationResult:
     """What the engines of a deployment did with a workload, and what happened to each.
 
@@ -43,7 +44,7 @@ class SimulationResult:
     prompt tokens at first admission, of hits on the GPU; None where prefix caching is off. Hits below it are in
     `kv_tiers`. `data_parallel_requests` are those of each rank; empty where there are no ranks. `gaps` between
     deliveries are in order of time; `step_work` is of each engine, `series` and `load` are samples over time; empty
-    unless `simulate` was called with them.
+    unless `simulate` was called with them. `readable_because`: why the compiled engines did not run; None: they did.
     `router` is None where one engine takes requests straight from the clients; `to_dict` then leaves out all that is of
     several. `timed_out` requests were cancelled by their client, `restarted` ones begun anew after a failure, `lost`
     ones failed with their replica; these and `rejected` are counted, and all that did not complete are the summary's
@@ -52,7 +53,6 @@ class SimulationResult:
     the time from then to the KV's arrival, and `transfers` counts those begun, arrived and aborted.
     """
 
-    summary: LatencySummary
     records: RequestTable
     status: Status
     reason: str | None
@@ -73,6 +73,7 @@ class SimulationResult:
     replicas: tuple[ReplicaSummary, ...] = ()
     replica_s: float = 0.0
     router: str | None = None
+    goodput_ms: Mapping[str, float] | None = None
     timed_out: int = 0
     restarted: int = 0
     lost: int = 0
@@ -80,6 +81,12 @@ class SimulationResult:
     prefilled_ps: npt.NDArray[np.int64] | None = None
     transfer_ps: npt.NDArray[np.int64] | None = None
     transfers: Mapping[str, int] | None = None
+    readable_because: str | None = None
+
+    @cached_property
+    def summary(self) -> LatencySummary:
+        """The run in the words of `vllm bench serve`, its goodput by `goodput_ms`; made when first asked for."""
+        return summarize(self.records, gaps=self.gaps, goodput_ms=self.goodput_ms)
 
     def to_dict(self) -> dict[str, object]:
         shared: dict[str, object] = {
@@ -142,7 +149,6 @@ def add_up(
     )
     end_ps = max(int(records.finish_ps.max()), 0) if len(records) else 0
     return SimulationResult(
-        summary=summarize(records, gaps=gaps, goodput_ms=goodput_ms),
         records=records,
         status=status,
         reason=reason,
@@ -162,4 +168,5 @@ def add_up(
         step_work=tuple(account.work for account in accounts if account.work is not None),
         replicas=replicas,
         replica_s=sum(member.alive_ps(end_ps) for member in members) / PS_PER_S,
+        goodput_ms=goodput_ms,
     )

@@ -37,4 +37,5 @@ def parallel_samples(workload: Workload, samples: int) -> Workload:
         after_request=None if after is None else np.where(after[rows] >= 0, after[rows] * samples, -1),
         think_s=None if workload.think_s is None else workload.think_s[rows],
         max_tokens=None if workload.max_tokens is None else workload.max_tokens[rows],
+        adapter=None if workload.adapter is None else workload.adapter[rows],
     )

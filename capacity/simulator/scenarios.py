@@ -24,7 +24,7 @@ from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.kv_cache.content import Content, chained
 from capacity.simulator.kv_cache.radix import RadixCache, RadixNode
 from capacity.simulator.ledger import EngineLedger, Ledger
-from capacity.simulator.members import EngineLoop
+from capacity.simulator.members import EngineLoop, engine_loop_named
 from capacity.simulator.schedulers import SchedulerLimits, Speculation, Step
 from capacity.simulator.schedulers import Sequence as Request
 from capacity.simulator.setup import EngineSetup, make_pool, make_scheduler
@@ -78,13 +78,14 @@ def _documents(text: str, path: str | Path) -> Iterator[tuple[str, Any]]:
 
 
 def schedule_scenario(
-    scenario: Mapping[str, Any], policy: str = "vllm-v1", *, engine_loop: EngineLoop = "auto"
+    scenario: Mapping[str, Any], policy: str = "vllm-v1", *, engine_loop: str = "auto"
 ) -> dict[str, Any]:
     """The schedule of one scenario (or the trace of one radix program) as a reference line.
 
     `status` is "ok", or "stalled" with the reason as `error`. `engine_loop` as of `simulate`: both decide alike.
     Raises InvalidInput, UnknownName.
     """
+    loop = engine_loop_named(engine_loop)
     if policy not in SCHEDULE_POLICIES:
         raise UnknownName("scheduling policy", policy, SCHEDULE_POLICIES)
     try:
@@ -93,7 +94,7 @@ def schedule_scenario(
                 "spec": scenario,
                 "trace": {"engine": f"capacity {policy}", "ops": _radix_trace(scenario)},
             }
-        return _Schedule(scenario, policy).run(engine_loop)
+        return _Schedule(scenario, policy).run(loop)
     except KeyError as error:
         raise InvalidInput(f"scenario {scenario.get('name', '')!r}: {error.args[0]!r} is missing") from error
     except (TypeError, IndexError, AttributeError, OverflowError) as error:

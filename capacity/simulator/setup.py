@@ -34,8 +34,9 @@ class EngineSetup:
 
     `num_blocks` are usable KV blocks of `block_size` tokens (vLLM's log figure less its null block). `kv_windows`
     lists the groups of layers that share the pool; `kv_contiguous_tokens` reserves that much for every request in
-    one piece instead, as before paging. `window_tokens` clips contexts in the step shapes. `policy_options` are
-    further keywords of the policy, `speculation` its drafts. With `noise` no two steps of a shape take the same time.
+    one piece instead, as before paging. `window_tokens` clips contexts in the step shapes. `policy` is a name or a
+    class of `Policy`, `policy_options` are further keywords of it, `speculation` its drafts. With `noise` no two steps
+    of a shape take the same time.
     With `data_parallel_size` above 1 the engine has so many ranks, each with a scheduler, `limits` and `num_blocks` of
     its own, which take every step together, and `prompt_wait_steps`: see `capacity.simulator.schedulers.lockstep`.
     Raises InvalidInput for ranks that would have to hand KV over.
@@ -44,7 +45,7 @@ class EngineSetup:
     step_times: StepTimes
     num_blocks: int
     block_size: int = 16
-    policy: str = "vllm-v1-async"
+    policy: str | type[Policy] = "vllm-v1-async"
     policy_options: Mapping[str, Any] = field(default_factory=dict)
     speculation: Speculation | None = None
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
@@ -65,6 +66,10 @@ class EngineSetup:
                 f"data-parallel ranks that share experts are not simulated in a {self.role} pool: use tensor "
                 "parallelism there, or one pool that does both"
             )
+
+    @property
+    def policy_name(self) -> str:
+        return self.policy if isinstance(self.policy, str) else self.policy.__name__
 
 
 def make_pool(setup: EngineSetup) -> KvPool:
@@ -113,4 +118,6 @@ def can_abort(setup: EngineSetup) -> bool:
 
 def check_setup(setup: EngineSetup) -> None:
     """Raises InvalidInput or UnknownName for what its pool or its scheduler refuse."""
-    make_pool(setup) if setup.num_blocks < 1 else make_scheduler(setup, make_pool(replace(setup, num_blocks=1)))
+    make_pool(setup) if setup.num_blocks < 1 else make_scheduler(
+        setup, make_pool(replace(setup, num_blocks=1))
+    )

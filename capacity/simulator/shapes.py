@@ -19,11 +19,12 @@ def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape
     d_seqs = d_drafts = d_context = d_window = 0
     for sequence, tokens, computed, drafts, yields, _, _ in rows:
         context = computed + tokens
-        if tokens - drafts == 1 and computed >= sequence.prompt_tokens:
+        if computed >= sequence.prompt_tokens and tokens - drafts == 1:
             d_seqs += 1
             d_drafts += drafts
             d_context += context
-            d_window += context if window_tokens is None else min(context, window_tokens)
+            if window_tokens is not None:
+                d_window += min(context, window_tokens)
         elif tokens:
             p_seqs += 1
             p_tokens += tokens
@@ -34,7 +35,7 @@ def sum_rows(rows: Sequence[Row], window_tokens: int | None = None) -> StepShape
                 p_window_pairs += windowed_pairs(tokens, computed, window_tokens)
                 p_window_context += min(context, window_tokens + tokens - 1)
     if window_tokens is None:
-        p_window_pairs, p_window_context = p_pairs, p_context
+        p_window_pairs, p_window_context, d_window = p_pairs, p_context, d_context
     return new_tuple(
         StepShape,
         (

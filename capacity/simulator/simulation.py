@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router
@@ -10,9 +11,10 @@ from capacity.simulator.admission import Admission
 from capacity.simulator.cluster import Cluster, Dispatch
 from capacity.simulator.disaggregated import Disaggregated, check_roles
 from capacity.simulator.engine import StepObserver
+from capacity.simulator.engine_loop import why_readable
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
 from capacity.simulator.frontend import FrontendTimes
-from capacity.simulator.members import EngineLoop, Recording
+from capacity.simulator.members import Recording, engine_loop_named
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup, Role
 from capacity.simulator.transfer import KvLink
@@ -41,7 +43,7 @@ def simulate(
     keep_interrupted: bool = False,
     observer: StepObserver | None = None,
     progress: Callable[[int, int], None] | None = None,
-    engine_loop: EngineLoop = "auto",
+    engine_loop: str = "auto",
 ) -> SimulationResult:
     """Simulate `workload` on one engine for each of `setups`.
 
@@ -80,6 +82,7 @@ def simulate(
         failures=failures,
         link=link,
         seed=seed,
+        scales=scaling is not None or decode_scaling is not None,
     )
     recording = Recording(
         frontend=frontend,
@@ -87,7 +90,7 @@ def simulate(
         keep_work=keep_work,
         observer=observer,
         progress=progress,
-        engine_loop=engine_loop,
+        engine_loop=engine_loop_named(engine_loop),
     )
     cluster = _deployment(workload, setups, dispatch, recording)
     if decode_scaling is not None:
@@ -101,7 +104,8 @@ def simulate(
         if not keep_interrupted:
             raise
         interrupted = True
-    return cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
+    result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
+    return replace(result, readable_because=why_readable(recording, setups))
 
 
 def _deployment(

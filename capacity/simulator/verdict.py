@@ -21,7 +21,7 @@ from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.intervals import (
     Interval,
     gap_interval_ms,
-    percentile_interval,
+    percentile_intervals,
     t_quantile,
 )
 from capacity.simulator.metrics import RequestTable
@@ -306,8 +306,9 @@ def _intervals(
         "e2el": (finish - arrival) * to_ms,
     }
     intervals: dict[str, Interval | None] = dict.fromkeys(names)
-    for percent in PERCENTILES:
-        intervals |= {f"p{percent}_{name}_ms": percentile_interval(values[name], percent) for name in values}
+    for name, column in values.items():
+        found = percentile_intervals(column, PERCENTILES)
+        intervals |= {f"p{p}_{name}_ms": each for p, each in zip(PERCENTILES, found, strict=True)}
     if gaps is not None:
         batches = gaps.batches().histograms()
         begin, end = (_gaps_until(records, int(at)) * len(batches) for at in (arrival[0], arrival[-1]))

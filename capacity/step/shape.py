@@ -126,7 +126,7 @@ class DecodePiece(NamedTuple):
 
     A step with the same `decode_sequences` and `draft_tokens` and no prefill takes exactly
     `base_ps + context_ps · decode_context_tokens + window_context_ps · decode_window_context_tokens`
-    as long as neither sum exceeds its limit (inclusive; None: valid for ever). Sums only grow during a jump.
+    as long as neither sum exceeds its limit (inclusive; None: valid for ever).
     """
 
     base_ps: int
@@ -137,14 +137,14 @@ class DecodePiece(NamedTuple):
 
 
 class StepTimes(Protocol):
-    """What the simulator asks of a step model: whole picoseconds, and affine pieces to jump over.
+    """What the simulator asks of a step model: whole picoseconds, and the line that decode steps lie on.
 
     The two must agree to the picosecond: for any shape s without prefill, `step_ps(s)` equals the piece
     `decode_piece(s)` evaluated at s, and at every later s' within its limits. So quantize coefficients once
     (base and slopes to whole picoseconds), never the total. A p-norm or another curve is linearised between
     fixed knots of the context sum, in both methods alike; a CUDA-graph size or a roofline corner ends a piece.
     Step times are at least 1 ps. `decode_piece` returns None where no affine piece exists (a random step time,
-    say): the simulator then takes one step at a time.
+    say): each step is then asked for.
     """
 
     def step_ps(self, shape: StepShape) -> int: ...
@@ -197,7 +197,7 @@ class AffineStepTimes:
 
 
 class FunctionStepTimes:
-    """Any function of the shape, in seconds (exponential service, say): one step at a time, never jumped."""
+    """Any function of the shape, in seconds (exponential service, say): asked for at every step."""
 
     def __init__(self, step_s: Callable[[StepShape], float]) -> None:
         self._step_s = step_s

@@ -18,7 +18,7 @@ from capacity.answers.engine_setup import (
 from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
-from capacity.base.flags import Flag
+from capacity.base.flags import ENGINE_LOOP, Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic, deployment_of
@@ -106,12 +106,14 @@ def batching_comparison(
     batch_size: int | None = None,
     batching_window_s: float = 0.1,
     spread: bool = True,
+    engine_loop: str = "auto",
 ) -> BatchingComparison:
     """The same arrivals under static, windowed, unchunked, chunked, contiguous, cached and disaggregated batching.
 
-    `batch_size` limits all of them (None: the pool's max_num_seqs). Waste is measured one step at a time: for
-    thousands of requests. Disaggregated prefill needs two engines, and stands beside two that do both; `spread` adds
-    gains by the spread of lengths. Raises InvalidInput.
+    `batch_size` limits all of them (None: the pool's max_num_seqs). Waste is measured one step at a time, by the
+    readable engines: for thousands of requests. `engine_loop` runs what is not measured so: disaggregated prefill,
+    which needs two engines and stands beside two that do both, and with `spread` gains by the spread of lengths.
+    Raises InvalidInput.
     """
     resolved = _limited(resolved, workload, batch_size)
     options = [
@@ -124,7 +126,7 @@ def batching_comparison(
         for name, setup in _ways(resolved, workload, batching_window_s)
         for waste in (Waste(),)
     ]
-    pairs, notes = _pairs(resolved, workload)
+    pairs, notes = _pairs(resolved, workload, engine_loop)
     members = min(resolved.max_num_seqs, len(workload))
     first = options[0].output_tokens_per_s_per_gpu
     return BatchingComparison(
@@ -133,7 +135,7 @@ def batching_comparison(
         slot_waste_fraction=static_slot_waste(workload.output_tokens, members),
         padding_waste_fraction=padding_waste(workload.prompt_tokens, members),
         gain_bound=continuous_gain_bound(workload.output_tokens, members),
-        spread=spread_gains(resolved, workload) if spread else (),
+        spread=spread_gains(resolved, workload, engine_loop=engine_loop) if spread else (),
         notes=notes,
     )
 
@@ -154,13 +156,15 @@ def _limited(resolved: ResolvedPool, workload: Workload, batch_size: int | None)
     return resolved
 
 
-def _pairs(resolved: ResolvedPool, workload: Workload) -> tuple[list[BatchingOption], tuple[str, ...]]:
+def _pairs(
+    resolved: ResolvedPool, workload: Workload, engine_loop: str
+) -> tuple[list[BatchingOption], tuple[str, ...]]:
     """Two engines, alike or one for prefill and one for decode; and why not, where they cannot be."""
     pair = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 2}))
     options, notes = [], []
     for name, prefill in (("continuous, 2 engines", None), ("disaggregated, 1 prefill + 1 decode", 1)):
         try:
-            run = run_service([pair], Service(prefill_replicas=prefill), workload)
+            run = run_service([pair], Service(prefill_replicas=prefill), workload, engine_loop=engine_loop)
         except CapacityError as error:
             notes.append(f"{name}: {error}")
         else:
@@ -269,7 +273,11 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def spread_gains(
-    resolved: ResolvedPool, workload: Workload, spreads: tuple[float, ...] = SPREADS
+    resolved: ResolvedPool,
+    workload: Workload,
+    spreads: tuple[float, ...] = SPREADS,
+    *,
+    engine_loop: str = "auto",
 ) -> tuple[SpreadGain, ...]:
     """Continuous over static batching of the workload's mean lengths, at each spread of the outputs.
 
@@ -292,8 +300,8 @@ def spread_gains(
             output_tokens=outputs,
         )
         setup = _plain_setup(pool)
-        static = simulate(requests, _static(setup)).summary.output_throughput
-        continuous = simulate(requests, setup).summary.output_throughput
+        static = simulate(requests, _static(setup), engine_loop=engine_loop).summary.output_throughput
+        continuous = simulate(requests, setup, engine_loop=engine_loop).summary.output_throughput
         rows.append(
             SpreadGain(
                 coefficient_of_variation=spread,
@@ -344,11 +352,13 @@ def compare_batching(
         float, Flag("Seconds that a static batch waits for members.", "--batching-window")
     ] = 0.1,
     spread: Annotated[bool, Flag("Also the gain by the spread of output lengths.")] = True,
+    engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Batching:
     """Static, windowed, continuous, chunked and disaggregated batching of the same arrivals, and what each wastes.
 
-    `max_batch` limits all of them (None: the engine's). Waste is measured step by step: for thousands of requests.
+    `max_batch` limits all of them (None: the engine's). Waste is measured step by step, by the readable engines: for
+    thousands of requests; `engine_loop` runs the rest.
     Raises DoesNotFit or InvalidInput.
     """
     if not 0 <= batching_window_s < float("inf"):
@@ -359,7 +369,12 @@ def compare_batching(
     resolved.memory.require_fit()
     requests = workload if workload is not None else make_workload(deployment.traffic)
     compared = batching_comparison(
-        resolved, requests, batch_size=max_batch, batching_window_s=batching_window_s, spread=spread
+        resolved,
+        requests,
+        batch_size=max_batch,
+        batching_window_s=batching_window_s,
+        spread=spread,
+        engine_loop=engine_loop,
     )
     final = requests.prompt_tokens + requests.output_tokens
     return Batching(

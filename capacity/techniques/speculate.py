@@ -10,7 +10,7 @@ from capacity.answers.engine_setup import engine_setup, with_drafts
 from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
-from capacity.base.flags import Flag
+from capacity.base.flags import ENGINE_LOOP, Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import DeploymentFile, Pool, deployment_of
@@ -53,7 +53,12 @@ class SpeculatedRun:
 
 
 def simulate_speculation(
-    speculation: Speculation, workload: Workload, *, draft_tokens: int | None = None, seed: int = 0
+    speculation: Speculation,
+    workload: Workload,
+    *,
+    draft_tokens: int | None = None,
+    seed: int = 0,
+    engine_loop: str = "auto",
 ) -> SpeculatedRun:
     """Serve `workload` twice, plainly and with drafts verified as vLLM V1 schedules them.
 
@@ -73,8 +78,8 @@ def simulate_speculation(
     return SpeculatedRun(
         draft_tokens=len(drawn.rates),
         verified_tokens=drawn.k,
-        plain=simulate(workload, plain),
-        speculated=simulate(workload, drafted),
+        plain=simulate(workload, plain, engine_loop=engine_loop),
+        speculated=simulate(workload, drafted, engine_loop=engine_loop),
     )
 
 
@@ -164,6 +169,7 @@ def speculate(
     ] = 1024,
     batches: Annotated[Sequence[int], Flag("As 1,4,16.", "--batches --batch-sizes")] = BATCHES,
     simulate: Annotated[bool, Flag("Also a closed loop of each batch through the scheduler.")] = False,
+    engine_loop: Annotated[str, ENGINE_LOOP] = "auto",
     **options: Any,
 ) -> Speculating:
     """Rounds by batch at the asked and the best draft length, the break-even batch, memory and TTFT.
@@ -206,14 +212,18 @@ def speculate(
         break_even_batch=speculation.break_even_batch(context_tokens, k),
         memory=speculation.memory(),
         ttft_s=FirstTokens(plain=plain_ttft_s, with_draft=drafted_ttft_s),
-        rows=tuple(_speculation_row(speculation, batch, context_tokens, k, simulate) for batch in batches),
+        rows=tuple(
+            _speculation_row(speculation, batch, context_tokens, k, engine_loop if simulate else None)
+            for batch in batches
+        ),
         warnings=notes_of(resolved),
     )
 
 
 def _speculation_row(
-    speculation: Speculation, batch: int, context: int, k: int, simulate: bool
+    speculation: Speculation, batch: int, context: int, k: int, engine_loop: str | None
 ) -> SpeculationRow:
+    """`engine_loop` None: not simulated."""
     drafted = speculation.round(batch, context, k)
     best = speculation.best(batch, context, longest=max(k, LONGEST_DRAFT))
     rates = speculation.speculator.rates(k)
@@ -230,11 +240,13 @@ def _speculation_row(
         best_draft_tokens=best.draft_tokens,
         best_verified_tokens=best.verified_tokens,
         best_speedup=best.speedup,
-        simulated_speedup=_simulated(speculation, batch, context, k) if simulate else None,
+        simulated_speedup=None
+        if engine_loop is None
+        else _simulated(speculation, batch, context, k, engine_loop),
     )
 
 
-def _simulated(speculation: Speculation, batch: int, context: int, k: int) -> float:
+def _simulated(speculation: Speculation, batch: int, context: int, k: int, engine_loop: str) -> float:
     """A closed loop of `batch` requests that reach `context` on average, through the scheduler."""
     prompt = max(1, context - SIMULATED_OUTPUT // 2)
     workload = random_requests(
@@ -245,7 +257,8 @@ def _simulated(speculation: Speculation, batch: int, context: int, k: int) -> fl
         concurrency=batch,
         seed=0,
     )
-    return simulate_speculation(speculation, workload, draft_tokens=k).throughput_gain
+    run = simulate_speculation(speculation, workload, draft_tokens=k, engine_loop=engine_loop)
+    return run.throughput_gain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ hashes are segments of one block each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -132,6 +132,15 @@ class BlockRuns:
     offsets: IntArray
     first_ids: IntArray
     counts: IntArray
+
+    def kept_apart_by(self, adapter: IntArray) -> BlockRuns:
+        """The same, but blocks that requests of different LoRA adapters computed are different blocks."""
+        number, run = (
+            np.unique(values, return_inverse=True)[1] for values in (adapter, self.first_ids >> RUN_BITS)
+        )
+        of_run = np.repeat(number, np.diff(self.offsets))
+        own = np.unique(run * (int(number.max()) + 1) + of_run, return_inverse=True)[1].astype(np.int64)
+        return replace(self, first_ids=own << RUN_BITS | self.first_ids & (1 << RUN_BITS) - 1)
 
     def runs_of(self, request: int) -> list[tuple[int, int]]:
         """(first id, count) of each run of one request."""

@@ -54,7 +54,21 @@ def described(traffic: Traffic) -> Workload:
     workload = _generated(traffic) if traffic.trace is None else _traced(traffic, traffic.trace)
     if traffic.max_request_tokens is not None:
         workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
+    if traffic.num_adapters is not None:
+        workload = _adapted(workload, traffic, traffic.num_adapters)
     return workload if traffic.max_tokens is None else _asking(workload, traffic, traffic.max_tokens)
+
+
+def _adapted(workload: Workload, traffic: Traffic, num_adapters: int) -> Workload:
+    """Every request, or every session, for one of so many adapters: as popular as system prompts are."""
+    if workload.adapter is not None:
+        raise InvalidInput("the trace says the adapter of every request: leave out --num-adapters")
+    rng = random_stream(traffic.seed, "adapters")
+    popular = SharedPrefixes(1, num_adapters, traffic.adapter_skew)
+    if workload.session is None:
+        return replace(workload, adapter=1 + popular.pick(len(workload), rng))
+    sessions, session = np.unique(workload.session, return_inverse=True)
+    return replace(workload, adapter=1 + popular.pick(len(sessions), rng)[session])
 
 
 def _asking(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:

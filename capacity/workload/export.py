@@ -37,6 +37,8 @@ def write_csv(workload: Workload, path: str | os.PathLike[str]) -> None:
         columns["think_s"] = workload.think_s.tolist()
     if workload.max_tokens is not None:
         columns["max_tokens"] = workload.max_tokens.tolist()
+    if workload.adapter is not None:
+        columns["adapter"] = workload.adapter.tolist()
     with _written(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)

@@ -17,8 +17,11 @@ _STREAMS = {
     "thinking": 4,
     "sessions": 5,
     "max_tokens": 6,
+    "adapters": 7,
 }
-Component = Literal["arrivals", "lengths", "routing", "correlation", "thinking", "sessions", "max_tokens"]
+Component = Literal[
+    "arrivals", "lengths", "routing", "correlation", "thinking", "sessions", "max_tokens", "adapters"
+]
 
 
 def random_stream(seed: int, component: Component) -> np.random.Generator:

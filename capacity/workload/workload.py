@@ -39,6 +39,7 @@ class Workload:
     after_request: IntArray | None = None  # row whose completion triggers this one; -1: none
     think_s: FloatArray | None = None
     max_tokens: IntArray | None = None  # output tokens that the client allows; None: as many as come
+    adapter: IntArray | None = None  # the LoRA adapter that it is for; 0: none
     concurrency: int | None = None
     name: str = "workload"
     source: str | None = None
@@ -72,6 +73,8 @@ class Workload:
             columns["think_s"] = float_column("think_s", self.think_s, length=count, maximum=MAX_TIME_S)
         if self.max_tokens is not None:
             columns["max_tokens"] = token_column("max_tokens", self.max_tokens, length=count)
+        if self.adapter is not None:
+            columns["adapter"] = int_column("adapter", self.adapter, length=count, minimum=0)
         for column, values in columns.items():
             object.__setattr__(self, column, values)
         _check_links(self)
@@ -89,6 +92,7 @@ class Workload:
         after_request: object = None,
         think_s: object = None,
         max_tokens: object = None,
+        adapter: object = None,
         concurrency: int | None = None,
         name: str = "workload",
         source: str | None = None,
@@ -127,6 +131,7 @@ class Workload:
             after_request=after,
             think_s=None if think_s is None else float_column("think_s", think_s, length=count)[order],
             max_tokens=picked("max_tokens", max_tokens),
+            adapter=picked("adapter", adapter),
             concurrency=concurrency,
             name=name,
             source=source,
@@ -165,7 +170,8 @@ class Workload:
         """Identities of the full blocks of every prompt and its answer; None where no two prompts share anything."""
         if self.content is None:
             return None
-        return self.content.block_runs(block_tokens, output_tokens=self.output_tokens)
+        runs = self.content.block_runs(block_tokens, output_tokens=self.output_tokens)
+        return runs if self.adapter is None else runs.kept_apart_by(self.adapter)
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that can change a simulation: equal workloads, equal fingerprints, on any machine."""
@@ -181,6 +187,8 @@ class Workload:
             self.max_tokens is not None
         ):  # without it, the fingerprint is that of before there was such a column
             digest.update(b"max_tokens" + self.max_tokens.astype("<i8").tobytes())
+        if self.adapter is not None:
+            digest.update(b"adapter" + self.adapter.astype("<i8").tobytes())
         return digest.hexdigest()
 
     # parts
@@ -215,6 +223,7 @@ class Workload:
             after_request=None if self.after_request is None else _relinked(self.after_request, rows),
             think_s=None if self.think_s is None else self.think_s[rows],
             max_tokens=None if self.max_tokens is None else self.max_tokens[rows],
+            adapter=None if self.adapter is None else self.adapter[rows],
         )
 
     def fit_to(self, max_model_len: int, *, how: Literal["drop", "clip"] = "drop") -> Workload:

@@ -215,3 +215,38 @@ def test_a_front_end_that_streams_slower_than_the_engine_makes_is_the_limit() ->
     words = {"input_len": 10, "output_len": 100, "num_prompts": 100, "request_rate": float("inf")}
     answer = capacity.simulate("llama-3.1-8b", gpu="h100", **words, front_end_output_token_s=2e-4).to_dict()
     assert answer["output_throughput"] == pytest.approx(5000, rel=0.05)
+
+
+def test_lora_slots_load_an_adapter_over_pcie() -> None:
+    """Rank 16 of all linear layers of an 8B model: 83.9 MB over PCIe, read at 1 GB/s before."""
+    assert "adapters" not in engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100"))).policy_options
+    pool = Pool(gpu="h100", max_loras=2, max_cpu_loras=8, lora_read_bytes_per_s=1e9)
+    resolved = resolve("llama-3.1-8b", pool)
+    slots = engine_setup(resolved).policy_options["adapters"]
+    link = resolved.profile.pcie
+    assert (slots.max_loras, slots.max_cpu_loras) == (2, 8)
+    assert slots.load_ps == pytest.approx(1e12 * (link.latency_s + 83_886_080 / link.bytes_per_s), abs=1)
+    assert slots.read_ps == 83_886_080_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"engine": "sglang", "max_loras": 2}, "--max-loras is simulated for vllm-v1"),
+        ({"max_loras": 2, "lora_read_bytes_per_s": 1e9}, "changes nothing without --max-cpu-loras"),
+        ({"max_loras": 2, "max_cpu_loras": 1}, "must hold the 2 adapters"),
+        ({"max_loras": 2, "kv_offloading_size": 10.0}, "leave out one of them"),
+    ],
+)
+def test_lora_slots_that_are_not_simulated_are_refused(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        simulate(num_adapters=9, **fields)
+
+
+def test_few_slots_for_many_adapters_make_requests_wait() -> None:
+    words = {"input_len": 100, "output_len": 50, "num_prompts": 60, "request_rate": 20.0, "num_adapters": 12}
+    ttft = [
+        capacity.simulate("llama-3.1-8b", gpu="h100", max_loras=slots, **words).to_dict()["mean_ttft_ms"]
+        for slots in (1, 4, 12)
+    ]
+    assert ttft[0] > 5 * ttft[1] > 5 * ttft[2]

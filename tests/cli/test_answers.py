@@ -160,6 +160,7 @@ def test_schedule_writes_steps_as_lines_tables_and_charts(run: Any, tmp_path: Pa
     chart = run("schedule", str(path), "--format", "gantt").out
     assert chart.splitlines()[-2:] == ["a PPd", "b  Pd"]
     assert "b:3@0" in run("schedule", str(path), "--format", "table").out
+    assert run("schedule", str(path), "--policy", "vllm-v1", "--engine-loop", "events").json == line
 
 
 @pytest.mark.parametrize(
@@ -171,6 +172,7 @@ def test_schedule_writes_steps_as_lines_tables_and_charts(run: Any, tmp_path: Pa
         ("nonsense", (), "not JSON"),
         (json.dumps(SCENARIO), ("--policy", "vllm-v2"), "Did you mean"),
         (json.dumps(SCENARIO), ("--format", "xml"), "jsonl, table, gantt"),
+        (json.dumps(SCENARIO), ("--engine-loop", "event"), "Did you mean 'events'"),
         (json.dumps({**SCENARIO, "requests": 5}), (), "two"),
     ],
 )
@@ -273,3 +275,34 @@ def test_a_run_with_drafts_says_how_many_are_accepted(run: Any) -> None:
     drafts = ("--speculator", "ngram", "--num-speculative-tokens", "2", "--acceptance", "0.5")
     _, out, _ = run("simulate", "llama-3.1-8b", "--gpu", "h100", *load, *drafts)
     assert f"2 deep: {1 + 0.5 + 0.25:.2f} tokens a step" in " ".join(out.split())
+
+
+SERVED = (*LLAMA_8B, "--isl", "200", "--osl", "20", "--rate", "20", "--num-prompts", "30", "--format", "json")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ("simulate", *SERVED, "--replicas", "2"),
+        ("batching", *SERVED, "--batch-size", "8"),
+        ("speculate", *LLAMA_8B, "--batches", "2", "--simulate", "--format", "json"),
+    ],
+    ids=lambda question: question[0],
+)
+def test_readable_engines_give_the_same_answers(run: Any, question: tuple[str, ...]) -> None:
+    assert run(*question, "--engine-loop", "events").json == run(*question).json
+    refused = run(*question, "--engine-loop", "event")
+    assert refused.code == 2
+    assert "Did you mean 'events'? Known: auto, core, events" in refused.err
+
+
+def test_an_answer_says_where_the_readable_engines_ran_unasked(run: Any) -> None:
+    said = "simulated by the readable engines"
+    behind = ("--front-end-input-token-s", "1e-6")  # processes that the compiled engines do not have
+    answer = run("simulate", *SERVED, *behind).json
+    assert [line for line in answer["warnings"] if line.startswith(said)]
+    for asked in (("--engine-loop", "events", *behind), ()):
+        assert not any(said in line for line in run("simulate", *SERVED, *asked).json["warnings"])
+    refused = run("simulate", *SERVED, *behind, "--engine-loop", "core")
+    assert refused.code == 2
+    assert "--engine-loop events" in refused.err

@@ -47,3 +47,16 @@ def test_first_tokens_alone_leave_decode_and_its_limits_out() -> None:
     assert [level.slo for level in whole.levels] == ["ttft:p95:1s", "tpot:p95:1s"]
     assert [level.slo for level in first.levels] == ["ttft:p95:1s"]
     assert first.mean_e2e_s < whole.mean_e2e_s
+
+
+def test_engines_with_the_same_steps_share_them() -> None:
+    here = arena()
+    small, large = (
+        here.resolved(POOL.model_copy(update={"max_num_batched_tokens": budget})) for budget in (2048, 4096)
+    )
+    sharded = here.resolved(POOL.model_copy(update={"tensor_parallel_size": 2}))
+    assert small.step_setting == large.step_setting
+    assert small.step_model is large.step_model
+    assert sharded.step_model is not small.step_model
+    assert here.setup(POOL, 0.9) is here.setup(POOL, 0.9)
+    assert here.setup(POOL, 0.9).step_times is not here.setup(POOL, None).step_times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from planned_options import level
 from quick_plans import quick
 
 from capacity.deployment import Pool
-from capacity.planning.judging import Goal, hopeless, judged, latencies_s, outlook
+from capacity.planning.judging import Goal, hopeless, judged, latencies_s, outlook, percentiles_of_draws
 from capacity.planning.trial import Engines, run_engines
 from capacity.pool.resolve import resolve
 from capacity.workload import parse_slos, random_requests
@@ -51,3 +52,13 @@ def test_a_miss_is_certain_once_more_are_late_than_may_be(rate: float, certain: 
     assert hopeless([run], goal, 60, share=1.0, parts=1) is certain
     assert outlook([run], goal, 60, share=1.0, alone=True) == pytest.approx(late / 7)
     assert judged([run], goal, seen="all").met is (late <= 6)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=9), st.floats(1, 99.9), st.integers(0, 99))
+def test_percentiles_of_draws_are_numpys(lengths: list[int], percent: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    blocks = [rng.exponential(size=length).round(2) for length in lengths]
+    draws = rng.integers(0, len(blocks), size=(20, len(blocks)))
+    expected = [np.percentile(np.concatenate([blocks[i] for i in draw]), percent) for draw in draws]
+    found = percentiles_of_draws(blocks, draws, percent / 100)
+    assert found == pytest.approx(expected, rel=1e-12)

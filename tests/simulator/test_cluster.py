@@ -25,8 +25,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment.routers import Prompt, Router
-from capacity.simulator import EngineSetup, FrontendTimes, simulate
+from capacity.deployment.routers import Prompt, RoundRobin, Router
+from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.transfer import KvLink
 from capacity.step import AffineStepTimes, FunctionStepTimes
@@ -276,3 +276,19 @@ def test_a_router_of_ones_own() -> None:
     found = simulate(requests(), [EngineSetup(step_times=STEPS, num_blocks=200)] * 2, router=ToTheLast)
     assert [replica.requests for replica in found.replicas] == [0, 120]
     assert found.router == "ToTheLast"
+
+
+@settings(max_examples=25)
+@given(workloads, setups, frontends, st.integers(2, 4))
+def test_replicas_that_take_turns_may_be_given_all_their_requests_at_once(
+    workload: Workload, setup: EngineSetup, frontend: FrontendTimes | None, replicas: int
+) -> None:
+    """A router by its name is known to act on nothing; the same class of ones own is asked for each request."""
+
+    def run(router: str | type[Router]) -> SimulationResult:
+        return simulate(workload, [setup] * replicas, router=router, frontend=frontend)
+
+    fed, sent = run("round-robin"), run(RoundRobin)
+    assert_equal(fed, sent)
+    assert fed.replicas == sent.replicas
+    assert fed.to_dict() | {"router": None} == sent.to_dict() | {"router": None}

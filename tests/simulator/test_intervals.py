@@ -19,6 +19,7 @@ from capacity.simulator.intervals import (
     mean_interval,
     paired_difference,
     percentile_interval,
+    percentile_intervals,
     replicated,
     share_interval,
     t_quantile,
@@ -266,3 +267,13 @@ def test_intervals_of_gaps_hold_the_truth() -> None:
 @pytest.mark.slow
 def test_intervals_of_gaps_hold_the_truth_in_the_long() -> None:
     assert min(held_by_gaps(200, 1500).values()) >= 0.9
+
+
+@given(st.integers(1, 400), st.integers(0, 3), st.integers(0, 2**32 - 1))
+def test_intervals_of_several_percentiles_are_those_of_each(count: int, digits: int, seed: int) -> None:
+    values = np.random.default_rng(seed).exponential(size=count).round(digits)
+    together = percentile_intervals(values, (50, 90, 99))
+    assert together == [percentile_interval(values, percent) for percent in (50, 90, 99)]
+    assert [interval.value for interval in together if interval] == np.percentile(
+        values, (50, 90, 99)
+    ).tolist()

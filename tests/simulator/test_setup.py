@@ -14,6 +14,7 @@ from capacity.simulator.kv_cache.content_pool import ContentPool
 from capacity.simulator.kv_cache.contiguous_pool import ContiguousPool
 from capacity.simulator.kv_cache.joint_pool import JointPool
 from capacity.simulator.schedulers import SCHEDULERS, Lockstep, schedulers_that
+from capacity.simulator.schedulers.static import StaticBatching
 from capacity.simulator.setup import make_pool, make_scheduler
 from capacity.simulator.transfer import LoadBlockPool
 from capacity.step import AffineStepTimes
@@ -83,3 +84,21 @@ def test_bad_sizes_are_refused() -> None:
         simulate(workload, EngineSetup(step_times=AffineStepTimes(1, 1), num_blocks=0))
     with pytest.raises(InvalidInput, match="vllm-v1"):
         simulate(workload, EngineSetup(step_times=AffineStepTimes(1, 1), num_blocks=1, policy="vllm-v9"))
+
+
+class Twin(StaticBatching):
+    """A policy of a user's own, that does what one of ours does."""
+
+
+def test_a_policy_may_be_a_class() -> None:
+    """It runs on the readable engines, and is called by its name where it cannot do what is asked."""
+    workload = Workload(arrival_s=np.arange(5.0) / 50, prompt_tokens=[20] * 5, output_tokens=[6] * 5)
+    own = replace(PLAIN, policy=Twin, policy_options={"batching_window_s": 0.05})
+    runs = [simulate(workload, setup) for setup in (own, replace(own, policy="static"))]
+    assert runs[0].to_dict() == runs[1].to_dict()
+    with pytest.raises(InvalidInput, match="Twin"):
+        simulate(workload, own, engine_loop="core")
+    with pytest.raises(InvalidInput, match="the Twin scheduler"):
+        simulate(workload, own, timeout_s=1.0)
+    with pytest.raises(InvalidInput, match="the Twin scheduler hands no KV over"):
+        simulate(workload, [replace(own, role="prefill"), replace(own, role="decode")])

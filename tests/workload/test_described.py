@@ -218,3 +218,34 @@ def test_a_trace_may_say_what_clients_asked_for(tmp_path: Path) -> None:
     asked = made(trace=path, max_tokens=100, num_prompts=3).max_tokens
     assert asked is not None
     assert asked.tolist() == [100] * 3
+
+
+def test_requests_may_be_for_adapters() -> None:
+    assert made(**BASE).adapter is None
+    equal = made(**BASE, num_adapters=4).adapter
+    assert equal is not None
+    assert set(equal.tolist()) == {1, 2, 3, 4}
+    skewed = made(**BASE, num_adapters=4, adapter_skew=3.0)
+    assert skewed.adapter is not None
+    counts = np.bincount(skewed.adapter, minlength=5)
+    assert counts[1] > counts[2] > counts[3] + counts[4]
+    # adapters draw from a stream of their own
+    assert (skewed.prompt_tokens == made(**BASE).prompt_tokens).all()
+
+
+def test_turns_of_a_conversation_have_one_adapter() -> None:
+    workload = made(**BASE, turns=4, num_adapters=50)
+    assert workload.adapter is not None
+    assert workload.session is not None
+    by_session = {(s, a) for s, a in zip(workload.session.tolist(), workload.adapter.tolist(), strict=True)}
+    assert len(by_session) == len(set(workload.session.tolist())) > 1
+
+
+def test_a_trace_may_say_the_adapters(tmp_path: Path) -> None:
+    path = str(tmp_path / "trace.csv")
+    workload = made(**BASE, num_adapters=4)
+    write_csv(workload, path)
+    read = made(trace=path)
+    assert read.fingerprint() == workload.fingerprint() != made(**BASE).fingerprint()
+    with pytest.raises(InvalidInput, match="leave out --num-adapters"):
+        made(trace=path, num_adapters=2)

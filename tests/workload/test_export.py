@@ -49,6 +49,7 @@ def test_csv_round_trip(
         after_request=np.arange(len(rows)) - 1 if extras else None,
         think_s=arrival_s if extras else None,
         max_tokens=prompt_tokens if extras else None,
+        adapter=prompt_tokens if extras else None,
     )
     path = tmp_path / f"trace{ending}"
     write_csv(workload, path)

@@ -52,7 +52,8 @@ void batching_generating(batching *p)
 /* Tokens whose KV the request holds in the end, if it takes all that it asks: its last never gets a place. */
 i64 batching_last_slot(const policy *p, const sequence *r)
 {
-    return asked_known(p, r) - 1;
+    (void)p;
+    return r->asked_known - 1;
 }
 
 /* Take the blocks for `tokens` more tokens, which must be free. */
@@ -89,18 +90,28 @@ static inline void cache_known(batching *p, sequence *r)
         blocks->ops->cache(blocks, &r->table, r->known);
 }
 
-/* One generation row for each of the first `count`; their blocks must be free. */
+/* One generation row for each of the first `count`; their blocks must be free. Its token counts as computed at once. */
 void batching_generate(batching *p, step *s, const sequences *rows, i64 count)
 {
     RESERVE(p->policy.memory, &s->rows, s->rows.count + count);
     row *next = s->rows.at + s->rows.count;
+    i64 contexts = 0, clipped = 0, window = p->policy.window_tokens;
     s->rows.count += count;
     for (i64 i = 0; i < count; i++) {
         sequence *r = rows->at[i];
         grow_by_one(p, r);
         cache_known(p, r);
-        *next++ = (row){.sequence = r, .tokens = 1, .computed = r->computed, .epoch = r->epoch, .yields = 1};
+        i64 computed = r->computed++;
+        *next++ = (row){.sequence = r, .tokens = 1, .computed = computed, .epoch = r->epoch, .yields = 1};
+        r->in_flight_tokens++;
+        r->in_flight_yields++;
+        r->rows_in_flight++;
+        contexts += computed + 1;
+        clipped += MIN(computed + 1, window);
     }
+    s->sums.decode_sequences += count;
+    s->sums.decode_context_tokens += contexts;
+    s->sums.decode_window_context_tokens += clipped;
 }
 
 /* Free blocks that one more token for each of `rows` takes. */
@@ -150,6 +161,11 @@ void batching_context_row(batching *p, step *s, sequence *r, i64 tokens, i64 cac
         .sequence = r, .tokens = tokens, .computed = r->computed, .epoch = r->epoch, .cached = cached,
         .yields = r->computed + tokens >= r->known
     });
+    const row *w = &s->rows.at[s->rows.count - 1];
+    count_row(&p->policy, s, w);
+    r->computed += tokens; /* at once */
+    r->in_flight_tokens += tokens;
+    r->in_flight_yields += w->yields;
 }
 
 /* Pause or retract a request: its KV is freed, and it is computed again from the front of the queue. */
@@ -168,34 +184,21 @@ void batching_give_up(batching *p, sequence *r, step *s)
     PUSH(base->memory, &s->preempted, r);
 }
 
-/* Count the scheduled tokens as computed, at once. */
-void batching_commit(step *s)
-{
-    for (i64 i = 0; i < s->rows.count; i++) {
-        const row *w = &s->rows.at[i];
-        sequence *r = w->sequence;
-        r->computed += w->tokens;
-        r->in_flight_tokens += w->tokens;
-        r->in_flight_yields += w->yields;
-    }
-}
-
 /* account */
 
 /* Append what the step sampled; the requests that it finished are in row order. */
 void batching_update(policy *base, step *s)
 {
     batching *p = (batching *)base;
-    RESERVE(base->memory, &s->emitted, s->emitted.count + s->rows.count);
     for (i64 i = 0; i < s->rows.count; i++) {
         const row *w = &s->rows.at[i];
         sequence *r = w->sequence;
         r->in_flight_tokens -= w->tokens;
         r->in_flight_yields -= w->yields;
-        if (!w->yields || r->status == FINISHED)
+        if (row_ends(base, s, r) || !w->yields)
             continue;
         r->known++;
-        s->emitted.at[s->emitted.count++] = (emission){r, 1};
+        emit(base, s, r);
         if (r->known >= r->max_known) {
             batching_finish(p, r);
             PUSH(base->memory, &s->finished, r);

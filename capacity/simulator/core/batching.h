@@ -8,6 +8,10 @@
 
 #include "internal.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 typedef struct {
     policy policy;
     int overlapped;
@@ -32,13 +36,6 @@ void batching_start(batching *p, sequence *r, i64 cached);
 void batching_prefill(batching *p, step *s, sequence *r, i64 tokens, const hit *h);
 void batching_context_row(batching *p, step *s, sequence *r, i64 tokens, i64 cached);
 void batching_give_up(batching *p, sequence *r, step *s);
-void batching_commit(step *s);
-
-/* Prompt and the outputs that its client allows: all that an engine knows of the end beforehand. See sequence.py. */
-static inline i64 asked_known(const policy *p, const sequence *r)
-{
-    return MIN(MAX(r->max_known, r->prompt_tokens + r->max_tokens), p->limits.max_model_len);
-}
 
 static inline i64 within_block(const batching *p, i64 tokens)
 {
@@ -49,5 +46,9 @@ static inline i64 blocks_needed(const batching *p, const sequence *r, i64 tokens
 {
     return p->policy.pool->ops->blocks_needed(p->policy.pool, &r->table, tokens, h, 0);
 }
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

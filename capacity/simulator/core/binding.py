@@ -28,6 +28,7 @@ POLICIES = {
 ROLES = {"both": 0, "prefill": 1, "decode": 2}
 BALANCES = {"published-queues": 0, "round-robin": 1, "fewest-requests": 2}
 FINISHED, REFUSED, PREFILLED, PREFILL_LOST, LOAD_BEGINS = range(5)
+ANY_EVENT = 0b11111  # kinds as bits
 OK, OUT_OF_MEMORY, BROKEN, BAD_INPUT, CALLBACK_FAILED = range(5)
 
 Column = POINTER(c_int64)
@@ -40,7 +41,7 @@ def _fields(names: str, kind: Any) -> list[tuple[str, Any]]:
 class CoreRequests(Structure):
     _fields_ = [
         ("count", c_int64),
-        *_fields("prompt_tokens output_tokens max_tokens priority order", c_void_p),
+        *_fields("prompt_tokens output_tokens max_tokens priority adapter order", c_void_p),
     ]
 
 
@@ -94,7 +95,9 @@ class CoreEngine(Structure):
         ),
         ("chunk_bytes", c_double),
         ("tiers", CoreTier * 2),
-        *_fields("message_ps stream_interval keep_work keep_log admits_long_prompts", c_int64),
+        *_fields("max_loras max_cpu_loras adapter_load_ps adapter_read_ps", c_int64),
+        ("input_token_s", c_double),
+        *_fields("num_processes message_ps stream_interval keep_work keep_log admits_long_prompts", c_int64),
         ("step_factors", c_void_p),
         ("step_seed", c_uint64),
     ]
@@ -147,6 +150,17 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         ("fleet_deliver", number, pointer, number, number, number),
         ("fleet_advance", number, pointer, number, number, number),
         ("fleet_next_key", number, pointer),
+        (
+            "fleet_take_turn",
+            number,
+            pointer,
+            number,
+            number,
+            number,
+            POINTER(POINTER(c_int64)),
+            POINTER(c_int64),
+        ),
+        ("fleet_completed", number, pointer),
         ("fleet_events", number, pointer, POINTER(POINTER(c_int64))),  # core_event, flat
         ("fleet_state", None, pointer, number, POINTER(CoreState)),
         ("fleet_rank_requests", number, pointer, number, pointer),
@@ -188,8 +202,8 @@ class Described:
 
 
 OPTIONS: dict[str, frozenset[str]] = {
-    "vllm-v1": frozenset({"offload"}),
-    "vllm-v1-async": frozenset({"offload"}),
+    "vllm-v1": frozenset({"offload", "adapters"}),
+    "vllm-v1-async": frozenset({"offload", "adapters"}),
     "vllm-v0": frozenset({"preemption_mode", "num_cpu_blocks", "swap_block_ps", "block_bytes"}),
     "sglang": frozenset(
         {"asynchronous", "order", "mixed_chunk", "max_prefill_tokens", "conservativeness", "ignore_eos"}
@@ -211,7 +225,7 @@ OPTIONS: dict[str, frozenset[str]] = {
 
 def covers(setup: EngineSetup) -> bool:
     """Whether the compiled engines do all that this setup asks for."""
-    known = OPTIONS.get(setup.policy)
+    known = OPTIONS.get(setup.policy) if isinstance(setup.policy, str) else None
     return (
         known is not None
         and set(setup.policy_options) <= known
@@ -223,7 +237,7 @@ def covers(setup: EngineSetup) -> bool:
 def describe(setup: EngineSetup) -> Described:
     """The engine's limits, KV, drafts and options. Its times, contents and surroundings are for the fleet to add."""
     limits, options = setup.limits, dict(setup.policy_options)
-    policy, asynchronous = POLICIES[setup.policy]
+    policy, asynchronous = POLICIES[setup.policy_name]
     found = Described(CoreEngine())
     e = found.engine
     e.policy, e.role = policy, ROLES[setup.role]
@@ -280,7 +294,11 @@ def describe(setup: EngineSetup) -> Described:
         for place, tier in enumerate(offload.tiers):
             capacity = -1 if tier.capacity_chunks is None else tier.capacity_chunks
             e.tiers[place] = CoreTier(capacity, tier.bytes_per_s, picoseconds(tier.latency_s))
-    e.stream_interval = 1
+    adapters = options.get("adapters")
+    if adapters is not None:
+        e.max_loras, e.max_cpu_loras = adapters.max_loras, adapters.max_cpu_loras or 0
+        e.adapter_load_ps, e.adapter_read_ps = adapters.load_ps, adapters.read_ps
+    e.num_processes = e.stream_interval = 1
     if setup.noise is not None:
         e.step_factors, e.step_seed = found.numbers(setup.noise.factors, np.float64), setup.noise.seed
     return found

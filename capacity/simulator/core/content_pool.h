@@ -4,6 +4,10 @@
 
 #include "internal.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 i64 content_pool_cached_tokens(pool *p, table *t, i64 tokens);
 void content_pool_allocate(pool *p, table *t, i64 tokens);
 void content_pool_mark_computed(pool *p);
@@ -19,5 +23,9 @@ static inline void content_pool_append(pool *p, table *t, i64 tokens)
     if (tokens == t->blocks.count * p->block_size)
         content_pool_fill_last(p, t);
 }
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

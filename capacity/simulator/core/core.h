@@ -33,6 +33,7 @@ typedef struct {
     const i64 *output_tokens; /* that it generates */
     const i64 *max_tokens;    /* that its client allows, and that some engines reserve; NULL: output_tokens */
     const i64 *priority;
+    const i64 *adapter;       /* its LoRA adapter; 0: none */
     const i64 *order;         /* who comes first among equals; NULL: the index */
 } core_requests;
 
@@ -101,7 +102,11 @@ typedef struct {
     double chunk_bytes;
     core_tier tiers[2];
     /* behind it */
-    i64 message_ps, stream_interval; /* the queue that streams tokens; 0 and 1: none */
+    /* LoRA adapters; none where max_loras is 0 */
+    i64 max_loras, max_cpu_loras /* 0: all */, adapter_load_ps, adapter_read_ps;
+    /* before and behind it: processes that tokenize prompts and send messages of tokens; 0, 0 and 1: none do */
+    double input_token_s;
+    i64 num_processes, message_ps, stream_interval;
     i64 keep_work, keep_log;
     i64 admits_long_prompts; /* no front-end turns them away before the scheduler sees them */
     /* steps that vary: 4096 equally likely factors, drawn by seed, engine and step; NULL: none */
@@ -149,10 +154,13 @@ i64 fleet_feed(fleet *f, i64 engine, i64 count, const i64 *requests, const i64 *
 /* One request reaches an engine now. Returns 1: taken, 0: turned away (without an event), -1: error. */
 i64 fleet_deliver(fleet *f, i64 engine, i64 request, i64 at_ps);
 
-/* Do all that is due before `limit_key`. With `stop`, return after the first instant at which something leaves.
+/* Do all that is due before `limit_key`. Return after the first instant with an event of the kinds `stop_at`, as bits.
  * Returns OK or an error; `left_steps` bounds the work of one call: what is not done then is done by the next call. */
-i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps);
+i64 fleet_advance(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps);
 i64 fleet_next_key(const fleet *f);
+/* The same in one call: how many events came, or minus the error; `next_key` is what is due then. */
+i64 fleet_take_turn(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps, const core_event **events, i64 *next_key);
+i64 fleet_completed(const fleet *f); /* requests, by all engines */
 i64 fleet_events(fleet *f, const core_event **events); /* since the last call; valid until the next call */
 
 void fleet_state(const fleet *f, i64 engine, core_state *state);

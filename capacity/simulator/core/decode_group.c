@@ -75,7 +75,7 @@ void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p)
 
 void group_clear(decode_group *g)
 {
-    g->clock = g->size = g->contexts = 0;
+    g->clock = g->place = g->size = g->contexts = 0;
     g->growing = g->growing_contexts = g->saturated_contexts = 0;
     g->ends.count = g->saturations.count = g->prefilling.count = g->fresh.count = g->due.count = 0;
     memset(g->phases, 0, (size_t)g->block_size * sizeof *g->phases);
@@ -87,12 +87,11 @@ void group_clear(decode_group *g)
 /* `r` takes its next decode step, which computes token number `computed`, at `clock`. */
 void group_join(decode_group *g, sequence *r, i64 computed, i64 clock)
 {
-    i64 offset = r->offset = computed - clock, place = modulo(-offset, g->block_size);
+    i64 offset = r->offset = computed - clock, place = r->bucket = modulo(-offset, g->block_size);
     g->size++;
     g->contexts += computed + 1;
     g->phases[place]++;
     if (g->visits) {
-        r->bucket = place;
         r->place_in_bucket = g->buckets[place].count;
         PUSH(g->memory, &g->buckets[place], r);
         PUSH(g->memory, &g->fresh, ((timed){clock, r->ticket, r}));
@@ -117,14 +116,14 @@ static void leave_group(decode_group *g, sequence *r)
     i64 context = r->offset + g->clock + 1;
     g->size--;
     g->contexts -= context;
-    g->phases[modulo(-r->offset, g->block_size)]--;
+    g->phases[r->bucket]--;
     if (g->visits) {
         sequences *bucket = &g->buckets[r->bucket];
         sequence *last = bucket->at[--bucket->count];
         bucket->at[r->place_in_bucket] = last;
         last->place_in_bucket = r->place_in_bucket;
-        r->bucket = -1;
     }
+    r->bucket = -1;
     if (g->window < 0)
         return;
     if (r->growing) {
@@ -154,6 +153,8 @@ static void saturate(decode_group *g)
 void group_step(decode_group *g, sequences *ending)
 {
     g->clock++;
+    if (++g->place == g->block_size)
+        g->place = 0;
     g->contexts += g->size;
     if (g->window >= 0)
         saturate(g);
@@ -162,6 +163,8 @@ void group_step(decode_group *g, sequences *ending)
         leave_group(g, r);
         PUSH(g->memory, ending, r);
     }
+    if (g->ends.count)
+        __builtin_prefetch(g->ends.at[0].sequence, 1);
 }
 
 /* Sum of the next step's contexts, each clipped to the window. */
@@ -202,7 +205,7 @@ void group_find_due(decode_group *g)
     if (!g->visits)
         return;
     for (i64 i = 0; i < g->places.count; i++) {
-        sequences *bucket = &g->buckets[modulo(g->clock - g->places.at[i], g->block_size)];
+        sequences *bucket = &g->buckets[modulo(g->place - g->places.at[i], g->block_size)];
         for (i64 k = 0; k < bucket->count; k++)
             PUSH(g->memory, due, bucket->at[k]);
     }
@@ -227,7 +230,7 @@ void group_find_due(decode_group *g)
 i64 group_blocks_needed(const decode_group *g)
 {
     if (!g->visits)
-        return g->size ? g->phases[modulo(g->clock, g->block_size)] : 0;
+        return g->size ? g->phases[g->place] : 0;
     i64 needed = 0;
     for (i64 i = 0; i < g->due.count; i++) {
         sequence *r = g->due.at[i];

@@ -10,6 +10,10 @@
 
 #include "internal.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 typedef struct {
     i64 at, ticket; /* clock of its last step; or from which its context fills the window */
     sequence *sequence;
@@ -22,6 +26,7 @@ typedef struct {
     i64 block_size, window; /* of the step shapes; -1: none */
     int asynchronous, visits; /* visits: members take and fill their blocks one by one, else as a sum */
     int active;
+    i64 place;                /* of the clock, modulo block size */
     i64 clock;                /* decode steps that the group has been scheduled for */
     i64 size, contexts;       /* members, and the sum of the contexts of their next step */
     i64 *phases;              /* members by the clock, modulo block size, at which they need a block */
@@ -46,5 +51,9 @@ void group_find_due(decode_group *g);
 i64 group_blocks_needed(const decode_group *g); /* for its next step */
 /* What the policy does for each running request, in list order; `chunks` are rows of prefilling requests. */
 void group_allocate(decode_group *g, const step *chunks, const step *pending);
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

@@ -12,6 +12,22 @@
 
 /* requests */
 
+enum { CACHE_LINE = 64, SEQUENCES_AT_ONCE = 64 };
+
+/* Memory for some sequences, each of which begins a line of the processor's cache; returns one of them. */
+static sequence *new_sequences(engine *e)
+{
+    size_t size = (sizeof(sequence) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    char *at = take_memory(e->memory, size * SEQUENCES_AT_ONCE + CACHE_LINE);
+    at += (CACHE_LINE - (uintptr_t)at % CACHE_LINE) % CACHE_LINE;
+    for (i64 i = SEQUENCES_AT_ONCE - 1; i > 0; i--) {
+        sequence *spare = (sequence *)(void *)(at + (size_t)i * size);
+        spare->next_free = e->spare_sequences;
+        e->spare_sequences = spare;
+    }
+    return (sequence *)(void *)at;
+}
+
 sequence *engine_new_sequence(engine *e, i64 request)
 {
     fleet *f = e->fleet;
@@ -25,20 +41,24 @@ sequence *engine_new_sequence(engine *e, i64 request)
     sequence *r = e->spare_sequences;
     if (r) {
         e->spare_sequences = r->next_free;
+        if (r->next_free)
+            __builtin_prefetch(&r->next_free->next_free, 1);
         table kept = r->table;
         *r = (sequence){.table = kept};
     } else {
-        r = take_memory(e->memory, sizeof *r);
+        r = new_sequences(e);
     }
     i64 outputs = e->setup.role == ROLE_PREFILL ? 1 : q->output_tokens[request];
     r->request = request;
     r->engine = e->number;
     r->arrival = f->columns.arrival_ps[request];
     r->priority = q->priority ? q->priority[request] : 0;
+    r->adapter = q->adapter ? q->adapter[request] : 0;
     r->order = q->order ? q->order[request] : request;
     r->prompt_tokens = r->known = prompt;
     r->max_known = MAX(prompt + 1, MIN(prompt + outputs, e->setup.max_model_len));
-    r->max_tokens = e->setup.role != ROLE_PREFILL && q->max_tokens ? MAX(q->max_tokens[request], outputs) : outputs;
+    i64 allowed = e->setup.role != ROLE_PREFILL && q->max_tokens ? MAX(q->max_tokens[request], outputs) : outputs;
+    r->asked_known = MIN(MAX(r->max_known, prompt + allowed), e->setup.max_model_len);
     r->first_token = r->last_token = r->preempted = MISSING;
     r->scheduled = f->columns.first_scheduled_ps[request] != MISSING;
     e->pools[0]->ops->open(e->pools[0], &r->table, request);
@@ -69,7 +89,7 @@ static void leave(engine *e, sequence *r)
         inside[r->request] = NULL;
 }
 
-int engine_receive(engine *e, i64 request, i64 at_ps)
+static int join(engine *e, i64 request, i64 at_ps)
 {
     sequence *r = engine_new_sequence(e, request);
     if (!r)
@@ -83,16 +103,47 @@ int engine_receive(engine *e, i64 request, i64 at_ps)
     return 1;
 }
 
+int engine_tokenizes(const engine *e)
+{
+    return e->front_end.input_token_s > 0.0;
+}
+
+/* A request comes, through the front end where that tokenizes; 0: it is turned away. */
+int engine_receive(engine *e, i64 request, i64 at_ps)
+{
+    if (!engine_tokenizes(e))
+        return join(e, request, at_ps);
+    front_end_take_in(&e->front_end, request, e->fleet->requests.prompt_tokens[request], at_ps);
+    engine_expect_arrivals(e);
+    return 1;
+}
+
+static void refuse(engine *e, i64 request, i64 at_ps)
+{
+    if (e->fleet->routed)
+        fleet_tell(e->fleet, EVENT_REFUSED, e, request, at_ps, 0);
+    else
+        e->sums.rejected++;
+}
+
 void engine_receive_fed(engine *e, i64 until_ps)
 {
     while (e->fed_next < e->fed_count && e->fed_instants[e->fed_next] <= until_ps) {
         i64 request = e->fed_requests ? e->fed_requests[e->fed_next] : e->fed_next;
         i64 at_ps = e->fed_instants[e->fed_next++];
         e->fleet->columns.arrival_ps[request] = at_ps;
-        if (!engine_receive(e, request, at_ps)) {
-            e->sums.rejected++;
-            fleet_tell(e->fleet, EVENT_REFUSED, e, request, at_ps, 0);
-        }
+        if (!engine_receive(e, request, at_ps))
+            refuse(e, request, at_ps);
+    }
+}
+
+/* Requests leave the front end. */
+void engine_receive_tokenized(engine *e, i64 until_ps)
+{
+    for (i64 at_ps; (at_ps = front_end_due_ps(&e->front_end)) <= until_ps;) {
+        i64 request = front_end_pop(&e->front_end);
+        if (!join(e, request, at_ps))
+            refuse(e, request, at_ps);
     }
 }
 
@@ -103,16 +154,26 @@ void engine_wake(engine *e, i64 at_ps)
     i64 key = 4 * MAX(at_ps, e->now_ps) + DECIDE;
     if (key < e->key)
         e->key = key;
+    else if ((e->key & 3) == ARRIVE)
+        e->later_key = MIN(e->later_key, key);
 }
 
-/* When the next fed request matters: only where no step has to end before. */
-static void expect_fed(engine *e)
+/* When the next request matters: where no step has to end before, or where the front end takes it in. */
+void engine_expect_arrivals(engine *e)
 {
-    if (e->fed_next == e->fed_count || e->ending || e->endless)
+    if (!e->alive || ((e->ending || e->endless) && !engine_tokenizes(e)))
         return;
-    i64 key = 4 * MAX(e->fed_instants[e->fed_next], e->now_ps) + ARRIVE;
-    if (key < e->key)
-        e->key = key;
+    i64 at_ps = front_end_due_ps(&e->front_end);
+    if (e->fed_next < e->fed_count)
+        at_ps = MIN(at_ps, e->fed_instants[e->fed_next]);
+    if (at_ps == NEVER)
+        return;
+    i64 key = 4 * MAX(at_ps, e->now_ps) + ARRIVE;
+    if (key >= e->key)
+        return;
+    if ((e->key & 3) != ARRIVE)
+        e->later_key = e->key;
+    e->key = key;
 }
 
 /* steps */
@@ -122,16 +183,10 @@ static step *new_step(engine *e)
     step *s = e->spare_steps;
     if (s) {
         e->spare_steps = s->next_free;
-        s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = 0;
-        s->start = s->end = s->held_ps = 0;
-        s->num_parts = 0;
-        s->ending.count = 0;
-        s->grouped = 0;
-        s->group = s->group_contexts = s->group_window_contexts = s->group_gap_ps = 0;
     } else {
         s = take_memory(e->memory, sizeof *s);
     }
-    s->stores = -1;
+    empty_step(s);
     return s;
 }
 
@@ -154,11 +209,10 @@ static i64 step_duration(engine *e, step *s)
     if (s->num_parts) {
         count = s->num_parts;
         for (i64 i = 0; i < count; i++)
-            sum_rows(s->parts[i], e->setup.window_tokens, &e->shapes[i]);
+            e->shapes[i] = s->parts[i]->sums;
         duration = joint_ps(e->setup.times, e->shapes, count);
     } else {
-        sum_rows(s, e->setup.window_tokens, e->shapes);
-        duration = step_ps(e->setup.times, e->shapes);
+        duration = step_ps(e->setup.times, &s->sums);
     }
     checked_ps(e, duration);
     if (e->setup.step_factors) {
@@ -168,16 +222,30 @@ static i64 step_duration(engine *e, step *s)
     if (e->work) {
         i64 most = -1;
         for (i64 i = 0; i < count; i++) {
-            const shape *h = &e->shapes[i];
+            const shape *h = s->num_parts ? &e->shapes[i] : &s->sums;
             i64 tokens = h->prefill_tokens + h->decode_sequences + h->draft_tokens;
             if (tokens > most) {
                 most = tokens;
                 fullest = i;
             }
         }
-        work_step(e->work, &e->shapes[fullest], duration, s->held_ps);
+        work_step(e->work, s->num_parts ? &e->shapes[fullest] : &s->sums, duration, s->held_ps);
     }
     return duration;
+}
+
+/* Through one stage after the other, each of which is busy for its share. */
+static void launch_stages(engine *e, step *s, i64 duration, i64 now_ps)
+{
+    i64 stages = e->policy->limits.pipeline_stages;
+    i64 share = duration / stages, rest = duration % stages, at_ps = now_ps;
+    for (i64 stage = 0; stage < stages; stage++) {
+        i64 begin_ps = MAX(at_ps, e->stage_free_ps[stage]);
+        if (stage == 0)
+            s->start = begin_ps;
+        at_ps = e->stage_free_ps[stage] = begin_ps + share + (stage == 0 ? rest : 0);
+    }
+    s->end = at_ps;
 }
 
 static void launch(engine *e, step *s, i64 now_ps)
@@ -196,16 +264,14 @@ static void launch(engine *e, step *s, i64 now_ps)
     if (e->in_vain > PREEMPTIONS_IN_VAIN)
         e->endless = 1;
     i64 stages = e->policy->limits.pipeline_stages;
-    i64 share = duration / stages, rest = duration % stages, at_ps = now_ps;
-    for (i64 stage = 0; stage < stages; stage++) {
-        i64 begin_ps = MAX(at_ps, e->stage_free_ps[stage]);
-        if (stage == 0)
-            s->start = begin_ps;
-        at_ps = e->stage_free_ps[stage] = begin_ps + share + (stage == 0 ? rest : 0);
+    if (stages == 1) {
+        s->start = MAX(now_ps, e->stage_free_ps[0]);
+        s->end = e->stage_free_ps[0] = s->start + duration;
+    } else {
+        launch_stages(e, s, duration, now_ps);
     }
-    if (at_ps >= NEVER / 4)
-        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(at_ps / 1000000000000));
-    s->end = at_ps;
+    if (s->end >= NEVER / 4)
+        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(s->end / 1000000000000));
     e->sums.busy_ps += duration;
     e->in_flight[e->num_in_flight++] = s;
 }
@@ -233,12 +299,10 @@ static void finish(engine *e, sequence *r, i64 now_ps)
     fleet_tell(e->fleet, EVENT_FINISHED, e, r->request, now_ps, r->known == r->prompt_tokens);
 }
 
-/* A step that named a request is settled. */
-static void let_go(engine *e, sequence *r)
+static void recycle_all(engine *e, const sequences *list)
 {
-    r->rows_in_flight--;
-    if (r->status == FINISHED)
-        engine_recycle(e, r);
+    for (i64 i = 0; i < list->count; i++)
+        engine_recycle(e, list->at[i]);
 }
 
 static void settle(engine *e)
@@ -255,15 +319,19 @@ static void settle(engine *e)
         log_step(e, s);
     for (i64 i = 0; i < s->finished.count; i++)
         finish(e, s->finished.at[i], now_ps);
-    for (i64 i = 0; i < s->rows.count; i++)
-        let_go(e, s->rows.at[i].sequence);
-    for (i64 i = 0; i < s->preempted.count; i++)
-        let_go(e, s->preempted.at[i]);
-    for (i64 i = 0; i < s->finished.count; i++)
-        engine_recycle(e, s->finished.at[i]);
+    for (i64 i = 0; i < s->preempted.count; i++) {
+        s->preempted.at[i]->rows_in_flight--;
+        if (s->preempted.at[i]->status == FINISHED)
+            engine_recycle(e, s->preempted.at[i]);
+    }
+    recycle_all(e, &s->finished);
+    recycle_all(e, &s->gone);
+    for (i64 i = 0; i < s->num_parts; i++)
+        recycle_all(e, &s->parts[i]->gone);
     e->fleet->steps += 1 + s->rows.count / ROWS_AS_A_STEP;
     spare_step(e, s);
     e->key = 4 * now_ps + DECIDE;
+    engine_expect_arrivals(e);
 }
 
 /* mail and loads */
@@ -385,6 +453,7 @@ static void decide(engine *e)
     i64 now_ps = e->now_ps;
     if (e->endless) {
         e->key = NEVER;
+        engine_expect_arrivals(e);
         return;
     }
     engine_receive_fed(e, now_ps);
@@ -404,19 +473,22 @@ static void decide(engine *e)
     }
     if (e->endless && !e->num_in_flight) {
         e->key = NEVER;
+        engine_expect_arrivals(e);
         return;
     }
     if (!e->num_in_flight) {
         i64 wake_ps = e->policy->ops->wake_ps ? e->policy->ops->wake_ps(e->policy) : NEVER;
         e->key = wake_ps >= NEVER / 4 ? NEVER : 4 * wake_ps + DECIDE;
-        expect_fed(e);
+        engine_expect_arrivals(e);
         return;
     }
     e->ending = e->in_flight[0];
     e->num_in_flight--;
-    memmove(e->in_flight, e->in_flight + 1, (size_t)e->num_in_flight * sizeof *e->in_flight);
+    for (i64 i = 0; i < e->num_in_flight; i++)
+        e->in_flight[i] = e->in_flight[i + 1];
     ledger_use_kv(e, e->ending->end - now_ps);
     e->key = 4 * e->ending->end + SETTLE;
+    engine_expect_arrivals(e);
 }
 
 void engine_proceed(engine *e)
@@ -426,9 +498,10 @@ void engine_proceed(engine *e)
     if (kind == SETTLE) {
         settle(e);
     } else if (kind == ARRIVE) {
-        e->key = NEVER;
+        e->key = e->later_key;
         engine_receive_fed(e, e->now_ps);
-        expect_fed(e);
+        engine_receive_tokenized(e, e->now_ps);
+        engine_expect_arrivals(e);
     } else {
         decide(e);
     }
@@ -463,6 +536,8 @@ static policy *new_policy(engine *e, pool *p)
     memory *m = e->memory;
     switch (c->policy) {
     case POLICY_VLLM_V1:
+        if (c->max_loras)
+            return adapter_v1_new(m, c, p);
         return c->num_tiers ? offloading_v1_new(m, c, p, &e->fleet->requests) : vllm_v1_new(m, c, p);
     case POLICY_VLLM_V0:
         return vllm_v0_new(m, c, p);
@@ -501,8 +576,9 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
     e->setup.rates = copied(m, setup->rates, setup->num_rates * setup->num_classes, sizeof(double));
     e->setup.step_factors = setup->step_factors ? copied(m, setup->step_factors, STEP_FACTORS, sizeof(double)) : NULL;
     e->now_ps = now_ps;
-    e->key = NEVER;
+    e->key = e->later_key = NEVER;
     e->alive = 1;
+    front_end_init(&e->front_end, m, setup);
     e->gaps = f->gaps;
     e->work = setup->keep_work ? work_new(m) : NULL;
     i64 ranks = setup->data_parallel_size;

@@ -4,6 +4,10 @@
 
 #include "internal.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 #define STEP_FACTORS 4096
 
 enum { MAIL_CANCEL, MAIL_RELEASE_KEPT, MAIL_LOADED, MAIL_UNLOAD, MAIL_WANT_LOAD };
@@ -24,10 +28,29 @@ typedef struct {
     int begun;
 } load;
 
+typedef struct {
+    i64 gap_ps, count;
+} gap_entry;
+
+/* Processes before the engine, through which its requests come and its tokens go (front_end.c). */
+typedef struct {
+    i64 at_ps, order, request;
+} tokenized;
+typedef struct {
+    memory *memory;
+    i64 num_processes;
+    i64 *free_ps; /* by process: when it will have done all that it was given */
+    i64 message_ps;
+    double input_token_s;
+    VEC(tokenized) coming; /* a heap: requests on their way in, the next one first */
+    i64 taken_in;
+} front_end;
+
 struct engine {
     fleet *fleet;
     memory *memory;
     i64 number, key, now_ps;
+    i64 later_key; /* what it does after the arrivals that `key` stands for, if that is an ARRIVE */
     core_engine setup;
     policy *policy;
     i64 num_pools;
@@ -51,7 +74,7 @@ struct engine {
     i64 unfinished; /* requests inside, those that wait for KV included */
     int alive, endless, paused;
     i64 without_rows, in_vain;
-    i64 stream_free_ps;
+    front_end front_end;
     core_state sums;
     gaps *gaps;
     work *work;
@@ -68,9 +91,10 @@ struct fleet {
     VEC(i64) place; /* of each engine in the heap */
     VEC(core_event) events;
     i64 events_told; /* events that the caller has seen: dropped by the next call */
+    i64 kinds_waiting; /* of the events that he has not, as bits */
     sequence **inside; /* by request: where it is, in a routed fleet */
     gaps *gaps;
-    VEC(i64) step_gaps;
+    VEC(gap_entry) step_gaps;
     i64 steps; /* settled, of all engines; rows count as well */
 };
 
@@ -78,11 +102,22 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps);
 void engine_proceed(engine *e); /* do what is due at e->key */
 int engine_receive(engine *e, i64 request, i64 at_ps);
 void engine_receive_fed(engine *e, i64 until_ps);
+void engine_receive_tokenized(engine *e, i64 until_ps);
+void engine_expect_arrivals(engine *e);
+int engine_tokenizes(const engine *e); /* whether requests come through its front end */
 void engine_wake(engine *e, i64 at_ps); /* something came: decide, unless a step has to end first */
 i64 engine_kv_used(const engine *e);
 sequence *engine_new_sequence(engine *e, i64 request);
 void engine_recycle(engine *e, sequence *r);
 void fleet_tell(fleet *f, i64 kind, const engine *e, i64 request, i64 at_ps, i64 value);
+
+/* front_end.c */
+void front_end_init(front_end *f, memory *m, const core_engine *setup);
+void front_end_take_in(front_end *f, i64 request, i64 prompt_tokens, i64 now_ps);
+i64 front_end_send(front_end *f, i64 request, i64 now_ps);
+i64 front_end_due_ps(const front_end *f);
+i64 front_end_pop(front_end *f);
+int front_end_drop(front_end *f, i64 request);
 
 /* ledger.c */
 void ledger_scheduled(engine *e, step *s, i64 now_ps);
@@ -91,7 +126,8 @@ void ledger_use_kv(engine *e, i64 duration_ps);
 void ledger_finished(engine *e, sequence *r, i64 now_ps);
 void log_step(engine *e, const step *s);
 
-/* shapes.c */
-void sum_rows(const step *s, i64 window_tokens, shape *out);
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

@@ -1,12 +1,12 @@
-"""`Engines` that run compiled: a fleet of the core, and the SimPy process that keeps it with the clock.
+"""`Engines` that run compiled: a fleet of the core, which keeps with SimPy's clock.
 
-Between two events of anyone else nothing can meet the engines, so they run ahead to the next one. Where the world acts
-on what leaves them, they stop at the first instant at which something does, and that is an event of its own.
+Between two events of the world nothing can meet the engines, so they run ahead to the next one. They stop before it at
+the first instant at which something leaves that the world acts on: that brings an event of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import simpy
@@ -15,18 +15,17 @@ from capacity.simulator.core import binding
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, STEPS_PER_CALL, Fleet
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
-from capacity.simulator.instants import ARRIVE, DECIDE, NEVER, SETTLE, Instant
-from capacity.simulator.ledger import Ledger
+from capacity.simulator.instants import next_key_of
+from capacity.simulator.ledger import Ledger, Progress
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
-from capacity.step import picoseconds
 
 FEWEST_STEPS = 64  # of one call, where progress is shown
 
 
 class CompiledEngines:
-    """`Engines` of the core. With `reacts`, what leaves is reported at its very instant, else before the next event."""
+    """`Engines` of the core. Without `reacts`, ends of requests are reported in time for the next event."""
 
     def __init__(
         self,
@@ -46,26 +45,24 @@ class CompiledEngines:
         self._requests = requests
         self._ledger = ledger
         self._reports = reports
+        self.deliver, self.cancel, self.stop = self.fleet.deliver, self.fleet.cancel, self.fleet.stop
+        self.want_load, self.release_kept = self.fleet.want_load, self.fleet.release_kept
+        self.loaded, self.unload = self.fleet.loaded, self.fleet.unload
         self._recording = recording
         self._setups: list[EngineSetup] = []
-        self._most_steps = FEWEST_STEPS
-        self._bell: Instant | None = None  # while all of them rest: who comes, rings
-        self._reacts = False
-        self._routed = routed
-        if reacts:
-            self.report_at_once()
+        self._stop_at = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << binding.FINISHED)
+        self._most_steps = STEPS_PER_CALL if recording.progress is None else FEWEST_STEPS
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         check_setup(setup)
-        frontend, caching = self._recording.frontend, setup.enable_prefix_caching
+        caching = setup.enable_prefix_caching
         self._setups.append(setup)
         return self.fleet.add(
             setup,
             now_ps,
             chains=self._requests.chains_of,
             answers_private=not caching or self._requests.answers_are_private,
-            message_ps=0 if frontend is None else picoseconds(frontend.output_token_s),
-            stream_interval=1 if frontend is None else frontend.stream_interval,
+            frontend=self._recording.frontend,
             keep_work=self._recording.keep_work,
         )
 
@@ -75,110 +72,50 @@ class CompiledEngines:
         whole = isinstance(requests, range) and requests == range(len(instants_ps))
         self.fleet.feed(number, None if whole else np.asarray(requests), np.asarray(instants_ps))
 
-    def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        self._ring()
-        return self.fleet.deliver(number, request, at_ps)
-
-    def cancel(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
-        self.fleet.cancel(number, request, at_ps)
-
-    def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        self._ring()
-        return self.fleet.want_load(number, request, tokens, at_ps)
-
-    def loaded(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
-        self.fleet.loaded(number, request, at_ps)
-
-    def unload(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
-        self.fleet.unload(number, request, at_ps)
-
-    def release_kept(self, number: int, request: int, at_ps: int) -> None:
-        self._ring()
-        self.fleet.release_kept(number, request, at_ps)
-
-    def stop(self, number: int) -> None:
-        self.fleet.stop(number)
-
     # time
 
-    def catch_up(self, now_ps: int, kind: int) -> None:
-        limit_key = binding.NEVER_KEY if now_ps >= NEVER // 4 else 4 * now_ps + kind
-        fleet = self.fleet
-        while True:
-            self._advance(limit_key, stop=False)
-            if self._routed:
-                self._report()
-            if fleet.next_key >= limit_key:
-                return
+    def report_at_once(self) -> None:
+        self._stop_at = binding.ANY_EVENT
 
-    def _advance(self, limit_key: int, *, stop: bool) -> None:
-        """With few enough steps that progress is seen as it is made."""
-        progress = self._ledger.progress
-        if progress is None:
-            self.fleet.advance(limit_key, stop=stop)
-            return
-        self.fleet.advance(limit_key, stop=stop, most_steps=self._most_steps)
-        passed = progress.reached(self._completed())
+    def run(self) -> None:
+        """The engines run ahead to the next event of the world, then that happens, and so on."""
+        env, fleet, progress = self._env, self.fleet, self._ledger.progress
+        while True:
+            limit_key, next_key = next_key_of(env), 0
+            while next_key < limit_key:
+                next_key = fleet.advance(limit_key, stop_at=self._stop_at, most_steps=self._most_steps)
+                if progress is not None:
+                    self._show(progress, all_done=next_key >= limit_key or bool(fleet.waiting_events))
+                if fleet.waiting_events:
+                    self._report()
+                    limit_key = next_key_of(env)
+            if not env._queue:
+                return
+            env.step()
+
+    def _show(self, progress: Progress, *, all_done: bool) -> None:
+        """Progress as it is made: so few steps a call that hardly two reports fall into one."""
+        passed = progress.reached(self.fleet.completed)
         if passed > 1:
             self._most_steps = max(FEWEST_STEPS, self._most_steps // passed)
-        elif not passed and not stop:
+        elif not passed and not all_done:
             self._most_steps = min(STEPS_PER_CALL, 2 * self._most_steps)
-
-    def report_at_once(self) -> None:
-        if not self._reacts:
-            self._reacts = True
-            self._env.process(self._run())
-
-    def _run(self) -> Generator[simpy.Event, None, None]:
-        """Ahead to the next event of anyone else, but not beyond the first instant at which somebody leaves."""
-        env, fleet = self._env, self.fleet
-        while True:
-            others_ps = env.peek()
-            limit_key = binding.NEVER_KEY if others_ps >= NEVER // 4 else 4 * int(others_ps)
-            while not fleet.waiting_events and fleet.next_key < limit_key:
-                self._advance(limit_key, stop=True)
-            if fleet.waiting_events:
-                at_ps = fleet.waiting_events[0][3]
-                if at_ps > env.now:
-                    yield Instant(env, SETTLE).at(at_ps)
-                self._report()
-            elif fleet.next_key < min(
-                limit_key + ARRIVE, binding.NEVER_KEY
-            ):  # a step ends at that very instant, before others' arrivals
-                yield Instant(env, SETTLE).at(int(others_ps))
-                fleet.advance(limit_key + ARRIVE, stop=True)
-                self._report()
-            elif limit_key < binding.NEVER_KEY:
-                yield Instant(env, DECIDE).at(int(others_ps))
-            else:
-                self._bell = Instant(env, DECIDE)
-                yield self._bell
-
-    def _ring(self) -> None:
-        if self._bell is not None:
-            self._bell.at(int(self._env.now))
-            self._bell = None
 
     def _report(self) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
         reports, fleet = self._reports, self.fleet
-        for kind, number, request, at_ps, _ in fleet.take_events():
-            if kind == binding.FINISHED:
-                reports.left(number, request, at_ps)
-            elif kind == binding.LOAD_BEGINS:
-                fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
-            elif kind == binding.REFUSED:
-                reports.refused(number, request, at_ps)
-            else:
-                reports.prefilled(number, request, at_ps, kept=kind == binding.PREFILLED)
+        while fleet.waiting_events:
+            for kind, number, request, at_ps, _ in fleet.take_events():
+                if kind == binding.FINISHED:
+                    reports.left(number, request, at_ps)
+                elif kind == binding.LOAD_BEGINS:
+                    fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
+                elif kind == binding.REFUSED:
+                    reports.refused(number, request, at_ps)
+                else:
+                    reports.prefilled(number, request, at_ps, kept=kind == binding.PREFILLED)
 
     # what there is to know
-
-    def _completed(self) -> int:
-        return sum(self.fleet.state(number).completed for number in range(len(self._setups)))
 
     @property
     def busy(self) -> bool:

@@ -62,14 +62,16 @@ static void drop_told_events(fleet *f)
     if (f->events_told) {
         f->events.count -= f->events_told;
         memmove(f->events.at, f->events.at + f->events_told, (size_t)f->events.count * sizeof *f->events.at);
-        f->events_told = 0;
+        f->events_told = f->kinds_waiting = 0;
     }
 }
 
 void fleet_tell(fleet *f, i64 kind, const engine *e, i64 request, i64 at_ps, i64 value)
 {
-    if (f->routed)
-        PUSH(&f->memory, &f->events, ((core_event){kind, e->number, request, at_ps, value}));
+    if (!f->routed)
+        return;
+    PUSH(&f->memory, &f->events, ((core_event){kind, e->number, request, at_ps, value}));
+    f->kinds_waiting |= (i64)1 << kind;
 }
 
 i64 fleet_events(fleet *f, const core_event **events)
@@ -162,6 +164,11 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(prompt_wait_steps, 0, most);
     WITHIN(num_tiers, 0, 2);
     WITHIN(chunk_blocks, 0, (i64)1 << 30);
+    WITHIN(max_loras, 0, (i64)1 << 20);
+    WITHIN(max_cpu_loras, 0, (i64)1 << 30);
+    WITHIN(adapter_load_ps, 0, NEVER / 4);
+    WITHIN(adapter_read_ps, 0, NEVER / 4);
+    WITHIN(num_processes, 1, 1 << 16);
     WITHIN(message_ps, 0, NEVER / 4);
     WITHIN(stream_interval, 1, most);
 #undef WITHIN
@@ -173,11 +180,14 @@ static void check_setup(fleet *f, const core_engine *c)
     FRACTION(sglang_conservativeness, 1e6);
     FRACTION(trt_batch_wait_tokens, 1e12);
     FRACTION(tgi_waiting_served_ratio, 1e6);
+    FRACTION(input_token_s, 1e6);
     for (i64 i = 0; i < c->num_tiers; i++) {
         if (!(c->tiers[i].bytes_per_s > 0.0) || c->tiers[i].latency_ps < 0 || c->tiers[i].latency_ps >= NEVER / 4
             || c->tiers[i].capacity_chunks < -1 || c->tiers[i].capacity_chunks > most)
             fail(m, BAD_INPUT, "tier %lld is out of bounds", (long long)i);
     }
+    if (c->max_loras && (c->policy != POLICY_VLLM_V1 || c->num_tiers || (c->max_cpu_loras && c->max_cpu_loras < c->max_loras)))
+        fail(m, BAD_INPUT, "this engine does not take so many LoRA adapters");
     if (c->num_tiers) {
         if (c->policy != POLICY_VLLM_V1)
             fail(m, BAD_INPUT, "this policy knows no tiers of KV");
@@ -271,9 +281,7 @@ i64 fleet_feed(fleet *f, i64 number, i64 count, const i64 *requests, const i64 *
     e->fed_instants = instants;
     e->fed_count = count;
     e->fed_next = 0;
-    i64 key = 4 * MAX(instants[0], e->now_ps) + ARRIVE;
-    if (!e->ending && key < e->key)
-        e->key = key;
+    engine_expect_arrivals(e);
     reorder(f, number);
     return OK;
 }
@@ -308,6 +316,9 @@ i64 fleet_cancel(fleet *f, i64 number, i64 request, i64 at_ps)
     if (!engine_of(f, number, request)->policies[0]->ops->abort)
         fail(&f->memory, BAD_INPUT, "an engine of this kind aborts no requests");
     check_instant(f, at_ps);
+    engine_receive_tokenized(f->engines.at[number], at_ps);
+    if (front_end_drop(&f->engines.at[number]->front_end, request))
+        return post(f, number, (mail){MAIL_CANCEL, request, NULL}, at_ps);
     sequence *r = f->inside ? f->inside[request] : NULL;
     if (!r || r->engine != number)
         return OK;
@@ -391,7 +402,7 @@ i64 fleet_next_key(const fleet *f)
     return f->heap.count ? f->engines.at[f->heap.at[0]]->key : NEVER;
 }
 
-i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps)
+i64 fleet_advance(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps)
 {
     ENTER(f, f->memory.error);
     if (limit_key < 0 || limit_key > NEVER || max_steps < 1)
@@ -403,16 +414,16 @@ i64 fleet_advance(fleet *f, i64 limit_key, i64 stop, i64 max_steps)
         i64 bound = MIN(limit_key, second_key(f));
         if (e->key >= limit_key || e->paused)
             break;
-        if (stop && f->events.count && e->key > 4 * f->events.at[f->events.count - 1].at_ps + SETTLE)
+        if ((f->kinds_waiting & stop_at) && e->key > 4 * f->events.at[f->events.count - 1].at_ps + SETTLE)
             break;
         do
             engine_proceed(e);
-        while (e->key < bound && !(stop && f->events.count) && !e->paused && f->steps < last_step);
+        while (e->key < bound && !(f->kinds_waiting & stop_at) && !e->paused && f->steps < last_step);
         reorder(f, number);
         if (f->steps >= last_step)
             return OK;
     }
-    if (!stop || !f->events.count)
+    if (!(f->kinds_waiting & stop_at))
         for (i64 i = 0; i < f->engines.count; i++) {
             engine *e = f->engines.at[i];
             if (e->fed_next < e->fed_count && e->key >= limit_key && limit_key < NEVER)
@@ -433,7 +444,7 @@ void fleet_state(const fleet *f, i64 number, core_state *state)
     state->num_running = policy_num_running(e->policy);
     state->num_waiting = policy_num_waiting(e->policy);
     state->kv_used_blocks = engine_kv_used(e);
-    state->unfinished = e->unfinished;
+    state->unfinished = e->unfinished + e->front_end.coming.count;
     state->now_ps = e->now_ps;
     state->alive = e->alive;
     state->endless = e->endless;
@@ -496,4 +507,19 @@ i64 core_size(i64 which)
     const size_t sizes[] = {sizeof(core_requests), sizeof(core_contents), sizeof(core_columns), sizeof(core_tier),
                             sizeof(core_engine), sizeof(core_state), sizeof(core_tier_use), sizeof(core_event)};
     return which >= 0 && which < 8 ? (i64)sizes[which] : -1;
+}
+
+i64 fleet_take_turn(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps, const core_event **events, i64 *next_key)
+{
+    i64 error = fleet_advance(f, limit_key, stop_at, max_steps);
+    *next_key = fleet_next_key(f);
+    return error ? -error : fleet_events(f, events);
+}
+
+i64 fleet_completed(const fleet *f)
+{
+    i64 completed = 0;
+    for (i64 i = 0; i < f->engines.count; i++)
+        completed += f->engines.at[i]->sums.completed;
+    return completed;
 }

@@ -16,10 +16,12 @@ from capacity.simulator.core import binding, library, step_data
 from capacity.simulator.core.binding import CoreColumns, CoreContents, CoreEvent, CoreRequests, CoreState
 from capacity.simulator.core.step_data import StepData
 from capacity.simulator.core.sums import GapsArrays, WorkArrays, gap_counter, step_work
+from capacity.simulator.frontend import FrontendTimes
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.kv_cache.offload import TierUse
 from capacity.simulator.setup import EngineSetup
 from capacity.simulator.step_work import StepWork
+from capacity.step import picoseconds
 from capacity.workload import Workload
 from capacity.workload.columns import IntArray
 
@@ -73,14 +75,16 @@ class Fleet:
             count=len(workload),
             prompt_tokens=self._column(workload.prompt_tokens),
             output_tokens=self._column(workload.output_tokens),
-            max_tokens=self._column(getattr(workload, "max_tokens", None)),
+            max_tokens=self._column(workload.max_tokens),
             priority=self._column(workload.priority),
+            adapter=self._column(workload.adapter),
             order=self._column(order),
         )
         places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
-        self._events = POINTER(c_int64)()
-        self._routed = routed
+        self._events, self._next_key = POINTER(c_int64)(), c_int64()
+        self._take_turn, self._deliver = core.fleet_take_turn, core.fleet_deliver
+        self._told = byref(self._events), byref(self._next_key)  # where a turn leaves what it has to tell
         self.waiting_events: list[tuple[int, ...]] = []
         self._check(0 if self._pointer and not core.fleet_error(self._pointer) else binding.BAD_INPUT)
 
@@ -122,8 +126,7 @@ class Fleet:
         *,
         chains: Callable[[int], SharedRuns],
         answers_private: bool,
-        message_ps: int = 0,
-        stream_interval: int = 1,
+        frontend: FrontendTimes | None = None,
         keep_work: bool = False,
         keep_log: bool = False,
         turns_away: bool = True,
@@ -136,7 +139,10 @@ class Fleet:
         if engine.prefix_caching:
             engine.contents = ctypes.pointer(self._contents_of(setup.block_size, chains))
         engine.answers_private = answers_private
-        engine.message_ps, engine.stream_interval = message_ps, stream_interval
+        if frontend is not None:
+            engine.input_token_s, engine.num_processes = frontend.input_token_s, frontend.processes
+            engine.message_ps = picoseconds(frontend.output_token_s)
+            engine.stream_interval = frontend.stream_interval
         engine.keep_work, engine.keep_log = keep_work, keep_log
         engine.admits_long_prompts = not turns_away
         self._kept.append(described)
@@ -169,7 +175,7 @@ class Fleet:
         )
 
     def deliver(self, number: int, request: int, at_ps: int) -> bool:
-        taken: int = self._core.fleet_deliver(self._pointer, number, request, at_ps)
+        taken: int = self._deliver(self._pointer, number, request, at_ps)
         if taken < 0:
             self._check(binding.BROKEN)
         return taken > 0
@@ -189,7 +195,7 @@ class Fleet:
     def load_begun(self, number: int, request: int, end_ps: int) -> None:
         """Whoever asked when KV will come goes on with its decision, and may ask for more."""
         self._check(self._core.fleet_load_begun(self._pointer, number, request, end_ps))
-        self._read_events()
+        self._keep_events(self._core.fleet_events(self._pointer, self._told[0]))
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
@@ -202,23 +208,27 @@ class Fleet:
 
     # time
 
-    def advance(self, limit_key: int, *, stop: bool, most_steps: int = STEPS_PER_CALL) -> None:
-        """Some of what is due before `limit_key`: the rest is done by further calls."""
-        self._check(self._core.fleet_advance(self._pointer, limit_key, stop, most_steps))
-        if self._routed:
-            self._read_events()
+    def advance(self, limit_key: int, *, stop_at: int = 0, most_steps: int = STEPS_PER_CALL) -> int:
+        """Some of what is due before `limit_key`; returns the key of what is due then: the rest by further calls.
+
+        Nothing is done after the first instant at which there is an event of the kinds `stop_at`, as bits.
+        """
+        count = self._take_turn(self._pointer, limit_key, stop_at, most_steps, *self._told)
+        if count > 0:
+            self._keep_events(count)
+        elif count:
+            self._check(-count)
+        return self._next_key.value
 
     @property
     def next_key(self) -> int:
         key: int = self._core.fleet_next_key(self._pointer)
         return key
 
-    def _read_events(self) -> None:
-        """Keep what left: (kind as in `binding`, engine, request, instant, value) each."""
-        count = self._core.fleet_events(self._pointer, byref(self._events))
-        if count:
-            flat = iter(self._events[: EVENT_FIELDS * count])
-            self.waiting_events += zip(*[flat] * EVENT_FIELDS)
+    def _keep_events(self, count: int) -> None:
+        """(kind as in `binding`, engine, request, instant, value) each."""
+        fields = iter(self._events[: EVENT_FIELDS * count] if count else ())
+        self.waiting_events += zip(*[fields] * EVENT_FIELDS)
 
     def take_events(self) -> list[tuple[int, ...]]:
         """What left and was not taken before, in order of time."""
@@ -226,6 +236,12 @@ class Fleet:
         return events
 
     # how they stand
+
+    @property
+    def completed(self) -> int:
+        """Requests, by all engines."""
+        count: int = self._core.fleet_completed(self._pointer)
+        return count
 
     def state(self, number: int) -> CoreState:
         state = CoreState()

@@ -2,6 +2,8 @@
 #include "gaps.h"
 #include "internal.h"
 
+enum { LATE_GAPS = 16 }; /* a power of two */
+
 typedef struct {
     i64 gap, count; /* count 0: free */
 } slot;
@@ -15,6 +17,8 @@ struct gaps {
     i64 num_gaps;
     i64 *bins;
     i64 *batches; /* by batch and bin */
+    slot late[LATE_GAPS]; /* counted exactly a little later, when their slots have come into the cache */
+    i64 first_late, num_late;
     int size_bits; /* a batch holds 1 << size_bits gaps */
     i64 first_bin, last_bin; /* of those that any batch has used */
 };
@@ -40,11 +44,16 @@ static inline i64 bin_of(i64 gap_ps, int bits)
     return ((i64)shift << bits) + (gap_ps >> shift);
 }
 
+static inline uint64_t place_of(int slot_bits, i64 gap_ps)
+{
+    return ((uint64_t)gap_ps * 0x9E3779B97F4A7C15u) >> (64 - slot_bits);
+}
+
 /* The slot of a gap, or the free one where it belongs. */
 static inline slot *slot_of(slot *slots, int slot_bits, i64 gap_ps)
 {
     uint64_t mask = ((uint64_t)1 << slot_bits) - 1;
-    uint64_t place = ((uint64_t)gap_ps * 0x9E3779B97F4A7C15u) >> (64 - slot_bits);
+    uint64_t place = place_of(slot_bits, gap_ps);
     while (slots[place].count && slots[place].gap != gap_ps)
         place = (place + 1) & mask;
     return &slots[place];
@@ -84,8 +93,31 @@ static void count_exactly(gaps *g, i64 gap_ps, i64 count)
         return;
     }
     *s = (slot){gap_ps, count};
-    if (++g->num_gaps * 2 > (i64)1 << g->slot_bits)
+    g->num_gaps++;
+}
+
+static void count_late(gaps *g)
+{
+    slot late = g->late[g->first_late];
+    g->first_late = (g->first_late + 1) & (LATE_GAPS - 1);
+    g->num_late--;
+    if (g->bins)
+        g->bins[bin_of(late.gap, BIN_BITS)] += late.count;
+    else
+        count_exactly(g, late.gap, late.count);
+}
+
+/* There is room for all that are late, so that counting them takes no memory; but near EXACT_GAPS none is late. */
+static void count_soon(gaps *g, i64 gap_ps, i64 count)
+{
+    if ((g->num_gaps + LATE_GAPS) * 2 > (i64)1 << g->slot_bits)
         double_slots(g);
+    if (g->num_late == LATE_GAPS)
+        count_late(g);
+    __builtin_prefetch(&g->slots[place_of(g->slot_bits, gap_ps)], 1);
+    g->late[(g->first_late + g->num_late++) & (LATE_GAPS - 1)] = (slot){gap_ps, count};
+    while (g->num_late && g->num_gaps + LATE_GAPS >= EXACT_GAPS)
+        count_late(g);
 }
 
 /* Two batches become one: every batch holds twice as many gaps, and half of the batches are free again. */
@@ -122,12 +154,14 @@ void gaps_add(gaps *g, i64 gap_ps, i64 count)
     if (g->bins)
         g->bins[bin_of(gap_ps, BIN_BITS)] += count;
     else
-        count_exactly(g, gap_ps, count);
+        count_soon(g, gap_ps, count);
     count_in_batch(g, gap_ps, count);
 }
 
-void gaps_export(const gaps *g, gaps_arrays *out)
+void gaps_export(gaps *g, gaps_arrays *out)
 {
+    while (g->num_late)
+        count_late(g);
     *out = (gaps_arrays){
         .count = g->count,
         .total_low = (uint64_t)g->total,
@@ -137,5 +171,7 @@ void gaps_export(const gaps *g, gaps_arrays *out)
         .bins = g->bins,
         .batch_size = (i64)1 << g->size_bits,
         .batches = g->batches,
+        .first_bin = g->first_bin,
+        .last_bin = g->last_bin,
     };
 }

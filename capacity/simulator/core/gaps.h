@@ -18,9 +18,10 @@ typedef struct {
     const i64 *bins;                /* NUM_BINS; NULL: the gaps are exact */
     i64 batch_size;
     const i64 *batches;             /* MOST_BATCHES rows of NUM_BATCH_BINS */
+    i64 first_bin, last_bin;        /* of those that any batch has used; the first is above the last where none has */
 } gaps_arrays;
 
 struct gaps;
-void gaps_export(const struct gaps *g, gaps_arrays *out);
+void gaps_export(struct gaps *g, gaps_arrays *out);
 
 #endif

@@ -10,6 +10,10 @@
 #include "core.h"
 #include "step_times.h"
 
+#ifndef _WIN32 /* what is declared here is not the library's to the outside: calls need no detour */
+#pragma GCC visibility push(hidden)
+#endif
+
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 static inline i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; } /* a >= 0 */
@@ -116,54 +120,63 @@ pool *content_pool_new(memory *m, const core_engine *setup, const core_requests 
 
 enum { WAITING, RUNNING, FINISHED };
 
+/* What every row looks at comes first, in two lines of the processor's cache. */
 struct sequence {
+    i64 known, max_known, computed, prompt_tokens;
+    i64 in_flight_tokens, in_flight_yields, placeholders, drafts;
+    i64 last_token;     /* instant; or MISSING */
+    i64 rows_in_flight; /* rows of steps that are not settled yet, and places among those that they preempted */
+    i64 epoch;
+    i64 preempted;      /* instant, until it runs again; or MISSING */
+    int status, scheduled; /* scheduled: its first tokens were */
+    i64 room;           /* tokens that its blocks have a place for; 0: ask the pool */
+    i64 next_full;      /* tokens at which the next block is full; 0: ask the pool */
+    i64 next_leave;     /* processed tokens at which a window leaves the next block; 0: ask the pool */
+    i64 asked_known;    /* prompt and the outputs that the client allows, as long as the model allows */
     i64 request, arrival, priority, order;
     i64 engine; /* its number */
-    i64 prompt_tokens, known, max_known, computed;
-    i64 max_tokens; /* that the client allows: what some engines reserve */
-    i64 drafts, placeholders, in_flight_tokens, in_flight_yields, accepted, epoch, preemptions;
-    i64 first_token, last_token, preempted; /* instants */
+    i64 accepted, preemptions;
+    const double *rates; /* at which its drafts are accepted; NULL: not looked up yet */
+    i64 first_token;   /* instant */
     i64 loaded;        /* tokens that its last load brought from a tier below */
     i64 stored_chunks; /* of its KV, below the GPU */
     i64 rank;
-    i64 room;       /* tokens that its blocks have a place for; 0: ask the pool */
-    i64 next_full;  /* tokens at which the next block is full; 0: ask the pool */
-    i64 next_leave; /* processed tokens at which a window leaves the next block; 0: ask the pool */
+    i64 adapter;       /* LoRA; 0: none */
     i64 known_at_row; /* as its last generation row was decided (batching.c) */
-    i64 rows_in_flight; /* rows of steps that are not settled yet, and places among those that they preempted */
-    int status, cancelled, scheduled; /* scheduled: its first tokens were */
+    int cancelled;
     int kept;          /* by its policy, though it has ended */
     int inside;        /* of the engine, counted as one of its requests */
-    table table;
-    sequence *next_free;
+    int growing;       /* its context does not fill the window yet */
     /* vllm_v1.c: place in the running list; decode_group.c: `computed` less the group's clock */
     i64 ticket, offset;
     i64 bucket, place_in_bucket; /* -1: in none */
-    int growing;                 /* its context does not fill the window yet */
+    sequence *next_free;
+    table table;
 };
 
 typedef struct {
     sequence *sequence;
     i64 tokens, computed, drafts, epoch, cached;
     int yields;
+    int committed; /* vllm_v1.c: its token counts as computed already */
 } row;
-
-typedef struct {
-    sequence *sequence;
-    i64 tokens;
-} emission;
 
 typedef struct step {
     VEC(row) rows;
     sequences preempted, finished;
-    VEC(emission) emitted;
+    shape sums;           /* of its rows: count_row */
+    VEC(i64) noted;       /* rows that tell the ledger of their requests: the first ones, and those after a preemption */
+    /* deliveries that the ledger looks at; those whose last one was at one common instant are only counted */
+    sequences emitted;
+    i64 common_last, common;
+    sequences gone;       /* they had ended before their rows did */
     i64 start, end, held_ps;
     i64 stores;           /* offload.c: copies to make when it ends; -1: none */
     i64 num_parts;        /* lockstep.c: one a rank */
     struct step **parts;
-    /* the decode group of vllm_v1.c: rows that are known by their sums alone */
+    /* rows that are known by their sums alone: the decode group of vllm_v1.c, and all rows of the parts */
     int grouped;
-    i64 group, group_contexts, group_window_contexts, group_gap_ps;
+    i64 group, group_gap_ps;
     sequences ending; /* requests that it completes, in the order of the running list */
     struct step *next_free;
 } step;
@@ -178,7 +191,7 @@ typedef struct {
     int (*add)(policy *p, sequence *r); /* 0: turned away */
     void (*add_loaded)(policy *p, sequence *r);
     void (*schedule)(policy *p, step *s, i64 now_ps); /* `s` is empty */
-    void (*update)(policy *p, step *s);               /* fills s->emitted, and s->finished in row order */
+    void (*update)(policy *p, step *s);               /* delivers, and fills s->finished in row order */
     void (*abort)(policy *p, sequence *r);
     i64 (*wake_ps)(const policy *p);                  /* NULL: no decision waits for the clock */
     i64 (*unfinished)(const policy *p);               /* NULL: running + waiting */
@@ -195,6 +208,8 @@ struct policy {
     i64 steps_in_flight;
     int asynchronous; /* the next step is decided while one runs */
     int aborts, reserves_to_end, can_hold_prompts, holds_prompts;
+    i64 window_tokens;  /* clips contexts in step shapes; NEVER: none */
+    int streams;        /* deliveries wait in a queue that streams them */
     const i64 *windows; /* of the pool's groups of layers; -1: full attention */
     i64 num_windows;
     sequences running;
@@ -202,6 +217,7 @@ struct policy {
 };
 policy *vllm_v1_new(memory *m, const core_engine *setup, pool *p);
 policy *offloading_v1_new(memory *m, const core_engine *setup, pool *p, const core_requests *requests);
+policy *adapter_v1_new(memory *m, const core_engine *setup, pool *p);
 policy *vllm_v0_new(memory *m, const core_engine *setup, pool *p);
 policy *sglang_new(memory *m, const core_engine *setup, pool *p);
 policy *tensorrt_llm_new(memory *m, const core_engine *setup, pool *p);
@@ -235,6 +251,57 @@ static inline row *new_row(memory *m, step *s)
     if (s->rows.count == s->rows.room) RESERVE(m, &s->rows, s->rows.count + 1);
     return &s->rows.at[s->rows.count++];
 }
+void empty_step(step *s);
+void count_prefill_row(const policy *p, step *s, const row *w);
+void note_row(const policy *p, step *s, const row *w);
+void emit_alone(const policy *p, step *s, sequence *r);
+
+/* Of a row that stays in its step: once, as it is decided. See shapes.py. */
+static inline void count_row(const policy *p, step *s, const row *w)
+{
+    sequence *r = w->sequence;
+    shape *sums = &s->sums;
+    i64 context = w->computed + w->tokens, window = p->window_tokens;
+    r->rows_in_flight++;
+    if (!r->scheduled || r->preempted != MISSING)
+        note_row(p, s, w);
+    if (w->tokens - w->drafts == 1 && w->computed >= r->prompt_tokens) {
+        sums->decode_sequences++;
+        sums->draft_tokens += w->drafts;
+        sums->decode_context_tokens += context;
+        sums->decode_window_context_tokens += MIN(context, window);
+    } else if (w->tokens) {
+        count_prefill_row(p, s, w);
+    }
+}
+
+static inline void count_rows(const policy *p, step *s)
+{
+    for (i64 i = 0; i < s->rows.count; i++)
+        count_row(p, s, &s->rows.at[i]);
+}
+
+/* Of every row of a step that ends; 1: its request had ended before. */
+static inline int row_ends(const policy *p, step *s, sequence *r)
+{
+    r->rows_in_flight--;
+    if (r->status != FINISHED)
+        return 0;
+    PUSH(p->memory, &s->gone, r);
+    return 1;
+}
+
+/* One delivery of a request's output tokens, as its step ends. */
+static inline void emit(const policy *p, step *s, sequence *r)
+{
+    if (!s->common || r->last_token != s->common_last) {
+        emit_alone(p, s, r);
+        return;
+    }
+    s->common++;
+    r->last_token = s->end;
+}
+
 /* Written where it stays: a row that is handed over is written twice, and the second time waits for the first. */
 #define add_row(m, s, ...) (*new_row((m), (s)) = (__VA_ARGS__))
 
@@ -246,7 +313,14 @@ typedef struct {
     uint64_t seed;
 } speculation;
 i64 accepted_drafts(const speculation *s, sequence *r, i64 drafts);
-uint64_t mixed(uint64_t a, uint64_t b, uint64_t c); /* 64 well-mixed bits of three numbers */
+/* 64 well-mixed bits of three numbers. Steele et al., SplitMix64, OOPSLA 2014. */
+static inline uint64_t mixed(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t state = a * 0x9E3779B97F4A7C15u + b * 0xD1B54A32D192ED03u + c * 0x8CB92BA72F3D8DD7u + 0x2545F4914F6CDD1Du;
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9u;
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EBu;
+    return state ^ (state >> 31);
+}
 
 /* gaps.c, work.c: see there */
 typedef struct gaps gaps;
@@ -255,5 +329,9 @@ void gaps_add(gaps *g, i64 gap_ps, i64 count); /* equal gaps of one step are one
 typedef struct work work;
 work *work_new(memory *m);
 void work_step(work *w, const shape *s, i64 duration_ps, i64 held_ps);
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

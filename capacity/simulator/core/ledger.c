@@ -3,6 +3,27 @@
 
 #include "engine.h"
 
+/* The first tokens of requests, and the end of their preemption. */
+static void note_rows(engine *e, const step *s, i64 now_ps)
+{
+    core_columns *c = &e->fleet->columns;
+    core_state *sums = &e->sums;
+    for (i64 i = 0; i < s->noted.count; i++) {
+        const row *w = &s->rows.at[s->noted.at[i]];
+        sequence *r = w->sequence;
+        if (!r->scheduled) {
+            r->scheduled = 1;
+            c->first_scheduled_ps[r->request] = now_ps;
+            c->cached_tokens[r->request] = w->cached;
+            sums->hit_tokens += w->cached - r->loaded;
+            sums->queried_tokens += r->prompt_tokens;
+        } else if (r->preempted != MISSING) {
+            c->preempted_ps[r->request] += now_ps - r->preempted;
+            r->preempted = MISSING;
+        }
+    }
+}
+
 void ledger_scheduled(engine *e, step *s, i64 now_ps)
 {
     core_columns *c = &e->fleet->columns;
@@ -20,20 +41,9 @@ void ledger_scheduled(engine *e, step *s, i64 now_ps)
         return;
     sums->steps++;
     sums->rows += rows;
-    for (i64 i = 0; i < s->rows.count; i++) {
-        sequence *r = s->rows.at[i].sequence;
-        r->rows_in_flight++;
-        if (!r->scheduled) {
-            r->scheduled = 1;
-            c->first_scheduled_ps[r->request] = now_ps;
-            c->cached_tokens[r->request] = s->rows.at[i].cached;
-            sums->hit_tokens += s->rows.at[i].cached - r->loaded;
-            sums->queried_tokens += r->prompt_tokens;
-        } else if (r->preempted != MISSING) {
-            c->preempted_ps[r->request] += now_ps - r->preempted;
-            r->preempted = MISSING;
-        }
-    }
+    note_rows(e, s, now_ps);
+    for (i64 i = 0; i < s->num_parts; i++)
+        note_rows(e, s->parts[i], now_ps);
 }
 
 /* One delivery of a request's output tokens. With a queue that streams them, it leaves when that has sent it. */
@@ -45,56 +55,68 @@ static void deliver_tokens(engine *e, sequence *r, i64 now_ps)
         i64 produced = r->known - r->prompt_tokens;
         if (produced > 1 && produced % setup->stream_interval && r->known < r->max_known)
             return;
-        e->stream_free_ps = MAX(e->stream_free_ps, now_ps) + setup->message_ps;
-        now_ps = e->stream_free_ps;
+        now_ps = front_end_send(&e->front_end, r->request, now_ps);
     }
     if (r->last_token == MISSING)
         r->first_token = f->columns.first_token_ps[r->request] = now_ps;
     else
-        PUSH(&f->memory, &f->step_gaps, now_ps - r->last_token);
+        PUSH(&f->memory, &f->step_gaps, ((gap_entry){now_ps - r->last_token, 1}));
     r->last_token = now_ps;
 }
 
-static int by_value(const void *a, const void *b)
+static int by_gap(const void *a, const void *b)
 {
-    i64 x = *(const i64 *)a, y = *(const i64 *)b;
+    i64 x = ((const gap_entry *)a)->gap_ps, y = ((const gap_entry *)b)->gap_ps;
     return (x > y) - (x < y);
 }
 
-/* Gaps of the step: equal ones together, in ascending order. */
-static void count_gaps(fleet *f, i64 group, i64 group_gap_ps)
+static void sort_gaps(gap_entry *at, i64 count)
 {
-    i64 *gap = f->step_gaps.at, count = f->step_gaps.count;
-    int sorted = 1;
-    for (i64 i = 1; i < count && sorted; i++)
-        sorted = gap[i - 1] <= gap[i];
-    if (!sorted)
-        qsort(gap, (size_t)count, sizeof *gap, by_value);
-    for (i64 i = 0; i < count;) {
-        i64 same = i + 1;
-        while (same < count && gap[same] == gap[i])
-            same++;
-        i64 weight = same - i;
-        if (group && group_gap_ps <= gap[i]) {
-            if (group_gap_ps == gap[i])
-                weight += group;
-            else
-                gaps_add(f->gaps, group_gap_ps, group);
-            group = 0;
-        }
-        gaps_add(f->gaps, gap[i], weight);
-        i = same;
+    if (count > 32) {
+        qsort(at, (size_t)count, sizeof *at, by_gap);
+        return;
     }
-    if (group)
-        gaps_add(f->gaps, group_gap_ps, group);
+    for (i64 i = 1; i < count; i++) {
+        gap_entry one = at[i];
+        i64 k = i;
+        for (; k && at[k - 1].gap_ps > one.gap_ps; k--)
+            at[k] = at[k - 1];
+        at[k] = one;
+    }
+}
+
+/* Gaps of the step: equal ones together, in ascending order. */
+static void count_gaps(fleet *f)
+{
+    gap_entry *at = f->step_gaps.at;
+    i64 count = f->step_gaps.count;
+    sort_gaps(at, count);
+    for (i64 i = 0; i < count;) {
+        i64 gap_ps = at[i].gap_ps, same = 0;
+        for (; i < count && at[i].gap_ps == gap_ps; i++)
+            same += at[i].count;
+        gaps_add(f->gaps, gap_ps, same);
+    }
     f->step_gaps.count = 0;
+}
+
+static void deliver(engine *e, const step *s, i64 now_ps)
+{
+    fleet *f = e->fleet;
+    for (i64 i = 0; i < s->emitted.count; i++)
+        deliver_tokens(e, s->emitted.at[i], now_ps);
+    if (s->common)
+        PUSH(&f->memory, &f->step_gaps, ((gap_entry){now_ps - s->common_last, s->common}));
+    if (s->group && !s->num_parts)
+        PUSH(&f->memory, &f->step_gaps, ((gap_entry){s->group_gap_ps, s->group}));
 }
 
 void ledger_settled(engine *e, step *s, i64 now_ps)
 {
-    for (i64 i = 0; i < s->emitted.count; i++)
-        deliver_tokens(e, s->emitted.at[i].sequence, now_ps);
-    count_gaps(e->fleet, s->group, s->group_gap_ps);
+    deliver(e, s, now_ps);
+    for (i64 i = 0; i < s->num_parts; i++)
+        deliver(e, s->parts[i], now_ps);
+    count_gaps(e->fleet);
 }
 
 void ledger_use_kv(engine *e, i64 duration_ps)
@@ -119,6 +141,17 @@ void ledger_finished(engine *e, sequence *r, i64 now_ps)
     e->fleet->columns.output_tokens[r->request] = r->known - r->prompt_tokens;
 }
 
+static void log_rows(engine *e, const step *s)
+{
+    memory *m = e->memory;
+    for (i64 i = 0; i < s->rows.count; i++) {
+        PUSH(m, &e->log, s->rows.at[i].sequence->request);
+        PUSH(m, &e->log, s->rows.at[i].tokens);
+        PUSH(m, &e->log, s->rows.at[i].computed);
+        PUSH(m, &e->log, s->rows.at[i].drafts);
+    }
+}
+
 /* The schedule, for tests: start, end, free blocks, then rows of 4, preempted and finished, each after its count. */
 void log_step(engine *e, const step *s)
 {
@@ -129,13 +162,10 @@ void log_step(engine *e, const step *s)
     PUSH(m, &e->log, s->start);
     PUSH(m, &e->log, s->end);
     PUSH(m, &e->log, free_blocks);
-    PUSH(m, &e->log, s->rows.count);
-    for (i64 i = 0; i < s->rows.count; i++) {
-        PUSH(m, &e->log, s->rows.at[i].sequence->request);
-        PUSH(m, &e->log, s->rows.at[i].tokens);
-        PUSH(m, &e->log, s->rows.at[i].computed);
-        PUSH(m, &e->log, s->rows.at[i].drafts);
-    }
+    PUSH(m, &e->log, s->rows.count + s->group);
+    log_rows(e, s);
+    for (i64 i = 0; i < s->num_parts; i++)
+        log_rows(e, s->parts[i]);
     const sequences *lists[] = {&s->preempted, &s->finished};
     for (int k = 0; k < 2; k++) {
         PUSH(m, &e->log, lists[k]->count);

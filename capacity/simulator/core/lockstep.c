@@ -124,14 +124,6 @@ static int holds_prompts(lockstep *l)
     return 1;
 }
 
-static void empty_step(step *s)
-{
-    s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = s->ending.count = 0;
-    s->start = s->end = s->held_ps = s->num_parts = 0;
-    s->stores = MISSING;
-    s->group = s->group_contexts = s->group_window_contexts = 0;
-}
-
 #define JOIN(m, joint, part) \
     do { \
         i64 all_ = (joint)->count + (part)->count; \
@@ -154,15 +146,14 @@ static void schedule(policy *p, step *s, i64 now_ps)
         step *part = parts[i];
         empty_step(part);
         l->ranks[i]->ops->schedule(l->ranks[i], part, now_ps);
-        JOIN(p->memory, &s->rows, &part->rows);
         JOIN(p->memory, &s->preempted, &part->preempted);
         JOIN(p->memory, &s->finished, &part->finished);
         s->held_ps = MAX(s->held_ps, part->held_ps);
-        s->group += part->group;
+        s->group += part->rows.count + part->group;
     }
     s->parts = parts;
     s->num_parts = l->num_ranks;
-    if (s->rows.count || s->group || s->preempted.count || s->finished.count || s->held_ps)
+    if (s->group || s->preempted.count || s->finished.count || s->held_ps)
         l->set = (l->set + 1) % (p->steps_in_flight + 1); /* it will run: the next has other parts */
 }
 
@@ -178,7 +169,6 @@ static void update(policy *p, step *s)
         part->end = s->end;
         l->ranks[i]->ops->update(l->ranks[i], part);
         JOIN(p->memory, &s->finished, &part->finished);
-        JOIN(p->memory, &s->emitted, &part->emitted);
     }
 }
 

@@ -87,7 +87,7 @@ def logged_run(
     )
     fleet.feed(number, None, np.array(arrivals_ps, dtype=np.int64))
     while fleet.next_key < NEVER_KEY:
-        fleet.advance(NEVER_KEY, stop=False)
+        fleet.advance(NEVER_KEY)
     state = fleet.state(number)
     stalled_by = None
     if state.unfinished:

@@ -23,6 +23,8 @@ void policy_init(policy *p, const policy_ops *ops, memory *m, const core_engine 
         .self_preempt_continues = setup->self_preempt_continues != 0,
     };
     p->steps_in_flight = 1;
+    p->window_tokens = setup->window_tokens < 0 ? NEVER : setup->window_tokens;
+    p->streams = setup->message_ps || setup->stream_interval > 1;
     p->windows = setup->windows;
     p->num_windows = setup->num_windows;
 }

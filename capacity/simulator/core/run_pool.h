@@ -4,6 +4,10 @@
 
 #include "internal.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 /* Take free blocks, those without content first, then the least recently freed. Whoever holds them says so to
  * `run_pool_finish`, or in `held` of the table. */
 static inline void run_pool_take(pool *p, i64 blocks) { p->free_blocks -= blocks; }
@@ -18,5 +22,9 @@ i64 run_pool_blocks_needed(pool *p, const table *t, i64 tokens, const hit *h, in
 void run_pool_grow(pool *p, table *t, i64 tokens, const hit *h);
 void run_pool_cache(pool *p, table *t, i64 tokens);
 void run_pool_release(pool *p, table *t);
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

@@ -34,9 +34,9 @@ static i64 whole_pages(const sglang *p, i64 tokens)
     return tokens / page * page;
 }
 
-static i64 reserved_of(const sglang *p, const sequence *r)
+static i64 reserved_of(const sequence *r)
 {
-    return MIN(asked_known(&p->base.policy, r) - r->known, CLIPPED_OUTPUT_TOKENS);
+    return MIN(r->asked_known - r->known, CLIPPED_OUTPUT_TOKENS);
 }
 
 /* Tokens that may still be promised: free ones, less what the running requests are expected to need. */
@@ -46,7 +46,7 @@ static double memory_left(const sglang *p)
     double ratio = p->ignore_eos ? 1.0 : p->new_token_ratio;
     i64 promised = 0;
     for (i64 i = 0; i < base->running.count; i++)
-        promised += reserved_of(p, base->running.at[i]);
+        promised += reserved_of(base->running.at[i]);
     return (double)(base->pool->free_blocks * base->pool->block_size) - (double)promised * ratio;
 }
 
@@ -91,7 +91,7 @@ static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left)
             break;
         const hit *h = blocks->ops->lookup(blocks, &r->table, r->known - 1);
         i64 extend = r->known - h->tokens;
-        i64 reserved = reserved_of(p, r);
+        i64 reserved = reserved_of(r);
         /* from a prefill engine: its blocks are taken already */
         int loaded = blocks->ops->held_blocks(blocks, &r->table) > 0;
         if (!loaded && (double)(extend + reserved + blocks->block_size) >= left)
@@ -195,7 +195,7 @@ static void retract(sglang *p, step *s)
     for (i64 i = 0; i < stay->count; i++) {
         const sequence *r = stay->at[i];
         produced += r->known - r->prompt_tokens;
-        wanted += asked_known(&p->base.policy, r) - r->prompt_tokens;
+        wanted += r->asked_known - r->prompt_tokens;
     }
     double ratio = (double)(produced + RETRACT_DECODE_STEPS * stay->count) / (double)(wanted + 1);
     p->new_token_ratio = ratio < 1.0 ? ratio : 1.0;
@@ -237,7 +237,6 @@ static void schedule(policy *base, step *s, i64 now_ps)
             decode(p, s);
         }
     }
-    batching_commit(s);
 }
 
 /* account */

@@ -1,5 +1,5 @@
-/* From the rows of a step to its sufficient statistics. See shapes.py. */
-#include "engine.h"
+/* Sums over the rows of a step. See shapes.py. */
+#include "internal.h"
 
 /* Pairs of one chunk whose queries see at most `window` tokens, themselves included. See step/shape.py. */
 static i64 windowed_pairs(i64 new_tokens, i64 cached, i64 window)
@@ -10,35 +10,45 @@ static i64 windowed_pairs(i64 new_tokens, i64 cached, i64 window)
     return growing * cached + growing * (growing + 1) / 2 + (new_tokens - growing) * window;
 }
 
-void sum_rows(const step *s, i64 window, shape *out)
+void count_prefill_row(const policy *p, step *s, const row *w)
 {
-    shape sums = {0};
-    sums.decode_sequences = s->group;
-    sums.decode_context_tokens = s->group_contexts;
-    sums.decode_window_context_tokens = s->group_window_contexts;
-    for (i64 i = 0; i < s->rows.count; i++) {
-        const row *w = &s->rows.at[i];
-        i64 context = w->computed + w->tokens;
-        if (w->tokens - w->drafts == 1 && w->computed >= w->sequence->prompt_tokens) {
-            sums.decode_sequences++;
-            sums.draft_tokens += w->drafts;
-            sums.decode_context_tokens += context;
-            sums.decode_window_context_tokens += window < 0 ? context : MIN(context, window);
-        } else if (w->tokens) {
-            sums.prefill_sequences++;
-            sums.prefill_tokens += w->tokens;
-            sums.prefill_pairs += w->tokens * w->computed + w->tokens * (w->tokens + 1) / 2;
-            sums.prefill_context_tokens += context;
-            sums.prompts_completed += w->yields;
-            if (window >= 0) {
-                sums.prefill_window_pairs += windowed_pairs(w->tokens, w->computed, window);
-                sums.prefill_window_context_tokens += MIN(context, window + w->tokens - 1);
-            }
-        }
+    shape *sums = &s->sums;
+    i64 tokens = w->tokens, context = w->computed + tokens, window = p->window_tokens;
+    sums->prefill_sequences++;
+    sums->prefill_tokens += tokens;
+    sums->prefill_pairs += tokens * w->computed + tokens * (tokens + 1) / 2;
+    sums->prefill_context_tokens += context;
+    sums->prompts_completed += w->yields;
+    sums->prefill_window_pairs += windowed_pairs(tokens, w->computed, window);
+    sums->prefill_window_context_tokens += MIN(context, window + tokens - 1);
+}
+
+void note_row(const policy *p, step *s, const row *w)
+{
+    PUSH(p->memory, &s->noted, w - s->rows.at);
+}
+
+/* The first of a step that is no request's first says which last one is common. */
+void emit_alone(const policy *p, step *s, sequence *r)
+{
+    if (s->common || p->streams || r->last_token == MISSING) {
+        PUSH(p->memory, &s->emitted, r);
+        return;
     }
-    if (window < 0) {
-        sums.prefill_window_pairs = sums.prefill_pairs;
-        sums.prefill_window_context_tokens = sums.prefill_context_tokens;
-    }
-    *out = sums;
+    s->common_last = r->last_token;
+    s->common = 1;
+    r->last_token = s->end;
+}
+
+void empty_step(step *s)
+{
+    s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = s->ending.count = 0;
+    s->noted.count = s->gone.count = 0;
+    s->sums = (shape){0};
+    s->common_last = MISSING;
+    s->common = 0;
+    s->start = s->end = s->held_ps = s->num_parts = 0;
+    s->stores = MISSING;
+    s->grouped = 0;
+    s->group = s->group_gap_ps = 0;
 }

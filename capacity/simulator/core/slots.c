@@ -38,14 +38,16 @@ static void schedule(policy *base, step *s, i64 now_ps)
             .sequence = r, .tokens = r->prompt_tokens, .epoch = r->epoch, .yields = 1
         });
     }
+    count_rows(base, s);
 }
 
 static void update(policy *base, step *s)
 {
     for (i64 i = 0; i < s->rows.count; i++) {
         sequence *r = s->rows.at[i].sequence;
+        row_ends(base, s, r);
         r->known++;
-        PUSH(base->memory, &s->emitted, ((emission){r, 1}));
+        emit(base, s, r);
         if (r->known >= r->max_known) {
             r->status = FINISHED;
             PUSH(base->memory, &s->finished, r);

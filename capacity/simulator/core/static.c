@@ -66,6 +66,7 @@ static void start(static_batching *p, step *s, i64 now_ps)
             .sequence = r, .tokens = p->padded_prompt_tokens, .epoch = r->epoch, .yields = 1
         });
     }
+    count_rows(base, s);
 }
 
 static void schedule(policy *base, step *s, i64 now_ps)
@@ -84,6 +85,7 @@ static void schedule(policy *base, step *s, i64 now_ps)
             .sequence = r, .tokens = 1, .computed = computed, .epoch = r->epoch, .yields = r->known < r->max_known
         });
     }
+    count_rows(base, s);
 }
 
 static void update(policy *base, step *s)
@@ -92,11 +94,12 @@ static void update(policy *base, step *s)
     for (i64 i = 0; i < s->rows.count; i++) {
         const row *w = &s->rows.at[i];
         sequence *r = w->sequence;
+        row_ends(base, s, r);
         if (!w->yields)
             continue;
         r->computed = r->known;
         r->known++;
-        PUSH(base->memory, &s->emitted, ((emission){r, 1}));
+        emit(base, s, r);
         if (r->known >= r->max_known) {
             r->status = FINISHED;
             r->kept = 1; /* its blocks are given back when the batch ends */

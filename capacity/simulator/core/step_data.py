@@ -341,10 +341,10 @@ def _weakly(method: weakref.WeakMethod[Any]) -> Callable[..., Any]:
 
 
 class _Kept(threading.local):
-    """What was made of each step model, by thread; then by library."""
+    """What was made of step times that have data and are told apart by identity, by thread; then by library."""
 
     def __init__(self) -> None:
-        self.of: weakref.WeakKeyDictionary[StepModel, dict[ctypes.CDLL, _Native]] = (
+        self.of: weakref.WeakKeyDictionary[StepTimes, dict[ctypes.CDLL, _Native]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -353,11 +353,17 @@ _kept = _Kept()
 
 
 def _native(step_times: StepTimes, library: ctypes.CDLL) -> _Native:
-    if type(step_times) is not StepModel:
+    if not _can_be_kept(step_times):
         return _Native(lambda: step_times, library)
     made = _kept.of.setdefault(step_times, {})
     native = made.get(library)
     if native is None:
-        model = weakref.ref(step_times)
-        native = made[library] = _Native(lambda: cast("StepTimes", model()), library)
+        own = weakref.ref(step_times)
+        native = made[library] = _Native(lambda: cast("StepTimes", own()), library)
     return native
+
+
+def _can_be_kept(step_times: StepTimes) -> bool:
+    kind = type(step_times)
+    alone = kind.__hash__ is object.__hash__ and kind.__weakrefoffset__ != 0
+    return alone and (kind is StepModel or hasattr(step_times, "step_data"))

@@ -28,6 +28,8 @@ class GapsArrays(ctypes.Structure):
         ("bins", ctypes.c_void_p),
         ("batch_size", ctypes.c_int64),
         ("batches", ctypes.c_void_p),
+        ("first_bin", ctypes.c_int64),
+        ("last_bin", ctypes.c_int64),
     )
 
 
@@ -48,15 +50,18 @@ class WorkArrays(ctypes.Structure):
 
 def gap_counter(arrays: GapsArrays) -> GapCounter:
     """The gaps of a run; nothing of it stays in the core's memory."""
-    counts = _copied(arrays.batches, MOST_BATCHES, NUM_BATCH_BINS)
+    counts = np.zeros((MOST_BATCHES, NUM_BATCH_BINS), dtype=np.int64)  # untouched where no gap fell
+    used = slice(arrays.first_bin, arrays.last_bin + 1)
+    filled = -(-arrays.count // arrays.batch_size)
+    counts[:filled, used] = _seen(arrays.batches, MOST_BATCHES, NUM_BATCH_BINS)[:filled, used]
     batches = GapBatches.from_core(counts, size=arrays.batch_size, seen=arrays.count)
     total_ps = arrays.total_high << 64 | arrays.total_low
     if arrays.bins:
         bins = _copied(arrays.bins, 1, NUM_BINS)[0]
         return GapCounter.from_core(None, bins, total_ps=total_ps, batches=batches)
-    slots = _copied(arrays.slots, arrays.num_slots, 2)
-    gaps, counts = slots[slots[:, 1] > 0].T
-    return GapCounter.from_core((gaps, counts), None, total_ps=total_ps, batches=batches)
+    slots = _seen(arrays.slots, arrays.num_slots, 2)
+    gaps, times = slots[slots[:, 1] > 0].T
+    return GapCounter.from_core((gaps, times), None, total_ps=total_ps, batches=batches)
 
 
 def step_work(arrays: WorkArrays, step_times: StepTimes) -> StepWork:
@@ -76,7 +81,13 @@ def step_work(arrays: WorkArrays, step_times: StepTimes) -> StepWork:
 
 def _copied(address: int | None, rows: int, columns: int) -> IntArray:
     """Whole numbers that stand at an address, in rows."""
+    return _seen(address, rows, columns).copy()
+
+
+def _seen(address: int | None, rows: int, columns: int) -> IntArray:
+    """The same where they stand, for as long as the core leaves them there."""
     if not rows or address is None:
         return np.zeros((0, columns), dtype=np.int64)
-    held: IntArray = np.frombuffer(ctypes.string_at(address, 8 * rows * columns), dtype=np.int64)
-    return held.reshape(rows, columns).copy()
+    place = memoryview((ctypes.c_char * (8 * rows * columns)).from_address(address))
+    held: IntArray = np.frombuffer(place, dtype=np.int64)
+    return held.reshape(rows, columns)

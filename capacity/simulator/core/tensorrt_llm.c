@@ -127,7 +127,6 @@ static void schedule(policy *base, step *s, i64 now_ps)
     batching_generate(&p->base, s, rows, MIN(rows->count, base->limits.max_num_seqs));
     if (!s->preempted.count)
         contexts(p, s, base->limits.max_num_batched_tokens - s->rows.count);
-    batching_commit(s);
 }
 
 policy *tensorrt_llm_new(memory *m, const core_engine *setup, pool *pool)

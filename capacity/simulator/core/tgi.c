@@ -78,7 +78,6 @@ static void schedule(policy *base, step *s, i64 now_ps)
             p->decode_steps++;
         }
     }
-    batching_commit(s);
 }
 
 policy *tgi_new(memory *m, const core_engine *setup, pool *pool)

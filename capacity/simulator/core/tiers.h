@@ -4,6 +4,10 @@
 
 #include "internal.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 typedef VEC(i64) names;  /* of chunks */
 typedef VEC(i64) places; /* of chunks in their request's chain */
 
@@ -46,5 +50,9 @@ void touch_nearest(tier_stack *t, table *known, const names *chunks);
 void store_below(tier_stack *t, table *known, const places *stored, i64 now_ps);
 void count_hit_tokens(tier_stack *t, i64 tier, i64 tokens);
 i64 tier_stack_use(const tier_stack *t, core_tier_use *uses);
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

@@ -127,7 +127,9 @@ static void start(vllm_v0 *v, sequence *r, step *s, i64 tokens, i64 cached)
 {
     i64 computed = r->known - tokens;
     r->table.accessed = v->calls;
-    add_row(v->base.memory, s, (row){r, tokens, computed, 0, r->epoch, cached, 1});
+    add_row(v->base.memory, s, (row){.sequence = r, .tokens = tokens, .computed = computed, .epoch = r->epoch,
+                                     .cached = cached, .yields = 1});
+    count_row(&v->base, s, &s->rows.at[s->rows.count - 1]);
 }
 
 /* Prompts from the head of the queue, each whole; one that can never fit is dropped. */
@@ -211,7 +213,7 @@ static void decode(vllm_v0 *v, step *s)
     policy *p = &v->base;
     pool *blocks = p->pool;
     sequences *running = &p->running;
-    i64 served = 0, last = running->count;
+    i64 served = 0, last = running->count, contexts = 0, clipped = 0;
     v->victims.count = 0;
     RESERVE(p->memory, &s->rows, last);
     for (i64 next = 0; next < last; next++) {
@@ -227,9 +229,17 @@ static void decode(vllm_v0 *v, step *s)
             break;
         content_pool_append(blocks, &r->table, r->known);
         running->at[served++] = r;
-        start(v, r, s, 1, 0);
+        r->table.accessed = v->calls;
+        r->rows_in_flight++;
+        add_row(p->memory, s, (row){.sequence = r, .tokens = 1, .computed = r->known - 1, .epoch = r->epoch,
+                                    .yields = 1});
+        contexts += r->known;
+        clipped += MIN(r->known, p->window_tokens);
     }
     running->count = served;
+    s->sums.decode_sequences += served;
+    s->sums.decode_context_tokens += contexts;
+    s->sums.decode_window_context_tokens += clipped;
     for (i64 i = 0; i < v->victims.count; i++)
         put_in_front(v, v->victims.at[i]);
 }
@@ -302,11 +312,11 @@ static void update(policy *p, step *s)
 {
     vllm_v0 *v = (vllm_v0 *)p;
     i64 dropped = s->finished.count;
-    RESERVE(p->memory, &s->emitted, s->rows.count);
     for (i64 i = 0; i < s->rows.count; i++) {
         sequence *r = s->rows.at[i].sequence;
+        row_ends(p, s, r);
         r->known++;
-        PUSH(p->memory, &s->emitted, ((emission){r, 1}));
+        emit(p, s, r);
         if (r->known >= r->max_known) {
             p->pool->ops->release(p->pool, &r->table);
             remove_running(p, r);

@@ -158,6 +158,13 @@ int v1_allocate_running(vllm_v1 *v, sequence *r, i64 tokens)
     return 1;
 }
 
+/* Whether these tokens neither need a block nor fill one. */
+static inline int has_room(const vllm_v1 *v, const sequence *r, i64 tokens)
+{
+    i64 end = r->computed + tokens;
+    return MIN(end + v->drafts.lookahead_slots, v->base.limits.max_model_len) <= r->room && MIN(end, r->known) < r->next_full;
+}
+
 static sequence *victim_of(vllm_v1 *v)
 {
     sequences *running = &v->base.running;
@@ -170,6 +177,39 @@ static sequence *victim_of(vllm_v1 *v)
             last = r;
     }
     return last;
+}
+
+/* Of a request that generates, one token: nobody looks at what it was before. */
+static inline int commits_at_once(const sequence *r, i64 tokens)
+{
+    return tokens == 1 && r->computed >= r->prompt_tokens && !r->drafts && r->scheduled && r->preempted == MISSING;
+}
+
+/* What `commit` does for such a row, as it is decided. */
+static inline void add_decode_row(vllm_v1 *v, step *s, sequence *r)
+{
+    policy *p = &v->base;
+    i64 computed = r->computed++;
+    int yields = computed + 1 >= r->known;
+    add_row(p->memory, s, (row){.sequence = r, .tokens = 1, .computed = computed, .epoch = r->epoch,
+                                .yields = yields, .committed = 1});
+    r->in_flight_tokens++;
+    r->in_flight_yields += yields;
+    r->placeholders += yields && p->asynchronous;
+    r->rows_in_flight++;
+    s->sums.decode_sequences++;
+    s->sums.decode_context_tokens += computed + 1;
+    s->sums.decode_window_context_tokens += MIN(computed + 1, p->window_tokens);
+}
+
+static void undo_decode_row(step *s, sequence *r, const row *w, const policy *p)
+{
+    r->in_flight_tokens--;
+    r->in_flight_yields -= w->yields;
+    r->rows_in_flight--;
+    s->sums.decode_sequences--;
+    s->sums.decode_context_tokens -= w->computed + 1;
+    s->sums.decode_window_context_tokens -= MIN(w->computed + 1, p->window_tokens);
 }
 
 /* Free all its blocks and send it back; returns the budget refunded, and 1 in `before` if it stood before `index`. */
@@ -188,6 +228,8 @@ static i64 preempt(vllm_v1 *v, sequence *r, step *s, i64 index, i64 *before)
     for (i64 i = 0; i < s->rows.count; i++)
         if (s->rows.at[i].sequence == r) {
             refund = s->rows.at[i].tokens;
+            if (s->rows.at[i].committed)
+                undo_decode_row(s, r, &s->rows.at[i], p);
             REMOVE_AT(&s->rows, i);
             break;
         }
@@ -222,7 +264,7 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
             continue;
         leave_windows(p, r, r->computed - r->in_flight_tokens);
         int fits = 1;
-        while (!v1_allocate_running(v, r, tokens)) {
+        while (!has_room(v, r, tokens) && !v1_allocate_running(v, r, tokens)) {
             sequence *victim = victim_of(v);
             i64 before;
             budget += preempt(v, victim, s, index, &before);
@@ -238,6 +280,10 @@ static i64 schedule_running(vllm_v1 *v, step *s, i64 budget, i64 threshold, int 
             break;
         }
         budget -= tokens;
+        if (!v->speculates && commits_at_once(r, tokens)) {
+            add_decode_row(v, s, r);
+            continue;
+        }
         i64 drafts = tokens + r->computed - r->known - r->placeholders;
         add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = r->computed, .drafts = MAX(drafts, 0),
                                     .yields = r->computed + tokens >= r->known, .epoch = r->epoch});
@@ -303,6 +349,8 @@ i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
         return 0;
     }
     v1_waiting_pop(v);
+    if (p->waiting.count)
+        __builtin_prefetch(queue_at(&p->waiting, 0));
     PUSH(p->memory, &p->running, r);
     r->status = RUNNING;
     r->ticket = v->next_ticket++;
@@ -332,7 +380,10 @@ static void commit(vllm_v1 *v, step *s)
     int prefill = 0;
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
+        if (w->committed)
+            continue;
         sequence *r = w->sequence;
+        count_row(&v->base, s, w);
         prefill = prefill || w->computed < r->prompt_tokens;
         r->computed += w->tokens;
         r->in_flight_tokens += w->tokens;
@@ -432,13 +483,15 @@ static int schedule_group(vllm_v1 *v, step *s)
         return 1;
     s->grouped = 1;
     s->group = g->size;
-    s->group_contexts = g->contexts;
-    s->group_window_contexts = group_window_contexts(g);
+    s->sums.decode_sequences = g->size;
+    s->sums.decode_context_tokens = g->contexts;
+    s->sums.decode_window_context_tokens = group_window_contexts(g);
     group_step(g, &s->ending);
     g->prefilling.count = 0;
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
         sequence *r = w->sequence;
+        count_row(p, s, w);
         r->computed = w->computed + w->tokens;
         if (!w->yields)
             PUSH(p->memory, &g->prefilling, r);
@@ -612,7 +665,7 @@ static int append(vllm_v1 *v, sequence *r, const row *w, step *s)
         accepted = accepted_drafts(&v->drafts, r, w->drafts);
     i64 new_tokens = MIN(1 + accepted, r->max_known - r->known);
     r->known += new_tokens;
-    PUSH(v->base.memory, &s->emitted, ((emission){r, new_tokens}));
+    emit(&v->base, s, r);
     if (w->epoch == r->epoch) {
         r->computed -= w->drafts - accepted;
         if (v->base.asynchronous)
@@ -648,9 +701,12 @@ static void update_group(vllm_v1 *v, step *s)
     policy *p = &v->base;
     if (s->group)
         s->group_gap_ps = s->end - v->last_end_ps;
-    for (i64 i = 0; i < s->rows.count; i++)
+    for (i64 i = 0; i < s->rows.count; i++) {
+        sequence *r = s->rows.at[i].sequence;
+        row_ends(p, s, r);
         if (s->rows.at[i].yields)
-            PUSH(p->memory, &s->emitted, ((emission){s->rows.at[i].sequence, 1}));
+            emit(p, s, r);
+    }
     for (i64 i = 0; i < s->ending.count; i++) {
         sequence *r = s->ending.at[i];
         r->known = r->max_known;
@@ -686,7 +742,7 @@ void v1_update(policy *p, step *s)
         r->in_flight_tokens -= w->tokens;
         if (w->yields)
             r->in_flight_yields--;
-        if (r->status == FINISHED || !w->yields)
+        if (row_ends(p, s, r) || !w->yields)
             continue;
         if (append(v, r, w, s))
             PUSH(p->memory, &s->finished, r);

@@ -4,6 +4,10 @@
 
 #include "decode_group.h"
 
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
 typedef struct vllm_v1 {
     policy base;
     speculation drafts;
@@ -38,5 +42,9 @@ i64 v1_waiting_count(const vllm_v1 *v);
 sequence *v1_waiting_head(vllm_v1 *v);
 sequence *v1_waiting_pop(vllm_v1 *v);
 void v1_waiting_put_back(vllm_v1 *v, sequence *r);
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
 
 #endif

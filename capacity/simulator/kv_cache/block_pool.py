@@ -9,7 +9,7 @@ so a chain is evicted from its deep end. Source: vLLM 0.33.0, `v1/core/block_poo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from capacity.simulator.kv_cache.content import Content
 
@@ -23,13 +23,12 @@ NULL = -1  # a position of a block table that a sliding window has left behind
 class BlockTable:
     """The KV blocks of one request: for each group of layers the block ids in order, and how many are cached."""
 
-    __slots__ = ("blocks", "cached", "content", "next_tokens", "passed")
+    __slots__ = ("blocks", "cached", "content", "passed")
 
     def __init__(self, content: Content, num_groups: int) -> None:
         self.content = content
         self.blocks: list[list[int]] = [[] for _ in range(num_groups)]
         self.cached = [0] * num_groups
-        self.next_tokens = 0  # below so many there is nothing new to cache
         self.passed = [0] * num_groups  # blocks that the window has left behind
 
 
@@ -57,12 +56,13 @@ class BlockPool:
         self.windows = windows
         self.window_caps = [_window_cap(w, in_flight_tokens, max_model_len, block_size) for w in windows]
         self.uncached_first = uncached_first
-        self._windowed = windows != (None,) * len(windows)
+        self.windowed = windows != (None,) * len(windows)
         self.ref_counts = [0] * num_blocks
         self._key: list[Hashable | None] = [None] * num_blocks
         self._empty = list(range(num_blocks))
         self._cached_free: OrderedDict[int, None] = OrderedDict()
-        self._copies: dict[Hashable, dict[int, None]] = {}
+        # by content: its block, or where there are copies all of them in order (vLLM: BlockHashToBlockMap)
+        self._cached: dict[Hashable, int | dict[int, None]] = {}
 
     @property
     def free_blocks(self) -> int:
@@ -88,8 +88,8 @@ class BlockPool:
         return length * self.block_size, tuple(hit[:length] for hit in hits)
 
     def _find(self, table: BlockTable, group: int, index: int) -> int | None:
-        copies = self._copies.get((group, table.content.block_key(index)))
-        return next(iter(copies)) if copies else None
+        found = self._cached.get(table.content.block_key(index, group))
+        return next(iter(found)) if isinstance(found, dict) else found
 
     def _full_hit(self, table: BlockTable, group: int, length: int) -> list[int]:
         blocks: list[int] = []
@@ -155,42 +155,55 @@ class BlockPool:
                 table.blocks[group].extend(hits)
                 table.cached[group] = len(hits)
         for blocks in table.blocks:
-            for _ in range(required - len(blocks)):
-                blocks.append(self._take())
+            self._take(required - len(blocks), blocks)
 
-    def _take(self) -> int:
-        if self._empty:
-            block = self._empty.pop()
-        else:
-            block, _ = self._cached_free.popitem(last=False)
-            self._forget(block)
-        self.ref_counts[block] = 1
-        return block
+    def _take(self, count: int, blocks: list[int]) -> None:
+        """So many free blocks: those without content first, then the least recently freed."""
+        empty, cached_free, ref_counts = self._empty, self._cached_free, self.ref_counts
+        for _ in range(count):
+            if empty:
+                block = empty.pop()
+            else:
+                block, _ = cached_free.popitem(last=False)
+                self._forget(block)
+            ref_counts[block] = 1
+            blocks.append(block)
 
     def _forget(self, block: int) -> None:
+        """Its content is that of nobody any more."""
         key = self._key[block]
         if key is None:
             return
-        copies = self._copies[key]
-        del copies[block]
-        if not copies:
-            del self._copies[key]
         self._key[block] = None
+        found = self._cached.pop(key)
+        if isinstance(found, dict):
+            del found[block]
+            if found:
+                self._cached[key] = found
 
     def cache(self, table: BlockTable, tokens: int) -> None:
         """Give the full blocks of the first `tokens` tokens their content, so that others can hit them."""
-        if not self.prefix_caching or tokens < table.next_tokens:
+        if not self.prefix_caching:
             return
         full = tokens // self.block_size
+        content, cached, keys = table.content, self._cached, self._key
         for group, blocks in enumerate(table.blocks):
             for index in range(table.cached[group], full):
                 block = blocks[index]
                 if block != NULL:
-                    key = (group, table.content.block_key(index))
-                    self._key[block] = key
-                    self._copies.setdefault(key, {})[block] = None
+                    key = keys[block] = content.block_key(index, group)
+                    found = cached.setdefault(key, block)
+                    if found != block:
+                        self._add_copy(key, block)
             table.cached[group] = max(table.cached[group], full)
-        table.next_tokens = (min(table.cached) + 1) * self.block_size
+
+    def _add_copy(self, key: Hashable, block: int) -> None:
+        """Another block of a content that one has already: the first one is found."""
+        found = self._cached[key]
+        if isinstance(found, dict):
+            found[block] = None
+        else:
+            self._cached[key] = {found: None, block: None}
 
     # release
 
@@ -201,36 +214,38 @@ class BlockPool:
 
     def leave_window(self, table: BlockTable, processed_tokens: int) -> None:
         """Free the blocks of windowed groups that no later token looks at."""
-        if not self._windowed:
+        if not self.windowed:
             return
         for group, window in enumerate(self.windows):
             if window is None:
                 continue
             blocks = table.blocks[group]
             behind = min(max(0, processed_tokens - window + 1) // self.block_size, len(blocks))
-            for index in range(behind - 1, table.passed[group] - 1, -1):
-                if blocks[index] != NULL:
-                    self._put_back(blocks[index])
-                    blocks[index] = NULL
-            table.passed[group] = max(table.passed[group], behind)
+            passed = table.passed[group]
+            if behind > passed:
+                self._put_back(reversed(blocks[passed:behind]))
+                blocks[passed:behind] = [NULL] * (behind - passed)
+                table.passed[group] = behind
 
     def release(self, table: BlockTable) -> None:
         """Give back all blocks, group after group, each tail first."""
         for group, blocks in enumerate(table.blocks):
-            for block in reversed(blocks):
-                if block != NULL:
-                    self._put_back(block)
+            self._put_back(reversed(blocks))
             blocks.clear()
             table.cached[group] = table.passed[group] = 0
-        table.next_tokens = 0
 
-    def _put_back(self, block: int) -> None:
-        self.ref_counts[block] -= 1
-        if self.ref_counts[block] == 0:
-            if self._key[block] is None and self.uncached_first:
-                self._empty.append(block)
-            else:
-                self._cached_free[block] = None
+    def _put_back(self, blocks: Iterable[int]) -> None:
+        """A request holds them no longer."""
+        ref_counts, keys, cached_free = self.ref_counts, self._key, self._cached_free
+        for block in blocks:
+            if block == NULL:
+                continue
+            ref_counts[block] -= 1
+            if ref_counts[block] == 0:
+                if keys[block] is None and self.uncached_first:
+                    self._empty.append(block)
+                else:
+                    cached_free[block] = None
 
     def held_blocks(self, table: BlockTable) -> int:
         return sum(sum(1 for b in blocks if b != NULL) for blocks in table.blocks)

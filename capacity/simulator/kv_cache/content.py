@@ -21,14 +21,14 @@ class Content:
         self.keys = keys
         self.stops = stops
 
-    def block_key(self, index: int) -> Hashable:
-        """Identity of the KV block at `index`, its whole prefix included."""
+    def block_key(self, index: int, group: int = 0) -> Hashable:
+        """Identity of the KV block at `index` of a group of layers, its whole prefix included."""
         stops = self.stops
         if not stops or index >= stops[-1]:
-            return (self.private, index)
+            return (self.private, index, group)
         span = bisect_right(stops, index)
         start = stops[span - 1] if span else 0
-        return (self.keys[span], index - start)
+        return (self.keys[span], index - start, group)
 
 
 def chained(

@@ -1,7 +1,8 @@
 """Scheduling policies, by name: which requests and how many of their tokens the next step computes.
 
 A policy is pure: `schedule()` turns its state into a `Step`, `update(step)` takes the step's output. Clock, step
-times, records and arrivals are the simulator's. A new one is a module here and an entry in `SCHEDULERS`.
+times, records and arrivals are the simulator's. A new one is a module here and an entry in `SCHEDULERS`, or a class of
+a user's own, which `EngineSetup(policy=)` takes as it is.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from capacity.base.errors import UnknownName
+from capacity.base.errors import InvalidInput, UnknownName
 from capacity.simulator.kv_cache.pool import KvPool, PagedPool
+from capacity.simulator.schedulers.adapters import AdapterSlots, AdapterV1
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES, Lockstep
 from capacity.simulator.schedulers.offloading import OffloadingV1
 from capacity.simulator.schedulers.policy import Policy
@@ -35,6 +37,7 @@ from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 __all__ = [
     "SCHEDULERS",
+    "AdapterSlots",
     "DrawnSpeculation",
     "Lockstep",
     "Policy",
@@ -55,7 +58,8 @@ __all__ = [
 class Scheduler:
     """How one engine schedules: `make(limits, pool, **options)` builds its policy over a KV pool.
 
-    `drafts`: it schedules speculative tokens. `offloads`: KV can lie in tiers below the GPU. `swaps`: preempted KV can
+    `drafts`: it schedules speculative tokens. `offloads`: KV can lie in tiers below the GPU. `adapts`:
+    requests may have LoRA adapters. `swaps`: preempted KV can
     wait in host memory. `hands_over`: KV that it prefilled can be sent to another engine. `shares_content`: its pool
     stores equal blocks once (vLLM V0). `balance` gives requests to data-parallel ranks (see `lockstep`).
     `engine_options` are fields of the engine's release that are keywords of the policy, where they are not 0.
@@ -65,6 +69,7 @@ class Scheduler:
     make: Callable[..., Policy]
     drafts: bool = False
     offloads: bool = False
+    adapts: bool = False
     swaps: bool = False
     hands_over: bool = False
     shares_content: bool = False
@@ -75,6 +80,10 @@ class Scheduler:
 
 
 def _vllm_v1(limits: SchedulerLimits, pool: PagedPool, **options: Any) -> Policy:
+    if {"offload", "adapters"} <= set(options):
+        raise InvalidInput("KV offload is not simulated together with LoRA adapters: leave out one of them")
+    if "adapters" in options:
+        return AdapterV1(limits, pool, **options)
     return OffloadingV1(limits, pool, **options) if "offload" in options else VllmV1(limits, pool, **options)
 
 
@@ -82,6 +91,7 @@ _V1 = Scheduler(
     make=_vllm_v1,
     drafts=True,
     offloads=True,
+    adapts=True,
     hands_over=True,
     asynchronous="vllm-v1-async",
     synchronous="vllm-v1",
@@ -100,8 +110,10 @@ SCHEDULERS: dict[str, Scheduler] = {
 }
 
 
-def find_scheduler(name: str) -> Scheduler:
-    """The scheduler `name`. Raises UnknownName."""
+def find_scheduler(name: str | type[Policy]) -> Scheduler:
+    """The scheduler `name`, or the one whose policies are of this class. Raises UnknownName."""
+    if not isinstance(name, str):
+        return Scheduler(make=name)
     if name not in SCHEDULERS:
         raise UnknownName("scheduling policy", name, SCHEDULERS)
     return SCHEDULERS[name]
@@ -112,6 +124,6 @@ def schedulers_that(ability: str) -> tuple[str, ...]:
     return tuple(name for name, scheduler in SCHEDULERS.items() if getattr(scheduler, ability))
 
 
-def make_policy(name: str, limits: SchedulerLimits, pool: KvPool, **options: Any) -> Policy:
+def make_policy(name: str | type[Policy], limits: SchedulerLimits, pool: KvPool, **options: Any) -> Policy:
     """The policy `name` over a KV pool, with keywords of its own. Raises UnknownName."""
     return find_scheduler(name).make(limits, pool, **options)

@@ -18,6 +18,7 @@ from typing import Literal
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.offload import Offload, TierHit, TierStack, TierUse
 from capacity.simulator.kv_cache.pool import PagedPool
+from capacity.simulator.schedulers.policy import cache_full
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Step
 from capacity.simulator.schedulers.vllm_v1 import RUNNING, VllmV1
 
@@ -111,8 +112,9 @@ class OffloadingV1(VllmV1):
             if not self.limits.enable_chunked_prefill:
                 return 0
             tokens = budget
-        if not self._allocate_running(r, tokens):
+        if not self._take_blocks(r, r.computed + tokens):
             return 0
+        cache_full(self.pool, r, min(r.computed + tokens, r.known))
         self._loaded.popleft()
         self.running.append(r)
         r.status = RUNNING
@@ -209,8 +211,6 @@ class OffloadingV1(VllmV1):
         """Names of the full chunks of its first tokens."""
         chunks = tokens // self.tiers.chunk_tokens
         known = r.chunk_keys
-        if isinstance(known, tuple):
-            known = r.chunk_keys = []
         if len(known) < chunks:
             known += self.tiers.keys(r.table.content, tokens, first=len(known))
         return known[:chunks]

@@ -33,20 +33,12 @@ class Sequence:
     There is no prefill or decode phase: each step gives the request tokens until `computed` catches up with `known`.
     """
 
-    drafts = 0  # draft tokens that wait for verification
-    placeholders = 0  # asynchronous: tokens that steps in flight will append
-    in_flight_tokens = 0
-    in_flight_yields = 0
-    accepted = 0  # verifications so far: the cursor of the acceptance model
-    epoch = 0  # grows with each preemption: rows of an older epoch are stale
-    preemptions = 0
-    first_token = -1  # an instant, kept by whoever runs the clock
-    rank = 0  # its data-parallel rank
-    chunk_keys: (
-        tuple[Any, ...] | list[Any]
-    ) = ()  # names of its chunks in tiers below the GPU, as far as computed
-    stored_chunks = 0  # chunks of its KV that were copied out of the GPU, or came from there
-    loaded = 0  # tokens that its last load brought to the GPU from a tier below
+    __slots__ = (
+        "accepted", "adapter", "arrival", "asked_known", "chunk_keys", "computed", "drafts", "epoch", "first_token",
+        "id", "in_flight_tokens", "in_flight_yields", "index", "known", "last_token", "loaded", "max_known", "next_full",
+        "placeholders", "preempted", "preemptions", "priority", "prompt_tokens", "rank", "room", "status",
+        "stopped", "stored_chunks", "table",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -72,7 +64,22 @@ class Sequence:
         self.table = table
         self.status = WAITING
         self.computed = 0
-        self.last_token = self.preempted = -1  # instants, kept by whoever runs the clock
+        self.drafts = 0  # draft tokens that wait for verification
+        self.placeholders = 0  # asynchronous: tokens that steps in flight will append
+        self.in_flight_tokens = self.in_flight_yields = 0
+        self.room = 0  # tokens that its blocks have room for; 0: ask the pool
+        self.next_full = 0  # tokens at which the next of its blocks is full; 0: ask the pool
+        self.accepted = 0  # verifications so far: the cursor of the acceptance model
+        self.epoch = 0  # grows with each preemption: rows of an older epoch are stale
+        self.preemptions = 0
+        self.rank = 0  # its data-parallel rank
+        self.adapter = 0  # its LoRA adapter; 0: none
+        self.chunk_keys: list[Any] = []  # names of its chunks in tiers below the GPU, as far as computed
+        self.stored_chunks = 0  # chunks of its KV that were copied out of the GPU, or came from there
+        self.loaded = 0  # tokens that its last load brought to the GPU from a tier below
+        # kept by whoever runs the clock: instants, and whether its next row is the first since it came or was preempted
+        self.first_token = self.last_token = self.preempted = -1
+        self.stopped = True
 
 
 class Row(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from capacity.simulator.kv_cache.pool import Hit, PagedPool
-from capacity.simulator.schedulers.policy import QueuedPolicy, insert_loaded
+from capacity.simulator.schedulers.policy import QueuedPolicy, cache_full, insert_loaded
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
 RUNNING, FINISHED = Status.RUNNING, Status.FINISHED  # a look-up in an Enum costs as much as several calls
@@ -98,9 +98,10 @@ class VllmV1(QueuedPolicy):
         self._lookahead = speculation.lookahead_slots if speculation else 0
         self._watermark_blocks = int(limits.watermark * pool.num_blocks)
         self.max_active = limits.max_num_active_seqs or limits.max_num_seqs
+        self._windowed = pool.windowed  # else nothing ever leaves a window
         self._since_prefill: int | None = None  # executed steps since the last one with a prefill row
         self._admission_bound = False
-        self._order_before: list[Sequence] = []  # the running list before a step's first preemption
+        self._order_before: list[Sequence] = []  # the running list at the beginning of a step
 
     def add(self, sequence: Sequence) -> bool:
         self.waiting.add(sequence)
@@ -142,55 +143,60 @@ class VllmV1(QueuedPolicy):
         return not self._admission_bound and any(r.computed >= r.prompt_tokens for r in self.running)
 
     def _schedule_running(self, step: Step, budget: int, threshold: int, holds: bool) -> int:
-        limits, running, pool, rows = self.limits, self.running, self.pool, step.rows
-        index = 0
-        while index < len(running) and budget > 0:
-            r = running[index]
-            index += 1
-            computed = r.computed
+        limits, pool, rows, asynchronous = self.limits, self.pool, step.rows, self.asynchronous
+        lookahead, last_slot, windowed = self._lookahead, limits.max_model_len - 1, self._windowed
+        order = self._order_before = list(self.running)
+        for r in order:
+            if budget <= 0:
+                break
+            if r.status is not RUNNING:  # preempted for one before it
+                continue
+            computed, known = r.computed, r.known
             if holds and computed < r.prompt_tokens:
                 continue
-            if self.asynchronous and r.known + r.in_flight_yields >= r.max_known:
+            if asynchronous and known + r.in_flight_yields >= r.max_known:
                 continue
-            tokens = r.known + r.drafts + r.placeholders - computed
+            tokens = known + r.drafts + r.placeholders - computed
             if 0 < threshold < tokens:
                 tokens = threshold
             if tokens > budget:
                 tokens = budget
-            if tokens > limits.max_model_len - computed - 1:
-                tokens = limits.max_model_len - computed - 1
+            end = computed + tokens
+            if end > last_slot:
+                end, tokens = last_slot, last_slot - computed
             if tokens <= 0:
                 continue
-            pool.leave_window(r.table, computed - r.in_flight_tokens)
-            fits = True
-            while not self._allocate_running(r, tokens):
-                victim = self._victim()
-                refund, before = self._preempt(victim, step, index)
-                budget += refund
-                index -= before
-                if victim is r:
-                    fits = False
+            if windowed:
+                pool.leave_window(r.table, computed - r.in_flight_tokens)
+            if end + lookahead > r.room:
+                budget += self._make_room(r, end, step)
+                if r.status is not RUNNING:  # it was the last to be preempted for itself
+                    if limits.priority and limits.self_preempt_continues:
+                        continue
                     break
-            if not fits:
-                if limits.priority and limits.self_preempt_continues:
-                    continue
-                break
+            if end >= r.next_full:
+                cache_full(pool, r, min(end, known))
             budget -= tokens
-            rows.append(self._row(r, tokens, computed))
+            drafts = end - known - r.placeholders
+            row = (r, tokens, computed, drafts if drafts > 0 else 0, end >= known, r.epoch, 0)
+            rows.append(new_tuple(Row, row))
         return budget
 
-    def _allocate_running(self, r: Sequence, tokens: int) -> bool:
+    def _make_room(self, r: Sequence, end: int, step: Step) -> int:
+        """Blocks for its tokens up to `end`: others are preempted until there are, itself at last. Returns refunds."""
+        refunds = 0
+        while r.status is RUNNING and not self._take_blocks(r, end):
+            refunds += self._preempt(self._victim(), step)
+        return refunds
+
+    def _take_blocks(self, r: Sequence, end: int) -> bool:
+        """Blocks for its tokens up to `end`, and for the look-ahead; False: they are not free."""
         pool, table = self.pool, r.table
-        end = r.computed + tokens
-        slots = end + self._lookahead
-        if slots > self.limits.max_model_len:
-            slots = self.limits.max_model_len
-        needed = pool.blocks_needed(table, slots)
-        if needed:
-            if needed > pool.free_blocks:
-                return False
-            pool.grow(table, slots)
-        pool.cache(table, end if end < r.known else r.known)
+        slots = min(end + self._lookahead, self.limits.max_model_len)
+        if pool.blocks_needed(table, slots) > pool.free_blocks:
+            return False
+        pool.grow(table, slots)
+        r.room = -(-slots // pool.block_size) * pool.block_size
         return True
 
     def _victim(self) -> Sequence:
@@ -199,12 +205,9 @@ class VllmV1(QueuedPolicy):
             return running[-1]
         return max(running, key=lambda r: (r.priority, r.arrival))
 
-    def _preempt(self, victim: Sequence, step: Step, index: int) -> tuple[int, int]:
-        """Free all its blocks and send it back; returns the budget refunded and the shift of `index`."""
-        if not step.preempted:
-            self._order_before = list(self.running)
-        position = self.running.index(victim)
-        del self.running[position]
+    def _preempt(self, victim: Sequence, step: Step) -> int:
+        """Free all its blocks and send it back; returns the budget refunded."""
+        self.running.remove(victim)
         refund = 0
         for i, row in enumerate(step.rows):
             if row.sequence is victim:
@@ -213,12 +216,13 @@ class VllmV1(QueuedPolicy):
                 break
         self.pool.release(victim.table)
         victim.computed = victim.drafts = victim.placeholders = 0
+        victim.room = victim.next_full = 0
         victim.epoch += 1
         victim.preemptions += 1
         victim.status = Status.WAITING
         self.waiting.put_back(victim)
         step.preempted.append(victim)
-        return refund, 1 if position < index else 0
+        return refund
 
     def admit_waiting(self, rows: list[Row], budget: int) -> None:
         """Start requests from the head of the queue, until one does not fit: nobody behind it is tried."""
@@ -279,73 +283,67 @@ class VllmV1(QueuedPolicy):
         if pool.blocks_needed(table, slots, hit) > free:
             return False
         pool.grow(table, slots, hit)
-        pool.cache(table, end if end < known else known)
+        r.room = -(-slots // pool.block_size) * pool.block_size
+        cache_full(pool, r, min(end, known))
         return True
-
-    def _row(self, r: Sequence, tokens: int, computed: int) -> Row:
-        end, known = computed + tokens, r.known
-        drafts = end - known - r.placeholders
-        row = (r, tokens, computed, drafts if drafts > 0 else 0, end >= known, r.epoch, 0)
-        return new_tuple(Row, row)
 
     def _commit(self, step: Step) -> None:
         """Count the scheduled tokens as computed, at once: the step's output corrects it."""
-        prefill = False
-        for r, tokens, computed, drafts, yields, _, _ in step.rows:
-            if computed < r.prompt_tokens:
-                prefill = True
+        asynchronous = self.asynchronous
+        next_drafts = self.speculation.k if self.speculation and asynchronous else 0
+        for r, tokens, _, drafts, yields, _, _ in step.rows:
             r.computed += tokens
             r.in_flight_tokens += tokens
             r.drafts = 0
             if yields:
                 r.in_flight_yields += 1
-                if self.asynchronous:
+                if asynchronous:
                     r.placeholders += 1 + drafts
-                    r.drafts = self.speculation.k if self.speculation else 0
-        if prefill:
+                    r.drafts = next_drafts
+        if self.limits.prefill_schedule_interval > 1 and step.rows:
+            self._count_cadence(step.rows)
+
+    def _count_cadence(self, rows: list[Row]) -> None:
+        """Steps since the last one with a prefill row."""
+        if any(row.computed < row.sequence.prompt_tokens for row in rows):
             self._since_prefill = 1
-        elif step.rows and self._since_prefill is not None:
+        elif self._since_prefill is not None:
             self._since_prefill += 1
 
     # account
 
     def update(self, step: Step) -> list[Sequence]:
         """Append what the step sampled; returns the requests that it finished, in row order."""
+        asynchronous, speculation, emitted = self.asynchronous, self.speculation, step.emitted
         finished: list[Sequence] = []
-        for row in step.rows:
-            r, tokens, _, _, yields, _, _ = row
+        for r, tokens, _, drafts, yields, epoch, _ in step.rows:
             r.in_flight_tokens -= tokens
             if not yields:
                 continue
             r.in_flight_yields -= 1
             if r.status is FINISHED:
                 continue
-            if self._append(r, row, step):
+            accepted = speculation.accepted(r, drafts) if drafts and speculation is not None else 0
+            before, known = r.known, r.known + 1 + accepted
+            if known >= r.max_known:
+                known = r.max_known
                 finished.append(r)
+            r.known = known
+            emitted.append((r, known - before))
+            if epoch != r.epoch:  # preempted since: nothing of it is computed
+                continue
+            r.computed -= drafts - accepted
+            if asynchronous:
+                r.placeholders -= 1 + drafts
+            elif speculation is not None:
+                r.drafts = speculation.k
+            computed = r.computed - r.placeholders
+            if computed >= r.next_full:
+                cache_full(self.pool, r, min(computed, known))
         for r in finished:
             self._finish(r)
         step.finished.extend(finished)
         return finished
-
-    def _append(self, r: Sequence, row: Row, step: Step) -> bool:
-        _, _, _, drafts, _, epoch, _ = row
-        accepted = 0
-        if drafts and self.speculation is not None:
-            accepted = self.speculation.accepted(r, drafts)
-        new_tokens = r.max_known - r.known
-        if new_tokens > 1 + accepted:
-            new_tokens = 1 + accepted
-        known = r.known = r.known + new_tokens
-        step.emitted.append((r, new_tokens))
-        if epoch == r.epoch:
-            r.computed -= drafts - accepted
-            if self.asynchronous:
-                r.placeholders -= 1 + drafts
-            elif self.speculation is not None:
-                r.drafts = self.speculation.k
-            computed = r.computed - r.placeholders
-            self.pool.cache(r.table, computed if computed < known else known)
-        return known >= r.max_known
 
     def abort(self, r: Sequence) -> None:
         self._finish(r)

@@ -64,9 +64,13 @@ class TraceLines:
         """Raise MalformedFile about the line read last."""
         raise MalformedFile(self.path, problem, where=f"line {max(self.number, 1)}")
 
+    def holds(self, rows: int) -> bool:
+        """Whether a trace may have so many."""
+        return rows <= MAX_ROWS
+
     def count_row(self, rows: int) -> None:
         """Refuse the file once it has more rows than `MAX_ROWS`."""
-        if rows > MAX_ROWS:
+        if not self.holds(rows):
             self.refuse(f"more than {MAX_ROWS:,} requests; read the first of them with a limit")
 
 

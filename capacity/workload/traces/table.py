@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +14,18 @@ from typing import NoReturn
 
 import numpy as np
 
+from capacity.base.errors import MalformedFile
 from capacity.workload.columns import FloatArray, IntArray
 from capacity.workload.traces.format import FirstLine, Table, TraceFormat, TraceOptions
-from capacity.workload.traces.lines import TraceLines, from_first, number, seconds, shown, token_count
+from capacity.workload.traces.lines import (
+    MAX_CLOCK_S,
+    TraceLines,
+    from_first,
+    number,
+    seconds,
+    shown,
+    token_count,
+)
 from capacity.workload.workload import Workload
 
 
@@ -40,6 +50,9 @@ class CsvSchema:
 
 
 _FIRST_YEAR, _LAST_YEAR = 1971, 2099  # of nanoseconds since 1970 whose differences hold in 64 bits
+
+CHUNK_CHARACTERS = 1 << 20  # of lines that are read ahead
+_PLAIN_NUMBERS = frozenset("0123456789.+-eE")
 
 _CALENDAR = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:?[0-9]{2})?"
@@ -66,7 +79,7 @@ def _read(schema: CsvSchema, lines: TraceLines, first: FirstLine, options: Trace
             lines.refuse(f"column {shown(column)} occurs {names.count(column.casefold())} times")
     table = _Columns(lines, schema, first.columns)
     try:
-        table.read(csv.reader(iter(lines), delimiter=first.delimiter, strict=True), options.limit)
+        table.read(iter(lines), first.delimiter, options.limit)
     except csv.Error as error:
         lines.refuse(str(error))
     if not table.prompt_tokens:
@@ -110,19 +123,67 @@ class _Columns:
         self.optional = {
             column: array("d") for column in schema.optional if self._position(column) is not None
         }
+        self.clock = CalendarClock()
         self.rewritten: str | None = None  # the first count that was not written as plain digits
         self.empty_answers = 0
 
     def _position(self, column: str | None) -> int | None:
         return None if column is None else self.index.get(column.casefold())
 
-    def read(self, rows: Iterator[list[str]], limit: int | None) -> None:
-        """Read up to `limit` requests."""
+    def read(self, lines: Iterator[str], delimiter: str, limit: int | None) -> None:
+        """Read up to `limit` requests: many lines at a time where these are plain, else row by row."""
+
+        def rows(source: Iterator[str]) -> Iterator[list[str]]:
+            return csv.reader(source, delimiter=delimiter, strict=True)
+
+        if limit is None and self.session is None and not self.optional:
+            for chunk in _chunks(self.lines, lines):
+                if not chunk.lines and chunk.error is not None:
+                    raise chunk.error
+                if '"' in chunk.text:  # a quoted field may go on in the next chunk
+                    lines = itertools.chain(chunk.replayed(), lines)
+                    break
+                if not self._read_plain(chunk, delimiter):
+                    self._read_rows(rows(chunk.replayed()), None)
+                if chunk.error is not None:
+                    raise chunk.error
+            else:
+                return
+        self._read_rows(rows(lines), limit)
+
+    def _read_plain(self, chunk: _Chunk, delimiter: str) -> bool:
+        """Take all rows of a chunk at once; False, and nothing is taken, where one needs a closer look."""
+        if not chunk.text.isascii() or not self.lines.holds(len(self.prompt_tokens) + len(chunk.lines)):
+            return False
+        if any(line.count(delimiter) != self.width - 1 for line in chunk.lines):
+            return False
+        if max(map(len, chunk.lines)) > csv.field_size_limit():
+            return False
+        fields = chunk.text.rstrip("\n").replace("\n", delimiter).split(delimiter)
+        arrival, prompt, output = (
+            fields[self.index[column.casefold()] :: self.width] for column in self.schema.required
+        )
+        prompts, outputs = _plain_counts(prompt), _plain_counts(output)
+        if prompts is None or outputs is None:
+            return False
+        arrivals: IntArray | FloatArray | None = (
+            self.clock.plain_nanoseconds(self.lines, self.schema.arrival, arrival)
+            if self.schema.calendar
+            else _plain_seconds(arrival)
+        )
+        if arrivals is None:
+            return False
+        self.arrivals.frombytes(arrivals.tobytes())
+        self.prompt_tokens.frombytes(prompts.tobytes())
+        self.output_tokens.frombytes(outputs.tobytes())
+        return True
+
+    def _read_rows(self, rows: Iterator[list[str]], limit: int | None) -> None:
         lines, schema, width = self.lines, self.schema, self.width
         arrival, prompt, output = (self.index[column.casefold()] for column in schema.required)
         arrival_name, prompt_name, output_name = schema.required
         clock: Callable[[TraceLines, str, str], float] = (
-            CalendarClock().nanoseconds if schema.calendar else seconds
+            self.clock.nanoseconds if schema.calendar else seconds
         )
         for row in rows:
             if len(row) != width:
@@ -179,6 +240,7 @@ class _Columns:
             after_request=self._optional("after_request"),
             think_s=self._optional("think_s"),
             max_tokens=self._optional("max_tokens"),
+            adapter=self._optional("adapter"),
             name=name,
             source=self.lines.path,
             notices=tuple(notices),
@@ -221,6 +283,92 @@ class CalendarClock:
         if int(second) > 59:
             lines.refuse(f"{field} {shown(text)} is no time: second must be in 0..59")
         return minute_ns + int(second) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
+
+    def plain_nanoseconds(self, lines: TraceLines, field: str, texts: Sequence[str]) -> IntArray | None:
+        """The same of many times that are written alike, without a zone; None where one is not, or is no time."""
+        width = len(texts[0])
+        if not 19 <= width <= 29 or width == 20 or any(len(text) != width for text in texts):
+            return None
+        between = "T" if texts[0][10] == "T" else " "
+        signs = np.frombuffer("".join(texts).encode("ascii"), dtype=np.uint8).reshape(-1, width)
+        written = f"dddd-dd-dd{between}dd:dd:dd.ddddddddd"[:width]
+        pattern = np.frombuffer(written.encode("ascii"), dtype=np.uint8)
+        is_digit = pattern == ord("d")
+        digits = signs - ord("0")  # what is none is above 9
+        if (digits[:, is_digit] > 9).any() or (signs[:, ~is_digit] != pattern[~is_digit]).any():
+            return None
+        second = digits[:, 17] * 10 + digits[:, 18]
+        if (second > 59).any():
+            return None
+        fraction = np.zeros(len(texts), dtype=np.int64)
+        for place in range(20, width):
+            fraction += digits[:, place].astype(np.int64) * 10 ** (28 - place)
+        within_ns = second.astype(np.int64) * 1_000_000_000 + fraction
+        changed = np.flatnonzero((signs[1:, :16] != signs[:-1, :16]).any(axis=1)) + 1
+        begins = np.concatenate(([0], changed))
+        try:
+            firsts = [self.nanoseconds(lines, field, texts[at]) for at in begins.tolist()]
+        except MalformedFile:  # said in full when its row is read
+            return None
+        minutes_ns = np.array(firsts, dtype=np.int64) - within_ns[begins]
+        nanoseconds: IntArray = np.repeat(minutes_ns, np.diff(np.append(begins, len(texts)))) + within_ns
+        return nanoseconds
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Lines that were read ahead, those after line `before`, and what went wrong behind them."""
+
+    source: TraceLines
+    before: int
+    lines: list[str]
+    text: str = ""
+    error: MalformedFile | None = None
+
+    def replayed(self) -> Iterator[str]:
+        """The lines again, each with its number, and then the error."""
+        for at, line in enumerate(self.lines, start=self.before + 1):
+            self.source.number = at
+            yield line
+        if self.error is not None:
+            raise self.error
+
+
+def _chunks(source: TraceLines, lines: Iterator[str]) -> Iterator[_Chunk]:
+    while True:
+        chunk = _Chunk(source, source.number, [])
+        size = 0
+        try:
+            for line in lines:
+                chunk.lines.append(line)
+                size += len(line)
+                if size > CHUNK_CHARACTERS:
+                    break
+        except MalformedFile as error:
+            chunk.error = error
+        if not chunk.lines and chunk.error is None:
+            return
+        chunk.text = "".join(chunk.lines)
+        yield chunk
+
+
+def _plain_counts(texts: Sequence[str]) -> IntArray | None:
+    """Counts of tokens, all written as a few plain digits and above 0; None where one is not."""
+    if not "".join(texts).isdigit() or not all(0 < len(text) < 8 for text in texts):
+        return None
+    counts = np.array(list(map(int, texts)), dtype=np.int64)
+    return counts if counts.all() else None
+
+
+def _plain_seconds(texts: Sequence[str]) -> FloatArray | None:
+    """Times as `seconds` takes them; None where it would refuse one, or would strip it first."""
+    if not _PLAIN_NUMBERS.issuperset("".join(texts)):
+        return None
+    try:
+        values = np.array(list(map(float, texts)))
+    except ValueError:
+        return None
+    return values if ((values >= 0) & (values <= MAX_CLOCK_S)).all() else None
 
 
 def as_ints(values: array[int]) -> IntArray:

@@ -134,11 +134,11 @@ def compiled(
     engines.feed(number, order, np.array([at_ps for at_ps, _ in arrivals]))
     for at_ps, request in cancels:
         while engines.next_key < 4 * at_ps + ARRIVE:
-            engines.advance(4 * at_ps + ARRIVE, stop=False)
-        engines.advance(4 * at_ps + ARRIVE, stop=False)
+            engines.advance(4 * at_ps + ARRIVE)
+        engines.advance(4 * at_ps + ARRIVE)
         engines.cancel(number, request, at_ps)
     while engines.next_key < NEVER:
-        engines.advance(NEVER, stop=False)
+        engines.advance(NEVER)
     return engines.log(number), engines.state(number)
 
 

@@ -11,7 +11,7 @@ FORMAT = table_format(
         prompt="prompt_tokens",
         output="output_tokens",
         session="session",
-        optional=("priority", "after_request", "think_s", "max_tokens"),
+        optional=("priority", "after_request", "think_s", "max_tokens", "adapter"),
     ),
     title="plain CSV",
 )

@@ -1,0 +1,111 @@
+"""vLLM V1 with LoRA adapters: a step computes with at most `max_loras` of them, and waits for those it has to load.
+
+A waiting request whose adapter would be one too many in this step is passed over and keeps its place; those behind it
+are tried. Adapters of the step's running requests count first. The least recently used adapter leaves its slot on the
+GPU for one that is loaded, and host memory for one that is read from below; they are used in the order of the step's
+rows (vLLM goes through a set of them). A load is synchronous: it holds the step. Left out: kernels that are slower with
+adapters, for which no figure by rank and batch was found.
+Source: vLLM v1/core/sched/scheduler.py (`scheduled_loras`), lora/worker_manager.py and model_manager.py (LRU caches of
+`max_cpu_loras` and `max_loras`), read 2026-11.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from capacity.base.errors import InvalidInput
+from capacity.simulator.kv_cache.pool import PagedPool
+from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Step
+from capacity.simulator.schedulers.vllm_v1 import VllmV1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSlots:
+    """Slots on the GPU, adapters that host memory holds (None: all there are), and what it takes to bring one up.
+
+    `load_ps` from host memory to the GPU; `read_ps` before that, where host memory does not hold it.
+    """
+
+    max_loras: int
+    max_cpu_loras: int | None = None
+    load_ps: int = 0
+    read_ps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_loras < 1:
+            raise InvalidInput(f"max_loras must be at least 1, not {self.max_loras}")
+        if self.max_cpu_loras is not None and self.max_cpu_loras < self.max_loras:
+            raise InvalidInput(
+                f"max_cpu_loras is {self.max_cpu_loras}: host memory must hold the {self.max_loras} adapters of the GPU"
+            )
+        if self.load_ps < 0 or self.read_ps < 0:
+            raise InvalidInput("an adapter is not loaded in less than no time")
+
+
+class LoadedAdapters:
+    """The adapters by their last use: the first `max_loras` are on the GPU, those that follow in host memory alone."""
+
+    def __init__(self, slots: AdapterSlots) -> None:
+        self._slots = slots
+        self._held = slots.max_loras if slots.max_cpu_loras is None else slots.max_cpu_loras
+        self._recent: list[int] = []  # the last used first
+
+    def use(self, adapter: int) -> int:
+        """Have it on the GPU; returns how long that takes."""
+        slots, recent = self._slots, self._recent
+        place = recent.index(adapter) if adapter in recent else self._held
+        if place < len(recent):
+            del recent[place]
+        recent.insert(0, adapter)
+        del recent[self._held :]
+        if place < slots.max_loras:
+            return 0
+        in_host_memory = place < self._held or slots.max_cpu_loras is None
+        return slots.load_ps if in_host_memory else slots.load_ps + slots.read_ps
+
+
+class AdapterV1(VllmV1):
+    """`VllmV1` whose requests may each have an adapter; 0: none, the base model."""
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        pool: PagedPool,
+        *,
+        adapters: AdapterSlots,
+        asynchronous: bool = False,
+        speculation: Speculation | None = None,
+    ) -> None:
+        super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
+        self.max_loras = adapters.max_loras
+        self.loaded = LoadedAdapters(adapters)
+
+    def schedule(self, now_ps: int = 0) -> Step:
+        step = super().schedule(now_ps)
+        for adapter in adapters_of(step.rows):
+            step.held_ps += self.loaded.use(adapter)
+        return step
+
+    def admit_waiting(self, rows: list[Row], budget: int) -> None:
+        """Start requests from the head of the queue; whose adapter is one too many stands aside until the next step."""
+        threshold = self.threshold()
+        scheduled = adapters_of(rows)
+        aside: list[Sequence] = []
+        while self.waiting and budget > 0 and len(self.running) < self.max_active:
+            r = self.waiting.head()
+            if r.adapter and r.adapter not in scheduled and len(scheduled) >= self.max_loras:
+                aside.append(self.waiting.pop())
+                continue
+            tokens = self._start(r, rows, budget, threshold)
+            if not tokens:
+                break
+            budget -= tokens
+            if r.adapter:
+                scheduled[r.adapter] = None
+        for r in reversed(aside):
+            self.waiting.put_back(r)
+
+
+def adapters_of(rows: list[Row]) -> dict[int, None]:
+    """The adapters of a step's rows, in their order."""
+    return {row.sequence.adapter: None for row in rows if row.sequence.adapter}
