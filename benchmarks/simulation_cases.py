@@ -90,8 +90,11 @@ class Case:
         link = {"link": kv_link([self.resolved], Service())} if self.prefill else {}
         return {**self.keywords, **link}
 
-    def run(self, workload: Workload, **more: Any) -> SimulationResult:
-        return simulate(workload, self.setups, **{**self.surroundings, **self.disturbed, **more})
+    def run(self, workload: Workload) -> SimulationResult:
+        """The run, its summary made."""
+        run = simulate(workload, self.setups, **{**self.surroundings, **self.disturbed})
+        assert run.summary.completed
+        return run
 
     def requests_per_s(self) -> float:
         """What the load comes to: a fraction of the rate at which a backlog of these requests is worked off."""

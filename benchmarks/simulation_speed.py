@@ -111,7 +111,7 @@ def measured(case: Case, *, quick: bool = False, repeats: int = REPEATS) -> Spee
     ratio = None
     if case.verdict:
         pools, service = [case.resolved], Service()
-        plain_s = median_cpu_s(lambda: run_service(pools, service, drawn, keep_work=True), repeats)
+        plain_s = median_cpu_s(lambda: run_service(pools, service, drawn, keep_work=True).summary, repeats)
         ratio = 1 + median_cpu_s(lambda: verdict_on(run, pools, service, drawn), repeats) / plain_s
     return Speed(
         case=case,

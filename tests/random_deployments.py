@@ -82,10 +82,10 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
         setup = _with_abilities(rng, setup)
     if 0.32 <= kind < 0.40:  # with drafts it would preempt itself for ever, as a real one
         setup = replace(setup, speculation=None)
-    if on_the_beat:
-        setup = replace(setup, noise=None)
     if "adapters" in setup.policy_options:
         workload = _for_adapters(rng, workload)
+    if on_the_beat:
+        setup = replace(setup, noise=None)
     setups = [setup] * rng.choice([1, 1, 1, 2, 3])
     paged = setup.policy in PAGED and setup.kv_contiguous_tokens is None
     if paged and rng.random() < 0.18 and setup.data_parallel_size == 1:

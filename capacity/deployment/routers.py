@@ -46,7 +46,7 @@ class Router:
         while len(self.requests) <= replica:
             self.requests.append(0)
             self.prompt_tokens.append(0)
-        self.ready.append(replica)
+        insort(self.ready, replica)
 
     def gone(self, replica: int) -> None:
         """A replica takes no more requests."""

@@ -120,9 +120,9 @@ class OpenLoopClient(Client):
             self._timed_ps = array("q", (sent_ps + delay_ps).tobytes())
             self._update_due()
 
-    @property
-    def instants_ps(self) -> Sequence[int]:
-        """When each request reaches the engines, in order."""
+    def take_all(self) -> Sequence[int]:
+        """When each request reaches the engines, in order; none is left to be sent."""
+        self.due_ps = NEVER
         return self._timed_ps
 
     def take(self, now_ps: int) -> list[tuple[int, int]]:

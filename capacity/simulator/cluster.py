@@ -129,7 +129,7 @@ class Cluster:
         """Until nobody has anything to do."""
         if self._feeds:
             assert isinstance(self.client, OpenLoopClient)
-            instants_ps, count = self.client.instants_ps, len(self.members)
+            instants_ps, count = self.client.take_all(), len(self.members)
             for number in range(min(count, len(self.workload))):
                 fed = range(number, len(self.workload), count)
                 self.engines.feed(number, fed, instants_ps[number::count])
@@ -167,7 +167,9 @@ class Cluster:
     @property
     def over(self) -> bool:
         """Whether nobody has anything to do any more, so that what goes on for ever may end."""
-        if self.engines.busy or self.client.due_ps < NEVER or self._news or self.transfers_under_way:
+        if self.engines.busy or self._news or self.transfers_under_way:
+            return False
+        if self.client.due_ps < NEVER and not self._feeds:  # who is fed has had all that the client sends
             return False
         if self._timeout_ps is not None and self.outstanding:
             return False
@@ -355,7 +357,8 @@ class Cluster:
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
             )
-        if self.requests.have_adapters and "adapters" not in setup.policy_options:
+        takes_adapters = "adapters" in setup.policy_options or not isinstance(setup.policy, str)
+        if self.requests.have_adapters and not takes_adapters:
             raise InvalidInput(
                 f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
             )

@@ -45,7 +45,9 @@ def next_key_of(env: simpy.Environment) -> int:
     """The compiled engines' key of what comes next: what they do before it has a lower one."""
     if not env._queue:
         return NEVER
+    at_ps: int
     at_ps, place, _, _ = env._queue[0]
     if at_ps >= NEVER // 4:
         return NEVER
-    return 4 * at_ps + place // RANKS - 1 if place >= RANKS else 4 * at_ps
+    key: int = 4 * at_ps + place // RANKS - 1 if place >= RANKS else 4 * at_ps
+    return key

@@ -80,34 +80,44 @@ def _batch_edges(count: int) -> IntArray:
 
 
 def gap_interval_ms(batches: IntArray, percent: float) -> Interval | None:
-    """The same of gaps between deliveries, from their histograms by batch (`capacity.simulator.gap_batches`), in ms.
+    """A percentile of gaps between deliveries in ms, from their histograms by batch (`capacity.simulator.gap_batches`)
 
     Known to the width of a bin, 0.4 %. Fewer than half of the batches there can be give no bounds: the run is short, or
     little of it was steady. None of no gaps.
     """
+    return gap_intervals_ms(batches, [percent])[0]
+
+
+def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Interval | None]:
+    """`gap_interval_ms` of each of `percents`."""
+    used = np.flatnonzero(batches.any(axis=0))
+    first, last = (int(used[0]), int(used[-1])) if len(used) else (0, -1)
+    batches = batches[:, first : last + 1]
     counts = batches.sum(axis=1)
     batches, counts = batches[counts > 0], counts[counts > 0]
     total = int(counts.sum())
     if not total:
-        return None
+        return [None for _ in percents]
     reached = np.cumsum(batches.sum(axis=0)) / total
-    middles_ms = bin_middles_ps() * (1e3 / PS_PER_S)
+    middles_ms = bin_middles_ps()[first : last + 1] * (1e3 / PS_PER_S)
 
     def at(place: float) -> float:
         return float(middles_ms[min(int(np.searchsorted(reached, place)), len(middles_ms) - 1)])
 
-    share = percent / 100
-    value = at(share)
-    if len(batches) < MOST_BATCHES // 4 or total < BATCHES * LEAST_PER_BATCH:
-        return Interval(value=value, low=None, high=None)
-    place = int(np.searchsorted(reached, share))
-    below = batches[:, : place + 1].sum(axis=1) / counts
-    places = _Places.of(below, share, total)
-    return Interval(
-        value=value,
-        low=min(at(places.low), value) if places.below >= LEAST_BEYOND else None,
-        high=max(at(places.high), value) if places.above >= LEAST_BEYOND and places.high < 1 else None,
-    )
+    def interval(share: float) -> Interval:
+        value = at(share)
+        if len(batches) < MOST_BATCHES // 4 or total < BATCHES * LEAST_PER_BATCH:
+            return Interval(value=value, low=None, high=None)
+        place = int(np.searchsorted(reached, share))
+        below = batches[:, : place + 1].sum(axis=1) / counts
+        places = _Places.of(below, share, total)
+        return Interval(
+            value=value,
+            low=min(at(places.low), value) if places.below >= LEAST_BEYOND else None,
+            high=max(at(places.high), value) if places.above >= LEAST_BEYOND and places.high < 1 else None,
+        )
+
+    return [interval(percent / 100) for percent in percents]
 
 
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:

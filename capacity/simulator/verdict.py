@@ -8,7 +8,7 @@ itself. Latencies of an overloaded run depend on its length and are no property 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from capacity.simulator.distribution import PERCENTILES
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.intervals import (
     Interval,
-    gap_interval_ms,
+    gap_intervals_ms,
     percentile_intervals,
     t_quantile,
 )
@@ -311,19 +311,19 @@ def _intervals(
         intervals |= {f"p{p}_{name}_ms": each for p, each in zip(PERCENTILES, found, strict=True)}
     if gaps is not None:
         batches = gaps.batches().histograms()
-        begin, end = (_gaps_until(records, int(at)) * len(batches) for at in (arrival[0], arrival[-1]))
+        begin, end = _gaps_until(records, (int(arrival[0]), int(arrival[-1]))) * len(batches)
         steady_batches = batches[math.ceil(begin) : math.floor(end)]
-        intervals |= {
-            f"p{percent}_itl_ms": gap_interval_ms(steady_batches, percent) for percent in PERCENTILES
-        }
+        found = gap_intervals_ms(steady_batches, PERCENTILES)
+        intervals |= {f"p{p}_itl_ms": each for p, each in zip(PERCENTILES, found, strict=True)}
     return intervals
 
 
-def _gaps_until(records: RequestTable, at_ps: int) -> float:
-    """About which share of all gaps between deliveries lies before an instant."""
+def _gaps_until(records: RequestTable, instants_ps: Sequence[int]) -> FloatArray:
+    """About which share of all gaps between deliveries lies before each instant."""
     done = records.completed & (records.output_tokens > 1)
     first, finish = records.first_token_ps[done], records.finish_ps[done]
     weights = records.output_tokens[done] - 1
-    total = int(weights.sum())
-    passed = np.clip((at_ps - first) / np.maximum(finish - first, 1), 0, 1)
-    return float(passed @ weights) / total if total else 0.0
+    total = max(int(weights.sum()), 1)
+    lasted = np.maximum(finish - first, 1)
+    passed = [float((np.clip((at_ps - first) / lasted, 0, 1) * weights).sum()) for at_ps in instants_ps]
+    return np.array(passed) / total

@@ -13,6 +13,7 @@ import pytest
 import capacity
 from capacity.answers.listings import gpus, models
 from capacity.report.schemas import json_schema
+from capacity.simulator.core import library
 
 LLAMA_8B = ("llama-3.1-8b", "--gpu", "h100")
 
@@ -296,13 +297,15 @@ def test_readable_engines_give_the_same_answers(run: Any, question: tuple[str, .
     assert "Did you mean 'events'? Known: auto, core, events" in refused.err
 
 
-def test_an_answer_says_where_the_readable_engines_ran_unasked(run: Any) -> None:
+def test_an_answer_says_where_the_readable_engines_ran_unasked(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "load", lambda: None)
     said = "simulated by the readable engines"
-    behind = ("--front-end-input-token-s", "1e-6")  # processes that the compiled engines do not have
-    answer = run("simulate", *SERVED, *behind).json
-    assert [line for line in answer["warnings"] if line.startswith(said)]
-    for asked in (("--engine-loop", "events", *behind), ()):
-        assert not any(said in line for line in run("simulate", *SERVED, *asked).json["warnings"])
-    refused = run("simulate", *SERVED, *behind, "--engine-loop", "core")
+    question = ("simulate", *SERVED)
+    assert any(line.startswith(said) for line in run(*question).json["warnings"])
+    for asked in (("--engine-loop", "events"), ("--timeline", str(tmp_path / "steps.json"))):
+        assert not any(line.startswith(said) for line in run(*question, *asked).json["warnings"])
+    refused = run(*question, "--engine-loop", "core")
     assert refused.code == 2
-    assert "--engine-loop events" in refused.err
+    assert "not compiled here (--engine-loop events)" in refused.err

@@ -29,6 +29,14 @@ def ready(router: Router, replicas: int) -> Router:
     return router
 
 
+def test_replicas_that_open_out_of_turn_stand_in_order_of_number() -> None:
+    router = make_router("round-robin")
+    for replica in (0, 2, 1):
+        router.joined(replica)
+    assert router.ready == [0, 1, 2]
+    assert [router.send(Prompt(request, 1)) for request in range(4)] == [0, 1, 2, 0]
+
+
 class Drawn(Router):
     """Any replica, by a throw of the dice."""
 

@@ -7,6 +7,8 @@ import pytest
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, simulate
+from capacity.simulator.client import OpenLoopClient
+from capacity.simulator.instants import NEVER
 from capacity.step import AffineStepTimes
 from capacity.workload import Workload
 
@@ -29,3 +31,10 @@ def test_arrivals_beyond_the_clock_are_refused_in_one_line() -> None:
     late = Workload(arrival_s=[0.0, 1e7], prompt_tokens=[10, 10], output_tokens=[2, 2])
     with pytest.raises(InvalidInput, match="arrives after 1e"):
         simulate(late, EngineSetup(step_times=AffineStepTimes(0.01, 0.001), num_blocks=10))
+
+
+def test_requests_that_are_taken_all_at_once_are_no_longer_due() -> None:
+    client = OpenLoopClient(Workload(arrival_s=[0.5, 2.0], prompt_tokens=[10, 10], output_tokens=[2, 2]))
+    assert client.due_ps == 5 * 10**11
+    assert list(client.take_all()) == [5 * 10**11, 2 * 10**12]
+    assert client.due_ps == NEVER

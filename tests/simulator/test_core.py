@@ -13,6 +13,7 @@ from capacity.simulator import EngineSetup, simulate
 from capacity.simulator.core import binding, library
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.schedulers import SCHEDULERS
+from capacity.simulator.schedulers.adapters import AdapterV1
 from capacity.simulator.schedulers.offloading import OffloadingV1
 from capacity.simulator.schedulers.vllm_v1 import VllmV1
 from capacity.step import AffineStepTimes
@@ -23,7 +24,7 @@ SETUP = EngineSetup(step_times=AffineStepTimes(0.01, 0.0), num_blocks=64)
 
 def own_keywords(name: str) -> set[str]:
     """Options of a policy: keywords of its class, less limits and drafts, which every setup has a place for."""
-    kinds = [VllmV1, OffloadingV1] if name.startswith("vllm-v1") else [SCHEDULERS[name].make]
+    kinds = [VllmV1, OffloadingV1, AdapterV1] if name.startswith("vllm-v1") else [SCHEDULERS[name].make]
     found = {parameter for kind in kinds for parameter in inspect.signature(kind).parameters}
     ours = {"asynchronous"} if name.startswith("vllm-v1") else set()  # by its name
     return found - {"limits", "pool", "speculation", "options"} - ours

@@ -10,7 +10,6 @@ import pytest
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.core import library
-from capacity.simulator.frontend import FrontendTimes
 from capacity.simulator.schedulers import SCHEDULERS
 from capacity.simulator.schedulers.vllm_v1 import VllmV1
 from capacity.simulator.timeline import Timeline
@@ -56,17 +55,16 @@ def test_a_policy_of_ones_own_runs_in_the_readable_engines(monkeypatch: pytest.M
 
 
 @needs_core
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
-        ({"observer": Timeline()}, "each step is observed"),
-        ({"frontend": FrontendTimes(input_token_s=1e-6)}, "requests pass through the front end's processes"),
-    ],
-)
-def test_what_only_the_readable_engines_do_they_do(asked: dict[str, object], why: str) -> None:
-    assert simulate(WORKLOAD, SETUP, **asked).readable_because == why  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match=why):
-        simulate(WORKLOAD, SETUP, engine_loop="core", **asked)  # type: ignore[arg-type]
+def test_who_observes_each_step_sees_the_readable_engines() -> None:
+    assert simulate(WORKLOAD, SETUP, observer=Timeline()).readable_because == "each step is observed"
+    with pytest.raises(InvalidInput, match="each step is observed"):
+        simulate(WORKLOAD, SETUP, observer=Timeline(), engine_loop="core")
+
+
+@pytest.mark.parametrize("loop", ["auto", "events"])
+def test_samples_end_with_the_run(loop: str) -> None:
+    run = simulate(WORKLOAD, SETUP, sample_interval_s=0.1, engine_loop=loop)
+    assert [sample.time_s for sample in run.series] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
 
 
 def test_without_the_compiled_engines_the_readable_ones_run(monkeypatch: pytest.MonkeyPatch) -> None:

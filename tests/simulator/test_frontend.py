@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_runs import needs_core
 from engine_runs import run_engine
 
 from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
@@ -190,3 +191,30 @@ def test_first_tokens_take_longer_the_longer_the_answers(replicas: int) -> None:
         assert result.summary.ttft_ms is not None
         firsts.append(result.summary.ttft_ms.mean)
     assert firsts[1] > (1.5 if replicas == 1 else 1.2) * firsts[0]  # a router in turn smooths arrivals
+
+
+@pytest.mark.parametrize("loop", ["events", pytest.param("core", marks=needs_core)])
+@pytest.mark.parametrize("concurrency", [None, 1])
+def test_who_is_refused_behind_the_front_end_leaves_the_replica_to_the_next(
+    loop: str, concurrency: int | None
+) -> None:
+    """The second of three is longer than the model: its place is free again, and its client goes on."""
+    workload = Workload(
+        arrival_s=np.zeros(3),
+        prompt_tokens=[100, 5000, 100],
+        output_tokens=[5, 5, 5],
+        concurrency=concurrency,
+    )
+    result = run_engine(
+        workload,
+        step_times=AffineStepTimes(STEP_S, 0.0),
+        num_blocks=1000,
+        policy="vllm-v1",
+        limits=SchedulerLimits(max_model_len=4096),
+        frontend=FrontendTimes(input_token_s=1e-6),
+        router="round-robin",
+        outstanding_limit=1,
+        engine_loop=loop,
+    )
+    assert (result.status, result.rejected) == ("complete", 1)
+    assert result.records.completed.tolist() == [True, False, True]

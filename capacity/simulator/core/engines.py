@@ -25,7 +25,7 @@ FEWEST_STEPS = 64  # of one call, where progress is shown
 
 
 class CompiledEngines:
-    """`Engines` of the core. Without `reacts`, ends of requests are reported in time for the next event."""
+    """`Engines` of the core. With `reacts`, a request's end is reported at once, else in time for the next event."""
 
     def __init__(
         self,
