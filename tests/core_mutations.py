@@ -33,8 +33,6 @@ SHORT = {
 OPEN = {
     "who comes as a step ends stands before whom its end brings",
     "a preempted row's tokens are lost",
-    "a group is spelt out without its last token",
-    "members of a group end by number",
     "the shallower half is evicted first",
     "parts are released head first",
     "who gives up goes to the back",
