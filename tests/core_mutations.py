@@ -33,8 +33,6 @@ SHORT = {
 OPEN = {
     "who comes as a step ends stands before whom its end brings",
     "a preempted row's tokens are lost",
-    "a group is spelt out without its last token",
-    "members of a group end by number",
     "the shallower half is evicted first",
     "parts are released head first",
     "who gives up goes to the back",
@@ -127,8 +125,8 @@ CORE_MUTATIONS = (
     wrong(
         "what a tier brought hits on the GPU",
         LEDGER,
-        "s->rows.at[i].cached - r->loaded",
-        "s->rows.at[i].cached",
+        "w->cached - r->loaded",
+        "w->cached",
     ),
     wrong(
         "KV use without its peak",
@@ -137,12 +135,6 @@ CORE_MUTATIONS = (
         "if (used >= e->sums.kv_peak_blocks + 2)",
     ),
     wrong("the last token waits for its interval", LEDGER, "&& r->known < r->max_known)", ")"),
-    wrong(
-        "a message is free",
-        LEDGER,
-        "MAX(e->stream_free_ps, now_ps) + setup->message_ps",
-        "MAX(e->stream_free_ps, now_ps)",
-    ),
     wrong(
         "an entry lies in its last gap's batch",
         "gaps.c",

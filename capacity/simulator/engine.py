@@ -95,6 +95,7 @@ class Engine:
         self._stage_free_ps = [0] * pipeline_stages
         self._without_rows = 0
         self._in_vain = 0
+        self._ended = False
         self._first = Instant(env, DECIDE, number)
         self._bell: Instant | None = self._first  # while it rests: who comes, rings
         self._alarm = False  # while it rests: the policy waits for the clock
@@ -118,6 +119,7 @@ class Engine:
                     yield Instant(env, DECIDE, self.number).at(step.end)
             else:
                 yield self._rest()
+        self._ended = True
 
     def _rest(self) -> Instant:
         """The next decision: when somebody comes, or when the policy's own time has come."""
@@ -141,7 +143,7 @@ class Engine:
     def busy(self) -> bool:
         """Whether it will do something by itself."""
         rests = self._bell is not None and not self._alarm and not self._fed
-        return self.alive and self.stalled_by is None and not (rests and not self._tokenized)
+        return self.alive and not self._ended and not (rests and not self._tokenized)
 
     @property
     def unfinished(self) -> int:

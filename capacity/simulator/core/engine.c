@@ -313,8 +313,6 @@ static void settle(engine *e)
     e->ending = NULL;
     e->policy->ops->update(e->policy, s);
     ledger_settled(e, s, now_ps);
-    if (s->emitted.count || s->group)
-        e->in_vain = 0;
     if (e->setup.keep_log)
         log_step(e, s);
     for (i64 i = 0; i < s->finished.count; i++)

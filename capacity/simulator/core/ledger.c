@@ -103,6 +103,8 @@ static void count_gaps(fleet *f)
 static void deliver(engine *e, const step *s, i64 now_ps)
 {
     fleet *f = e->fleet;
+    if (s->emitted.count || s->common || s->group)
+        e->in_vain = 0;
     for (i64 i = 0; i < s->emitted.count; i++)
         deliver_tokens(e, s->emitted.at[i], now_ps);
     if (s->common)
