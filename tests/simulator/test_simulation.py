@@ -145,14 +145,14 @@ def test_memory_stays_bounded() -> None:
 @pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_an_interrupt_keeps_what_every_deployment_has_done(name: str) -> None:
     def interrupt(done: int, total: int) -> None:  # noqa: ARG001
-        if done == 200:
+        if done >= 200:
             raise KeyboardInterrupt
 
     run = simulate(WORKLOADS["open"], **DEPLOYMENTS[name], progress=interrupt, keep_interrupted=True)
     assert run.status == "interrupted"
     assert run.reason is not None
     assert "s of simulated time" in run.reason
-    assert 199 <= run.summary.completed <= 201
+    assert 199 <= run.summary.completed < 401  # the compiled engines tell it some steps at a time
     with pytest.raises(KeyboardInterrupt):
         simulate(WORKLOADS["open"], **DEPLOYMENTS[name], progress=interrupt)
 

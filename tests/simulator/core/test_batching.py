@@ -18,6 +18,7 @@ from engine_runs import SETUP, random_run
 
 from capacity.simulator.chains import Chains
 from capacity.simulator.core import library
+from capacity.simulator.core.binding import REFUSED
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, Fleet
 from capacity.simulator.requests import Requests
 from capacity.simulator.schedulers import Sequence, Step
@@ -115,8 +116,8 @@ class Loop:
 
 def compiled(
     workload: Workload, setup: EngineSetup, arrivals: Instants, cancels: Instants
-) -> tuple[list[int], Any]:
-    """The core's log of the same run, and its state in the end."""
+) -> tuple[list[int], Any, int]:
+    """The core's log of the same run, its state in the end, and how many it turned away."""
     requests = Requests(workload)
     columns = {
         name: array("q", [-1 if name.endswith("_ps") and name != "preempted_ps" else 0]) * len(workload)
@@ -139,7 +140,9 @@ def compiled(
         engines.cancel(number, request, at_ps)
     while engines.next_key < NEVER:
         engines.advance(NEVER)
-    return engines.log(number), engines.state(number)
+    turned_away = sum(kind == REFUSED for kind, *_ in engines.take_events())
+    state = engines.state(number)
+    return engines.log(number), state, state.rejected + turned_away
 
 
 def options_of(policy: str, rng: random.Random) -> dict[str, Any]:
@@ -225,10 +228,10 @@ def test_every_step_is_the_python_policys(policy: str) -> None:
         workload, setup, arrivals, cancels = random_case(policy, seed)
         loop = Loop(workload, setup)
         loop.run(arrivals, cancels)
-        log, state = compiled(workload, setup, arrivals, cancels)
+        log, state, rejected = compiled(workload, setup, arrivals, cancels)
         assert log == loop.log, seed
         assert (state.num_running, state.num_waiting) == (loop.policy.num_running, loop.policy.num_waiting)
-        assert (state.kv_used_blocks, state.rejected) == (
+        assert (state.kv_used_blocks, rejected) == (
             setup.num_blocks - loop.pool.free_blocks,
             loop.rejected,
         ), seed

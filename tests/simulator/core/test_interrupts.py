@@ -91,12 +91,11 @@ def test_no_call_into_the_core_takes_long(policy: str, monkeypatch: pytest.Monke
     took_s: list[float] = []
     advance = fleet.Fleet.advance
 
-    def timed(
-        self: fleet.Fleet, limit_key: int, *, stop: bool, most_steps: int = fleet.STEPS_PER_CALL
-    ) -> None:
+    def timed(self: fleet.Fleet, limit_key: int, **options: int) -> int:
         began_s = time.process_time()
-        advance(self, limit_key, stop=stop, most_steps=most_steps)
+        next_key = advance(self, limit_key, **options)
         took_s.append(time.process_time() - began_s)
+        return next_key
 
     monkeypatch.setattr(fleet.Fleet, "advance", timed)
     run = simulate(requests(20_000), busy(policy), engine_loop="core")
@@ -114,7 +113,7 @@ def test_progress_is_shown_some_two_hundred_times(replicas: int) -> None:
         engine_loop="core",
         progress=lambda done, total: reports.append((done, total)),
     )
-    assert 20 <= len(reports) <= 201
+    assert 10 <= len(reports) <= 201  # equal requests end a thousand at a time
     assert reports == sorted(reports)
     assert reports[-1] == (count, count)
     assert engines.FEWEST_STEPS < fleet.STEPS_PER_CALL
