@@ -361,6 +361,8 @@ def _surroundings(rng: random.Random, setup: EngineSetup, keywords: dict[str, An
             recovery_s=0.2,
             requests=rng.choice(["restart", "fail"]),
         )
+    if "failures" in keywords and "adapters" in setup.policy_options:  # slow steps would start anew for ever
+        keywords["failures"] = replace(keywords["failures"], requests="fail")
     if rng.random() < 0.1:
         keywords["scaling"] = Autoscaling(
             max_replicas=4, target_requests=2, startup_s=0.1, interval_s=0.1, scale_down_delay_s=0.2
