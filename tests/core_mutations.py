@@ -30,19 +30,22 @@ SHORT = {
     "a cancelled request ends like others",
     "what leaves a window is freed head first",
 }
-OPEN = {
+OPEN = {  # by none of the first 250 deployments, nor by the schedules
     "who comes as a step ends stands before whom its end brings",
     "a preempted row's tokens are lost",
     "the shallower half is evicted first",
     "parts are released head first",
     "who gives up goes to the back",
-    "SGLang retracts the longest outputs",
     "SGLang looks no steps ahead after a retraction",
     "TensorRT-LLM starts prompts in a step that paused",
     "TGI prefills beside as many as wait",
     "TGI counts tokens without padding",
     "slots of one more",
-    "V0 swaps for nothing",
+    "queues are published late",
+    "a waiting request counts as one",
+    "ranks hold prompts a step longer",
+    "loads of equal ends in reverse",
+    "prompts that load are promised nothing",
 }
 
 
