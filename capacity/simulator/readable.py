@@ -113,6 +113,9 @@ class ReadableEngines:
     def run(self) -> None:
         self.env.run()
 
+    def close(self) -> None:
+        """Nothing: the garbage collector finds them."""
+
     # what there is to know
 
     def report_at_once(self) -> None:

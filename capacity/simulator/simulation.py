@@ -105,6 +105,7 @@ def simulate(
             raise
         interrupted = True
     result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
+    cluster.engines.close()
     return replace(result, readable_because=why_readable(recording, setups))
 
 

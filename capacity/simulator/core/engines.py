@@ -13,7 +13,7 @@ import simpy
 
 from capacity.simulator.core import binding
 from capacity.simulator.core.fleet import LEDGER_COLUMNS, STEPS_PER_CALL, Fleet
-from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
+from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Nobody, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import next_key_of
 from capacity.simulator.ledger import Ledger, Progress
@@ -44,7 +44,7 @@ class CompiledEngines:
         self._env = env
         self._requests = requests
         self._ledger = ledger
-        self._reports = reports
+        self._reports: Reports = reports
         self.deliver, self.cancel, self.stop = self.fleet.deliver, self.fleet.cancel, self.fleet.stop
         self.want_load, self.release_kept = self.fleet.want_load, self.fleet.release_kept
         self.loaded, self.unload = self.fleet.loaded, self.fleet.unload
@@ -114,6 +114,10 @@ class CompiledEngines:
                     reports.refused(number, request, at_ps)
                 else:
                     reports.prefilled(number, request, at_ps, kept=kind == binding.PREFILLED)
+
+    def close(self) -> None:
+        self.fleet.close()
+        self._reports = Nobody()  # who stands before them refers to them as well
 
     # what there is to know
 
