@@ -58,6 +58,24 @@ ENGINE, V1, GROUP, LEDGER = "engine.c", "vllm_v1.c", "decode_group.c", "ledger.c
 CORE_MUTATIONS = (
     # the engine loop
     wrong(
+        "a quiet step ends a request",
+        "quiet.c",
+        "g->ends.at[0].at > g->clock",
+        "g->ends.at[0].at >= g->clock",
+    ),
+    wrong(
+        "quiet steps pass over an arrival",
+        "quiet.c",
+        "if (end_ps >= arrival_ps ||",
+        "if (end_ps > arrival_ps + 20000000000 ||",
+    ),
+    wrong(
+        "quiet steps take blocks that are not there",
+        "quiet.c",
+        "g->phases[g->place] <= g->pool->free_blocks",
+        "g->phases[g->place] <= g->pool->free_blocks + 2",
+    ),
+    wrong(
         "a prompt of max_model_len is let in",
         ENGINE,
         "prompt >= e->setup.max_model_len &&",

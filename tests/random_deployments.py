@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from engine_runs import COLUMNS, SETUP, random_content, random_run
+from engine_runs import COLUMNS, SETUP, KneedStepTimes, random_content, random_run
 
 from capacity.answers.engine_setup import engine_setup
 from capacity.base.errors import InvalidInput
@@ -71,6 +71,9 @@ def random_deployment(seed: int) -> tuple[Workload, list[EngineSetup], dict[str,
         workload, setup = _too_large(rng, workload, setup)
     if 0.40 <= kind < 0.65:
         workload, setup = _tight(rng, setup)
+    if kind >= 0.92:
+        workload, setup = _quiet(rng, setup)
+        return workload, [setup] * rng.choice([1, 1, 2]), _that_ends(kind, keywords | {"keep_work": True})
     on_the_beat = rng.random() < 0.15  # arrivals, steps' ends and samples coincide
     if on_the_beat:
         keywords["sample_interval_s"] = rng.choice([None, 0.01, 0.1])
@@ -163,6 +166,40 @@ def _tight(rng: random.Random, setup: EngineSetup) -> tuple[Workload, EngineSetu
     )
     few = largest * len(setup.kv_windows) + rng.choice([0, 1, 3, largest, 2 * largest])
     return workload, replace(setup, limits=limits, num_blocks=few)
+
+
+def _quiet(rng: random.Random, setup: EngineSetup) -> tuple[Workload, EngineSetup]:
+    """A few requests that answer at length: steps that only generate, one after the other, until somebody comes, ends
+    or finds no block."""
+    count, block_size = rng.randint(2, 12), rng.choice([1, 4, 16])
+    prompts = [rng.randint(1, 60) for _ in range(count)]
+    outputs = [rng.randint(30, 300) for _ in range(count)]
+    workload = Workload(
+        arrival_s=np.round(np.cumsum([rng.random() * rng.choice([0.2, 1.0, 3.0]) for _ in range(count)]), 3),
+        prompt_tokens=np.array(prompts),
+        output_tokens=np.array(outputs),
+    )
+    longest = max(-(-(p + o) // block_size) for p, o in zip(prompts, outputs))
+    limits = replace(
+        setup.limits,
+        max_num_seqs=16,
+        max_num_batched_tokens=256,
+        max_model_len=500,
+        enable_chunked_prefill=True,
+    )
+    return workload, replace(
+        setup,
+        policy="vllm-v1-async",
+        policy_options={},
+        speculation=None,
+        limits=limits,
+        kv_windows=(None,),
+        kv_contiguous_tokens=None,
+        block_size=block_size,
+        num_blocks=longest + rng.choice([1, longest // 2 + 1, 1000]),
+        data_parallel_size=1,
+        step_times=rng.choice([KneedStepTimes(300), AffineStepTimes(0.01, 1e-4, per_context_token_s=1e-6)]),
+    )
 
 
 def _conversations(rng: random.Random, setup: EngineSetup) -> tuple[Workload, EngineSetup]:

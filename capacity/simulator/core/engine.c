@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "engine.h"
+#include "vllm_v1.h"
 
 #define ROWS_AS_A_STEP 8 /* so many take about as long as a step without rows */
 #define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
@@ -248,6 +249,13 @@ static void launch_stages(engine *e, step *s, i64 duration, i64 now_ps)
     s->end = at_ps;
 }
 
+i64 checked_end(engine *e, i64 end_ps)
+{
+    if (end_ps >= NEVER / 4)
+        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(end_ps / 1000000000000));
+    return end_ps;
+}
+
 static void launch(engine *e, step *s, i64 now_ps)
 {
     ledger_scheduled(e, s, now_ps);
@@ -270,8 +278,7 @@ static void launch(engine *e, step *s, i64 now_ps)
     } else {
         launch_stages(e, s, duration, now_ps);
     }
-    if (s->end >= NEVER / 4)
-        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(s->end / 1000000000000));
+    checked_end(e, s->end);
     e->sums.busy_ps += duration;
     e->in_flight[e->num_in_flight++] = s;
 }
@@ -460,6 +467,8 @@ static void decide(engine *e)
         e->paused = 1;
         return;
     }
+    if (take_quiet_steps(e))
+        now_ps = e->now_ps;
     while (e->num_in_flight < e->policy->steps_in_flight && policy_unfinished(e->policy) && !e->endless) {
         step *s = new_step(e);
         e->policy->ops->schedule(e->policy, s, now_ps);
@@ -590,6 +599,8 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
         policies[i] = new_policy(e, e->pools[i]);
     }
     e->policy = ranks > 1 ? lockstep_new(m, &e->setup, ranks, policies) : policies[0];
+    if (setup->policy == POLICY_VLLM_V1 && ranks == 1 && ((vllm_v1 *)e->policy)->regular)
+        e->regular_v1 = e->policy;
     e->in_flight = take_memory(m, (size_t)(e->policy->steps_in_flight + 1) * sizeof *e->in_flight);
     e->stage_free_ps = take_memory(m, (size_t)e->policy->limits.pipeline_stages * sizeof *e->stage_free_ps);
     return e;

@@ -56,6 +56,7 @@ struct engine {
     i64 num_pools;
     pool **pools; /* one a rank */
     policy **policies;
+    policy *regular_v1; /* the policy, where quiet.c may take its steps; or NULL */
     i64 num_blocks;
     /* steps in flight, oldest first, and the one whose end comes next */
     step **in_flight;
@@ -96,6 +97,7 @@ struct fleet {
     gaps *gaps;
     VEC(gap_entry) step_gaps;
     i64 steps; /* settled, of all engines; rows count as well */
+    i64 bound, last_step; /* of the advance that is under way: an engine goes on by itself below this key */
 };
 
 engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps);
@@ -104,6 +106,8 @@ int engine_receive(engine *e, i64 request, i64 at_ps);
 void engine_receive_fed(engine *e, i64 until_ps);
 void engine_receive_tokenized(engine *e, i64 until_ps);
 void engine_expect_arrivals(engine *e);
+i64 checked_end(engine *e, i64 end_ps); /* leaves the call where simulated time is over */
+int take_quiet_steps(engine *e);          /* quiet.c: whether it took any; e->now_ps has moved then */
 int engine_tokenizes(const engine *e); /* whether requests come through its front end */
 void engine_wake(engine *e, i64 at_ps); /* something came: decide, unless a step has to end first */
 i64 engine_kv_used(const engine *e);

@@ -407,11 +407,11 @@ i64 fleet_advance(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps)
     ENTER(f, f->memory.error);
     if (limit_key < 0 || limit_key > NEVER || max_steps < 1)
         fail(&f->memory, BAD_INPUT, "advance to key %lld by %lld steps", (long long)limit_key, (long long)max_steps);
-    i64 last_step = f->steps + MIN(max_steps, (i64)1 << 60);
+    i64 last_step = f->last_step = f->steps + MIN(max_steps, (i64)1 << 60);
     while (f->heap.count) {
         i64 number = f->heap.at[0];
         engine *e = f->engines.at[number];
-        i64 bound = MIN(limit_key, second_key(f));
+        i64 bound = f->bound = MIN(limit_key, second_key(f));
         if (e->key >= limit_key || e->paused)
             break;
         if ((f->kinds_waiting & stop_at) && e->key > 4 * f->events.at[f->events.count - 1].at_ps + SETTLE)
@@ -419,6 +419,7 @@ i64 fleet_advance(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps)
         do
             engine_proceed(e);
         while (e->key < bound && !(f->kinds_waiting & stop_at) && !e->paused && f->steps < last_step);
+        f->bound = 0;
         reorder(f, number);
         if (f->steps >= last_step)
             return OK;
