@@ -249,37 +249,34 @@ static void launch_stages(engine *e, step *s, i64 duration, i64 now_ps)
     s->end = at_ps;
 }
 
-i64 checked_end(engine *e, i64 end_ps)
+/* How long a step lasts, and from when to when. */
+void time_step(engine *e, step *s, i64 now_ps)
 {
-    if (end_ps >= NEVER / 4)
-        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(end_ps / 1000000000000));
-    return end_ps;
-}
-
-static void launch(engine *e, step *s, i64 now_ps)
-{
-    ledger_scheduled(e, s, now_ps);
-    i64 duration = 0;
-    if (s->rows.count || s->group) {
-        duration = s->held_ps + step_duration(e, s);
-        e->without_rows = 0;
-    } else if (s->held_ps) {
-        duration = s->held_ps;
-    } else if (++e->without_rows > ZERO_TIME_STEPS) {
-        e->endless = 1;
-    }
-    e->in_vain += s->preempted.count;
-    if (e->in_vain > PREEMPTIONS_IN_VAIN)
-        e->endless = 1;
-    i64 stages = e->policy->limits.pipeline_stages;
-    if (stages == 1) {
+    i64 duration = s->held_ps;
+    if (s->rows.count || s->group)
+        duration += step_duration(e, s);
+    if (e->policy->limits.pipeline_stages == 1) {
         s->start = MAX(now_ps, e->stage_free_ps[0]);
         s->end = e->stage_free_ps[0] = s->start + duration;
     } else {
         launch_stages(e, s, duration, now_ps);
     }
-    checked_end(e, s->end);
+    if (s->end >= NEVER / 4)
+        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(s->end / 1000000000000));
     e->sums.busy_ps += duration;
+}
+
+static void launch(engine *e, step *s, i64 now_ps)
+{
+    ledger_scheduled(e, s, now_ps);
+    time_step(e, s, now_ps);
+    if (s->rows.count || s->group)
+        e->without_rows = 0;
+    else if (!s->held_ps && ++e->without_rows > ZERO_TIME_STEPS)
+        e->endless = 1;
+    e->in_vain += s->preempted.count;
+    if (e->in_vain > PREEMPTIONS_IN_VAIN)
+        e->endless = 1;
     e->in_flight[e->num_in_flight++] = s;
 }
 

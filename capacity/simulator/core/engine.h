@@ -106,7 +106,7 @@ int engine_receive(engine *e, i64 request, i64 at_ps);
 void engine_receive_fed(engine *e, i64 until_ps);
 void engine_receive_tokenized(engine *e, i64 until_ps);
 void engine_expect_arrivals(engine *e);
-i64 checked_end(engine *e, i64 end_ps); /* leaves the call where simulated time is over */
+void time_step(engine *e, step *s, i64 now_ps); /* how long it lasts, and from when to when */
 int take_quiet_steps(engine *e);          /* quiet.c: whether it took any; e->now_ps has moved then */
 int engine_tokenizes(const engine *e); /* whether requests come through its front end */
 void engine_wake(engine *e, i64 at_ps); /* something came: decide, unless a step has to end first */

@@ -13,31 +13,25 @@ static int is_quiet(const engine *e, const vllm_v1 *v)
     const decode_group *g = &v->group;
     if (!g->active || !g->size || g->visits || g->prefilling.count || v1_waiting_count(v) || e->loads.count)
         return 0;
-    if (g->size > v->base.limits.max_num_batched_tokens || e->setup.step_factors || e->num_pools != 1)
+    if (g->size > v->base.limits.max_num_batched_tokens || e->num_pools != 1)
         return 0;
     const step *s = v->pending;
-    return v->base.asynchronous && s && e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped && s->group && !s->rows.count
-           && !s->ending.count && !s->preempted.count && !s->held_ps;
+    return v->base.asynchronous && s && e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped && s->group
+           && !s->rows.count && !s->ending.count && !s->preempted.count && !s->held_ps;
 }
 
-/* Launch the group's next step from `now_ps` on; returns its end. */
-static i64 launch_group(engine *e, decode_group *g, i64 now_ps, i64 *start_ps)
+/* The group's next step is launched at `now_ps`, in place of the one before, which has been noted. */
+static void launch_group(engine *e, decode_group *g, step *s, i64 now_ps)
 {
-    shape sums = {.decode_sequences = g->size, .decode_context_tokens = g->contexts,
-                  .decode_window_context_tokens = group_window_contexts(g)};
+    sequences nobody = {0}; /* ends with it */
+    s->group = g->size;
+    s->sums = (shape){.decode_sequences = g->size, .decode_context_tokens = g->contexts,
+                      .decode_window_context_tokens = group_window_contexts(g)};
     g->pool->free_blocks -= g->phases[g->place];
-    sequences nobody = {0};
     group_step(g, &nobody);
-    i64 duration = step_ps(e->setup.times, &sums);
-    if (duration < 0)
-        fail(e->memory, CALLBACK_FAILED, "the step times failed");
-    if (e->work)
-        work_step(e->work, &sums, duration, 0);
     e->sums.steps++;
-    e->sums.rows += g->size;
-    e->sums.busy_ps += duration;
-    *start_ps = MAX(now_ps, e->stage_free_ps[0]);
-    return e->stage_free_ps[0] = checked_end(e, *start_ps + duration);
+    e->sums.rows += s->group;
+    time_step(e, s, now_ps);
 }
 
 int take_quiet_steps(engine *e)
@@ -55,8 +49,7 @@ int take_quiet_steps(engine *e)
         i64 end_ps = pending->end, size = pending->group; /* of the step before, which ends while the next one waits */
         if (end_ps >= arrival_ps || 4 * end_ps + DECIDE >= f->bound)
             break;
-        pending->end = launch_group(e, g, now_ps, &pending->start);
-        pending->group = g->size;
+        launch_group(e, g, pending, now_ps);
         ledger_use_kv(e, end_ps - now_ps);
         gaps_add(f->gaps, end_ps - v->last_end_ps, size);
         v->last_end_ps = now_ps = end_ps;
