@@ -114,8 +114,8 @@ CORE_MUTATIONS = (
     wrong(
         "time without rows is not waited for",
         ENGINE,
-        "i64 duration = s->held_ps;\n    if (s->rows.count || s->group)\n        duration +=",
-        "i64 duration = 0;\n    if (s->rows.count || s->group)\n        duration = s->held_ps +",
+        "duration += step_duration(e, s);",
+        "duration = step_duration(e, s);",
     ),
     wrong(
         "a cancelled request ends like others",
