@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Traffic
+from capacity.deployment.drafts import TREE
 from capacity.pool import drafting as speculative
 from capacity.pool.adapters import adapter_bytes
 from capacity.pool.drafting import DraftedSteps, speculator_of
@@ -223,8 +224,10 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
                 "drafts are not simulated over data-parallel ranks: leave out --speculator or -dp"
             )
         return _drafting(resolved, setup)
-    if pool.num_speculative_tokens is not None or pool.acceptance is not None or pool.acceptance_spread:
-        raise InvalidInput("drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...)")
+    if pool.without_drafts != pool:
+        raise InvalidInput(
+            "drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
+        )
     return setup
 
 
@@ -267,10 +270,9 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
         return ()
     way = speculator_of(pool)
     depth = way.depth(pool.num_speculative_tokens)
-    where = ", ".join(part for part in (way.basis, way.acceptance_model, way.source) if part)
     notes: tuple[str, ...] = (
-        f"drafts by {way.name}, {depth} deep: {way.tokens_per_round(depth):.2f} tokens a step of a request on "
-        f"average, by an acceptance that is {where}",
+        f"drafts by {pool.draft or way.name}, {depth} deep: {way.tokens_per_round(depth):.2f} tokens a step of a "
+        f"request on average, by an acceptance that is {way.provenance}",
     )
     if pool.acceptance_spread:
         notes += (
@@ -280,8 +282,9 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
         return notes
     return (
         *notes,
-        f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts "
-        "chains unless it is given a tree: `--speculator eagle3-chain` is one",
+        f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts a "
+        f"chain, which is `--speculator {way.name.removesuffix(TREE)}`, unless its speculative config has a "
+        "speculative_token_tree",
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
+from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, with_way
 from capacity.deployment.flags import FiniteOrInf, flag, short_count
 from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject
 
@@ -111,7 +112,18 @@ class Pool(Spec):
         "paged", "KV in blocks as needed, or max_model_len reserved for every request (as before paging)."
     )
     speculator: str | None = flag(
-        None, "Way to draft (eagle3, ngram, mtp, ...; see `speculate`); default: none."
+        None,
+        "Way to draft (eagle3, ngram, mtp, draft-model, ...; `speculate --list`), a chain; default: none.",
+    )
+    draft: str | None = flag(
+        None, "The model that drafts, a small one with the target's vocabulary.", "--speculative-model"
+    )
+    draft_tensor_parallel_size: int | None = flag(
+        None,
+        "GPUs that share every layer of the draft model: 1, or the target's; default: the target's.",
+        "--speculative-draft-tensor-parallel-size",
+        ge=1,
+        le=4096,
     )
     num_speculative_tokens: int | None = flag(
         None, "Drafts of a request in a step, a tree's in depth; default: the speculator's.", ge=1, le=64
@@ -173,7 +185,12 @@ class Pool(Spec):
     @classmethod
     def _from_json(cls, fields: Any) -> Any:
         """What vLLM's JSON options say, in this pool's own fields. One that cannot be read is left to its field."""
-        return _without_json(fields) if isinstance(fields, dict) else fields
+        return with_way(_without_json(fields)) if isinstance(fields, dict) else fields
+
+    @field_validator("speculator")
+    @classmethod
+    def _one_name(cls, value: str | None) -> str | None:
+        return None if value is None else drafting_name(value)
 
     @field_validator("decode_context_parallel_size")
     @classmethod
@@ -204,6 +221,11 @@ class Pool(Spec):
         if info.field_name == "max_model_len" and value in (-1, "-1"):
             return "auto"  # as vLLM reads it
         return short_count(value) if isinstance(value, str) else value
+
+    @property
+    def without_drafts(self) -> Pool:
+        """The same engines, drafting nothing."""
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in DRAFT_FIELDS})
 
     @property
     def num_gpus(self) -> int:
