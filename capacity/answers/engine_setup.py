@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Traffic
+from capacity.deployment import Pool, Traffic
 from capacity.deployment.drafts import TREE
 from capacity.pool import drafting as speculative
 from capacity.pool.adapters import adapter_bytes
@@ -18,11 +18,13 @@ from capacity.simulator import EngineSetup, FrontendTimes
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.samples import parallel_samples
 from capacity.simulator.schedulers import (
+    HEEDED,
     SCHEDULERS,
     AdapterSlots,
     DrawnSpeculation,
     SchedulerLimits,
     schedulers_that,
+    schedulers_that_read,
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
 from capacity.simulator.step_noise import step_noise
@@ -199,6 +201,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
     policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
     blocks, block_tokens = _kv_blocks(plan)
     own = SCHEDULERS.get(resolved.engine.scheduler)
+    refuse_unheeded(resolved, policy, pool)
     setup = EngineSetup(
         step_times=resolved.step_model,
         num_blocks=blocks,
@@ -229,6 +232,20 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
             "drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
         )
     return setup
+
+
+def refuse_unheeded(resolved: ResolvedPool, policy: str, asked: Pool | Traffic) -> None:
+    """Raise InvalidInput for what the pool, or the traffic, asks of a scheduler that does not heed it."""
+    scheduler = SCHEDULERS.get(policy)
+    for name in HEEDED if scheduler is not None else ():
+        field = type(asked).model_fields.get(name)
+        if field is None or getattr(asked, name) == field.default or name in scheduler.reads:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        raise InvalidInput(
+            f"{flag} changes nothing without a scheduler that heeds it ({', '.join(schedulers_that_read(name))}); "
+            f"{resolved.engine.label} is {policy}: leave {flag} out"
+        )
 
 
 def _engine_options(resolved: ResolvedPool, policy: str) -> dict[str, object]:

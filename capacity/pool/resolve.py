@@ -126,6 +126,7 @@ def resolve(
         scheme=scheme_for(spec, pool.quantization),
     )
     _check_formats(resolved)
+    _check_experts(resolved)
     _check_scheduled_tokens(resolved)
     return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
 
@@ -233,6 +234,14 @@ def _check_scheduled_tokens(settings: PoolSettings) -> None:
         raise InvalidInput(
             f"--max-num-scheduled-tokens {scheduled} is above --max-num-batched-tokens {budget}: "
             "lower the one or raise the other"
+        )
+
+
+def _check_experts(settings: PoolSettings) -> None:
+    """As vLLM, which refuses expert parallelism where there are no experts (config/model.py)."""
+    if settings.pool.enable_expert_parallel and not settings.model.is_moe:
+        raise InvalidInput(
+            f"--enable-expert-parallel changes nothing without experts, and {settings.model.name} has none: leave it out"
         )
 
 

@@ -187,7 +187,7 @@ def speculate(
     `method` None: the pool's `speculator`, else eagle3. Batches that the engine cannot hold are left out. `simulate`
     serves a closed loop of each batch twice beside the formula. Raises DoesNotFit or InvalidInput.
     """
-    deployment = deployment_of(model, pool=split(options, Pool)[0])
+    deployment = deployment_of(model, pool=split(options, Pool)[0], question="speculate", simulate=simulate)
     pool = one_rank(deployment.pool, "speculate")
     depth = pool.num_speculative_tokens if draft_tokens is None else draft_tokens
     if depth is not None and not 1 <= depth <= 64:
