@@ -84,8 +84,7 @@ def phase_times(
 ) -> PhaseTimes:
     """`requests` at a time, as a batch or in a closed loop, whichever the traffic is."""
     formula = _batch_over_ranks if traffic.batch_size is not None else _loop_over_ranks
-    latency_s = resolved.limits.request_latency_s + traffic.client_latency_s
-    return formula(resolved, replace(resolved.limits, request_latency_s=latency_s), requests, lengths)
+    return formula(resolved, resolved.limits_from(traffic.client_latency_s), requests, lengths)
 
 
 def _batch_over_ranks(
