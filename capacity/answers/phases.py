@@ -65,10 +65,8 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
     if traffic.input_len is None or traffic.output_len is None:
         missing = "--input-len" if traffic.input_len is None else "--output-len"
         raise InvalidInput(f"no {missing}: give the tokens of a typical request")
-    loads = [
-        name for name in ("batch_size", "concurrency", "request_rate") if getattr(traffic, name) is not None
-    ]
-    if len(loads) != 1:
+    loaded = traffic.concurrency is not None or traffic.request_rate is not None
+    if loaded == (traffic.batch_size is not None):
         raise InvalidInput(
             "give one of --batch-size (a batch alone), --concurrency (a closed loop) and --request-rate (arrivals)"
         )
@@ -132,7 +130,7 @@ def load_times(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
 
 def _running(load: Served, traffic: Traffic, slots: int) -> int:
     """How many requests run at a time: those in flight that have a place."""
-    in_flight = traffic.concurrency or (slots if load.steady is None else load.steady.in_flight)
+    in_flight = slots if load.steady is None else load.steady.in_flight
     return max(min(round(in_flight), slots), 1)
 
 
@@ -165,15 +163,17 @@ def batch_over_ranks(resolved: ResolvedPool, batch_size: int, lengths: RequestLe
 
 
 def _loop_over_ranks(resolved: ResolvedPool, concurrency: int, lengths: RequestLengths) -> PhaseTimes:
-    """A closed loop spread over the data-parallel ranks: in lock-step, or each on its own."""
-    share = math.ceil(concurrency / resolved.independent_ranks)
+    """A closed loop spread over the data-parallel ranks, in lock-step or each on its own, and over the micro-batches
+    of a pipeline, as many as it has stages."""
+    streams = min(resolved.pool.pipeline_parallel_size, concurrency)
+    share = math.ceil(concurrency / resolved.independent_ranks / streams)
     times = closed_loop_times(
         resolved.step_model,
         resolved.limits,
         share,
         input_len=lengths.input_len,
         output_len=lengths.output_len,
-        ranks=resolved.lockstep_ranks,
+        ranks=min(resolved.lockstep_ranks, share),
     )
     return replace(times, requests_per_s=times.requests_per_s * concurrency / share)
 
