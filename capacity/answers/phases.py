@@ -110,7 +110,7 @@ def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths)
     from capacity.answers.served import served  # loads the simulator
 
     load = served(resolved, traffic, slots)
-    requests = _running(load, traffic, slots)
+    requests = _running(load, slots)
     return Phases(
         times=_as_served(_loop_over_ranks(resolved, requests, lengths), load),
         requests=requests,
@@ -125,10 +125,10 @@ def load_times(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
 
     slots = _slots(resolved, traffic, lengths)
     load = served(resolved, traffic, slots, regimes=False)
-    return _as_served(_loop_over_ranks(resolved, _running(load, traffic, slots), lengths), load)
+    return _as_served(_loop_over_ranks(resolved, _running(load, slots), lengths), load)
 
 
-def _running(load: Served, traffic: Traffic, slots: int) -> int:
+def _running(load: Served, slots: int) -> int:
     """How many requests run at a time: those in flight that have a place."""
     in_flight = slots if load.steady is None else load.steady.in_flight
     return max(min(round(in_flight), slots), 1)
