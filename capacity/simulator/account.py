@@ -31,9 +31,8 @@ class Deployment(Protocol):
     ledger: Ledger
     engines: Engines
     members: list[Member]
+    feeds: bool  # whether each engine was given all its requests at once
 
-    @property
-    def feeds(self) -> bool: ...
     @property
     def outstanding(self) -> int: ...
     @property
@@ -112,9 +111,7 @@ class Account:
         now_ps = max([int(deployment.env.now), *(engine.now_ps for engine in engines)])
         return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
 
-    def _ended(
-        self, deployment: Deployment, engines: Sequence[EngineAccount]
-    ) -> tuple[Status, str | None]:
+    def _ended(self, deployment: Deployment, engines: Sequence[EngineAccount]) -> tuple[Status, str | None]:
         """How the run ended, and why not all requests were answered."""
         if self.stalled_by is not None:
             return "stalled", self.stalled_by

@@ -8,7 +8,7 @@ of that instant come (ARRIVE), in the order in which it was told.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import simpy
 
@@ -20,9 +20,10 @@ from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine_loop import make_engines
 from capacity.simulator.fleet import failing, watching
 from capacity.simulator.frontend import client_behind
-from capacity.simulator.instants import ARRIVE, AT_CLIENT, DEADLINE, NEVER, Call, Instant
+from capacity.simulator.instants import AT_CLIENT, NEVER, Call
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Member, Recording
+from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup, Role, can_abort
@@ -50,6 +51,7 @@ class Cluster:
         self.ledger = Ledger(len(workload), recording.progress)
         self.client = self._make_client()
         self.rules = dispatch.rules
+        self.feeds = self._feeds()
         self._reacts = workload.is_closed_loop or self.rules.holds
         self.engines = make_engines(
             self.env,
@@ -72,9 +74,10 @@ class Cluster:
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
         self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (what to do, request), in order
         self._planned_ps: set[int] = set()  # when requests come, or news are acted on
-        self._timeout_ps = None if dispatch.timeout_s is None else picoseconds(dispatch.timeout_s)
-        self._deadlines: deque[tuple[int, int]] = deque()  # (instant, request), in order
-        self._patience: simpy.Event | None = None  # while no request has a deadline: the first one's coming
+        self._patience: Patience | None = None
+        if dispatch.timeout_s is not None:
+            timeout_ps = picoseconds(dispatch.timeout_s)
+            self._patience = Patience(self.env, timeout_ps, self._is_outstanding, self._give_up)
 
     def _make_router(self, router: str | type[Router]) -> Router:
         if isinstance(router, str):
@@ -88,6 +91,14 @@ class Cluster:
         if frontend is not None and frontend.delays:
             return client_behind(self.workload, self.ledger, frontend)
         return client_of(self.workload)
+
+    def _feeds(self) -> bool:
+        """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
+        that nothing changes take turns."""
+        dispatch = self.dispatch
+        sampled = self.recording.sample_interval_s is not None
+        in_turn = dispatch.router == "round-robin" and dispatch.changes_nothing and not sampled
+        return isinstance(self.client, OpenLoopClient) and (dispatch.router is None or in_turn)
 
     # the run
 
@@ -103,32 +114,12 @@ class Cluster:
             self._expect(self.client.due_ps)
         if self.recording.sample_interval_s is not None:
             self.env.process(watching(self, self.recording.sample_interval_s))
-        if self._timeout_ps is not None:
-            self.env.process(self._give_ups())
+        if self._patience is not None:
+            self.env.process(self._patience.run())
         try:
             self.engines.run()
         except NoProgress as reason:
             self.account.stalled_by = str(reason)
-
-    @property
-    def feeds(self) -> bool:
-        """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
-        that nothing changes take turns."""
-        if not isinstance(self.client, OpenLoopClient):
-            return False
-        dispatch = self.dispatch
-        changed = (
-            self._reacts
-            or dispatch.link is not None
-            or self.rules.looks_at_requests
-            or self.rules.looks_at_replicas
-            or self.rules.limits_replicas
-            or dispatch.scales
-            or dispatch.failures is not None
-            or dispatch.timeout_s is not None
-            or self.recording.sample_interval_s is not None
-        )
-        return dispatch.router is None or (dispatch.router == "round-robin" and not changed)
 
     @property
     def over(self) -> bool:
@@ -137,7 +128,7 @@ class Cluster:
             return False
         if self.client.due_ps < NEVER and not self.feeds:  # who is fed has had all that the client sends
             return False
-        if self._timeout_ps is not None and self.outstanding:
+        if self._patience is not None and self.outstanding:
             return False
         hope = self.coming or any(member.starting for member in self.members)
         return not (self.waiting_for_replica and hope)
@@ -174,18 +165,16 @@ class Cluster:
             else:
                 break
         self._planned_ps.remove(now_ps)
-        self._expect(client.due_ps)
+        if client.due_ps not in self._planned_ps:
+            self._expect(client.due_ps)
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
         """Requests reach the router, each with its instant."""
-        arrival_ps, timeout_ps, held = self.ledger.arrival_ps, self._timeout_ps, self._held
+        arrival_ps, patience, held = self.ledger.arrival_ps, self._patience, self._held
         for request, at_ps in sent:
             arrival_ps[request] = at_ps
-            if timeout_ps is not None:
-                self._deadlines.append((at_ps + timeout_ps, request))
-                if self._patience is not None:
-                    self._patience.succeed()
-                    self._patience = None
+            if patience is not None:
+                patience.begin(request, at_ps)
             if held or not self._send(request, at_ps):
                 held[request] = None
 
@@ -296,19 +285,6 @@ class Cluster:
 
     # clients give up
 
-    def _give_ups(self) -> Generator[simpy.Event, None, None]:
-        """One deadline after the other: whatever is still outstanding then is cancelled."""
-        env, deadlines = self.env, self._deadlines
-        while True:
-            if not deadlines:
-                self._patience = env.event()
-                yield self._patience
-            at_ps, request = deadlines.popleft()
-            if self._is_outstanding(request):
-                yield Instant(env, ARRIVE, DEADLINE).at(at_ps)
-                if self._is_outstanding(request):
-                    self._give_up(request, at_ps)
-
     def _give_up(self, request: int, now_ps: int) -> None:
         self.account.timed_out += 1
         number = self._home.get(request)
@@ -330,7 +306,7 @@ class Cluster:
 
         Raises InvalidInput.
         """
-        if self._timeout_ps is not None and not can_abort(setup):
+        if self._patience is not None and not can_abort(setup):
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
             )

@@ -41,6 +41,14 @@ class Dispatch:
             limits.append(OutstandingLimit(self.outstanding_limit))
         return Rules((*limits, *self.admission))
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether requests go where the router sends them, whatever happens there."""
+        rules = self.rules
+        asked = rules.looks_at_requests or rules.looks_at_replicas or rules.limits_replicas
+        given = self.link, self.failures, self.timeout_s
+        return not (asked or self.scales) and all(each is None for each in given)
+
 
 def name_of(router: str | type[Router] | None) -> str | None:
     return router.__name__ if isinstance(router, type) else router

@@ -15,7 +15,9 @@ BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # what happens at one instant, in 
 CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
 NEVER = 1 << 62  # an instant after all others
 RANKS = 1 << 20
-AT_CLIENT, AT_TIMER = ((ARRIVE + 1) * RANKS + rank for rank in (CLIENT, TIMER))  # places of what is most common
+AT_CLIENT, AT_TIMER = (
+    (ARRIVE + 1) * RANKS + rank for rank in (CLIENT, TIMER)
+)  # places of what is most common
 
 
 class Instant(simpy.Event):  # type: ignore[misc]
@@ -40,7 +42,9 @@ class Call(simpy.Event):  # type: ignore[misc]
 
     _ok, _value = True, None
 
-    def __init__(self, env: simpy.Environment, at_ps: int, act: Callable[[simpy.Event], None], place: int) -> None:
+    def __init__(
+        self, env: simpy.Environment, at_ps: int, act: Callable[[simpy.Event], None], place: int
+    ) -> None:
         self.env = env
         self.callbacks = [act]
         env.schedule(self, place, at_ps - env._now)

@@ -91,9 +91,7 @@ class Transfers:
     that is called off makes room for those behind it at once. `on_arrival(transfer, instant)` is told of the others.
     """
 
-    def __init__(
-        self, env: simpy.Environment, link: KvLink, on_arrival: Callable[[Any, int], None]
-    ) -> None:
+    def __init__(self, env: simpy.Environment, link: KvLink, on_arrival: Callable[[Any, int], None]) -> None:
         self.link = link
         self.begun = self.arrived = self.aborted = 0
         self._env = env

@@ -14,6 +14,7 @@ import simpy
 from capacity.simulator.core import binding
 from capacity.simulator.core.binding import FINISHED, LOAD_BEGINS, PREFILLED, REFUSED
 from capacity.simulator.core.fleet import (
+    EVENT_FIELDS,
     LEDGER_COLUMNS,
     LIMIT_KEY,
     LOAD_ENGINE,
@@ -90,7 +91,12 @@ class CompiledEngines:
 
     def run(self) -> None:
         """The engines run ahead to the next event of the world, then that happens, and so on."""
-        env, turn, take_turn, progress = self._env, self.fleet.turn, self.fleet.take_turn, self._ledger.progress
+        env, turn, take_turn, progress = (
+            self._env,
+            self.fleet.turn,
+            self.fleet.take_turn,
+            self._ledger.progress,
+        )
         queue, happen = env._queue, env.step
         while True:
             limit_key = turn[LIMIT_KEY] = next_key_of(queue)
@@ -115,8 +121,9 @@ class CompiledEngines:
 
     def _report(self, told: int) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
-        reports = self._reports
-        for kind, number, request, at_ps, _ in self.fleet.told(told):
+        reports, events = self._reports, self.fleet.events(told)
+        for at in range(0, EVENT_FIELDS * told, EVENT_FIELDS):
+            kind, number, request, at_ps = events[at], events[at + 1], events[at + 2], events[at + 3]
             if kind == FINISHED:
                 reports.left(number, request, at_ps)
             elif kind == LOAD_BEGINS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_int64
 from typing import Protocol
 
@@ -92,8 +92,15 @@ class Fleet:
         )
         places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
-        self._take_turn, self._deliver = core.fleet_take_turn, core.fleet_deliver
-        self.turn = array("q", bytes(ctypes.sizeof(CoreTurn)))  # its numbers stand as in `CoreTurn`; it never moves
+        self._take_turn, self._deliver, self._want_load = (
+            core.fleet_take_turn,
+            core.fleet_deliver,
+            core.fleet_want_load,
+        )
+        self._loaded, self._release_kept = core.fleet_loaded, core.fleet_release_kept
+        self.turn = array(
+            "q", bytes(ctypes.sizeof(CoreTurn))
+        )  # its numbers stand as in `CoreTurn`; it never moves
         self.turn[LIMIT_KEY], self.turn[MAX_STEPS], self.turn[LOAD_ENGINE] = NEVER_KEY, STEPS_PER_CALL, -1
         self._check(0 if self._pointer and not core.fleet_error(self._pointer) else binding.BAD_INPUT)
         core.fleet_keep_turn(self._pointer, CoreTurn.from_buffer(self.turn))
@@ -194,10 +201,12 @@ class Fleet:
         self._check(self._core.fleet_cancel(self._pointer, number, request, at_ps))
 
     def release_kept(self, number: int, request: int, at_ps: int) -> None:
-        self._check(self._core.fleet_release_kept(self._pointer, number, request, at_ps))
+        error = self._release_kept(self._pointer, number, request, at_ps)
+        if error:
+            self._check(error)
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        taken: int = self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps)
+        taken: int = self._want_load(self._pointer, number, request, tokens, at_ps)
         if taken < 0:
             self._check(binding.BROKEN)
         return taken > 0
@@ -208,7 +217,9 @@ class Fleet:
         turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
-        self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
+        error = self._loaded(self._pointer, number, request, at_ps)
+        if error:
+            self._check(error)
 
     def unload(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_unload(self._pointer, number, request, at_ps))
@@ -219,32 +230,31 @@ class Fleet:
     # time
 
     def take_turn(self) -> int:
-        """Some of what is due before `turn[LIMIT_KEY]`; what is due then is `turn[NEXT_KEY]`: the rest by further turns.
+        """Some of what is due before `turn[LIMIT_KEY]`; what is due then is `turn[NEXT_KEY]`: the rest by more turns.
 
         Nothing is done after the first instant at which there is an event of the kinds `turn[STOP_AT]`, as bits.
-        Returns how many events came; the first of them stand in `turn` from `TOLD` on, `told` are all.
+        Returns how many events came; `events` are those.
         """
         count: int = self._take_turn(self._pointer)
         if count < 0:
             self._check(-count)
         return count
 
-    def told(self, count: int) -> list[tuple[int, ...]]:
-        """The last turn's events, in order of time: (kind as in `binding`, engine, request, instant, value) each."""
-        if count <= TOLD_IN_TURN:
-            fields = iter(self.turn[TOLD : TOLD + EVENT_FIELDS * count])
-        else:
-            events = POINTER(c_int64)()
-            count = self._core.fleet_events(self._pointer, byref(events))
-            fields = iter(events[: EVENT_FIELDS * count])
-        return list(zip(*[fields] * EVENT_FIELDS))
+    def events(self, told: int) -> Sequence[int]:
+        """The last turn's, in order of time: kind as in `binding`, engine, request, instant, value of each, flat."""
+        if told <= TOLD_IN_TURN:
+            return self.turn[TOLD : TOLD + EVENT_FIELDS * told]
+        events = POINTER(c_int64)()
+        count = self._core.fleet_events(self._pointer, byref(events))
+        return events[: EVENT_FIELDS * count]
 
     def advance(self, limit_key: int) -> list[tuple[int, ...]]:
-        """Do all that is due before `limit_key`; returns what was told, as `told` does."""
+        """Do all that is due before `limit_key`; returns what was told, event by event."""
         told: list[tuple[int, ...]] = []
         self.turn[LIMIT_KEY] = limit_key
         while True:
-            told += self.told(self.take_turn())
+            fields = iter(self.events(self.take_turn()))
+            told += zip(*[fields] * EVENT_FIELDS)
             if self.turn[NEXT_KEY] >= limit_key:
                 return told
 
