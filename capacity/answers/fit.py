@@ -116,8 +116,8 @@ def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
     memory = Speculation(resolved, speculator_of(pool)).memory()
     weights, per_token = memory.draft_weights_bytes / 2**30, memory.draft_kv_bytes_per_token / 2**10
     return (
-        f"drafting by {pool.draft or pool.speculator} takes {weights:.2f} GiB of weights and {per_token:.1f} KiB of KV a "
-        f"token, over the GPUs that it is on: {memory.kv_capacity_tokens_after:,} of "
+        f"drafting by {pool.draft or pool.speculator} takes {weights:.2f} GiB of weights and {per_token:.1f} KiB of KV "
+        f"a token, over the GPUs that it is on: {memory.kv_capacity_tokens_after:,} of "
         f"{memory.kv_capacity_tokens_before:,} tokens are left, and as many requests less",
     )
 

@@ -27,8 +27,8 @@ SIMULATED: Parts = dict.fromkeys(
 )
 QUESTIONS: Mapping[str, Parts] = {
     "fit": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
-    "estimate": CLOSED_FORM,
-    "explain": CLOSED_FORM,
+    "estimate": {**CLOSED_FORM, "schedule": LOADS, "host_memory": LOADS},
+    "explain": {**CLOSED_FORM, "schedule": LOADS, "host_memory": LOADS},
     "simulate": SIMULATED,
     "cost": SIMULATED,
     "curve": SIMULATED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from capacity.base.spec import Spec
+from capacity.deployment.client_latency import CLIENTS, USUAL_S, LatencySeconds
 from capacity.deployment.flags import FiniteOrInf, Need, flag
 
 
@@ -133,6 +134,14 @@ class Traffic(Spec):
     )
     think_time_s: float = flag(
         0.0, "Mean seconds between an answer and the next question.", ge=0, needs=Need("turns")
+    )
+    client_latency_s: LatencySeconds = flag(
+        USUAL_S,
+        "Seconds that client and network add to a time to first token, there and back, or whose they are: "
+        f"{', '.join(client.name for client in CLIENTS)}.",
+        "--client-latency",
+        ge=0,
+        le=60,
     )
     trace: str | None = flag(
         None,

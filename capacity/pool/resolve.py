@@ -10,6 +10,7 @@ from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
+from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import ModelSpec, load_model
@@ -104,6 +105,11 @@ class ResolvedPool(PoolSettings):
             window_tokens=self.model.window_tokens,
             request_latency_s=self.engine.request_latency_s + self.engine.response_latency_s,
         )
+
+    def limits_from(self, client_latency_s: float = USUAL_S) -> EngineLimits:
+        """The same as a client sees it that is so far away, in seconds there and back together."""
+        limits = self.limits
+        return replace(limits, request_latency_s=limits.request_latency_s + client_latency_s)
 
 
 def resolve(
@@ -241,7 +247,8 @@ def _check_experts(settings: PoolSettings) -> None:
     """As vLLM, which refuses expert parallelism where there are no experts (config/model.py)."""
     if settings.pool.enable_expert_parallel and not settings.model.is_moe:
         raise InvalidInput(
-            f"--enable-expert-parallel changes nothing without experts, and {settings.model.name} has none: leave it out"
+            f"--enable-expert-parallel changes nothing without experts, and {settings.model.name} has none: leave "
+            "it out"
         )
 
 

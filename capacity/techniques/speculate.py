@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from capacity.answers.engine_setup import engine_setup, with_drafts
 from capacity.answers.fit import gpu_summary
+from capacity.answers.phases import check_length
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
@@ -196,6 +197,7 @@ def speculate(
     speculator = drafting_in(pool, find_speculator(method or pool.speculator or "eagle3"))
     resolved = resolve(deployment.model, pool)
     resolved.memory.require_fit()
+    check_length(resolved, context_tokens)
     speculation = Speculation(resolved, speculator)
     k = speculator.depth(depth)
     largest = speculation.largest_batch(context_tokens)
