@@ -117,6 +117,10 @@ def simulate(
     from capacity.simulator import exports
     from capacity.simulator.timeline import Timeline
 
+    if sample_interval is not None and series is None:
+        raise InvalidInput(
+            "--sample-interval changes nothing without --series: add it, or leave --sample-interval out"
+        )
     observer = Timeline() if timeline else None
     request = request_of(question)
     with progress_bar() as progress:

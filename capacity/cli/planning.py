@@ -20,14 +20,16 @@ from capacity.cli.options import (
     ProfilesOption,
     ReplicationsOption,
     check_format,
+    dashed,
     progress_bar,
     show,
     write,
 )
-from capacity.cli.question import Question, note, request_of
+from capacity.cli.question import Question, note, note_command, request_of
 from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, TRAFFIC, plain_verb, verb
 
 if TYPE_CHECKING:
+    from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
 
 PLACE = ("model", "deployment", "from_vllm", "format", "profiles", "download")
@@ -101,7 +103,7 @@ def _refuse_idle(options: Mapping[str, Any]) -> None:
     from capacity.deployment.reading import refuse_idle
     from capacity.planning.space import Search
 
-    specs = (Search, Traffic, Cost)
+    specs: tuple[type[Spec], ...] = (Search, Traffic, Cost)
     made = [build(spec, part) for spec, part in zip(specs, split(options, *specs), strict=True)]
     refuse_idle("plan", made, options)
 
@@ -258,11 +260,14 @@ def from_vllm(
 ) -> None:
     """Read a pasted `vllm serve ...` as a deployment file, which every verb takes by --deployment."""
     from capacity.deployment import DeploymentFile, to_toml
+    from capacity.deployment.reading import unread
     from capacity.deployment.vllm_command import read_vllm_command
 
     read = read_vllm_command(command)
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
-    note("ignored", read.ignored)
+    note_command(read)
+    pool = deployment.pools[0]
+    note("not used", (f"--{dashed(name)}" for name in unread("simulate", (pool,), read.fields)))
     if output is None:
         show(to_toml(deployment))
     else:

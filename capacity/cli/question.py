@@ -13,6 +13,7 @@ from capacity.cli.options import dashed
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
+    from capacity.deployment.vllm_command import VllmCommand
 
     AnySpec = TypeVar("AnySpec", bound=Spec)
 
@@ -112,8 +113,15 @@ def pasted_command(text: str | None) -> tuple[str | None, Fields]:
     from capacity.deployment.vllm_command import read_vllm_command
 
     command = read_vllm_command(text)
-    note("ignored", command.ignored)
+    note_command(command)
     return command.model, command.fields
+
+
+def note_command(command: VllmCommand) -> None:
+    """On stderr, what of a pasted command is not read, and why."""
+    note("ignored, as no answer depends on it", command.ignored)
+    note("not modelled", command.not_modelled)
+    note("unknown, and so not read", command.unknown)
 
 
 def note(what: str, names: Iterable[str]) -> None:

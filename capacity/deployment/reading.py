@@ -66,11 +66,12 @@ def refuse_idle(question: str, specs: Iterable[Spec], given: Iterable[str], **be
 
 
 def unread(question: str, specs: Iterable[Spec], given: Iterable[str]) -> Iterator[str]:
-    """The given names that `refuse_idle` would refuse."""
-    specs = tuple(specs)
+    """The given names that change nothing, those at their default too, which `refuse_idle` lets pass."""
+    asked = _Asked(specs, {})
     for name in given:
         try:
-            refuse_idle(question, specs, (name,))
+            for field in STANDS_FOR.get(name, (name,)):
+                _check(question, field, name, asked)
         except InvalidInput:
             yield name
 
