@@ -22,7 +22,7 @@ BASES = {  # a question of each verb that takes the flags of specs
     "explain": f"{SMALL} --isl 3000 --osl 60 --batch-size 8",
     "simulate": f"{SMALL} {LOAD}",
     "cost": f"{SMALL} {LOAD} --price 2",
-    "curve": f"{SMALL} {LOAD} --slo ttft:p95:500ms --rates 4,12 --replications 1",
+    "curve": f"{SMALL} --isl 600 --osl 60 --num-prompts 60 --slo ttft:p95:500ms --rates 4,12 --replications 1",
     "tornado": f"{SMALL} {LOAD} --price 2",
     "advise": f"{SMALL} {LOAD} --price 2",
     "quantize": f"{SMALL} --price 2",
@@ -79,7 +79,7 @@ VALUES = {
     "hourly-rates": ",".join("123" * 8), "interruptions-per-hour": "0.1", "large-batch": "32", "list": "on",
     "max-batch": "4", "method": "ngram", "methods": "fp8", "most-gpus": "2", "peak-rate": "20",
     "peak-to-mean": "3", "rates": "3,9", "replications": "2", "requests-per-user-hour": "5", "restart-s": "60",
-    "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "spread": "on", "textbook": "on",
+    "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "spread": "off", "textbook": "on",
     "tpot-s": "8",
 }  # fmt: skip
 INSTEAD = {  # of the base question of `simulate`, where a flag counts on no such model or requests

@@ -22,6 +22,7 @@ from capacity.cli.options import (
     check_format,
     dashed,
     progress_bar,
+    refuse_alone,
     show,
     write,
 )
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 PLACE = ("model", "deployment", "from_vllm", "format", "profiles", "download")
 NO_ARRIVALS = ("batch_size", "scheduling")
 
+PEAK_TO_MEAN = 1.6
 SloOption = Annotated[
     list[str] | None,
     typer.Option("--slo", help="Service levels: ttft:p95:500ms tpot:p99:50ms, ttft:500 (each)."),
@@ -108,11 +110,11 @@ def _refuse_idle(options: Mapping[str, Any]) -> None:
     refuse_idle("plan", made, options)
 
 
-def _request(question: Question, replicas: int | None = None) -> DeploymentFile:
+def _request(question: Question, replicas: int | None = None, **beside: object) -> DeploymentFile:
     """The deployment to ask about, `replicas` of it where that is a verb's own option; what is not used, on stderr."""
     if replicas is not None:
         question = replace(question, flags={**question.flags, "replicas": replicas})
-    request = request_of(question, as_flags=False)
+    request = request_of(question, as_flags=False, **beside)
     note("not used", sorted(request.service.model_fields_set))
     return request
 
@@ -143,7 +145,9 @@ def curve(
     peak_rate: Annotated[
         float | None, typer.Option("--peak-rate", help="Requests/s at noon: asks for replicas by the hour.")
     ] = None,
-    peak_to_mean: Annotated[float, typer.Option("--peak-to-mean", help="Of that day's rates.")] = 1.6,
+    peak_to_mean: Annotated[
+        float, typer.Option("--peak-to-mean", help="Of that day's rates.")
+    ] = PEAK_TO_MEAN,
     hourly_rates: Annotated[
         str | None, typer.Option("--hourly-rates", help="24 rates in place of a peak.")
     ] = None,
@@ -154,7 +158,9 @@ def curve(
 ) -> None:
     """How much can it take? Latency against load, the knee, the highest rate in the SLO, users, replicas by hour."""
     check_format(question.format)
-    request = _request(question, replicas)
+    if peak_to_mean != PEAK_TO_MEAN:
+        refuse_alone("--peak-to-mean", ("--peak-rate", peak_rate))
+    request = _request(question, replicas, peak_rate=peak_rate, hourly_rates=hourly_rates, request_rate=1.0)
     with progress_bar("simulations") as progress:
         answer = capacity.curve(
             request,

@@ -39,10 +39,11 @@ class Question:
         return {name: value for name, value in self.flags.items() if name in spec.model_fields}
 
 
-def request_of(question: Question, *, as_flags: bool = True) -> DeploymentFile:
+def request_of(question: Question, *, as_flags: bool = True, **beside: object) -> DeploymentFile:
     """Flags over a pasted command over the deployment file, checked; also written to a file where that is wanted.
 
-    `as_flags`: errors name fields as the command line does. Raises InvalidInput, and MalformedFile for the file.
+    `as_flags`: errors name fields as the command line does; `beside`: further keywords of the question. Raises
+    InvalidInput, and MalformedFile for the file.
     """
     from capacity.deployment import (
         Billing,
@@ -87,7 +88,7 @@ def request_of(question: Question, *, as_flags: bool = True) -> DeploymentFile:
     if question.write_deployment is None:  # a file is for other verbs too
         billing = {name: value for name, value in question.of(Billing).items() if name != "replicas"}
         specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
-        refuse_idle(question.verb, specs, question.flags)
+        refuse_idle(question.verb, specs, question.flags, **beside)
         note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, pasted)))
     else:
         write_file(request, question.write_deployment)

@@ -76,7 +76,7 @@ def deployment_of(
     service: Fields = NOTHING,
     cost: Fields = NOTHING,
     question: str = "",
-    **beside: object,
+    **beside: Any,
 ) -> Deployment:
     """A deployment from the fields of its specs; or a deployment file's, which then says everything.
 

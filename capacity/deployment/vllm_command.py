@@ -26,7 +26,6 @@ SWITCHES = {
     if bool in (declared.annotation, *get_args(declared.annotation))
 }
 LORA_FIELDS = {"max_loras", "max_cpu_loras", "max_lora_rank"}
-ALREADY_SO = {("load_format", "auto"), ("seed", "0")}  # what is modelled anyway
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 
 
@@ -116,7 +115,7 @@ class _Read:
         """A flag that no field stands for, where it belongs."""
         if name in vllm_flags.NOT_MODELLED:
             self.not_modelled.append(f"{text} ({vllm_flags.NOT_MODELLED[name]})")
-        elif name in vllm_flags.IS_HARMLESS or (name, text.rpartition(" ")[2]) in ALREADY_SO:
+        elif name in vllm_flags.IS_HARMLESS:
             self.ignored.append(text)
         else:
             self.unknown.append(text + _near(name))

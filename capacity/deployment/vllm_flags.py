@@ -25,7 +25,7 @@ HARMLESS = {  # by why no memory, no step and no schedule depends on them
         "tool_call_parser", "tool_parser_plugin", "tool_server", "reasoning_parser", "enable_reasoning",
         "exclude_tools_when_tool_choice_none", "return_tokens_as_token_ids", "enable_prompt_tokens_details",
         "enable_force_include_usage", "max_logprobs", "logprobs_mode", "guided_decoding_backend",
-        "structured_outputs_config", "trust_request_chat_template", "skip_tokenizer_init",
+        "structured_outputs_config", "seed", "trust_request_chat_template", "skip_tokenizer_init",
     ),
     "loading": (
         "trust_remote_code", "load_format", "download_dir", "safetensors_load_strategy", "use_tqdm_on_load",
