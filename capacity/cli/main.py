@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 import sys
 from itertools import pairwise
 from typing import Annotated, Any
@@ -77,10 +76,7 @@ def _version(
 
 
 def _travel_light() -> None:
-    """Start and end without work that a command has no use for, a third of a short one's time."""
-    os.environ.setdefault(
-        "PYDANTIC_DISABLE_PLUGINS", "__all__"
-    )  # else it reads what every package here declares
+    """Start and end without looks for cycles that hardly find any, a fifth of a short command's time."""
     gc.set_threshold(MOST_NEW_OBJECTS)
     atexit.register(gc.freeze)  # what is left ends with the process, and need not be looked through
 
