@@ -31,7 +31,6 @@ typedef struct {
     VEC(copies) stores;
     i64 unused_stores; /* + 1; 0: none */
     sequences aside;
-    names chunks;
 } offloading_v1;
 
 static i64 num_waiting(const policy *p)
@@ -134,7 +133,7 @@ static void begin(offloading_v1 *o, sequence *r, i64 tokens, const tier_hit *bel
     new->end_ps = end_ps;
     new->chunks.count = 0;
     for (i64 i = 0; i < below->places.count; i++) {
-        i64 name = o->chunks.at[below->places.at[i]];
+        i64 name = chunk_name(&o->tiers, r->request, below->places.at[i]);
         PUSH(m, &new->chunks, name);
         name_map_put(m, &o->on_the_way, name, 0);
     }
@@ -148,15 +147,14 @@ static int try_load(offloading_v1 *o, sequence *r)
     policy *p = &o->v1.base;
     pool *q = p->pool;
     i64 size = o->tiers.chunk_tokens;
-    name_chunks(&o->tiers, r->request, r->known / size, &o->chunks);
     const hit *h = q->ops->lookup(q, &r->table, r->known - 1);
     i64 gpu_tokens = h->tokens;
-    const tier_hit *below = find_below(&o->tiers, &r->table, &o->chunks, gpu_tokens / size, o->now_ps);
+    const tier_hit *below = find_below(&o->tiers, &r->table, gpu_tokens / size, r->known / size, o->now_ps);
     i64 tokens = (gpu_tokens / size + below->places.count) * size;
     if (tokens - gpu_tokens < size)
         return NOTHING;
     for (i64 i = 0; i < below->places.count && o->on_the_way.count; i++)
-        if (name_map_find(&o->on_the_way, o->chunks.at[below->places.at[i]]))
+        if (name_map_find(&o->on_the_way, chunk_name(&o->tiers, r->request, below->places.at[i])))
             return ELSEWHERE;
     i64 whole = MAX(tokens, MIN(r->known, p->limits.max_model_len));
     i64 wanted = p->limits.reserve_full_isl ? whole : tokens;
@@ -261,8 +259,7 @@ static void reserve(offloading_v1 *o, const row *w, step *s)
         return;
     r->stored_chunks = chunks;
     if (c->places.count > before) {
-        name_chunks(&o->tiers, r->request, chunks, &o->chunks);
-        touch_nearest(&o->tiers, &r->table, &o->chunks);
+        touch_nearest(&o->tiers, &r->table, chunks);
         PUSH(m, &c->ends, c->places.count);
         PUSH(m, &c->owners, r);
     }
