@@ -150,6 +150,8 @@ struct sequence {
     /* vllm_v1.c: place in the running list; decode_group.c: `computed` less the group's clock */
     i64 ticket, offset;
     i64 bucket, place_in_bucket; /* -1: in none */
+    i64 chunk_bucket, place_in_chunk_bucket; /* + 1; 0: in none */
+    int lags;          /* offload.c: there was no place for a copy of its KV */
     sequence *next_free;
     table table;
 };

@@ -479,7 +479,7 @@ int v1_schedule_group(vllm_v1 *v, decode_group *g, step *s)
     }
     group_allocate(g, s, v->pending);
     if (budget > 0)
-        v1_admit_waiting(p, s, budget);
+        v->admit_waiting(p, s, budget);
     if (!s->rows.count && !g->size)
         return 1;
     s->grouped = 1;
@@ -653,12 +653,17 @@ void v1_schedule(policy *p, step *s, i64 now_ps)
     }
     if (!by_sums)
         schedule_rows(v, s);
-    if (s->rows.count || s->group || s->preempted.count) {
-        v->pending = s;
-        v->num_pending++;
-        if (v->stages)
-            stages_launched(v, s);
-    }
+    if (s->rows.count || s->group || s->preempted.count)
+        v1_launched(v, s);
+}
+
+/* The step is one of those in flight from now on. */
+void v1_launched(vllm_v1 *v, step *s)
+{
+    v->pending = s;
+    v->num_pending++;
+    if (v->stages)
+        stages_launched(v, s);
 }
 
 /* account */
@@ -779,12 +784,12 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
     v->finish = v1_finish;
     v->next_ticket = 1;
     v->last_end_ps = MISSING;
-    v->regular = ops == &V1_OPS && !v->speculates && p->limits.prefill_schedule_interval == 1
+    v->regular = (ops == &V1_OPS || setup->num_tiers) && !setup->max_loras && !v->speculates && p->limits.prefill_schedule_interval == 1
                  && setup->data_parallel_size == 1 && !setup->keep_log && !setup->message_ps
                  && setup->stream_interval == 1 && !setup->contiguous_blocks;
     if (v->regular)
         group_init(&v->group, m, setup, pool);
-    if (v->regular && p->limits.pipeline_stages > 1 && !p->asynchronous && !v->group.visits)
+    if (v->regular && p->limits.pipeline_stages > 1 && !p->asynchronous && !v->group.visits && !setup->num_tiers)
         v->stages = stages_new(m, setup, pool);
     v->regular = v->regular && p->limits.pipeline_stages == 1;
 }

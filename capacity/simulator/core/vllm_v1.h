@@ -30,6 +30,7 @@ typedef struct vllm_v1 {
 
 void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool);
 void v1_schedule(policy *p, step *s, i64 now_ps);
+void v1_launched(vllm_v1 *v, step *s); /* one that v1_schedule has left empty */
 void v1_update(policy *p, step *s);
 int v1_add(policy *p, sequence *r);
 void v1_add_loaded(policy *p, sequence *r);
