@@ -109,7 +109,7 @@ def simulate(
         interrupted = True
     result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
     cluster.engines.close()
-    return replace(result, readable_because=why_readable(recording, setups))
+    return replace(result, readable_because=why_readable(recording, setups, cluster.requests))
 
 
 def _deployment(

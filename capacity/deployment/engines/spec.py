@@ -51,7 +51,8 @@ class EngineSpec(Spec):
 
     Scheduling. `scheduler` names the policy. `mixes_prefill_with_decode`: one step may hold both (chunked or
     not); otherwise prefill steps stand alone. `stream_interval`: output tokens are sent in groups of so many.
-    `batch_wait_steps`: a prefill may wait so many decode steps for company.
+    `batch_wait_steps`: a prefill may wait so many decode steps for company. `forks_samples`: several answers to a
+    prompt share one prefill of it, and its KV until they differ.
 
     Of every release. `baseline`: nothing to run, a textbook's way to compare with. `kernel_family`: whose fitted
     constants stand for its kernels. `data_parallel_divides_limits`: of a mixture of experts, the default limits are
@@ -102,6 +103,7 @@ class EngineSpec(Spec):
     reserve_full_isl: bool
     stream_interval: Count
     batch_wait_steps: Annotated[int, Field(ge=0)]
+    forks_samples: bool = False
     limits: Annotated[tuple[LimitRule, ...], Field(min_length=1)]
 
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]

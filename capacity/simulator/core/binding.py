@@ -209,7 +209,9 @@ class Described:
 OPTIONS: dict[str, frozenset[str]] = {
     "vllm-v1": frozenset({"offload", "adapters"}),
     "vllm-v1-async": frozenset({"offload", "adapters"}),
-    "vllm-v0": frozenset({"preemption_mode", "num_cpu_blocks", "swap_block_ps", "block_bytes"}),
+    "vllm-v0": frozenset(
+        {"preemption_mode", "num_cpu_blocks", "swap_block_ps", "block_bytes", "forks_samples"}
+    ),
     "sglang": frozenset(
         {"asynchronous", "order", "mixed_chunk", "max_prefill_tokens", "conservativeness", "ignore_eos"}
     ),

@@ -111,7 +111,13 @@ _V1 = Scheduler(
 SCHEDULERS: dict[str, Scheduler] = {
     "vllm-v1": _V1,
     "vllm-v1-async": replace(_V1, make=partial(_vllm_v1, asynchronous=True)),
-    "vllm-v0": Scheduler(make=VllmV0, swaps=True, shares_content=True, reads=("scheduling_policy",)),
+    "vllm-v0": Scheduler(
+        make=VllmV0,
+        swaps=True,
+        shares_content=True,
+        reads=("scheduling_policy",),
+        engine_options=("forks_samples",),
+    ),
     "static": Scheduler(make=StaticBatching),
     "slots": Scheduler(make=SlotBatching),
     "sglang": Scheduler(make=Sglang, hands_over=True, reads=("max_tokens",), balance="round-robin"),
