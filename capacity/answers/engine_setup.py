@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool, Traffic
+from capacity.deployment import Traffic
 from capacity.deployment.drafts import TREE
 from capacity.pool import drafting as speculative
 from capacity.pool.adapters import adapter_bytes
@@ -224,7 +224,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
     policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
     blocks, block_tokens = _kv_blocks(plan)
     own = SCHEDULERS.get(resolved.engine.scheduler)
-    refuse_unheeded(resolved, policy, pool)
+    _refuse_unheeded(resolved, policy)
     setup = EngineSetup(
         step_times=resolved.step_model,
         num_blocks=blocks,
@@ -257,8 +257,20 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
     return setup
 
 
-def refuse_unheeded(resolved: ResolvedPool, policy: str, asked: Pool | Traffic) -> None:
-    """Raise InvalidInput for what the pool, or the traffic, asks of a scheduler that does not heed it."""
+def unheeded_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str, ...]:
+    """That no engine heeds what the clients allow."""
+    heeding = schedulers_that_read("max_tokens")
+    if traffic.max_tokens is None or any(policy_name(pool, traffic.scheduling) in heeding for pool in pools):
+        return ()
+    return (
+        f"--max-tokens changes nothing under {pools[0].engine.label}, which reserves nothing for an answer to come; "
+        f"{', '.join(heeding)} do",
+    )
+
+
+def _refuse_unheeded(resolved: ResolvedPool, policy: str) -> None:
+    """Raise InvalidInput for what the pool asks of a scheduler that does not heed it."""
+    asked = resolved.pool
     scheduler = SCHEDULERS.get(policy)
     if scheduler is None:
         return

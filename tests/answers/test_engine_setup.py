@@ -89,11 +89,23 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], says: str) -> None:
         simulate(**options)
 
 
-@pytest.mark.parametrize("question", [capacity.fit, capacity.estimate, capacity.explain])
+@pytest.mark.parametrize("question", [capacity.estimate, capacity.explain])
 def test_formulas_that_leave_drafts_out_say_so(question: Any) -> None:
-    load = {} if question is capacity.fit else {"input_len": 10, "output_len": 10, "batch_size": 1}
+    load = {"input_len": 10, "output_len": 10, "batch_size": 1}
     with pytest.raises(InvalidInput, match="simulate"):
         question("llama-3.1-8b", gpu="h100", speculator="eagle3", **load)
+
+
+def test_fit_says_what_drafts_take() -> None:
+    plain, drafted = (
+        capacity.fit("llama-3.1-70b", gpu="h100", tensor_parallel_size=4, **drafts)
+        for drafts in ({}, {"draft": "llama-3.2-1b"})
+    )
+    (note,) = set(drafted.warnings) - set(plain.warnings)
+    left = engine_setup(
+        resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4, draft="llama-3.2-1b"))
+    )
+    assert int(note.partition(": ")[2].partition(" of ")[0].replace(",", "")) // 16 == left.num_blocks
 
 
 def test_the_workload_of_samples_keeps_arrivals() -> None:
