@@ -118,7 +118,7 @@ BESIDE = {  # where a flag counts, if not on the base question
     "recovery-s": "--mean-time-between-failures-s 2 --recovery-s 1",
     "requests-of-lost-replicas": "--mean-time-between-failures-s 2 --recovery-s 1", "router": "--replicas 2",
     "scheduler-reserve-full-isl": f"{FEW_BLOCKS} --max-num-batched-tokens 256", "step-noise-seed": "--step-noise 0.1",
-    "think-time-s": "--turns 3", "watermark": FEW_BLOCKS, 
+    "think-time-s": "--turns 3", "watermark": FEW_BLOCKS,
 }  # fmt: skip
 
 
