@@ -17,7 +17,7 @@ from capacity.answers.engine_setup import (
     requests_of,
 )
 from capacity.answers.fit import gpu_summary, model_summary
-from capacity.answers.intervals import served_mean
+from capacity.answers.intervals import served_mean, with_interval
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
@@ -104,7 +104,7 @@ def simulate(
     steady = verdict is not None and verdict.verdict == "stable"
     limits = parse_slos(goodput or ())
     differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
-    answer = _described(pools[0], requests, run, differing)
+    answer = _described(pools[0], requests, run, None if verdict is None else verdict.steady, differing)
     return replace(
         answer,
         replications=replicated,
@@ -185,7 +185,11 @@ def _of_differing_lengths(
 
 
 def _described(
-    resolved: ResolvedPool, requests: Workload, run: SimulationResult, differing: Sequence[LoadMeans]
+    resolved: ResolvedPool,
+    requests: Workload,
+    run: SimulationResult,
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
 ) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     return Simulation(
@@ -200,8 +204,8 @@ def _described(
         run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
         step_bounds=bound_times(run.step_work),
         time_parts=time_parts(run.records, run.transfer_ps).to_dict(),
-        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, [each.ttft_s for each in differing]),
-        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, [each.tpot_s for each in differing]),
+        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, steady, differing),
+        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, steady, differing),
         warnings=(
             *resolved.notes,
             *resolved.memory.warnings,
@@ -244,11 +248,17 @@ def _banded_mean(
     latency: Distribution | None,
     metric: Literal["ttft", "tpot"],
     resolved: ResolvedPool,
-    differing_s: Sequence[float | None],
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
 ) -> Quantity | None:
-    """A simulated mean (ms) with the band that such means earned against served runs, with differing lengths too."""
+    """A simulated mean (ms) with the band that such means earned against served runs, which holds the mean of a run of
+    any length, the steady part's, and of differing lengths."""
     if latency is None:
         return None
     own = served_mean(metric, latency.mean, resolved)
-    others = (served_mean(metric, each * 1e3, resolved) for each in differing_s if each is not None)
+    means = [getattr(each, f"{metric}_s") for each in differing]
+    others = [served_mean(metric, each * 1e3, resolved) for each in means if each is not None]
+    lasting = None if steady is None else getattr(steady, f"{metric}_s")
+    if lasting is not None:
+        others.append(with_interval(lasting * 1e3, 0.0, 0.0))
     return own.covering(*others)
