@@ -101,7 +101,7 @@ def simulate(
     verdict = verdict_on(
         run, pools, service, requests, scheduling=traffic.scheduling, engine_loop=engine_loop
     )
-    steady = verdict is not None and verdict.verdict == "stable"
+    steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
     differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
     answer = _described(pools[0], requests, run, None if verdict is None else verdict.steady, differing)
