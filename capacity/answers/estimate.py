@@ -137,7 +137,7 @@ def _ttft_parts(
     elif load.steady is None:
         return None
     else:
-        ttft_s, queue_s = load.steady.ttft_s, load.steady.waiting_s - way.request_latency_s
+        ttft_s, queue_s = load.steady.ttft_s, max(load.steady.waiting_s - way.request_latency_s, 0.0)
     around_s = way.request_latency_s + way.response_latency_s
     return {
         "client": client_s,

@@ -18,7 +18,7 @@ from capacity.answers.engine_setup import (
     requests_of,
 )
 from capacity.answers.fit import gpu_summary, model_summary
-from capacity.answers.intervals import beside_client, served_mean
+from capacity.answers.intervals import beside_client, served_mean, with_interval
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
@@ -105,7 +105,7 @@ def simulate(
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
     differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
-    answer = _described(pools[0], requests, run, differing)
+    answer = _described(pools[0], requests, run, None if verdict is None else verdict.steady, differing)
     if answer.mean_ttft_ms is not None:
         answer = replace(answer, mean_ttft_ms=beside_client(answer.mean_ttft_ms, traffic, unit_s=1e-3))
     return replace(
@@ -188,7 +188,11 @@ def _of_differing_lengths(
 
 
 def _described(
-    resolved: ResolvedPool, requests: Workload, run: SimulationResult, differing: Sequence[LoadMeans]
+    resolved: ResolvedPool,
+    requests: Workload,
+    run: SimulationResult,
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
 ) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     return Simulation(
@@ -208,8 +212,8 @@ def _described(
             api_server=engine_frontend(resolved),
             client_latency_s=requests.client_latency_s,
         ).to_dict(),
-        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, [each.ttft_s for each in differing]),
-        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, [each.tpot_s for each in differing]),
+        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, steady, differing),
+        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, steady, differing),
         warnings=(
             *resolved.notes,
             *resolved.memory.warnings,
@@ -252,11 +256,17 @@ def _banded_mean(
     latency: Distribution | None,
     metric: Literal["ttft", "tpot"],
     resolved: ResolvedPool,
-    differing_s: Sequence[float | None],
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
 ) -> Quantity | None:
-    """A simulated mean (ms) with the band that such means earned against served runs, with differing lengths too."""
+    """A simulated mean (ms) with the band that such means earned against served runs, which holds the mean of a run of
+    any length, the steady part's, and of differing lengths."""
     if latency is None:
         return None
     own = served_mean(metric, latency.mean, resolved)
-    others = (served_mean(metric, each * 1e3, resolved) for each in differing_s if each is not None)
+    means = [getattr(each, f"{metric}_s") for each in differing]
+    others = [served_mean(metric, each * 1e3, resolved) for each in means if each is not None]
+    lasting = None if steady is None else getattr(steady, f"{metric}_s")
+    if lasting is not None:
+        others.append(with_interval(lasting * 1e3, 0.0, 0.0))
     return own.covering(*others)
