@@ -30,6 +30,8 @@ struct draft_group {
     i64 drafts, depth, lookahead, clock, sum_known;
     VEC(member) members;
     int some_due;
+    VEC(i64) due;        /* places of those that are; stale: somebody came or left since it was made */
+    int stale;
     int ahead;           /* what the next step to end accepts is in `known` already */
     sequences others;    /* who runs and is no member */
     VEC(i64) tokens;     /* of the others in the step that is decided; 0: none */
@@ -111,10 +113,12 @@ static void join(vllm_v1 *v, sequence *r)
     r->drafted = 1;
     r->rows_in_flight--;
     PUSH(g->memory, &g->members, new);
+    g->stale = 1;
 }
 
 static void drop(draft_group *g, i64 place)
 {
+    g->stale = 1;
     g->sum_known -= g->members.at[place].known;
     g->members.at[place].sequence->drafted = 0;
     g->members.at[place] = g->members.at[--g->members.count];
@@ -182,7 +186,7 @@ static void form(vllm_v1 *v)
     draft_group *g = v->drafted;
     sequences *running = &v->base.running;
     g->others.count = g->members.count = 0;
-    g->sum_known = g->some_due = g->ahead = 0;
+    g->sum_known = g->some_due = g->due.count = g->ahead = 0;
     for (i64 i = 0; i < running->count; i++) {
         running->at[i]->ticket = v->next_ticket++;
         running->at[i]->drafted = 0;
@@ -233,18 +237,20 @@ static i64 look_at_due(vllm_v1 *v)
     return needed;
 }
 
-static void give_blocks(vllm_v1 *v)
+static void give_blocks(const vllm_v1 *v, member *m)
+{
+    i64 size = v->base.pool->block_size;
+    m->room = ceil_div(slots_of(v, m), size) * size;
+    set_due(v, m);
+}
+
+static void give_due_blocks(vllm_v1 *v)
 {
     draft_group *g = v->drafted;
-    i64 size = v->base.pool->block_size;
-    for (i64 i = 0; g->some_due && i < g->members.count; i++) {
-        member *m = &g->members.at[i];
-        if (m->known < m->due)
-            continue;
-        m->room = ceil_div(slots_of(v, m), size) * size;
-        set_due(v, m);
-    }
-    g->some_due = 0;
+    for (i64 i = 0; g->some_due && i < g->members.count; i++)
+        if (g->members.at[i].known >= g->members.at[i].due)
+            give_blocks(v, &g->members.at[i]);
+    g->due.count = g->some_due = 0;
 }
 
 /* How many tokens each of the others gets; -1: the budget would decide by list order. Returns blocks for them. */
@@ -318,7 +324,7 @@ int drafts_schedule(vllm_v1 *v, step *s)
         drafts_spell_out(v);
         return 0;
     }
-    give_blocks(v);
+    give_due_blocks(v);
     p->pool->free_blocks -= for_members;
     add_others(v, s);
     i64 started = p->running.count;
@@ -339,6 +345,7 @@ static void draw(draft_group *g)
     i64 count = g->members.count, going = 0;
     RESERVE(g->memory, &g->drawn, count);
     RESERVE(g->memory, &g->accepted, count);
+    RESERVE(g->memory, &g->due, count);
     member *at = g->members.at;
     uint64_t *drawn = g->drawn.at;
     i64 *places = g->accepted.at;
@@ -366,10 +373,14 @@ static void draw(draft_group *g)
         going = next;
         g->sum_known += going;
     }
-    int due = 0;
-    for (i64 i = 0; i < count; i++)
-        due |= at[i].known >= at[i].due;
-    g->some_due = g->some_due || due;
+    i64 *due = g->due.at, num_due = 0;
+    for (i64 i = 0; i < count; i++) {
+        due[num_due] = i;
+        num_due += at[i].known >= at[i].due;
+    }
+    g->due.count = num_due;
+    g->some_due = num_due > 0;
+    g->stale = 0;
     g->clock++;
 }
 
@@ -428,7 +439,7 @@ static int is_quiet(const engine *e, vllm_v1 *v)
     const step *s = v->pending;
     if (!g->active || !g->members.count || g->others.count || v1_waiting_count(v) || e->loads.count || !s)
         return 0;
-    if (g->members.count * (1 + g->drafts) > v->base.limits.max_num_batched_tokens)
+    if (g->members.count * (1 + g->drafts) > v->base.limits.max_num_batched_tokens || (g->stale && g->some_due))
         return 0;
     return e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped && !s->rows.count && !s->gone.count
            && !s->preempted.count && !s->held_ps;
@@ -439,28 +450,28 @@ static int take_blocks(vllm_v1 *v)
 {
     draft_group *g = v->drafted;
     i64 size = v->base.pool->block_size, needed = 0;
-    if (!g->some_due)
-        return 1;
-    for (i64 i = 0; i < g->members.count; i++) {
-        const member *m = &g->members.at[i];
-        if (m->known < m->due)
-            continue;
+    for (i64 i = 0; i < g->due.count; i++) {
+        const member *m = &g->members.at[g->due.at[i]];
         if (m->known + 1 >= m->sequence->max_known || m->known > most_known(v))
             return 0;
         needed += ceil_div(slots_of(v, m), size) - m->room / size;
     }
     if (needed > v->base.pool->free_blocks)
         return 0;
-    give_blocks(v);
+    for (i64 i = 0; i < g->due.count; i++)
+        give_blocks(v, &g->members.at[g->due.at[i]]);
     v->base.pool->free_blocks -= needed;
+    g->due.count = g->some_due = 0;
     return 1;
 }
 
 static int some_end(const draft_group *g)
 {
-    for (i64 i = 0; g->some_due && i < g->members.count; i++)
-        if (g->members.at[i].known >= g->members.at[i].sequence->max_known)
+    for (i64 i = 0; i < g->due.count; i++) {
+        const member *m = &g->members.at[g->due.at[i]];
+        if (m->known >= m->sequence->max_known)
             return 1;
+    }
     return 0;
 }
 
