@@ -248,6 +248,12 @@ static void launch_stages(engine *e, step *s, i64 duration, i64 now_ps)
     s->end = at_ps;
 }
 
+void engine_check_end(engine *e, const step *s)
+{
+    if (s->end >= NEVER / 4)
+        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(s->end / 1000000000000));
+}
+
 /* How long a step lasts, and from when to when. */
 void time_step(engine *e, step *s, i64 now_ps)
 {
@@ -260,8 +266,7 @@ void time_step(engine *e, step *s, i64 now_ps)
     } else {
         launch_stages(e, s, duration, now_ps);
     }
-    if (s->end >= NEVER / 4)
-        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(s->end / 1000000000000));
+    engine_check_end(e, s);
     e->sums.busy_ps += duration;
 }
 

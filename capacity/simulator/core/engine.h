@@ -92,6 +92,7 @@ struct fleet {
     VEC(i64) heap; /* numbers of engines, the least key first */
     VEC(i64) place; /* of each engine in the heap */
     VEC(core_event) events;
+    core_turn *turn; /* the caller's */
     i64 events_told; /* events that the caller has seen: dropped by the next call */
     i64 kinds_waiting; /* of the events that he has not, as bits */
     sequence **inside; /* by request: where it is, in a routed fleet */
@@ -110,6 +111,7 @@ void engine_expect_arrivals(engine *e);
 step *engine_new_step(engine *e); /* an empty one */
 void engine_spare_step(engine *e, step *s);
 void time_step(engine *e, step *s, i64 now_ps); /* how long it lasts, and from when to when */
+void engine_check_end(engine *e, const step *s); /* simulated time has an end */
 int take_quiet_steps(engine *e);          /* quiet.c: whether it took any; e->now_ps has moved then */
 int engine_tokenizes(const engine *e); /* whether requests come through its front end */
 void engine_wake(engine *e, i64 at_ps); /* something came: decide, unless a step has to end first */

@@ -336,7 +336,6 @@ static inline uint64_t mixed_further(uint64_t state, uint64_t depth) { return mi
 /* gaps.c, work.c: see there */
 typedef struct gaps gaps;
 gaps *gaps_new(memory *m);
-void gaps_add(gaps *g, i64 gap_ps, i64 count); /* equal gaps of one step are one entry, smaller ones come first */
 typedef struct work work;
 work *work_new(memory *m);
 void work_step(work *w, const shape *s, i64 duration_ps, i64 held_ps);
