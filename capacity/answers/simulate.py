@@ -215,5 +215,5 @@ def _banded_mean(
     """A simulated mean with the band that such means earned against served runs."""
     if latency is None:
         return None
-    band = served_band(metric, is_moe=resolved.model.is_moe)
+    band = served_band(metric, is_moe=resolved.model.is_moe).widened(resolved.step_model.error_factor)
     return with_interval(latency.mean, band.low, band.high)

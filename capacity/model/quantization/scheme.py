@@ -121,6 +121,13 @@ class QuantizationScheme:
             case _:
                 return self.base
 
+    def format_in(self, part_name: str, kind: PartKind, layer: int | None) -> WeightFormat:
+        """The format of one part in one layer (None: outside of the layers), exceptions included."""
+        for exception in self.exceptions:
+            if exception.part_name == part_name and (exception.layers is None or layer in exception.layers):
+                return exception.weight_format
+        return self.format_of(kind)
+
     def part_bytes(self, part: Part) -> float:
         """Bytes of all matrices of `part` as stored, with scales, zero points and exceptions."""
         usual = self._matrix_bytes(part, self.format_of(part.kind))
