@@ -78,12 +78,16 @@ def read_vllm_command(text: str) -> VllmCommand:
             if name == "model":
                 model = value
             elif name in Pool.model_fields and name != "gpu":
-                fields[name] = value
+                fields[name] = _FORCED.get(value, value) if name == "quantization" else value
             elif not _is_default(name, value):
                 ignored.append(f"{flag} {value}".strip() + _near(name))
     if not model:
         raise InvalidInput("--from-vllm names no model: paste the whole `vllm serve MODEL ...`")
     return VllmCommand(model=model, fields=fields, ignored=tuple(ignored))
+
+
+# vLLM takes Marlin by itself where it can; these names forbid it.
+_FORCED = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}
 
 
 def _words(text: str) -> list[str]:

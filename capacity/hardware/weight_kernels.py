@@ -1,4 +1,4 @@
-"""Kernels of weight formats that no table of ours holds, as data: what multiplies how many rows, and how sure that is."""
+"""Kernels of weight formats that no table of ours holds, as data: by numbers of rows, and how sure that is."""
 
 from __future__ import annotations
 

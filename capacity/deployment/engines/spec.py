@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from capacity.base.spec import Spec
-from capacity.model.quantization import FormatFamily
+from capacity.model.quantization import FormatFamily, Kernel
 
 GIB = 2**30
 
@@ -107,7 +107,7 @@ class EngineSpec(Spec):
 
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
-    weight_kernels: dict[str, str] = {}
+    weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     memory_rule: MemoryRule

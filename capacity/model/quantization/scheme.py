@@ -185,3 +185,16 @@ def weight_bytes(model: Stored, scheme: QuantizationScheme | None = None) -> flo
     """Bytes of all weights of `model`, stored as `scheme` says (None: as its checkpoint does)."""
     stored = scheme or model.checkpoint
     return sum(stored.part_bytes(part) for part in model.parameter_parts())
+
+
+MATRICES: tuple[PartKind, ...] = ("attention", "linear_attention", "dense_ffn", "shared_expert", "experts")
+
+
+def bits_per_weight(model: Stored, scheme: QuantizationScheme) -> float:
+    """8 x bytes / parameters of the layers' matrices that `scheme` quantizes, scales included; 16 bit: of all."""
+    matrices = [part for part in model.parameter_parts() if part.kind in MATRICES and part.columns > 1]
+    quantized = [part for part in matrices if scheme.format_of(part.kind).value_bits < 16] or matrices
+    params = sum(
+        part.rows * part.columns * part.matrices_per_layer * max(1, len(part.layers)) for part in quantized
+    )
+    return 8 * sum(scheme.part_bytes(part) for part in quantized) / params

@@ -57,7 +57,7 @@ class Stored:
 class Builder:
     """Makes the operators of one setting; `notes` say what stands in for a missing kernel.
 
-    `error_factor`: by how much kernels that others measured may be off, up or down; 1: there is none.
+    `remarks`: on kernels that others measured, which may be off by `error_factor`, up or down; 1: there are none.
     """
 
     def __init__(self, setting: StepSetting) -> None:
@@ -67,6 +67,7 @@ class Builder:
         self.lookup = setting.lookup()
         self.notes: list[str] = []
         self.error_factor = 1.0
+        self.remarks: list[str] = []
         self.device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
         self.flops_per_s = profile.dense_flops_per_s
         self.kv_cache = setting.kv_cache
@@ -120,7 +121,7 @@ class Builder:
         found = weight_kernels().get(kernel)
         if found is not None:
             self.error_factor = max(self.error_factor, found.error_factor)
-            self.notes.append(found.remark)
+            self.remarks.append(found.remark)
         return found
 
     def peak(self, compute_dtype: str) -> float:

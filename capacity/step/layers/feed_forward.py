@@ -30,7 +30,9 @@ def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Ope
         *(_experts(part, stored, build, ranks) for stored in build.formats("experts", EXPERT_PARTS, group)),
     ]
     if part.shared_intermediate_size:
-        operators += _gated("shared ", ("mlp.shared_expert", "shared_expert"), part.shared_intermediate_size, group, build)
+        operators += _gated(
+            "shared ", ("mlp.shared_expert", "shared_expert"), part.shared_intermediate_size, group, build
+        )
     if setting.joint:
         operators.append(_exchange(part, group, build, ranks))
     return operators
