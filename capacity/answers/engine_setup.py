@@ -42,8 +42,24 @@ def make_workload(traffic: Traffic) -> Workload:
         raise InvalidInput(
             "--batch-size is for `estimate`; to send N at once use --num-prompts N --request-rate inf"
         )
-    workload = described(traffic)
+    workload = _from_client(described(traffic), traffic)
     return workload if traffic.num_samples == 1 else parallel_samples(workload, traffic.num_samples)
+
+
+def requests_of(traffic: Traffic, workload: Workload | None) -> Workload:
+    """The requests of a question: the workload of one's own, or else those that the traffic describes.
+
+    They come from as far as the workload says, or else the traffic. Raises as `make_workload`.
+    """
+    if workload is None:
+        return make_workload(traffic)
+    return _from_client(workload, traffic)
+
+
+def _from_client(workload: Workload, traffic: Traffic) -> Workload:
+    if workload.client_latency_s is not None:
+        return workload
+    return replace(workload, client_latency_s=traffic.client_latency_s)
 
 
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import CLOSED_FORM_TRAFFIC, Traffic, build
 from capacity.pool.resolve import ResolvedPool
-from capacity.step.closed_form import PhaseTimes, batch_times, closed_loop_times
+from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, closed_loop_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +84,17 @@ def phase_times(
 ) -> PhaseTimes:
     """`requests` at a time, as a batch or in a closed loop, whichever the traffic is."""
     formula = _batch_over_ranks if traffic.batch_size is not None else _loop_over_ranks
-    return formula(resolved, requests, lengths)
+    return formula(resolved, resolved.limits_from(traffic.client_latency_s), requests, lengths)
 
 
-def _batch_over_ranks(resolved: ResolvedPool, batch_size: int, lengths: RequestLengths) -> PhaseTimes:
+def _batch_over_ranks(
+    resolved: ResolvedPool, limits: EngineLimits, batch_size: int, lengths: RequestLengths
+) -> PhaseTimes:
     """A batch spread over the data-parallel ranks; the fullest takes as long as all."""
     share = math.ceil(batch_size / resolved.pool.data_parallel_size)
     times = batch_times(
         resolved.step_model,
-        resolved.limits,
+        limits,
         share,
         input_len=lengths.input_len,
         output_len=lengths.output_len,
@@ -100,12 +102,14 @@ def _batch_over_ranks(resolved: ResolvedPool, batch_size: int, lengths: RequestL
     return replace(times, requests_per_s=times.requests_per_s * batch_size / share)
 
 
-def _loop_over_ranks(resolved: ResolvedPool, concurrency: int, lengths: RequestLengths) -> PhaseTimes:
+def _loop_over_ranks(
+    resolved: ResolvedPool, limits: EngineLimits, concurrency: int, lengths: RequestLengths
+) -> PhaseTimes:
     """A closed loop spread over the data-parallel ranks: in lock-step, or each on its own."""
     share = math.ceil(concurrency / resolved.independent_ranks)
     times = closed_loop_times(
         resolved.step_model,
-        resolved.limits,
+        limits,
         share,
         input_len=lengths.input_len,
         output_len=lengths.output_len,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from capacity.answers.attribution import bound_times
 from capacity.answers.deployment_run import run_service, verdict_on
-from capacity.answers.engine_setup import drafting_notes, make_workload
+from capacity.answers.engine_setup import drafting_notes, requests_of
 from capacity.answers.estimate import with_interval
 from capacity.answers.fit import gpu_summary, model_summary
 from capacity.answers.phases import check_length
@@ -70,7 +70,7 @@ def simulate(
     ]
     _check(pools, None if workload is not None else traffic)
     levels = parse_slos(slo or ())
-    requests = workload if workload is not None else make_workload(traffic)
+    requests = requests_of(traffic, workload)
     saved = _saved(requests, save_trace)
     seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
     run = run_service(
@@ -141,7 +141,7 @@ def _replicated(
     summaries = [run.summary]
     for seed in seeds[1:]:
         again = traffic.model_copy(update={"seed": seed})
-        requests = make_workload(again) if workload is None else workload
+        requests = requests_of(again, workload)
         rerun = run_service(
             pools,
             service,

@@ -27,6 +27,7 @@ CLOSED_FORM_TRAFFIC = (  # all that formulas answer to
     "max_tokens",
     "batch_size",
     "concurrency",
+    "client_latency_s",
 )
 
 

@@ -84,6 +84,8 @@ def simulate(
         seed=seed,
         scales=scaling is not None or decode_scaling is not None,
     )
+    if workload.client_latency_s:
+        frontend = (frontend or FrontendTimes()).from_client(workload.client_latency_s)
     recording = Recording(
         frontend=frontend,
         sample_interval_s=sample_interval_s,

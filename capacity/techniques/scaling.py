@@ -169,7 +169,7 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
     streams = min(resolved.pool.pipeline_parallel_size, served)
     times = closed_loop_times(
         resolved.step_model,
-        resolved.limits,
+        resolved.limits_from(),
         math.ceil(served / streams),
         input_len=load.input_len,
         output_len=load.output_len,
