@@ -68,7 +68,7 @@ def warnings_of(arena: Arena, ranked: Sequence[Ranked]) -> tuple[str, ...]:
     texts += dict.fromkeys(
         f"{pool.quantization or 'the checkpoint'}: {remark}"
         for pool in pools
-        for remark in arena.resolved(pool).step_model.remarks
+        for remark in arena.resolved(pool).step_setting.remarks
     )
     if any(answer.candidate.replicas > 1 for answer in ranked):
         texts.append("replicas share no prefix cache; a router stands before them (round robin unless named)")

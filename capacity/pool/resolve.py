@@ -164,7 +164,7 @@ def with_defaults(
         longest_prefill=1 if chunked else max_model_len,
     )
     caching = engine.prefix_caching if pool.enable_prefix_caching is None else pool.enable_prefix_caching
-    return ResolvedPool(
+    resolved = ResolvedPool(
         pool=pool,
         model=model,
         profile=profile,
@@ -178,6 +178,7 @@ def with_defaults(
         prefix_caching=caching,
         notes=(*engine.notes, *model.notes, *_converted(model, scheme)),
     )
+    return replace(resolved, notes=(*resolved.notes, *resolved.step_setting.remarks))
 
 
 def _step_limits(

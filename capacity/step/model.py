@@ -26,8 +26,8 @@ KNOT_BITS = 4  # leading bits of a context sum that make a knot; between two, de
 class StepModel:
     """Times of the steps of one engine.
 
-    With pipeline parallelism a step is the way of one batch through all stages. `remarks` say which kernels are known
-    by others' measurements alone, `error_factor` how far off they may be; `notes` say that, and what stands in for a
+    With pipeline parallelism a step is the way of one batch through all stages. `error_factor`: how far off kernels
+    may be that are known by others' measurements alone (`StepSetting.remarks`); `notes` say what stands in for a
     missing kernel or constant; `basis` is "calibrated" where the GPU has fits of its own, "assumed" where kernels that
     others measured on other GPUs (`weight_kernels.toml`) are among them, else "analytic".
     Raises InvalidInput where the GPU cannot run the format, or the profile carries another GPU's fit.
@@ -44,11 +44,10 @@ class StepModel:
         operators = build_operators(build)
         self._operators = operators
         self.error_factor = build.error_factor
-        self.remarks = tuple(dict.fromkeys(build.remarks))
         self.shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
         self.row_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
         self.sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
-        self.notes = self.remarks + operators.notes + setting.crossing_notes()
+        self.notes = operators.notes + setting.crossing_notes()
         self._pieces: dict[tuple[int, int, int, int], DecodePiece] = {}
         self.step_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._step_seconds)
 

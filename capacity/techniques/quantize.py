@@ -127,9 +127,8 @@ def _held(pool: ResolvedPool, load: _Load) -> int:
 def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
     """What the format says by itself: size, kernel, quality."""
     stored = pool.scheme.format_of("experts" if pool.model.is_moe else "dense_ffn")
-    execution = stored.execution(pool.profile.dense_flops_per_s)
-    kernel = pool.engine.weight_kernels.get(execution.kernel, execution.kernel)
-    untabled = weight_kernels().get(kernel)
+    execution = pool.step_setting.execution(stored)
+    remarks = pool.step_setting.remarks
     kv_format = find_kv_cache_format(pool.kv_cache_dtype, model_dtype=pool.model.dtype)
     return QuantizedOption(
         method=method.name,
@@ -139,7 +138,7 @@ def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> Qua
         weights_bytes=weight_bytes(pool.model, pool.scheme),
         compute=execution.compute_dtype,
         native=execution.note is None,
-        kernel=kernel,
+        kernel=execution.kernel,
         kernel_roof_fraction=_roof_fraction(pool, execution.compute_dtype),
         min_compute_capability=stored.min_compute_capability,
         max_batch=0,
@@ -152,7 +151,7 @@ def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> Qua
         usd_per_million_tokens=None,
         calibration=method.calibration,
         quality=tuple(quality.text for quality in method.quality),
-        note="; ".join(text for text in (method.note, untabled.remark if untabled else "") if text),
+        note="; ".join(text for text in (method.note, *remarks) if text),
         engine_loads=pool.engine.loads(pool.scheme.families) and pool.engine.caches_in(kv_format.name),
         pays_below_batch=None,
         reason=None,

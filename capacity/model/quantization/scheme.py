@@ -93,13 +93,18 @@ class QuantizationScheme:
         return any(f.value_bits < 16 for f in (self.attention, self.dense_ffn, self.experts, self.embedding))
 
     @property
-    def families(self) -> tuple[FormatFamily, ...]:
-        """What an engine must be able to load, sorted."""
+    def formats(self) -> tuple[WeightFormat, ...]:
+        """All of them, once each."""
         every = (
             self.base, self.attention, self.linear_attention, self.dense_ffn, self.shared_expert, self.experts,
             self.lm_head, self.embedding, *(exception.weight_format for exception in self.exceptions),
         )  # fmt: skip
-        return tuple(sorted({stored.family for stored in every}))
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def families(self) -> tuple[FormatFamily, ...]:
+        """What an engine must be able to load, sorted."""
+        return tuple(sorted({stored.family for stored in self.formats}))
 
     def format_of(self, kind: PartKind) -> WeightFormat:
         """The format of a class of parameters, exceptions aside."""

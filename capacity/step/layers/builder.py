@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ class Stored:
 class Builder:
     """Makes the operators of one setting; `notes` say what stands in for a missing kernel.
 
-    `remarks`: on kernels that others measured, which may be off by `error_factor`, up or down; 1: there are none.
+    `error_factor`: by how much kernels that others measured may be off, up or down; 1: there are none.
     """
 
     def __init__(self, setting: StepSetting) -> None:
@@ -67,7 +67,6 @@ class Builder:
         self.lookup = setting.lookup()
         self.notes: list[str] = []
         self.error_factor = 1.0
-        self.remarks: list[str] = []
         self.device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
         self.flops_per_s = profile.dense_flops_per_s
         self.kv_cache = setting.kv_cache
@@ -99,11 +98,11 @@ class Builder:
             yield Stored(main, self.execution(main), bits, count)
 
     def execution(self, stored: WeightFormat) -> Execution:
-        """What multiplies a format here, by the engine's own kernel where it has one.
+        """What multiplies a format here.
 
         Raises InvalidInput for what this GPU has neither tensor cores nor a fallback for.
         """
-        execution = stored.execution(self.flops_per_s)
+        execution = self.setting.execution(stored)
         dtype = execution.compute_dtype
         if dtype not in self.flops_per_s and dtype != "fp32":
             raise InvalidInput(
@@ -112,16 +111,13 @@ class Builder:
             )
         if execution.note:
             self.notes.append(execution.note)
-        engine = self.setting.engine
-        own = None if engine is None else engine.weight_kernels.get(execution.kernel)
-        return execution if own is None else replace(execution, kernel=own)
+        return execution
 
     def untabled(self, kernel: str) -> WeightKernel | None:
-        """The kernel, where its times are published figures of others: noted, for whatever rests on it."""
+        """The kernel, where its times are published figures of others, and so how far off they may be."""
         found = weight_kernels().get(kernel)
         if found is not None:
             self.error_factor = max(self.error_factor, found.error_factor)
-            self.remarks.append(found.remark)
         return found
 
     def peak(self, compute_dtype: str) -> float:
