@@ -63,11 +63,18 @@ def _from_client(workload: Workload, traffic: Traffic) -> Workload:
 
 
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
-    """The scheduling policy of the engine's release, or plain static batching."""
+    """The scheduling policy of the engine's release, or plain static batching.
+
+    A request never has two tokens in a pipeline at once, since each needs the sample of the one before: with stages an
+    asynchronous engine leaves out whoever has one in flight, as a synchronous one does. Source: vLLM pull request
+    32359, 2026-01.
+    """
     if scheduling == "static":
         return "static"
     name = resolved.engine.scheduler
     scheduler, asynchronous = SCHEDULERS.get(name), resolved.pool.async_scheduling
+    if resolved.pool.pipeline_parallel_size > 1:
+        asynchronous = False
     if scheduler is None or asynchronous is None:
         return name
     return (scheduler.asynchronous if asynchronous else scheduler.synchronous) or name
