@@ -28,7 +28,7 @@ def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
     """The reason of a plan that does not fit, and the ways out of it."""
     if settings.pool.num_gpu_blocks_override is not None and plan.kv_cache_bytes >= 0:
         return _too_few_blocks(settings, plan)
-    return f"{shortfall(settings, plan)} {_ways_out(settings, Attempts(changed))}"
+    return f"{shortfall(settings, plan)} {_ways_out(settings, plan, Attempts(changed))}"
 
 
 def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
@@ -85,11 +85,12 @@ class Attempts:
                 return
 
 
-def _ways_out(settings: PoolSettings, attempts: Attempts) -> str:
+def _ways_out(settings: PoolSettings, plan: MemoryPlan, attempts: Attempts) -> str:
     """Of each kind the smallest change that fits: what costs nothing first, then narrower weights, then more GPUs."""
     utilizations, budgets, seqs = _utilizations(settings), _budgets(settings), _seqs(settings)
     both: list[Change] = [{**u, **tokens} for tokens, u in product(budgets, utilizations[-1:])]
     free = [
+        *attempts.first(_less_kv(settings, plan)),
         *attempts.first_shorter([{}]),
         *attempts.first(utilizations),
         *attempts.first(budgets),
@@ -110,6 +111,13 @@ def _ways_out(settings: PoolSettings, attempts: Attempts) -> str:
             f"{' or '.join(NARROWER_FORMATS)} weights; use GPUs with more memory, or a smaller model."
         )
     return f"Use {', or '.join(map(_flags, ways[:MOST_WAYS]))}."
+
+
+def _less_kv(settings: PoolSettings, plan: MemoryPlan) -> list[Change]:
+    """All of the memory that is there, where more was asked for the KV cache by name."""
+    asked = settings.pool.kv_cache_memory_bytes
+    left = 0 if asked is None else asked + plan.kv_cache_bytes
+    return [{"kv_cache_memory_bytes": left}] if left > 0 and plan.kv_cache_bytes < 0 else []
 
 
 def _utilizations(settings: PoolSettings) -> list[Change]:

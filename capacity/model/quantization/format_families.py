@@ -72,13 +72,14 @@ def tensor_int8(name: str, *, scale_bits: int) -> WeightFormat:
 
 
 def of_authors(name: str, bits: float, *, kernel: Kernel, source: str) -> WeightFormat:
-    """A format with kernels of its authors, which no engine here loads; `bits` hold all that is stored."""
+    """A format with kernels of its authors, made for HF Transformers; `bits` hold all that is stored."""
     return WeightFormat(
         name=name,
         value_bits=bits,
         compute_dtype="bf16",
         kernel=kernel,
         min_compute_capability=8.0,
+        family="research",
         names=(Name(name=name),),
         source=source,
     )

@@ -9,7 +9,17 @@ from typing import Literal
 
 ComputeDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4"]
 FormatFamily = Literal[
-    "16-bit", "fp8", "mxfp8", "int8", "int-weight-only", "bitsandbytes", "mxfp4", "nvfp4", "gguf", "other"
+    "16-bit",
+    "fp8",
+    "mxfp8",
+    "int8",
+    "int-weight-only",
+    "bitsandbytes",
+    "mxfp4",
+    "nvfp4",
+    "gguf",
+    "research",
+    "other",
 ]
 Kernel = Literal[
     "fp32", "bf16", "fp16", "fp8", "fp8_block", "int8", "w4a16", "w8a16", "nvfp4", "mxfp4",
