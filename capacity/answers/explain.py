@@ -38,7 +38,7 @@ def explain(
     Keywords and errors are those of `estimate`, without the price: cost per token follows throughput.
     """
     pool, traffic = split(options, Pool, Traffic)
-    deployment = deployment_of(model, pool=pool, traffic=estimate_fields(traffic))
+    deployment = deployment_of(model, pool=pool, traffic=estimate_fields(traffic), question="explain")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
     return explain_of(resolved, deployment.traffic)
 

@@ -9,7 +9,13 @@ from typing import Annotated, Any, Literal
 
 from capacity.answers.attribution import bound_times
 from capacity.answers.deployment_run import run_service, verdict_on
-from capacity.answers.engine_setup import drafting_notes, make_workload, requests_of
+from capacity.answers.engine_setup import (
+    drafting_notes,
+    make_workload,
+    policy_name,
+    refuse_unheeded,
+    requests_of,
+)
 from capacity.answers.fit import gpu_summary, model_summary
 from capacity.answers.intervals import served_mean
 from capacity.answers.phases import check_length
@@ -64,7 +70,9 @@ def simulate(
     DoesNotFit, or InvalidInput and its kinds.
     """
     pool, traffic_fields, service_fields = split(options, Pool, Traffic, Service)
-    deployment = deployment_of(model, pool=pool, traffic=traffic_fields, service=service_fields)
+    deployment = deployment_of(
+        model, pool=pool, traffic=traffic_fields, service=service_fields, question="simulate", trace=workload
+    )
     traffic, service = deployment.traffic, deployment.service
     pools = [
         resolve(deployment.model, pool, profiles=profiles, download=download)
@@ -117,6 +125,8 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     """Raises DoesNotFit, and InvalidInput for requests of the traffic that are too long for an engine."""
     for pool in pools:
         pool.memory.require_fit()
+    if traffic is not None:
+        refuse_unheeded(pools[0], policy_name(pools[0], traffic.scheduling), traffic)
     if traffic is not None and traffic.input_len and traffic.output_len:
         for pool in pools:
             check_length(pool, traffic.input_len + traffic.output_len)
