@@ -140,7 +140,7 @@ def test_a_slip_of_the_pen_is_named_beside_what_is_ignored() -> None:
     [("awq", "awq"), ("gptq", "gptq"), ("awq_marlin", "w4a16"), ("gptq_marlin", "w4a16")],
 )
 def test_naming_a_method_to_vllm_forbids_marlin(given: str, kernel: str) -> None:
-    """vLLM: "specified quantization=awq explicitly, so forcing awq. Use quantization=awq_marlin for faster inference"."""
+    """vLLM on awq: "forcing awq. Use quantization=awq_marlin for faster inference"."""
     command = read_vllm_command(f"vllm serve {LLAMA} --quantization {given}")
     resolved = resolve(LLAMA, pool(**command.fields))
     assert resolved.scheme.dense_ffn.kernel == kernel
