@@ -79,6 +79,7 @@ typedef VEC(part) part_list;
 typedef struct table {
     i64 request;         /* whose content it is */
     i64 held, cached;    /* run pool: blocks in all, and those with content */
+    i64 named;           /* run_pool.c: those of them that are parts of runs */
     i64 loaded;          /* tokens that came from elsewhere; 0: none */
     part_list parts;          /* run_pool.c */
     struct group *groups;     /* block_pool.c: one a group of layers */
