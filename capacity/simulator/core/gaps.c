@@ -2,7 +2,7 @@
 #include "gaps.h"
 
 enum { FIRST_ROOM = 1 << 13 };
-enum { DIGIT_BITS = 11, NUM_DIGITS = 1 << DIGIT_BITS };
+enum { DIGIT_BITS = 12, NUM_DIGITS = 1 << DIGIT_BITS };
 
 gaps *gaps_new(memory *m)
 {
@@ -21,7 +21,8 @@ gaps *gaps_new(memory *m)
 /* From the last digit to the first: each pass keeps the order of those before. */
 static void sort_gaps(gaps *g)
 {
-    i64 used = 0, starts[NUM_DIGITS];
+    i64 used = 0;
+    int32_t starts[NUM_DIGITS];
     for (i64 i = 0; i < g->exact.count; i++)
         used |= g->exact.at[i].gap;
     for (int shift = 0; shift < 63 && used >> shift; shift += DIGIT_BITS) {
@@ -29,8 +30,9 @@ static void sort_gaps(gaps *g)
         memset(starts, 0, sizeof starts);
         for (i64 i = 0; i < g->exact.count; i++)
             starts[from[i].gap >> shift & (NUM_DIGITS - 1)]++;
-        for (i64 digit = 0, before = 0; digit < NUM_DIGITS; digit++) {
-            i64 count = starts[digit];
+        int32_t before = 0;
+        for (i64 digit = 0; digit < NUM_DIGITS; digit++) {
+            int32_t count = starts[digit];
             starts[digit] = before;
             before += count;
         }
@@ -73,10 +75,10 @@ static void compress(gaps *g)
 void gaps_make_room(gaps *g)
 {
     compress(g);
-    if (2 * g->exact.count > g->exact.room) {
+    if (2 * g->exact.count > g->exact.room) { /* hardly any were equal */
         free_memory(g->memory, g->spare);
         g->spare = NULL;
-        RESERVE(g->memory, &g->exact, 2 * g->exact.room);
+        RESERVE(g->memory, &g->exact, 2 * EXACT_GAPS);
         g->spare = take_memory(g->memory, (size_t)g->exact.room * sizeof *g->spare);
     }
 }
