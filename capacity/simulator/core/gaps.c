@@ -86,12 +86,15 @@ void gaps_make_room(gaps *g)
 /* Two batches become one: every batch holds twice as many gaps, and half of the batches are free again. */
 static void merge(gaps *g)
 {
-    for (i64 batch = 0; batch < MOST_BATCHES; batch++) {
-        i64 *row = g->batches + batch * NUM_BATCH_BINS;
-        const i64 *early = g->batches + 2 * batch * NUM_BATCH_BINS, *late = early + NUM_BATCH_BINS;
-        for (i64 bin = g->first_bin; bin <= g->last_bin; bin++)
-            row[bin] = batch < MOST_BATCHES / 2 ? early[bin] + late[bin] : 0;
+    i64 used = MAX(g->last_bin - g->first_bin + 1, 0);
+    for (i64 batch = 0; batch < MOST_BATCHES / 2; batch++) {
+        i64 *row = g->batches + batch * NUM_BATCH_BINS + g->first_bin;
+        const i64 *early = row + batch * NUM_BATCH_BINS, *late = early + NUM_BATCH_BINS;
+        for (i64 i = 0; i < used; i++)
+            row[i] = early[i] + late[i];
     }
+    for (i64 batch = MOST_BATCHES / 2; batch < MOST_BATCHES; batch++)
+        memset(g->batches + batch * NUM_BATCH_BINS + g->first_bin, 0, (size_t)used * sizeof *g->batches);
     g->size_bits++;
 }
 

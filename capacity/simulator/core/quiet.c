@@ -151,7 +151,7 @@ int take_quiet_steps(engine *e)
                .size = s ? s->group : 0};
     q.limit_ps = MIN(front_end_due_ps(&e->front_end), e->fed_next < e->fed_count ? e->fed_instants[e->fed_next] : NEVER);
     q.limit_ps = MIN(MIN(q.limit_ps, (f->bound - DECIDE + 3) >> 2), NEVER / 4);
-    i64 most = q.left = MIN(g->ends.at[0].at - g->clock, f->last_step - f->steps);
+    i64 most = q.left = MIN(group_steps_to_end(g), f->last_step - f->steps);
     while (q.left > 0 && q.end_ps < q.limit_ps) {
         i64 left = q.left;
         follow_line(e, g, s, &q);
