@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from array import array
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_int64
 from typing import Protocol
@@ -57,7 +56,7 @@ class Fleet:
     def __init__(
         self,
         workload: Workload,
-        columns: dict[str, array[int]],
+        columns: dict[str, memoryview],
         *,
         routed: bool,
         order: IntArray | None = None,
@@ -80,7 +79,7 @@ class Fleet:
             adapter=self._column(workload.adapter),
             order=self._column(order),
         )
-        places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
+        places = CoreColumns(**{name: binding.address(np.asarray(columns[name])) for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
         self._events, self._next_key = POINTER(c_int64)(), c_int64()
         self._take_turn, self._deliver = core.fleet_take_turn, core.fleet_deliver
