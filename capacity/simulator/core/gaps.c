@@ -72,15 +72,44 @@ static void compress(gaps *g)
         use_bins(g);
 }
 
+/* Whether there are more than EXACT_GAPS different ones for sure: each sets a bit, and some the same. */
+static int surely_too_many(const gaps *g)
+{
+    enum { BITS = 20 };
+    uint64_t *set = take_memory(g->memory, ((size_t)1 << BITS) / 8);
+    i64 different = 0;
+    for (i64 i = 0; i < g->exact.count; i++) {
+        uint64_t bit = ((uint64_t)g->exact.at[i].gap * 0x9E3779B97F4A7C15u) >> (64 - BITS);
+        different += ~set[bit >> 6] >> (bit & 63) & 1;
+        set[bit >> 6] |= (uint64_t)1 << (bit & 63);
+    }
+    free_memory(g->memory, set);
+    return different > EXACT_GAPS;
+}
+
+/* Memory that is not touched costs nothing: neither what is taken nor what is sorted in is cleared. */
+static void widen(gaps *g, i64 room)
+{
+    counted_gap *larger = take_memory(g->memory, (size_t)room * sizeof *larger);
+    memcpy(larger, g->exact.at, (size_t)g->exact.count * sizeof *larger);
+    free_memory(g->memory, g->exact.at);
+    free_memory(g->memory, g->spare);
+    g->exact.at = larger;
+    g->exact.room = room;
+    g->spare = NULL;
+    g->spare = take_memory(g->memory, (size_t)room * sizeof *g->spare);
+}
+
 void gaps_make_room(gaps *g)
 {
-    compress(g);
-    if (2 * g->exact.count > g->exact.room) { /* hardly any were equal */
-        free_memory(g->memory, g->spare);
-        g->spare = NULL;
-        RESERVE(g->memory, &g->exact, 2 * EXACT_GAPS);
-        g->spare = take_memory(g->memory, (size_t)g->exact.room * sizeof *g->spare);
+    if (g->exact.room > EXACT_GAPS && surely_too_many(g)) {
+        g->distinct = g->exact.count;
+        use_bins(g);
+        return;
     }
+    compress(g);
+    if (2 * g->exact.count > g->exact.room) /* hardly any were equal */
+        widen(g, 2 * EXACT_GAPS);
 }
 
 /* Two batches become one: every batch holds twice as many gaps, and half of the batches are free again. */
