@@ -310,8 +310,8 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
     pool, able = resolved.pool, schedulers_that("drafts")
     if setup.policy not in able:
         raise InvalidInput(
-            f"drafts are scheduled under {' and '.join(able)}; {resolved.engine.label} is "
-            f"{setup.policy}: use --engine vllm, or leave out --speculator"
+            f"drafts are not simulated under {resolved.engine.label}: its scheduler, {setup.policy}, is modelled with a "
+            f"row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --speculator"
         )
     speculation = speculative.Speculation(resolved, speculator_of(pool))
     return with_drafts(setup, speculation, pool.num_speculative_tokens)
@@ -334,6 +334,12 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
         )
     if way.tree_tokens is None:
         return notes
+    if not way.name.endswith(TREE):
+        return (
+            *notes,
+            f"{resolved.engine.label} drafts a tree by default, {depth} deep, of which it verifies "
+            f"{way.verified_tokens(depth)}: --num-speculative-tokens makes it a chain",
+        )
     return (
         *notes,
         f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts a "

@@ -120,9 +120,12 @@ SCHEDULERS: dict[str, Scheduler] = {
     ),
     "static": Scheduler(make=StaticBatching),
     "slots": Scheduler(make=SlotBatching),
-    "sglang": Scheduler(make=Sglang, hands_over=True, reads=("max_tokens",), balance="round-robin"),
+    "sglang": Scheduler(
+        make=Sglang, drafts=True, hands_over=True, reads=("max_tokens",), balance="round-robin"
+    ),
     "tensorrt-llm": Scheduler(
         make=TensorRtLlm,
+        drafts=True,
         hands_over=True,
         reads=("max_tokens",),
         balance="fewest-requests",
