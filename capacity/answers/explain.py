@@ -50,7 +50,8 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
     phases = phases_of(resolved, traffic, lengths)
     times, steps = phases.times, resolved.step_model
     if phases.served is not None and phases.served.steady is None:
-        raise InvalidInput(f"{phases.served.notes[0]}: there is no latency to explain; ask for less")
+        verdict = phases.served.verdict
+        raise InvalidInput(f"no steady state: {verdict.reason}; ask for less")
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
     return Attribution(

@@ -270,7 +270,9 @@ def test_a_draft_model_is_simulated_with_its_steps_and_its_memory() -> None:
     draft = resolve("llama-3.2-1b", Pool(gpu="h100", tensor_parallel_size=4)).step_model
     accepted = expected_tokens(0.8, 4)
     first = draft.step_seconds(decode_shape(8, 1000)._replace(draft_tokens=round(8 * (accepted - 1))))
-    assert round_s == pytest.approx(verify_s + first + 3 * draft.step_seconds(decode_shape(8, 1000)), rel=1e-5)
+    assert round_s == pytest.approx(
+        verify_s + first + 3 * draft.step_seconds(decode_shape(8, 1000)), rel=1e-5
+    )
     alone = Pool(gpu="h100", tensor_parallel_size=4, draft_tensor_parallel_size=1, **drafting)
     assert engine_setup(resolve("llama-3.1-70b", alone)).num_blocks < setup.num_blocks
 
