@@ -208,6 +208,11 @@ def _known_capacities(deployment: tuple[object, ...]) -> Known:
     return found
 
 
+def forget_capacities() -> None:
+    """Have the next verdict probe anew."""
+    _probed.clear()
+
+
 def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Workload) -> dict[str, int]:
     """What became of requests that were not completed."""
     longest = max(pool.max_model_len for pool in pools)
