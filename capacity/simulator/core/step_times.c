@@ -198,7 +198,7 @@ static double expanded_tokens(const shape *s)
 
 static double gemm_seconds(const step_operator *o, const exponent *p, double m)
 {
-    if (m <= 0.0) return 0.0;
+    if (m <= 0.0 || m < o->from_rows || m >= o->below_rows) return 0.0;
     double moved = o->weight_bytes + m * o->row_bytes;
     double seconds = norm(2.0 * m * o->n * o->k / o->compute_rate, moved / o->memory_rate, p);
     if (o->quantize_rate != 0.0) seconds += m * o->k * o->quantize_bytes / o->quantize_rate;
