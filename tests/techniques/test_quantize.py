@@ -121,8 +121,8 @@ def test_a_smaller_kv_cache_holds_more_requests() -> None:
     found = quantization_options(pool(), input_len=6000, output_len=1200)  # long: max_num_seqs must not bind
     table = {option.method: option for option in found}
     plain = table["bf16"].max_batch
-    assert table["kv-fp8"].max_batch == pytest.approx(2 * plain, rel=0.03)
-    assert table["kv-int4"].max_batch == pytest.approx(16 / 4.25 * plain, rel=0.03)
+    assert table["kv-fp8"].max_batch == pytest.approx(2 * plain, abs=2)  # whole requests: rounded down
+    assert table["kv-int4"].max_batch == pytest.approx(16 / 4.25 * plain, abs=4)
     assert table["kv-fp8"].weights_bytes == table["bf16"].weights_bytes
     assert table["kv-int4"].bits_per_weight is None
 
