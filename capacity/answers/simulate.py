@@ -11,13 +11,14 @@ from capacity.answers.attribution import bound_times
 from capacity.answers.deployment_run import run_service, verdict_on
 from capacity.answers.engine_setup import (
     drafting_notes,
+    engine_frontend,
     make_workload,
     policy_name,
     refuse_unheeded,
     requests_of,
 )
 from capacity.answers.fit import gpu_summary, model_summary
-from capacity.answers.intervals import served_mean, with_interval
+from capacity.answers.intervals import beside_client, served_mean, with_interval
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
@@ -105,6 +106,8 @@ def simulate(
     limits = parse_slos(goodput or ())
     differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
     answer = _described(pools[0], requests, run, None if verdict is None else verdict.steady, differing)
+    if answer.mean_ttft_ms is not None:
+        answer = replace(answer, mean_ttft_ms=beside_client(answer.mean_ttft_ms, traffic, unit_s=1e-3))
     return replace(
         answer,
         replications=replicated,
@@ -113,7 +116,7 @@ def simulate(
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         warnings=(
             *answer.warnings,
-            *step_notes(whole_means(run.summary), next(iter(differing), None)),
+            *step_notes(whole_means(run.summary, run.records), next(iter(differing), None)),
             *_failure_notes(service),
             *_loop_notes(run, engine_loop, observer),
             *saved,
@@ -180,7 +183,7 @@ def _of_differing_lengths(
     requests = make_workload(other.model_copy(update={"num_prompts": min(len(run.records), enough)}))
     beside = run_service(pools, service, requests, seed=traffic.seed)
     verdict = verdict_on(beside, pools, service, requests)
-    means = (whole_means(beside.summary), None if verdict is None else verdict.steady)
+    means = (whole_means(beside.summary, beside.records), None if verdict is None else verdict.steady)
     return tuple(each for each in means if each is not None)
 
 
@@ -203,7 +206,12 @@ def _described(
         workload=requests.name,
         run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
         step_bounds=bound_times(run.step_work),
-        time_parts=time_parts(run.records, run.transfer_ps).to_dict(),
+        time_parts=time_parts(
+            run.records,
+            run.transfer_ps,
+            api_server=engine_frontend(resolved),
+            client_latency_s=requests.client_latency_s,
+        ).to_dict(),
         mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, steady, differing),
         mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, steady, differing),
         warnings=(

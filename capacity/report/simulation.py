@@ -155,8 +155,14 @@ def _role_row(role: str, members: Sequence[Values], values: Values) -> Fact:
 def _model_error(answer: Simulation) -> list[Part]:
     means = (("TTFT", answer.mean_ttft_ms), ("TPOT", answer.mean_tpot_ms))
     error = ", ".join(f"mean {name} {between(mean, 1, 1, ' ms')}" for name, mean in means if mean is not None)
-    wide = any(mean.low and mean.high and mean.high > WIDE * mean.low for _, mean in means if mean is not None)
-    why = "; so wide as measured servers of such models differ: `capacity compare` with a run of your own" if wide else ""
+    wide = any(
+        mean.low and mean.high and mean.high > WIDE * mean.low for _, mean in means if mean is not None
+    )
+    why = (
+        "; so wide as measured servers of such models differ: `capacity compare` with a run of your own"
+        if wide
+        else ""
+    )
     return [f"90 % interval by the simulator's error against real servers: {error}{why}"] if error else []
 
 
@@ -164,7 +170,7 @@ def _time_parts(answer: Simulation) -> list[Part]:
     parts = answer.time_parts
     if parts is None:
         return []
-    names = list(parts["mean_ms"])
+    names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
     rows = (
         (label, [f"{parts[key][name]:,.1f}" for name in names])
         for label, key in (("all requests", "mean_ms"), ("slowest 5 %", "slowest_mean_ms"))
