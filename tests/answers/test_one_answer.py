@@ -44,7 +44,7 @@ ENGINES = ("vllm", "vllm@0.6", "sglang", "tensorrt-llm")
 CLOSED: tuple[Fields, ...] = (
     {"concurrency": 1},
     {"concurrency": 24},
-    {"concurrency": 24, "random_range_ratio": 0.6},
+    {"concurrency": 160, "random_range_ratio": 0.6},
     {"concurrency": 300},
 )
 OPEN = (0.3, 0.75)  # of what 48 requests in flight get
