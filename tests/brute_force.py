@@ -34,7 +34,7 @@ def brute_force(
     arena = Arena(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
     market = Market.of(search, Cost(price=PRICES), [])
     surveyor = Surveyor(arena=arena, search=search, load=Load.of(workloads), market=market)
-    found = surveyor.plain() + surveyor.drafting() + surveyor.disaggregated(math.inf)
+    found = surveyor.everything()
     options = {option.at(0): option for option in found.options}
     best, points, reached = math.inf, 0, set()
     for candidate in every_candidate(arena, search, market):

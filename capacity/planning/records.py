@@ -26,6 +26,7 @@ Kind = Literal[
     "costlier",
     "unresolved",
 ]
+Ended = Literal["done", "time limit", "interrupted"]
 KINDS: dict[str, str] = {
     "impossible": "the engine or the GPU cannot run it",
     "does not fit": "the weights, or one request, exceed the memory",
@@ -197,8 +198,8 @@ class SearchCounts(Written):
 class Plan(AnswerRecord):
     """The answer: `ranked` best first, empty where nothing meets the SLO (`misses` then says what is in the way).
 
-    `proved`: every cheaper candidate was excluded, bounded away or simulated; otherwise the time limit ended the
-    search and better ones may exist among the unresolved.
+    `proved`: every cheaper candidate was excluded, bounded away or simulated; otherwise the search `ended` early, and
+    better ones may exist among the unresolved.
     """
 
     SCHEMA: ClassVar[str] = "capacity/plan/v1"
@@ -220,6 +221,7 @@ class Plan(AnswerRecord):
     cost_front: tuple[Point, ...]
     counts: SearchCounts
     proved: bool
+    ended: Ended
     first_answer_s: float | None
     elapsed_s: float
     prices: tuple[str, ...]
@@ -240,6 +242,8 @@ class Plan(AnswerRecord):
         what = (
             f"{unresolved} engines were not reached" if unresolved else "answers were not simulated in full"
         )
+        if self.ended == "interrupted":
+            return f"the search was interrupted: {what}"
         return f"the time limit ended the search: {what} (--time-limit-s 0 has none)"
 
     @property

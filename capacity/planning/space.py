@@ -44,7 +44,6 @@ def _endless(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-Formats = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
 Choices = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default)]
 Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_listed), Field(min_length=1)]
 Limits = Annotated[
@@ -69,7 +68,10 @@ class Search(Spec):
     expert_parallel: Switches = _axis(
         (False, True), "With and without expert parallelism (models with experts)."
     )
-    quantizations: Formats = _axis((None, "fp8", "int4"), "Weight formats; default: as in the checkpoint.")
+    quantizations: Choices = _axis(
+        (),
+        "Weight formats, default in the list: the checkpoint's; default: that, and fp8 and int4 of 16-bit ones.",
+    )
     kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = _axis(("auto", "fp8"), "KV-cache formats.")
     engines: Annotated[Names, Field(min_length=1)] = _axis(("vllm",), "Engines, with an optional version.")
     max_num_seqs: Limits = _axis((None,), "Most requests in one step.")
@@ -110,6 +112,9 @@ class Search(Spec):
         0.9, "Probability, by the error of the step model, with which the SLO must hold; 0.5: as predicted.",
         ge=0.5, lt=1,
     )  # fmt: skip
+    latency_tolerance: float = _axis(
+        0.02, "With --objective latency: the fewest GPUs within this share of the best latency.", ge=0, le=1
+    )
     alternatives: bool = _axis(
         True, "Find the best of every GPU and weight format, not only the best of all."
     )
@@ -186,18 +191,32 @@ def _settings(pool: Pool, router: str) -> list[str]:
     return parts
 
 
+SETTINGS = (
+    "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill",
+    "enable_prefix_caching", "enable_expert_parallel", "pipeline_parallel_size", "data_parallel_size",
+)  # fmt: skip
+DRAFTS, APART, ROUTED = 4, 8, 2  # how odd these are; a setting of its own is 1
+
+
+def oddness(pool: Pool, *, apart: bool = False, router: str = ROUND_ROBIN) -> int:
+    """How far a deployment is from the engine's defaults: of equal ones the plainer is tried, and taken, first."""
+    changed = sum(bool(getattr(pool, name) != Pool.model_fields[name].default) for name in SETTINGS)
+    return changed + DRAFTS * (pool.speculator is not None) + APART * apart + ROUTED * (router != ROUND_ROBIN)
+
+
 def rounded_context(tokens: int) -> int:
     """The context length for requests of at most so many tokens."""
     return -(-tokens // ROUND_TOKENS) * ROUND_TOKENS
 
 
+QUANTIZATIONS = (None, "fp8", "int4")  # of a 16-bit checkpoint
 TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # of prefills
 
 
 def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     """Every engine of the space on one GPU type, those without drafts and without tuning first.
 
-    Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value.
+    Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value; none has both.
     """
     first = tuple(getattr(search, name)[0] for name in TUNING)
     formats = _formats(search, model)
@@ -214,7 +233,8 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
             tuned.prefix_caching,
         )
         for engine, parallelism, weights, cache, seqs, budget, chunked, prefix in axes:
-            if parallelism["data_parallel_size"] > 1 and (budget, chunked, prefix) != first:
+            several = parallelism["data_parallel_size"] > 1
+            if several and (drafts or (budget, chunked, prefix) != first):
                 continue
             yield Pool(
                 gpu=gpu,
@@ -233,7 +253,10 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
-    """Weight formats; where the checkpoint's own is asked for, not that one again by its name."""
+    """Weight formats; where the checkpoint's own is asked for, not that one again by its name.
+
+    By default a 16-bit checkpoint may be quantized; one that was published in fewer bits is served as it is.
+    """
     from capacity.base.errors import CapacityError
     from capacity.model.quantization import scheme_for
 
@@ -243,6 +266,8 @@ def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
         except CapacityError:
             return False
 
+    if not search.quantizations:
+        return (None,) if model.checkpoint.quantized else QUANTIZATIONS
     if None not in search.quantizations:
         return search.quantizations
     return tuple(name for name in search.quantizations if not own(name))

@@ -22,6 +22,7 @@ from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
 
 FEWEST_STEPS = 64  # of one call, where progress is shown
+CHECKED_STEPS = 10_000  # of one call, where somebody may end the run between two
 
 
 class CompiledEngines:
@@ -51,7 +52,8 @@ class CompiledEngines:
         self._recording = recording
         self._setups: list[EngineSetup] = []
         self._stop_at = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << binding.FINISHED)
-        self._most_steps = STEPS_PER_CALL if recording.progress is None else FEWEST_STEPS
+        self._steps_per_call = STEPS_PER_CALL if recording.check is None else CHECKED_STEPS
+        self._most_steps = self._steps_per_call if recording.progress is None else FEWEST_STEPS
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         check_setup(setup)
@@ -80,10 +82,13 @@ class CompiledEngines:
     def run(self) -> None:
         """The engines run ahead to the next event of the world, then that happens, and so on."""
         env, fleet, progress = self._env, self.fleet, self._ledger.progress
+        check = self._recording.check
         while True:
             limit_key, next_key = next_key_of(env), 0
             while next_key < limit_key:
                 next_key = fleet.advance(limit_key, stop_at=self._stop_at, most_steps=self._most_steps)
+                if check is not None:
+                    check()
                 if progress is not None:
                     self._show(progress, all_done=next_key >= limit_key or bool(fleet.waiting_events))
                 if fleet.waiting_events:
@@ -99,7 +104,7 @@ class CompiledEngines:
         if passed > 1:
             self._most_steps = max(FEWEST_STEPS, self._most_steps // passed)
         elif not passed and not all_done:
-            self._most_steps = min(STEPS_PER_CALL, 2 * self._most_steps)
+            self._most_steps = min(self._steps_per_call, 2 * self._most_steps)
 
     def _report(self) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
