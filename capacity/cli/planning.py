@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +24,7 @@ from capacity.cli.options import (
     write,
 )
 from capacity.cli.question import Question, note, request_of
+from capacity.cli.search_progress import search_progress
 from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, TRAFFIC, plain_verb, verb
 
 if TYPE_CHECKING:
@@ -71,7 +71,14 @@ def plan(
 ) -> None:
     """What to rent? The cheapest deployments that meet a service level on real traffic, with proof and price."""
     check_format(format)
-    with _search_bar() as progress:
+    if output is not None:
+        from capacity.deployment.launching import is_launched
+
+        for engine in listed(options.get("engines")):
+            if not is_launched(engine):
+                alone = f"{output} gets the report and plan.json alone"
+                print(f"note: nothing launches {engine}, a baseline: {alone}", file=sys.stderr)
+    with search_progress() as progress:
         answer = capacity.plan(
             model,
             slo=slo or (),
@@ -262,30 +269,9 @@ def _show(answer: Any, format: str) -> None:
     show(report.render(answer, format))
 
 
-@contextmanager
-def _search_bar() -> Iterator[Callable[[Any], None] | None]:
-    """A progress bar on stderr with the best answer so far; None where nobody is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[best]}"), console=Console(stderr=True)) as progress:
-        task = progress.add_task("survey", total=None, best="")
-
-        def update(snapshot: Any) -> None:
-            best = "" if snapshot.best is None else f"so far: {snapshot.best.label}"
-            progress.update(
-                task,
-                description=snapshot.stage,
-                completed=snapshot.settled,
-                total=snapshot.engines,
-                best=best,
-            )
-
-        yield update
+def listed(value: Any) -> Sequence[str]:
+    """`a,b` as a list; nothing as none."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
 
 
 def numbers(flag: str, text: str | None) -> list[float] | None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from capacity.deployment.launching import is_launched, launch_command
 from capacity.hardware.pricing import CostEstimate, cost_estimate
+from capacity.model import ModelSpec
 from capacity.planning.arena import Arena, Task
 from capacity.planning.bench import Bench
 from capacity.planning.bounds import Load
 from capacity.planning.contender import Contender
 from capacity.planning.judging import Level, Trial
 from capacity.planning.option import Order, Survey
-from capacity.planning.records import Miss, Ranked
+from capacity.planning.records import LaunchLine, Miss, Ranked
 from capacity.planning.space import Candidate, Search
 from capacity.planning.step_error import LEVELS
 from capacity.planning.tried import Tried
@@ -96,6 +99,7 @@ class Ranking:
             watts=watts,
             joules_per_output_token=watts / trial.output_tokens_per_s if trial.output_tokens_per_s else None,
             quality=option.quality,
+            launch=launch_lines(self.arena.model, answer.tried.candidate),
             basis=steps.basis,
             step_error_assumed=steps.residuals("decode").fit.basis == "assumed",
             best_of_its_kind=answer.best,
@@ -124,6 +128,25 @@ class Ranking:
         task = Task(candidate=nearest.candidate, confidence=self.search.confidence, give_up=False)
         trial = self.bench.all([task])[0] or nearest.trial
         return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if level.ratio > 1)
+
+
+def launch_lines(model: ModelSpec, candidate: Candidate) -> tuple[LaunchLine, ...]:
+    """What starts each kind of server of a deployment; none where its engine is a baseline."""
+    lines = []
+    for pool in candidate.pools:
+        if not is_launched(pool.engine):
+            return ()
+        launch = launch_command(pool.engine, model.hf_id or model.name, pool)
+        lines.append(
+            LaunchLine(
+                role=pool.role,
+                replicas=pool.replicas,
+                command=shlex.join(launch.words),
+                notes=launch.notes,
+                files=dict(launch.files),
+            )
+        )
+    return tuple(lines)
 
 
 def _shown(contenders: Iterable[Contender], leaders: Sequence[Tried]) -> list[Shown]:

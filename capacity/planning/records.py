@@ -92,11 +92,22 @@ class PairRejection(Rejection):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchLine:
+    """What starts one replica: its command as a shell takes it, what it cannot say, and the files that it reads."""
+
+    role: str
+    replicas: Count
+    command: str
+    notes: tuple[str, ...]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked(Written):
     """A deployment that meets the SLO.
 
     `trial` is with step times at the required confidence, `predicted` with step times as predicted (None where
-    that was not run). `confidence` is the highest level of `step_error.LEVELS` at which the SLO still held.
+    that was not run); `launch` has a line for each role, none for a baseline that nothing launches. `confidence` is the highest level of `step_error.LEVELS` at which the SLO still held.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("label", "pools", "pool", "replicas", "router")
@@ -113,6 +124,7 @@ class Ranked(Written):
     watts: float
     joules_per_output_token: float | None
     quality: QualityChange
+    launch: tuple[LaunchLine, ...]
     basis: str
     step_error_assumed: bool
     best_of_its_kind: bool

@@ -24,7 +24,7 @@ from capacity.planning.ranking import Ranking
 from capacity.planning.records import Ended, Plan, SearchCounts
 from capacity.planning.rejecting import Family, in_doubt, rejections
 from capacity.planning.remarks import not_searched, require_options, warnings_of
-from capacity.planning.space import Candidate, Search
+from capacity.planning.space import Candidate, Objective, Search
 from capacity.planning.tried import Tried
 
 CLOSER = 4  # answers that are run again in full, with intervals
@@ -48,6 +48,7 @@ class Snapshot:
     families: int
     best: Candidate | None
     objective: float | None
+    minimised: Objective
 
 
 @dataclass(kw_only=True)
@@ -220,6 +221,7 @@ class _Search:
                 families=self.families,
                 best=None if self.best is None else self.best.candidate,
                 objective=None if self.best is None else self.best.objective,
+                minimised=self.search.objective,
             )
         )
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
+from capacity.deployment.engines import find_engine
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -195,6 +196,7 @@ SETTINGS = (
     "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill",
     "enable_prefix_caching", "enable_expert_parallel", "pipeline_parallel_size", "data_parallel_size",
 )  # fmt: skip
+APART_ENGINES = ("vllm", "sglang", "tensorrt-llm")  # that can prefill and decode apart
 DRAFTS, APART, ROUTED = 4, 8, 2  # how odd these are; a setting of its own is 1
 
 
@@ -324,6 +326,8 @@ def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Po
     decode = list(pools(narrowed, gpu, model))
     once = narrowed.model_copy(update={"max_num_seqs": search.max_num_seqs[:1]})
     for before in pools(once, gpu, model):
+        if find_engine(before.engine).name not in APART_ENGINES:
+            continue
         for after in decode:
             same = ("engine", "quantization", "kv_cache_dtype")
             if all(getattr(before, name) == getattr(after, name) for name in same):
