@@ -65,6 +65,9 @@ def plan(
             "--output", help="A folder for the report, the launch command, the manifest and the benchmark."
         ),
     ] = None,
+    detail: Annotated[
+        bool, typer.Option("--detail", help="Every level, front, reason and source, not the answer alone.")
+    ] = False,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -88,7 +91,7 @@ def plan(
             progress=progress,
             **options,
         )
-    _show(answer, format)
+    _show(answer, format, detail=detail)
     if output is not None:
         from capacity.deployment import Traffic
         from capacity.report.plan_files import write_plan_files
@@ -263,10 +266,11 @@ def from_vllm(
         write(output, to_toml(deployment))
 
 
-def _show(answer: Any, format: str) -> None:
+def _show(answer: Any, format: str, *, detail: bool = False) -> None:
     from capacity.report import tables as report
+    from capacity.report.plan import plan_tables
 
-    show(report.render(answer, format))
+    show(report.render(answer, format, tables=plan_tables if detail else None))
 
 
 def listed(value: Any) -> Sequence[str]:

@@ -107,7 +107,8 @@ class Ranked(Written):
     """A deployment that meets the SLO.
 
     `trial` is with step times at the required confidence, `predicted` with step times as predicted (None where
-    that was not run); `launch` has a line for each role, none for a baseline that nothing launches. `confidence` is the highest level of `step_error.LEVELS` at which the SLO still held.
+    that was not run). `launch` has a line for each role, none for a baseline that nothing launches. `confidence` is
+    the highest level of `step_error.LEVELS` at which the SLO still held.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("label", "pools", "pool", "replicas", "router")
