@@ -85,7 +85,7 @@ class Surveyor:
         if candidate.prefill is not None:
             return self._ratios(candidate.prefill, candidate.pool, candidate.pool.gpu)
         most = self._most(candidate.pool)
-        return most * len(self._routers(most))
+        return min(most, 1) + max(most - 1, 0) * len(self.routers(most))
 
     def _single(self, pool: Pool) -> Sequence[Contender] | Turned:
         side = self._side(pool, "both")
@@ -95,7 +95,7 @@ class Surveyor:
         blocked = self._blocked(side, Candidate(pool=pool, replicas=1), most, bound_least)
         if blocked is not None:
             return blocked
-        contenders, routers = [], self._routers(most)
+        contenders, routers = list[Contender](), self.routers(most)
         if bound_least == 1 and ROUND_ROBIN not in routers:  # one alone needs none
             contenders.append(Contender(self._option(side, least=1, most=1)))
         for router in routers:
@@ -106,9 +106,9 @@ class Surveyor:
 
     def _double(self, prefill: Pool, decode: Pool) -> Sequence[Contender] | Turned:
         sides = self._side(prefill, "prefill"), self._side(decode, "decode")
-        for side in sides:
-            if isinstance(side, Turned):
-                return side
+        turned = [side for side in sides if isinstance(side, Turned)]
+        if turned:  # what cannot run at all comes first
+            return min(turned, key=lambda side: side.kind == "unmeetable")
         options = self._pair(sides[0], sides[1], decode.gpu)  # type: ignore[arg-type]
         if isinstance(options, Turned):
             return options
@@ -178,7 +178,8 @@ class Surveyor:
             oddness=oddness(side.pool, apart=prefill is not None, router=router),
         )
 
-    def _routers(self, most: int) -> tuple[str, ...]:
+    def routers(self, most: int) -> tuple[str, ...]:
+        """What may stand before the replicas, of which there are so many at most."""
         if most <= 1:
             return (ROUND_ROBIN,) if most else ()
         if self.search.routers:

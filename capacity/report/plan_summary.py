@@ -91,7 +91,7 @@ def _commands(best: Ranked) -> Iterator[str]:
         yield "\nnothing launches this engine: it is a baseline"
         return
     for line in best.launch:
-        role = "" if line.role == "both" else f" that {line.role}"
+        role = "" if line.role == "both" else f" to {line.role}"
         yield f"\n{_count(line.replicas)}{role}:" if line.replicas > 1 or role else ""
         yield from (escape(f"  # {note}") for note in line.notes)
         yield escape("\n".join(wrapped(line.command)))

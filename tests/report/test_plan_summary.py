@@ -64,8 +64,8 @@ def test_what_nothing_launches_and_what_has_no_answer_say_so() -> None:
     assert "Nothing in the space meets the SLO" in printed(plan_summary(nothing))
     apart = quick(serving="disaggregated", slo="ttft:p95:1s tpot:p95:40ms", max_gpus=4)
     text = printed(plan_summary(apart))
-    assert "that prefill:" in text
-    assert "that decode:" in text
+    assert "to prefill:" in text
+    assert "to decode:" in text
 
 
 @given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=12))
