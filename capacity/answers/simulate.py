@@ -9,9 +9,16 @@ from typing import Annotated, Any, Literal
 
 from capacity.answers.attribution import bound_times
 from capacity.answers.deployment_run import run_service, verdict_on
-from capacity.answers.engine_setup import drafting_notes, make_workload, requests_of
+from capacity.answers.engine_setup import (
+    drafting_notes,
+    engine_frontend,
+    make_workload,
+    policy_name,
+    refuse_unheeded,
+    requests_of,
+)
 from capacity.answers.fit import gpu_summary, model_summary
-from capacity.answers.intervals import served_mean
+from capacity.answers.intervals import beside_client, served_mean, with_interval
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
@@ -64,7 +71,9 @@ def simulate(
     DoesNotFit, or InvalidInput and its kinds.
     """
     pool, traffic_fields, service_fields = split(options, Pool, Traffic, Service)
-    deployment = deployment_of(model, pool=pool, traffic=traffic_fields, service=service_fields)
+    deployment = deployment_of(
+        model, pool=pool, traffic=traffic_fields, service=service_fields, question="simulate", trace=workload
+    )
     traffic, service = deployment.traffic, deployment.service
     pools = [
         resolve(deployment.model, pool, profiles=profiles, download=download)
@@ -93,10 +102,12 @@ def simulate(
     verdict = verdict_on(
         run, pools, service, requests, scheduling=traffic.scheduling, engine_loop=engine_loop
     )
-    steady = verdict is not None and verdict.verdict == "stable"
+    steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
-    differing = None if workload is not None else _of_differing_lengths(pools, service, traffic, run)
-    answer = _described(pools[0], requests, run, differing)
+    differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
+    answer = _described(pools[0], requests, run, None if verdict is None else verdict.steady, differing)
+    if answer.mean_ttft_ms is not None:
+        answer = replace(answer, mean_ttft_ms=beside_client(answer.mean_ttft_ms, traffic, unit_s=1e-3))
     return replace(
         answer,
         replications=replicated,
@@ -105,7 +116,7 @@ def simulate(
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         warnings=(
             *answer.warnings,
-            *step_notes(whole_means(run.summary), differing),
+            *step_notes(whole_means(run.summary, run.records), next(iter(differing), None)),
             *_failure_notes(service),
             *_loop_notes(run, engine_loop, observer),
             *saved,
@@ -117,6 +128,8 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     """Raises DoesNotFit, and InvalidInput for requests of the traffic that are too long for an engine."""
     for pool in pools:
         pool.memory.require_fit()
+    if traffic is not None:
+        refuse_unheeded(pools[0], policy_name(pools[0], traffic.scheduling), traffic)
     if traffic is not None and traffic.input_len and traffic.output_len:
         for pool in pools:
             check_length(pool, traffic.input_len + traffic.output_len)
@@ -161,18 +174,25 @@ def _replicated(
 
 def _of_differing_lengths(
     pools: Sequence[ResolvedPool], service: Service, traffic: Traffic, run: SimulationResult
-) -> LoadMeans | None:
-    """Means of a run with lengths that differ, beside one of equal lengths in a closed loop; None beside others."""
+) -> tuple[LoadMeans, ...]:
+    """Beside a closed loop of equal lengths: means of a run with lengths that differ, and of its steady part."""
     other = differing_lengths(pools[0], traffic)
     if other is None or run.status != "complete":
-        return None
+        return ()
     enough = max(DEFAULT_NUM_PROMPTS, WAVES * (other.concurrency or 0))
-    other = other.model_copy(update={"num_prompts": min(len(run.records), enough)})
-    return whole_means(run_service(pools, service, make_workload(other), seed=traffic.seed).summary)
+    requests = make_workload(other.model_copy(update={"num_prompts": min(len(run.records), enough)}))
+    beside = run_service(pools, service, requests, seed=traffic.seed)
+    verdict = verdict_on(beside, pools, service, requests)
+    means = (whole_means(beside.summary, beside.records), None if verdict is None else verdict.steady)
+    return tuple(each for each in means if each is not None)
 
 
 def _described(
-    resolved: ResolvedPool, requests: Workload, run: SimulationResult, differing: LoadMeans | None
+    resolved: ResolvedPool,
+    requests: Workload,
+    run: SimulationResult,
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
 ) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     return Simulation(
@@ -186,13 +206,14 @@ def _described(
         workload=requests.name,
         run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
         step_bounds=bound_times(run.step_work),
-        time_parts=time_parts(run.records, run.transfer_ps).to_dict(),
-        mean_ttft_ms=_banded_mean(
-            run.summary.ttft_ms, "ttft", resolved, None if differing is None else differing.ttft_s
-        ),
-        mean_tpot_ms=_banded_mean(
-            run.summary.tpot_ms, "tpot", resolved, None if differing is None else differing.tpot_s
-        ),
+        time_parts=time_parts(
+            run.records,
+            run.transfer_ps,
+            api_server=engine_frontend(resolved),
+            client_latency_s=requests.client_latency_s,
+        ).to_dict(),
+        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, steady, differing),
+        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, steady, differing),
         warnings=(
             *resolved.notes,
             *resolved.memory.warnings,
@@ -235,10 +256,17 @@ def _banded_mean(
     latency: Distribution | None,
     metric: Literal["ttft", "tpot"],
     resolved: ResolvedPool,
-    differing_s: float | None,
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
 ) -> Quantity | None:
-    """A simulated mean (ms) with the band that such means earned against served runs, with differing lengths too."""
+    """A simulated mean (ms) with the band that such means earned against served runs, which holds the mean of a run of
+    any length, the steady part's, and of differing lengths."""
     if latency is None:
         return None
     own = served_mean(metric, latency.mean, resolved)
-    return own if differing_s is None else own.covering(served_mean(metric, differing_s * 1e3, resolved))
+    means = [getattr(each, f"{metric}_s") for each in differing]
+    others = [served_mean(metric, each * 1e3, resolved) for each in means if each is not None]
+    lasting = None if steady is None else getattr(steady, f"{metric}_s")
+    if lasting is not None:
+        others.append(with_interval(lasting * 1e3, 0.0, 0.0))
+    return own.covering(*others)

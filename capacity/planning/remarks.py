@@ -19,7 +19,7 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
     texts = []
     drafts = any(speculators(search, model))
     if not drafts:
-        texts.append("drafts (--speculators eagle3-chain,mtp)")
+        texts.append("drafts (--speculators eagle3,mtp)")
     if "disaggregated" not in search.serving:
         texts.append("disaggregated prefill and decode (--serving aggregated,disaggregated)")
     elif drafts:
@@ -64,6 +64,12 @@ def warnings_of(arena: Arena, ranked: Sequence[Ranked]) -> tuple[str, ...]:
         texts.append(
             "the error band of the step times is assumed for some of these GPUs: confidence is only as good"
         )
+    pools = [answer.candidate.pool for answer in ranked]
+    texts += dict.fromkeys(
+        f"{pool.quantization or 'the checkpoint'}: {remark}"
+        for pool in pools
+        for remark in arena.resolved(pool).step_setting.remarks
+    )
     if any(answer.candidate.replicas > 1 for answer in ranked):
         texts.append("replicas share no prefix cache; a router stands before them (round robin unless named)")
     for name in dict.fromkeys(answer.candidate.pool.speculator for answer in ranked):
@@ -79,6 +85,6 @@ def _acceptance(name: str, ranked: Sequence[Ranked]) -> str:
     if acceptance is not None:
         return f"drafts by {name} are accepted as given ({acceptance}); the confidence does not cover that"
     return (
-        f"drafts by {name} are accepted as published for {speculator.acceptance_model} ({speculator.source}); the "
+        f"drafts by {name} are accepted as {speculator.provenance}; the "
         "confidence does not cover that: measure yours, and give it by --acceptance"
     )

@@ -60,6 +60,7 @@ class Tornado(AnswerRecord):
     base: Outcome
     swings: tuple[Swing, ...]
     not_varied: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 @documented(Pool, Traffic, Cost)
@@ -77,7 +78,7 @@ def tornado(
     `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
     """
     pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="tornado")
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     requests = requests_of(deployment.traffic, workload)
@@ -140,6 +141,7 @@ def tornado_of(
         base=base,
         swings=tuple(sorted(swings, key=lambda swing: -swing.span)),
         not_varied=tuple(left_out),
+        warnings=resolved.notes,
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool
+from capacity.deployment import Pool, build
 from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import HardwareProfile, load_profile
@@ -25,7 +25,7 @@ from capacity.pool.memory import MemoryPlan, memory_plan
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
-from capacity.pool.why_not import why_not
+from capacity.pool.why_not import shortfall, why_not
 from capacity.step.closed_form import EngineLimits
 from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
@@ -33,17 +33,41 @@ from capacity.step.setting import StepSetting
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedPool(PoolSettings):
-    """One engine of a pool, its defaults filled in, with what follows from them: memory, limits, step times."""
+    """One engine of a pool, its defaults filled in, with what follows from them: memory, limits, step times.
+
+    `draft`: the model that drafts for it, as a pool on some of the same GPUs; its memory is not in `memory`.
+    """
+
+    draft: ResolvedPool | None = None
 
     @cached_property
     def memory(self) -> MemoryPlan:
         """What the weights leave for the KV cache. Raises InvalidInput for parallelism that cannot be."""
+        plan = self.memory_in_short
+        return plan if plan.fits else replace(plan, reason=why_not(self, plan, self.changed))
+
+    @cached_property
+    def memory_in_short(self) -> MemoryPlan:
+        """The same without ways out where it does not fit, which take some fifty plans."""
         plan = memory_plan(self)
-        return plan if plan.fits else replace(plan, reason=why_not(self, plan))
+        return plan if plan.fits else replace(plan, reason=shortfall(self, plan))
+
+    def changed(self, fields: Mapping[str, object]) -> ResolvedPool:
+        """The same with other fields of the pool, defaults filled in anew. Raises InvalidInput for what cannot be."""
+        pool = build(Pool, {**self.pool.model_dump(), **fields})
+        scheme = scheme_for(self.model, pool.quantization) if "quantization" in fields else self.scheme
+        other = with_defaults(pool, self.model, profile=self.profile, engine=self.engine, scheme=scheme)
+        if {"quantization", "kv_cache_dtype"} & set(fields):
+            _check_formats(other)
+        return other
 
     def concurrent_requests(self, tokens: int) -> int:
         """Requests of `tokens` tokens that the KV cache holds at once."""
         return self.memory.usable_blocks // self.memory.layout.blocks_of_request(tokens)
+
+    def largest_batch(self, tokens: int) -> int:
+        """Requests of `tokens` tokens that one engine, or one data-parallel rank, runs at once: held, and in a step."""
+        return min(self.concurrent_requests(tokens), self.max_num_seqs)
 
     @property
     def more_memory(self) -> str:
@@ -127,8 +151,34 @@ def resolve(
         scheme=scheme_for(spec, pool.quantization),
     )
     _check_formats(resolved)
+    _check_experts(resolved)
     _check_scheduled_tokens(resolved)
-    return resolved
+    return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
+
+
+def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) -> ResolvedPool:
+    """The model that drafts, at 16 bit or as its checkpoint, on the target's GPUs or on one of them.
+
+    vLLM 0.33.0, config/speculative.py: its tensor parallelism is 1 or the target's, which is the default; requests of
+    more tokens than it was made for are not drafted.
+    """
+    pool = target.pool
+    assert pool.draft is not None
+    ranks = pool.draft_tensor_parallel_size or pool.tensor_parallel_size
+    if ranks not in (1, pool.tensor_parallel_size):
+        raise InvalidInput(
+            f"--draft-tensor-parallel-size {ranks}: must be 1 or the target's {pool.tensor_parallel_size}"
+        )
+    spec = load_model(pool.draft, download=download)
+    of_its_own = {
+        "tensor_parallel_size": ranks,
+        "pipeline_parallel_size": 1,
+        "data_parallel_size": 1,
+        "enable_expert_parallel": False,
+        "quantization": None,
+        "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
+    }
+    return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)
 
 
 def _engine(pool: Pool, model: ModelSpec) -> EngineSpec:
@@ -164,7 +214,7 @@ def with_defaults(
         longest_prefill=1 if chunked else max_model_len,
     )
     caching = engine.prefix_caching if pool.enable_prefix_caching is None else pool.enable_prefix_caching
-    return ResolvedPool(
+    resolved = ResolvedPool(
         pool=pool,
         model=model,
         profile=profile,
@@ -178,6 +228,7 @@ def with_defaults(
         prefix_caching=caching,
         notes=(*engine.notes, *model.notes, *_converted(model, scheme)),
     )
+    return replace(resolved, notes=(*resolved.notes, *resolved.step_setting.remarks))
 
 
 def _step_limits(
@@ -209,6 +260,15 @@ def _check_scheduled_tokens(settings: PoolSettings) -> None:
         raise InvalidInput(
             f"--max-num-scheduled-tokens {scheduled} is above --max-num-batched-tokens {budget}: "
             "lower the one or raise the other"
+        )
+
+
+def _check_experts(settings: PoolSettings) -> None:
+    """As vLLM, which refuses expert parallelism where there are no experts (config/model.py)."""
+    if settings.pool.enable_expert_parallel and not settings.model.is_moe:
+        raise InvalidInput(
+            f"--enable-expert-parallel changes nothing without experts, and {settings.model.name} has none: leave "
+            "it out"
         )
 
 

@@ -29,8 +29,18 @@ def _headline(answer: Fit) -> str:
 
 def fit_tables(answer: Fit) -> list[Part]:
     """Whether it fits, and where the memory of one GPU goes."""
-    verdict = "[green]fits[/green]" if answer.fits else f"[red]does not fit:[/red] {answer.reason}"
-    return [f"{_headline(answer)}: {verdict}", _memory_table(answer), *notes(answer.warnings)]
+    return [f"{_headline(answer)}: {_fit_verdict(answer)}", _memory_table(answer), *notes(answer.warnings)]
+
+
+def _fit_verdict(answer: Fit) -> str:
+    if answer.fits:
+        return "[green]fits[/green]"
+    if answer.memory.kv_cache_bytes and answer.max_context_tokens:
+        return (
+            f"[red]does not fit[/red] with requests of {answer.max_model_len:,} tokens, "
+            f"[green]fits up to {answer.max_context_tokens:,} tokens[/green]: {answer.reason}"
+        )
+    return f"[red]does not fit:[/red] {answer.reason}"
 
 
 def _memory_table(answer: Fit) -> Part:
@@ -48,6 +58,8 @@ def _memory_table(answer: Fit) -> Part:
         ("longest request", f"{answer.max_context_tokens:,} tokens", "that fits alone"),
         ("concurrency", f"{answer.max_concurrency:,.2f}", f"requests of {answer.max_model_len:,} tokens"),
     ]
+    if not answer.fits and answer.max_context_tokens:
+        rows.append(("", "", f"below 1: only a context of up to {answer.max_context_tokens:,} tokens fits"))
     if answer.smallest_tensor_parallel_size:
         rows.append(("smallest TP", str(answer.smallest_tensor_parallel_size), "that fits"))
     return facts("Memory of one GPU", rows)
@@ -100,6 +112,7 @@ def _prediction_rows(answer: Estimate) -> list[Fact]:
     per_user = answer.output_tokens_per_s_per_user
     return [
         ("TTFT", *(time_and_interval(answer.ttft_s) if answer.ttft_s else no_state)),
+        *_ttft_parts_row(answer),
         ("TPOT", *(time_and_interval(answer.tpot_s) if answer.tpot_s else single)),
         ("E2E latency", *(seconds_and_interval(answer.e2e_s) if answer.e2e_s else no_state)),
         ("output tokens/s", *rate_and_interval(answer.output_tokens_per_s)),
@@ -109,6 +122,13 @@ def _prediction_rows(answer: Estimate) -> list[Fact]:
         *_in_flight_row(answer),
         ("KV capacity", f"{answer.kv_capacity_tokens:,} tokens", f"{answer.kv_cache_dtype}"),
     ]
+
+
+def _ttft_parts_row(answer: Estimate) -> list[Fact]:
+    parts = answer.ttft_parts_s
+    if parts is None:
+        return []
+    return [("  of it", "", ", ".join(f"{name} {STANDARD.time_text(s)}" for name, s in parts.items() if s))]
 
 
 def _requests(answer: Estimate) -> tuple[str, str]:

@@ -68,6 +68,7 @@ void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p)
     }
     g->places.count = kept;
     g->phases = take_memory(m, (size_t)g->block_size * sizeof *g->phases);
+    g->ends = take_memory(m, END_CLOCKS * sizeof *g->ends);
     if (g->visits)
         g->buckets = take_memory(m, (size_t)g->block_size * sizeof *g->buckets);
     group_clear(g);
@@ -77,11 +78,144 @@ void group_clear(decode_group *g)
 {
     g->clock = g->place = g->size = g->contexts = 0;
     g->growing = g->growing_contexts = g->saturated_contexts = 0;
-    g->ends.count = g->saturations.count = g->prefilling.count = g->fresh.count = g->due.count = 0;
+    for (i64 i = 0; i < END_CLOCKS; i++)
+        if (g->ended_at[i / 64] & (uint64_t)1 << i % 64)
+            g->ends[i] = NULL;
+    memset(g->ended_at, 0, sizeof g->ended_at);
+    g->saturations.count = g->prefilling.count = g->fresh.count = g->due.count = 0;
     memset(g->phases, 0, (size_t)g->block_size * sizeof *g->phases);
     for (i64 i = 0; g->visits && i < g->block_size; i++)
         g->buckets[i].count = 0;
+    for (i64 i = 0; i < g->chunk_tokens; i++) {
+        for (i64 k = 0; k < g->chunk_buckets[i].count; k++)
+            g->chunk_buckets[i].at[k]->chunk_bucket = 0;
+        g->chunk_buckets[i].count = 0;
+    }
+    g->lagging.count = g->full.count = 0;
     g->active = 0;
+}
+
+/* chunks of KV that are copied out once they are full */
+
+void group_watch_chunks(decode_group *g, i64 chunk_tokens)
+{
+    g->chunk_tokens = chunk_tokens;
+    g->chunk_buckets = take_memory(g->memory, (size_t)chunk_tokens * sizeof *g->chunk_buckets);
+}
+
+/* What is known of a member as its next step is decided. */
+static i64 known_tokens(const decode_group *g, const sequence *r) { return r->offset + g->clock + !g->asynchronous; }
+
+void group_lag(decode_group *g, sequence *r)
+{
+    if (g->active && r->chunk_bucket)
+        PUSH(g->memory, &g->lagging, ((timed){0, r->ticket, r}));
+}
+
+static void join_chunks(decode_group *g, sequence *r)
+{
+    i64 place = modulo(g->clock - known_tokens(g, r), g->chunk_tokens);
+    sequences *bucket = &g->chunk_buckets[place];
+    r->chunk_bucket = place + 1;
+    r->place_in_chunk_bucket = bucket->count;
+    PUSH(g->memory, bucket, r);
+    if (r->lags)
+        PUSH(g->memory, &g->lagging, ((timed){0, r->ticket, r}));
+}
+
+static void leave_chunks(decode_group *g, sequence *r)
+{
+    sequences *bucket = &g->chunk_buckets[r->chunk_bucket - 1];
+    sequence *last = bucket->at[--bucket->count];
+    bucket->at[r->place_in_chunk_bucket] = last;
+    last->place_in_chunk_bucket = r->place_in_chunk_bucket;
+    r->chunk_bucket = 0;
+}
+
+/* Members who lag are looked at before every step, the others where a chunk of theirs is full: each once. */
+static void find_full_chunks(decode_group *g)
+{
+    g->full.count = 0;
+    if (!g->chunk_tokens)
+        return;
+    const sequences *bucket = &g->chunk_buckets[g->clock % g->chunk_tokens];
+    for (i64 i = 0; i < bucket->count; i++) {
+        sequence *r = bucket->at[i];
+        if (!r->lags)
+            PUSH(g->memory, &g->full, ((timed){known_tokens(g, r), r->ticket, r}));
+    }
+    i64 kept = 0;
+    for (i64 i = 0; i < g->lagging.count; i++) {
+        sequence *r = g->lagging.at[i].sequence;
+        if (r->ticket != g->lagging.at[i].ticket || !r->chunk_bucket || !r->lags)
+            continue;
+        g->lagging.at[kept++] = g->lagging.at[i];
+        PUSH(g->memory, &g->full, ((timed){known_tokens(g, r), r->ticket, r}));
+    }
+    g->lagging.count = kept;
+    timed *at = g->full.at;
+    for (i64 i = 1; i < g->full.count; i++) {
+        timed one = at[i];
+        i64 k = i;
+        for (; k && at[k - 1].ticket > one.ticket; k--)
+            at[k] = at[k - 1];
+        at[k] = one;
+    }
+}
+
+/* ends */
+
+static void end_at(decode_group *g, sequence *r, i64 clock)
+{
+    i64 place = clock & (END_CLOCKS - 1);
+    r->last_clock = clock;
+    r->next_end = g->ends[place];
+    g->ends[place] = r;
+    g->ended_at[place / 64] |= (uint64_t)1 << place % 64;
+}
+
+/* Those whose last step was that of `clock`, out of their list: the others of it end a round later, or more. */
+static sequence *take_ends(decode_group *g, i64 clock)
+{
+    i64 place = clock & (END_CLOCKS - 1);
+    uint64_t bit = (uint64_t)1 << place % 64;
+    sequence *ended = NULL, *next;
+    if (!(g->ended_at[place / 64] & bit))
+        return NULL;
+    sequence *all = g->ends[place];
+    g->ends[place] = NULL;
+    g->ended_at[place / 64] &= ~bit;
+    for (sequence *r = all; r; r = next) {
+        next = r->next_end;
+        if (r->last_clock > clock) {
+            end_at(g, r, r->last_clock);
+        } else {
+            r->next_end = ended;
+            ended = r;
+        }
+    }
+    return ended;
+}
+
+void group_members(const decode_group *g, sequences *found)
+{
+    for (i64 i = 0; g->size && i < END_CLOCKS; i++)
+        for (sequence *r = g->ended_at[i / 64] & (uint64_t)1 << i % 64 ? g->ends[i] : NULL; r; r = r->next_end)
+            PUSH(g->memory, found, r);
+}
+
+i64 group_steps_to_end(const decode_group *g)
+{
+    i64 place = g->clock & (END_CLOCKS - 1), word = place / 64;
+    uint64_t bits = g->ended_at[word] >> place % 64;
+    if (bits)
+        return __builtin_ctzll(bits);
+    for (i64 i = 1; i <= END_CLOCKS / 64; i++) {
+        bits = g->ended_at[(word + i) & (END_CLOCKS / 64 - 1)];
+        if (bits)
+            return 64 * i - place % 64 + __builtin_ctzll(bits);
+    }
+    return NEVER;
 }
 
 /* `r` takes its next decode step, which computes token number `computed`, at `clock`. */
@@ -96,7 +230,9 @@ void group_join(decode_group *g, sequence *r, i64 computed, i64 clock)
         PUSH(g->memory, &g->buckets[place], r);
         PUSH(g->memory, &g->fresh, ((timed){clock, r->ticket, r}));
     }
-    heap_push(g->memory, &g->ends, (timed){r->max_known - 2 - offset, r->ticket, r});
+    if (g->chunk_tokens)
+        join_chunks(g, r);
+    end_at(g, r, r->max_known - 2 - offset);
     r->growing = 0;
     if (g->window < 0)
         return;
@@ -124,6 +260,8 @@ static void leave_group(decode_group *g, sequence *r)
         last->place_in_bucket = r->place_in_bucket;
     }
     r->bucket = -1;
+    if (g->chunk_tokens)
+        leave_chunks(g, r);
     if (g->window < 0)
         return;
     if (r->growing) {
@@ -158,13 +296,13 @@ void group_step(decode_group *g, sequences *ending)
     g->contexts += g->size;
     if (g->window >= 0)
         saturate(g);
-    while (g->ends.count && g->ends.at[0].at < g->clock) {
-        sequence *r = heap_pop(&g->ends).sequence;
+    for (sequence *r = take_ends(g, g->clock - 1); r; r = r->next_end) {
         leave_group(g, r);
         PUSH(g->memory, ending, r);
     }
-    if (g->ends.count)
-        __builtin_prefetch(g->ends.at[0].sequence, 1);
+    const sequence *next = g->ends[g->clock & (END_CLOCKS - 1)];
+    if (next)
+        __builtin_prefetch(next, 1);
 }
 
 /* Sum of the next step's contexts, each clipped to the window. */
@@ -202,6 +340,7 @@ void group_find_due(decode_group *g)
 {
     sequences *due = &g->due;
     due->count = 0;
+    find_full_chunks(g);
     if (!g->visits)
         return;
     for (i64 i = 0; i < g->places.count; i++) {

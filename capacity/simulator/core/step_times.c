@@ -5,6 +5,8 @@
  * capacity.step.operators. Step times outlive fleets, so that their memory is their own. */
 #include "step_times.h"
 
+#include "norms.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +20,17 @@
 #define MOST_CONTEXT ((i64)1 << 40)
 #define MOST_ENTRIES ((i64)1 << 22)  /* of a table; beyond, Python is asked each time */
 #define MOST_SIZES ((i64)1 << 16)    /* numbers of decode rows whose last line is remembered */
+#define LAST_LINES 8u /* remembered of each */
 #define MOST_LINES ((i64)1 << 20)    /* then all are forgotten */
-#define DRAFTING_BITS 15
+#define DRAFTING_BITS 16
+#define SIZE_STRIDE 4099             /* between batches of one size and the next */
 #define AT_LEAST_1(ps) ((ps) < 1 ? 1 : (ps))
 
-/* The p of a norm. Less than `negligible` of the larger, the smaller adds what is lost to rounding. */
+/* Of a model: by operator, and of the host's work over the GPU's. */
 typedef struct {
-    double sharpness, inverse, negligible;
-} exponent;
+    exponent overlap;
+    exponent *of; /* each operator */
+} exponents;
 
 typedef struct {
     double *at; /* NaN: not asked yet */
@@ -41,20 +46,20 @@ typedef struct {
 
 /* What drafting took a batch of one size and mean context; others of the same place replace it. */
 typedef struct {
-    i64 sequences, context; /* 0, 0: nothing yet */
+    i64 batch; /* size and mean context; 0: nothing yet */
     double seconds;
 } drafting;
 
 struct step_times {
     step_source source;
-    exponent overlap;
-    exponent *exponents; /* of each operator */
+    exponents exact, quick; /* of the quick ones those by contexts alone: the others are in tables */
+    i64 num_exponents;
     table_of_seconds tables[NUM_TABLES];
     knotted *lines; /* by hash; room is a power of two */
     i64 num_lines, room;
-    knotted *last; /* by decode_sequences */
+    knotted *last; /* by decode_sequences, and by the last digit of the knot: those that were used last */
     i64 num_last;
-    drafting *drafted; /* by hash; NULL: none yet */
+    drafting *drafted; /* contexts that follow each other lie side by side; NULL: none yet */
     int failed;
 };
 
@@ -90,26 +95,8 @@ static int ask_piece(step_times *t, const shape *s, decode_line *out)
 static int rounded(double ps, i64 *out)
 {
     if (!(fabs(ps) < 4e18)) return 0;
-    *out = (i64)rint(ps);
+    *out = (i64)nearest(ps);
     return 1;
-}
-
-static exponent exponent_of(double sharpness)
-{
-    return (exponent){sharpness, 1.0 / sharpness, exp2(-56.0 / sharpness)};
-}
-
-static double norm(double first, double second, exponent p)
-{
-    if (first < second) {
-        double larger = second;
-        second = first;
-        first = larger;
-    }
-    if (second <= 0.0 || p.sharpness == 1.0) return first + second;
-    double ratio = second / first;
-    if (ratio < p.negligible) return first;
-    return first * pow(1.0 + pow(ratio, p.sharpness), p.inverse);
 }
 
 /* Whether all sums of a shape are such that floats and integers agree with Python's. */
@@ -193,7 +180,7 @@ static work recurrence(const step_operator *o, const shape *s)
     return (work){tokens * o->flops_per_pair, moved, sequences, 0.0};
 }
 
-static double attention_seconds(const step_operator *o, exponent p, work w)
+static double attention_seconds(const step_operator *o, const exponent *p, work w)
 {
     if (w.rows <= 0.0) return 0.0;
     double seconds = norm(w.flops / o->compute_rate, w.moved / o->memory_rate, p);
@@ -209,9 +196,9 @@ static double expanded_tokens(const shape *s)
     return (double)(s->prefill_context_tokens + s->decode_sequences + s->draft_tokens);
 }
 
-static double gemm_seconds(const step_operator *o, exponent p, double m)
+static double gemm_seconds(const step_operator *o, const exponent *p, double m)
 {
-    if (m <= 0.0) return 0.0;
+    if (m <= 0.0 || m < o->from_rows || m >= o->below_rows) return 0.0;
     double moved = o->weight_bytes + m * o->row_bytes;
     double seconds = norm(2.0 * m * o->n * o->k / o->compute_rate, moved / o->memory_rate, p);
     if (o->quantize_rate != 0.0) seconds += m * o->k * o->quantize_bytes / o->quantize_rate;
@@ -223,7 +210,7 @@ static double traffic_seconds(const step_operator *o, double rows)
     return rows <= 0.0 ? 0.0 : o->row_bytes * rows / o->memory_rate + o->fixed_s;
 }
 
-static double all_reduce_seconds(const step_operator *o, exponent p, double rows)
+static double all_reduce_seconds(const step_operator *o, const exponent *p, double rows)
 {
     double message = rows * o->row_bytes;
     if (message <= 0.0) return 0.0;
@@ -234,7 +221,7 @@ static double all_reduce_seconds(const step_operator *o, exponent p, double rows
     return o->count * (o->per_rank_s + MIN(one_shot, two_shot));
 }
 
-static double collective_seconds(const step_operator *o, exponent p, double rows)
+static double collective_seconds(const step_operator *o, const exponent *p, double rows)
 {
     double sent = o->row_bytes * rows;
     if (sent <= 0.0) return 0.0;
@@ -256,7 +243,7 @@ static double distinct_experts(const step_operator *o, double tokens)
     return o->num_experts * (1.0 - (1.0 - share) * pow(spread, -o->evenness));
 }
 
-static double experts_seconds(const step_operator *o, exponent p, double tokens)
+static double experts_seconds(const step_operator *o, const exponent *p, double tokens)
 {
     if (tokens <= 0.0) return 0.0;
     tokens *= o->token_groups;
@@ -273,7 +260,7 @@ static double experts_seconds(const step_operator *o, exponent p, double tokens)
 }
 
 /* Of operators that depend on one number of rows. */
-static double row_operator_seconds(const step_operator *o, exponent p, double rows)
+static double row_operator_seconds(const step_operator *o, const exponent *p, double rows)
 {
     switch (o->kind) {
     case PRODUCT: return gemm_seconds(o, p, rows);
@@ -285,7 +272,7 @@ static double row_operator_seconds(const step_operator *o, exponent p, double ro
     }
 }
 
-static double operator_seconds(const step_operator *o, exponent p, const shape *s)
+static double operator_seconds(const step_operator *o, const exponent *p, const shape *s)
 {
     switch (o->kind) {
     case GROUPED_PREFILL: return attention_seconds(o, p, grouped_prefill(o, s));
@@ -310,7 +297,7 @@ static double new_seconds(step_times *t, i64 table, i64 rows)
         double number = (double)rows, total = 0.0;
         if (table == SHARED_SECONDS) number /= (double)t->source.ranks;
         for (i64 i = first; i < end; i++)
-            total += row_operator_seconds(&t->source.operators[i], t->exponents[i], number);
+            total += row_operator_seconds(&t->source.operators[i], &t->exact.of[i], number);
         return total;
     }
     double seconds = t->source.ask_seconds(table, rows);
@@ -344,38 +331,38 @@ static i64 graph_rows(const step_times *t, i64 prefill_tokens, i64 rows)
     return t->source.graph_rows[rows];
 }
 
-static double own_seconds(step_times *t, const shape *s, i64 rows)
+static double own_seconds(step_times *t, const exponents *x, const shape *s, i64 rows)
 {
     i64 samples = s->prompts_completed + s->decode_sequences + s->draft_tokens;
     double gpu = table_seconds(t, ROW_SECONDS, rows) + table_seconds(t, SAMPLE_SECONDS, samples);
     for (i64 i = 0; i < t->source.num_operators; i++)
-        gpu += operator_seconds(&t->source.operators[i], t->exponents[i], s);
+        gpu += operator_seconds(&t->source.operators[i], &x->of[i], s);
     return gpu;
 }
 
-static double with_host(const step_times *t, double gpu, i64 sequences, int replayed)
+static double with_host(const step_times *t, const exponents *x, double gpu, i64 sequences, int replayed)
 {
     const step_source *source = &t->source;
     double eager = replayed ? 0.0 : source->eager_s;
-    double launch = eager != 0.0 ? norm(gpu, eager, t->overlap) - gpu : 0.0;
+    double launch = eager != 0.0 ? norm(gpu, eager, &x->overlap) - gpu : 0.0;
     double host = source->host_step_s + source->host_sequence_s * (double)sequences;
-    if (source->overlapped) host = norm(gpu, eager + host, t->overlap) - gpu - launch;
+    if (source->overlapped) host = norm(gpu, eager + host, &x->overlap) - gpu - launch;
     return gpu + launch + host;
 }
 
-static double step_seconds(step_times *t, const shape *s)
+static double step_seconds(step_times *t, const exponents *x, const shape *s)
 {
     i64 rows = s->prefill_tokens + s->decode_sequences + s->draft_tokens;
     if (rows <= 0) return 0.0;
     i64 padded = graph_rows(t, s->prefill_tokens, rows);
     i64 computed = padded > 0 ? padded : rows;
-    double gpu = own_seconds(t, s, computed);
+    double gpu = own_seconds(t, x, s, computed);
     if (t->source.has_shared) gpu += table_seconds(t, SHARED_SECONDS, computed * t->source.ranks);
-    return with_host(t, gpu, s->prefill_sequences + s->decode_sequences, padded >= 0);
+    return with_host(t, x, gpu, s->prefill_sequences + s->decode_sequences, padded >= 0);
 }
 
 /* A step of data-parallel ranks together. */
-static double joint_seconds(step_times *t, const shape *shapes, i64 count)
+static double joint_seconds(step_times *t, const exponents *x, const shape *shapes, i64 count)
 {
     i64 fullest = 0, prefill_tokens = 0, sequences = 0;
     for (i64 i = 0; i < count; i++) {
@@ -396,13 +383,13 @@ static double joint_seconds(step_times *t, const shape *shapes, i64 count)
         i64 computed = padded > 0 ? padded : rows ? rows : 1;
         total += computed;
         if (!rows) continue;
-        double own = own_seconds(t, s, computed);
+        double own = own_seconds(t, x, s, computed);
         if (isnan(own)) return own;
         if (!found || own > gpu) gpu = own;
         found = 1;
     }
     if (t->source.has_shared) gpu += table_seconds(t, SHARED_SECONDS, total);
-    return with_host(t, gpu, sequences, padded >= 0);
+    return with_host(t, x, gpu, sequences, padded >= 0);
 }
 
 /* lines between knots */
@@ -463,7 +450,7 @@ static double seconds_at(step_times *t, const shape *s, i64 context, i64 window)
 {
     shape at = {.decode_sequences = s->decode_sequences, .draft_tokens = s->draft_tokens,
                 .decode_context_tokens = context, .decode_window_context_tokens = window};
-    return step_seconds(t, &at);
+    return step_seconds(t, &t->exact, &at);
 }
 
 /* 0: not in integers, or a callback failed. */
@@ -486,32 +473,42 @@ static int new_line(step_times *t, const shape *s, const i64 knots[4], decode_li
     return 1;
 }
 
-/* The line that was last used by steps of as many decode rows, where this one lies on it too. */
+/* Where the line of a step would stand that has been used of late. */
+static inline uint64_t last_place(i64 size, i64 context)
+{
+    int bits = 64 - __builtin_clzll((unsigned long long)context | 1) - KNOT_BITS;
+    uint64_t number = (uint64_t)context >> (bits < 0 ? 0 : bits);
+    return (uint64_t)size * LAST_LINES + number % LAST_LINES;
+}
+
+/* A line that was used of late by steps of as many decode rows, where this one lies on it too. */
 static inline const decode_line *last_line(const step_times *t, const shape *s)
 {
-    if ((uint64_t)s->decode_sequences >= (uint64_t)t->num_last) return NULL;
-    const knotted *last = &t->last[s->decode_sequences];
     i64 context = s->decode_context_tokens, window = s->decode_window_context_tokens;
-    int on_it = last->used && last->draft_tokens == s->draft_tokens && context >= last->low
-                && context <= last->line.max_context_tokens && window >= last->window_low
+    uint64_t place = last_place(s->decode_sequences, context);
+    if (place >= (uint64_t)t->num_last) return NULL;
+    const knotted *last = &t->last[place];
+    int on_it = last->used && last->decode_sequences == s->decode_sequences && last->draft_tokens == s->draft_tokens
+                && context >= last->low && context <= last->line.max_context_tokens && window >= last->window_low
                 && window <= last->line.max_window_context_tokens;
     return on_it ? &last->line : NULL;
 }
 
-static void remember(step_times *t, const knotted *entry)
+static void remember(step_times *t, const knotted *entry, i64 context)
 {
     i64 size = entry->decode_sequences;
     if (size >= MOST_SIZES) return;
-    if (size >= t->num_last) {
-        i64 count = t->num_last ? t->num_last : 64;
-        while (count <= size) count *= 2;
+    i64 place = (i64)last_place(size, context);
+    if (place >= t->num_last) {
+        i64 count = t->num_last ? t->num_last : 64 * LAST_LINES;
+        while (count <= place) count *= 2;
         knotted *larger = realloc(t->last, (size_t)count * sizeof *larger);
         if (!larger) return;
         memset(larger + t->num_last, 0, (size_t)(count - t->num_last) * sizeof *larger);
         t->last = larger;
         t->num_last = count;
     }
-    t->last[size] = *entry;
+    t->last[place] = *entry;
 }
 
 /* The model's line on which a decode step lies. 0: there is none in integers, or a callback failed. */
@@ -528,7 +525,7 @@ static int find_line(step_times *t, const shape *s, decode_line *out)
         entry->used = 1;
         t->num_lines++;
     }
-    remember(t, entry);
+    remember(t, entry, s->decode_context_tokens);
     *out = entry->line;
     return 1;
 }
@@ -547,8 +544,10 @@ static i64 model_step_ps(step_times *t, const shape *s)
         const decode_line *last = last_line(t, s);
         if (last) return on_line(last, s);
         if (find_line(t, s, &line)) return on_line(&line, s);
-    } else if (in_reason(s) && rounded(step_seconds(t, s) * PS_PER_S, &ps)) {
-        return AT_LEAST_1(ps);
+    } else if (in_reason(s)) {
+        double found_ps = step_seconds(t, &t->quick, s) * PS_PER_S;
+        if (!rounded_alike(found_ps)) found_ps = step_seconds(t, &t->exact, s) * PS_PER_S;
+        if (rounded(found_ps, &ps)) return AT_LEAST_1(ps);
     }
     return ask_step(t, s);
 }
@@ -558,7 +557,11 @@ static i64 model_joint_ps(step_times *t, const shape *shapes, i64 count)
     i64 ps;
     int plain = count > 0 && (count == t->source.ranks || !t->source.has_shared);
     for (i64 i = 0; i < count; i++) plain = plain && in_reason(&shapes[i]);
-    if (plain && rounded(joint_seconds(t, shapes, count) * PS_PER_S, &ps)) return AT_LEAST_1(ps);
+    if (plain) {
+        double found_ps = joint_seconds(t, &t->quick, shapes, count) * PS_PER_S;
+        if (!rounded_alike(found_ps)) found_ps = joint_seconds(t, &t->exact, shapes, count) * PS_PER_S;
+        if (rounded(found_ps, &ps)) return AT_LEAST_1(ps);
+    }
     return ask_joint(t, shapes, count);
 }
 
@@ -653,7 +656,7 @@ static double draft_step_seconds(step_times *draft, shape at, double drafts)
     i64 rows;
     if (!rounded((double)at.decode_sequences * drafts, &rows)) return NAN;
     at.draft_tokens = rows;
-    return in_reason(&at) ? step_seconds(draft, &at) : NAN;
+    return in_reason(&at) ? step_seconds(draft, &draft->exact, &at) : NAN;
 }
 
 /* NaN: not in integers, or a callback failed. */
@@ -675,11 +678,10 @@ static double draft_seconds(step_times *t, const shape *s)
     if (!t->source.draft) return table_seconds(t, DRAFT_SECONDS, sequences);
     if (context < 1) context = 1;
     if (!t->drafted) t->drafted = calloc((size_t)1 << DRAFTING_BITS, sizeof *t->drafted);
-    if (!t->drafted) return new_draft_seconds(&t->source, sequences, context);
-    uint64_t hash = (uint64_t)(sequences << 40 ^ context) * 0x9E3779B97F4A7C15u;
-    drafting *known = &t->drafted[hash >> (64 - DRAFTING_BITS)];
-    if (known->sequences != sequences || known->context != context)
-        *known = (drafting){sequences, context, new_draft_seconds(&t->source, sequences, context)};
+    if (!t->drafted || sequences >= MOST_SIZES) return new_draft_seconds(&t->source, sequences, context);
+    i64 batch = sequences << 40 | context, place = context + sequences * SIZE_STRIDE;
+    drafting *known = &t->drafted[place & (((i64)1 << DRAFTING_BITS) - 1)];
+    if (known->batch != batch) *known = (drafting){batch, new_draft_seconds(&t->source, sequences, context)};
     return known->seconds;
 }
 
@@ -773,7 +775,46 @@ int decode_piece(step_times *t, const shape *s, decode_line *out)
     return found;
 }
 
+int step_line(step_times *t, const shape *s, decode_line *out)
+{
+    const decode_line *last;
+    if (t->failed || !s->decode_sequences || s->prefill_tokens) return 0;
+    switch (t->source.kind) {
+    case STEPS_MODEL:
+        last = last_line(t, s);
+        if (!last) return find_line(t, s, out);
+        *out = *last;
+        return 1;
+    case STEPS_AFFINE: return affine_piece(t, s, out);
+    case STEPS_SCALED: return in_reason(s) && scaled_piece(t, s, out);
+    default: return 0;
+    }
+}
+
 /* what Python asks */
+
+static void free_exponents(step_times *t)
+{
+    for (i64 i = 0; t->quick.of && i < t->num_exponents; i++) exponent_free(&t->quick.of[i]);
+    exponent_free(&t->quick.overlap);
+    free(t->quick.of);
+    free(t->exact.of);
+}
+
+/* 0: no memory */
+static int make_exponents(step_times *t)
+{
+    t->exact.of = calloc((size_t)t->num_exponents + 1, sizeof *t->exact.of);
+    t->quick.of = calloc((size_t)t->num_exponents + 1, sizeof *t->quick.of);
+    if (!t->exact.of || !t->quick.of) return 0;
+    t->exact.overlap = t->quick.overlap = exponent_of(t->source.overlap_sharpness);
+    if (!exponent_add_pieces(&t->quick.overlap)) return 0;
+    for (i64 i = 0; i < t->num_exponents; i++) {
+        t->exact.of[i] = t->quick.of[i] = exponent_of(t->source.operators[i].sharpness);
+        if (i < t->source.num_operators && !exponent_add_pieces(&t->quick.of[i])) return 0;
+    }
+    return 1;
+}
 
 step_times *step_times_new(const step_source *source)
 {
@@ -782,16 +823,14 @@ step_times *step_times_new(const step_source *source)
     step_times *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->source = *source;
-    t->overlap = exponent_of(source->overlap_sharpness);
-    i64 num_operators = source->num_operators;
+    t->num_exponents = source->num_operators;
     for (i64 i = 0; i < NUM_TABLES; i++)
-        if (source->end_operator[i] > num_operators) num_operators = source->end_operator[i];
-    t->exponents = calloc((size_t)num_operators + 1, sizeof *t->exponents);
-    if (!t->exponents) {
+        if (source->end_operator[i] > t->num_exponents) t->num_exponents = source->end_operator[i];
+    if (!make_exponents(t)) {
+        free_exponents(t);
         free(t);
         return NULL;
     }
-    for (i64 i = 0; i < num_operators; i++) t->exponents[i] = exponent_of(source->operators[i].sharpness);
     return t;
 }
 
@@ -801,7 +840,7 @@ void step_times_free(step_times *t)
     free(t->lines);
     free(t->last);
     free(t->drafted);
-    free(t->exponents);
+    free_exponents(t);
     free(t);
 }
 

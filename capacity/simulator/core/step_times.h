@@ -21,6 +21,9 @@ i64 step_ps(step_times *t, const shape *s);                       /* at least 1;
 i64 joint_ps(step_times *t, const shape *shapes, i64 count);      /* of data-parallel ranks, together */
 int decode_piece(step_times *t, const shape *s, decode_line *out); /* 0: no line: ask for each step */
 
+/* The line on which `step_ps` itself takes decode steps of this size; 0: it is to be asked for each. */
+int step_line(step_times *t, const shape *s, decode_line *out);
+
 /* What follows is between capacity.simulator.core.step_data, which fills it, and step_times.c. */
 
 /* One operator of a step: capacity.step.export.OperatorData. The last kinds depend on one number of rows. */
@@ -36,6 +39,7 @@ typedef struct {
     double occupancy_s, sm_count, per_doubling_s;
     /* a product */
     double n, k, weight_bytes, quantize_bytes, quantize_rate /* 0: nothing is quantized */, walk_s;
+    double from_rows, below_rows; /* other numbers of rows are another kernel's */
     /* collectives; one_shot_rate 0: NCCL's */
     double ranks, latency_s, one_shot_rate, one_shot_fixed_s, per_rank_s;
     /* experts */

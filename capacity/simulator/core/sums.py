@@ -23,8 +23,8 @@ class GapsArrays(ctypes.Structure):
         ("count", ctypes.c_int64),
         ("total_low", ctypes.c_uint64),
         ("total_high", ctypes.c_uint64),
-        ("num_slots", ctypes.c_int64),
-        ("slots", ctypes.c_void_p),
+        ("num_gaps", ctypes.c_int64),
+        ("gaps", ctypes.c_void_p),
         ("bins", ctypes.c_void_p),
         ("batch_size", ctypes.c_int64),
         ("batches", ctypes.c_void_p),
@@ -50,17 +50,14 @@ class WorkArrays(ctypes.Structure):
 
 def gap_counter(arrays: GapsArrays) -> GapCounter:
     """The gaps of a run; nothing of it stays in the core's memory."""
-    counts = np.zeros((MOST_BATCHES, NUM_BATCH_BINS), dtype=np.int64)  # untouched where no gap fell
-    used = slice(arrays.first_bin, arrays.last_bin + 1)
-    filled = -(-arrays.count // arrays.batch_size)
-    counts[:filled, used] = _seen(arrays.batches, MOST_BATCHES, NUM_BATCH_BINS)[:filled, used]
-    batches = GapBatches.from_core(counts, size=arrays.batch_size, seen=arrays.count)
+    filled, used = -(-arrays.count // arrays.batch_size), slice(arrays.first_bin, arrays.last_bin + 1)
+    counts = _seen(arrays.batches, MOST_BATCHES, NUM_BATCH_BINS)[:filled, used].copy()
+    batches = GapBatches.from_core(counts, arrays.first_bin, size=arrays.batch_size, seen=arrays.count)
     total_ps = arrays.total_high << 64 | arrays.total_low
     if arrays.bins:
         bins = _copied(arrays.bins, 1, NUM_BINS)[0]
         return GapCounter.from_core(None, bins, total_ps=total_ps, batches=batches)
-    slots = _seen(arrays.slots, arrays.num_slots, 2)
-    gaps, times = slots[slots[:, 1] > 0].T
+    gaps, times = _seen(arrays.gaps, arrays.num_gaps, 2).T.copy()
     return GapCounter.from_core((gaps, times), None, total_ps=total_ps, batches=batches)
 
 

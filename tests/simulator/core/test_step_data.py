@@ -65,6 +65,32 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "fp8": {"model": "llama-3.1-8b", "gpu": "h200", "quantization": "fp8", "kv": "fp8", "engine": "vllm"},
     "awq": {"model": "llama-3.1-70b", "gpu": "l40s", "tp": 4, "quantization": "awq", "engine": "vllm"},
+    "nf4": {"model": "llama-3.1-8b", "quantization": "nf4", "engine": "vllm"},
+    "llm-int8": {
+        "model": "llama-3.1-8b",
+        "gpu": "a100-sxm-80gb",
+        "quantization": "llm-int8",
+        "engine": "vllm",
+    },
+    "gguf": {"model": "llama-3.1-70b", "gpu": "h200", "tp": 2, "quantization": "q4_k_m", "engine": "vllm"},
+    "gguf in llama.cpp": {
+        "model": "llama-3.1-8b",
+        "gpu": "rtx-4090",
+        "quantization": "q5_k_m",
+        "engine": "llama.cpp",
+    },
+    "gguf of latents and experts": {
+        "model": "deepseek-v2-lite",
+        "gpu": "h200",
+        "quantization": "q4_k_m",
+        "engine": "vllm",
+    },
+    "awq without marlin": {
+        "model": "llama-3.1-8b",
+        "gpu": "l40s",
+        "quantization": "awq-no-marlin",
+        "engine": "vllm@0.6",
+    },
     "old vllm": {"model": "llama-2-13b", "gpu": "a10g", "tp": 2, "engine": "vllm@0.6"},
     "sglang": {"model": "qwen2.5-72b", "gpu": "h200", "tp": 8, "engine": "sglang"},
     "tensorrt-llm": {"model": "llama-3.3-70b", "gpu": "b200", "tp": 4, "engine": "tensorrt-llm"},
@@ -368,7 +394,7 @@ def test_an_operator_without_a_form_leaves_its_model_asked() -> None:
     assert times(data, shapes) == [own.step_ps(shape) for shape in shapes]
 
 
-SPECULATORS = ("eagle3", "eagle3-chain", "medusa", "ngram", "mtp", "draft-model")
+SPECULATORS = ("eagle3", "eagle3", "medusa", "ngram", "mtp", "draft-model")
 
 
 @pytest.mark.parametrize("name", SPECULATORS)
