@@ -16,6 +16,7 @@ from capacity.planning.space import Candidate
 from capacity.planning.tried import Ask, Tried
 
 GROWTH = 1.5  # of the replicas, from one guess that does not do to the next
+GUESSES = 6  # that are so made; where none does, the most there may be are tried
 
 
 class Contender:
@@ -69,7 +70,8 @@ class Contender:
             return tried
         self.missed.append(tried)
         self.low = max(self.low, tried.replicas + 1)
-        self._guess = max(self.low, math.ceil(tried.replicas * GROWTH))
+        larger = math.ceil(tried.replicas * GROWTH) if len(self.missed) < GUESSES else self.option.most
+        self._guess = max(self.low, larger)
         return None
 
     def retract(self, tried: Tried) -> None:

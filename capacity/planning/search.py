@@ -188,8 +188,10 @@ class _Search:
     def _verify(self) -> None:
         """Time is up: the best as a whole all the same, as far as a moment allows."""
         try:
-            if self.all is not None:
+            if self.best is not None and self.all is not None:
                 self.all.verify()
+                if self.best is None:  # it did not stand up to it: what is next, while there is a moment
+                    self.all.run()
         except OutOfTime:
             return
         except KeyboardInterrupt:

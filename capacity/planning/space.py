@@ -13,6 +13,7 @@ from capacity.base.spec import Spec
 from capacity.deployment import Pool
 from capacity.deployment.drafts import drafting_name
 from capacity.deployment.engines import find_engine
+from capacity.deployment.flags import Need, flag
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -59,80 +60,76 @@ Limits = Annotated[
 Switches = Annotated[tuple[bool | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
 
 
-def _axis(default: Any, help_text: str, *aliases: str, **limits: Any) -> Any:
-    return Field(default, description=help_text, json_schema_extra={"flags": list(aliases)}, **limits)
-
-
 DRAFT_MODEL = "draft-model"
 
 
 class Search(Spec):
     """The axes that `plan` searches, lists as `a,b,c`; `default` in a list stands for the engine's own choice."""
 
-    gpus: Names = _axis((), "GPUs to choose from, as h100,h200; all: every profile.", min_length=1)
-    tensor_parallel_sizes: Counts = _axis((1, 2, 4, 8), "Tensor-parallel sizes.")
-    pipeline_parallel_sizes: Counts = _axis((1,), "Pipeline-parallel sizes.")
-    data_parallel_sizes: Counts = _axis(
+    gpus: Names = flag((), "GPUs to choose from, as h100,h200; all: every profile.", min_length=1)
+    tensor_parallel_sizes: Counts = flag((1, 2, 4, 8), "Tensor-parallel sizes.")
+    pipeline_parallel_sizes: Counts = flag((1,), "Pipeline-parallel sizes.")
+    data_parallel_sizes: Counts = flag(
         (1, 8), "Data-parallel ranks of an engine (models with experts): attention is each rank's own."
     )
-    expert_parallel: Switches = _axis(
+    expert_parallel: Switches = flag(
         (False, True), "With and without expert parallelism (models with experts)."
     )
-    quantizations: Choices = _axis(
+    quantizations: Choices = flag(
         (),
         "Weight formats, default in the list: the checkpoint's; default: that, and fp8 and int4 of 16-bit ones.",
     )
-    kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = _axis(("auto", "fp8"), "KV-cache formats.")
-    engines: Annotated[Names, Field(min_length=1)] = _axis(("vllm",), "Engines, with an optional version.")
-    max_num_seqs: Limits = _axis((None,), "Most requests in one step.")
-    max_num_batched_tokens: Limits = _axis((None, 2048, 1024, 512), "Token budgets of one step.")
-    chunked_prefill: Switches = _axis((None,), "Chunked prefill on and off.")
-    prefix_caching: Switches = _axis((None,), "Prefix caching on and off.")
-    speculators: Ways = _axis(
+    kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = flag(("auto", "fp8"), "KV-cache formats.")
+    engines: Annotated[Names, Field(min_length=1)] = flag(("vllm",), "Engines, with an optional version.")
+    max_num_seqs: Limits = flag((None,), "Most requests in one step.")
+    max_num_batched_tokens: Limits = flag((None, 2048, 1024, 512), "Token budgets of one step.")
+    chunked_prefill: Switches = flag((None,), "Chunked prefill on and off.")
+    prefix_caching: Switches = flag((None,), "Prefix caching on and off.")
+    speculators: Ways = flag(
         (),
         "Ways to draft (`speculate` lists them), none: without; default: none, and mtp or else eagle3.",
     )
-    draft: str | None = _axis(None, "The model that drafts, where --speculators has draft-model.")
-    num_speculative_tokens: Counts = _axis((2, 4), "Drafts of a request in a step.")
-    acceptance: str | None = _axis(None, "Their acceptance, as for `simulate`; default: as published.")
-    serving: Annotated[tuple[Serving, ...], BeforeValidator(_listed), Field(min_length=1)] = _axis(
+    draft: str | None = flag(None, "The model that drafts, where --speculators has draft-model.")
+    num_speculative_tokens: Counts = flag((2, 4), "Drafts of a request in a step.")
+    acceptance: str | None = flag(None, "Their acceptance, as for `simulate`; default: as published.")
+    serving: Annotated[tuple[Serving, ...], BeforeValidator(_listed), Field(min_length=1)] = flag(
         ("aggregated", "disaggregated"), "One pool, or prefill and decode apart, at any ratio."
     )
-    routers: Names = _axis(
+    routers: Names = flag(
         (),
         "Routers before the replicas; default: round-robin, and prefix-aware where requests share text.",
     )
-    max_model_len: int | None = _axis(
+    max_model_len: int | None = flag(
         None,
         "Longest request in tokens; default: the model's, or the traffic's where that does not fit.",
         ge=1,
     )
-    gpu_memory_utilization: float | None = _axis(
+    gpu_memory_utilization: float | None = flag(
         None, "Share of GPU memory that the engine may use.", gt=0, le=1
     )
-    max_gpus: int = _axis(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
-    budget: float | None = _axis(None, "Most $ per hour.", gt=0)
-    max_quality_loss: float | None = _axis(
+    max_gpus: int = flag(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
+    budget: float | None = flag(None, "Most $ per hour.", gt=0)
+    max_quality_loss: float | None = flag(
         None, "Largest published loss of task scores that is allowed, as a share: 0.01.", ge=0, le=1
     )
-    objective: Objective = _axis("cost", "What to minimise: cost, gpus, energy or latency.")
-    goodput_target: float = _axis(
+    objective: Objective = flag("cost", "What to minimise: cost, gpus, energy or latency.")
+    goodput_target: float = flag(
         0.99, "Share of requests that must meet the limits owed to each.", gt=0, le=1
     )
-    confidence: float = _axis(
+    confidence: float = flag(
         0.9, "Probability, by the error of the step model, with which the SLO must hold; 0.5: as predicted.",
         ge=0.5, lt=1,
     )  # fmt: skip
-    latency_tolerance: float = _axis(
-        0.02, "With --objective latency: the fewest GPUs within this share of the best latency.", ge=0, le=1
+    latency_tolerance: float = flag(
+        0.02,
+        "With --objective latency: the fewest GPUs within this share of the best latency.",
+        ge=0,
+        le=1,
+        needs=Need("objective", ("latency",)),
     )
-    alternatives: bool = _axis(
-        True, "Find the best of every GPU and weight format, not only the best of all."
-    )
-    replications: int = _axis(
-        3, "Runs with seeds of their own, where the traffic is generated.", ge=1, le=100
-    )
-    time_limit_s: Annotated[float | None, BeforeValidator(_endless)] = _axis(
+    alternatives: bool = flag(True, "Find the best of every GPU and weight format, not only the best of all.")
+    replications: int = flag(3, "Runs with seeds of their own, where the traffic is generated.", ge=1, le=100)
+    time_limit_s: Annotated[float | None, BeforeValidator(_endless)] = flag(
         120.0,
         "Stop searching after so long (default 120), verify the best so far, say what is not proved; 0 or inf: never.",
         ge=0,
