@@ -17,6 +17,7 @@ class Market:
 
     quotes: dict[str, Price | None]
     unpriced: dict[str, str]
+    watts: dict[str, float]  # of one GPU at full use, all in
 
     @classmethod
     def of(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
@@ -31,7 +32,8 @@ class Market:
                 quotes[gpu] = None
                 if needed:
                     unpriced[gpu] = str(error)
-        return cls(quotes=quotes, unpriced=unpriced)
+        watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
+        return cls(quotes=quotes, unpriced=unpriced, watts=watts)
 
 
 def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:
