@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.answers.attribution import BoundTime, Response, Shares
 from capacity.base.record import AnswerRecord
-from capacity.hardware.pricing import CostEstimate
+from capacity.hardware.cost_estimate import CostEstimate
 from capacity.step import Bound
 
 if TYPE_CHECKING:

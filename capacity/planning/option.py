@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from capacity.deployment import Pool
-from capacity.hardware.pricing import Price, usd_per_hour
-from capacity.planning.billing import billed_gpus
+from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
 from capacity.planning.bounds import Bound
 from capacity.planning.quality import QualityChange
 from capacity.planning.records import Kind, Rejection
