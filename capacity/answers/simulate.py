@@ -10,24 +10,26 @@ from typing import Annotated, Any, Literal
 from capacity.answers.attribution import bound_times
 from capacity.answers.deployment_run import run_service, verdict_on
 from capacity.answers.engine_setup import drafting_notes, make_workload
-from capacity.answers.estimate import with_interval
 from capacity.answers.fit import gpu_summary, model_summary
+from capacity.answers.intervals import served_mean
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
+from capacity.answers.served import WAVES, differing_lengths, step_notes
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic, deployment_of
-from capacity.hardware.served_bands import served_band
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
 from capacity.simulator.distribution import Distribution
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.levels import hold
+from capacity.simulator.load_means import LoadMeans, whole_means
 from capacity.simulator.replications import Replications, over_runs, replication_seeds
 from capacity.simulator.time_parts import time_parts
 from capacity.workload import Workload, parse_slos, write_timed_trace
+from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
 
 @documented(Pool, Traffic, Service)
@@ -93,7 +95,8 @@ def simulate(
     )
     steady = verdict is not None and verdict.verdict == "stable"
     limits = parse_slos(goodput or ())
-    answer = _described(pools[0], requests, run)
+    differing = None if workload is not None else _of_differing_lengths(pools, service, traffic, run)
+    answer = _described(pools[0], requests, run, differing)
     return replace(
         answer,
         replications=replicated,
@@ -102,6 +105,7 @@ def simulate(
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         warnings=(
             *answer.warnings,
+            *step_notes(whole_means(run.summary), differing),
             *_failure_notes(service),
             *_loop_notes(run, engine_loop, observer),
             *saved,
@@ -155,7 +159,21 @@ def _replicated(
     return over_runs(seeds, summaries)
 
 
-def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
+def _of_differing_lengths(
+    pools: Sequence[ResolvedPool], service: Service, traffic: Traffic, run: SimulationResult
+) -> LoadMeans | None:
+    """Means of a run with lengths that differ, beside one of equal lengths in a closed loop; None beside others."""
+    other = differing_lengths(pools[0], traffic)
+    if other is None or run.status != "complete":
+        return None
+    enough = max(DEFAULT_NUM_PROMPTS, WAVES * (other.concurrency or 0))
+    other = other.model_copy(update={"num_prompts": min(len(run.records), enough)})
+    return whole_means(run_service(pools, service, make_workload(other), seed=traffic.seed).summary)
+
+
+def _described(
+    resolved: ResolvedPool, requests: Workload, run: SimulationResult, differing: LoadMeans | None
+) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     return Simulation(
         model=model_summary(resolved),
@@ -169,8 +187,12 @@ def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult
         run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
         step_bounds=bound_times(run.step_work),
         time_parts=time_parts(run.records, run.transfer_ps).to_dict(),
-        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved),
-        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved),
+        mean_ttft_ms=_banded_mean(
+            run.summary.ttft_ms, "ttft", resolved, None if differing is None else differing.ttft_s
+        ),
+        mean_tpot_ms=_banded_mean(
+            run.summary.tpot_ms, "tpot", resolved, None if differing is None else differing.tpot_s
+        ),
         warnings=(
             *resolved.notes,
             *resolved.memory.warnings,
@@ -210,10 +232,13 @@ def _loop_notes(run: SimulationResult, engine_loop: str, observer: StepObserver 
 
 
 def _banded_mean(
-    latency: Distribution | None, metric: Literal["ttft", "tpot"], resolved: ResolvedPool
+    latency: Distribution | None,
+    metric: Literal["ttft", "tpot"],
+    resolved: ResolvedPool,
+    differing_s: float | None,
 ) -> Quantity | None:
-    """A simulated mean with the band that such means earned against served runs."""
+    """A simulated mean (ms) with the band that such means earned against served runs, with differing lengths too."""
     if latency is None:
         return None
-    band = served_band(metric, is_moe=resolved.model.is_moe)
-    return with_interval(latency.mean, band.low, band.high)
+    own = served_mean(metric, latency.mean, resolved)
+    return own if differing_s is None else own.covering(served_mean(metric, differing_s * 1e3, resolved))

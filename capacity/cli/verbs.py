@@ -37,7 +37,7 @@ POOL, TRAFFIC, SERVICE, COST, BILLING = (
     f"capacity.deployment:{name}" for name in ("Pool", "Traffic", "Service", "Cost", "Billing")
 )
 SEARCH = "capacity.planning.space:Search"
-CLOSED_FORM = "capacity.deployment:CLOSED_FORM_TRAFFIC"
+ESTIMATED = "capacity.deployment:ESTIMATE_TRAFFIC"
 
 
 def defer(app: typer.Typer, name: str, help: str | None, declare: Callable[[], Any]) -> None:

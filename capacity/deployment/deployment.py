@@ -21,12 +21,21 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 NOTHING: Fields = {}
 
-CLOSED_FORM_TRAFFIC = (  # all that formulas answer to
+ESTIMATE_TRAFFIC = (  # what `estimate` and `explain` answer to: one kind of request, and how many of them
     "input_len",
     "output_len",
     "max_tokens",
     "batch_size",
     "concurrency",
+    "request_rate",
+    "burstiness",
+    "num_prompts",
+    "random_range_ratio",
+    "length_distribution",
+    "input_len_cv",
+    "output_len_cv",
+    "length_correlation",
+    "seed",
 )
 
 

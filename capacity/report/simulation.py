@@ -182,8 +182,13 @@ def _steady_part(verdict: Verdict | None) -> list[Part]:
     if verdict is None or verdict.verdict != "stable":
         return []
     intervals = verdict.intervals_ms
-    title = "Steady part, ms (95 % interval)"
-    table = _by_latency(title, PERCENTILES, lambda name: _range(intervals.get(name)))
+    means = {} if verdict.steady is None else verdict.steady.to_dict()
+    title = "Steady part, ms (percentiles: 95 % interval)"
+
+    def cell(name: str) -> str:
+        return shown(means.get(name), ",.1f") if name.startswith("mean") else _range(intervals.get(name))
+
+    table = _by_latency(title, STATISTICS, cell)
     open_ended = any("?" in str(cell) for column in table.columns for cell in column.cells)
     return [table, "?: this run is too short to tell that end"] if open_ended else [table]
 

@@ -24,6 +24,7 @@ from capacity.simulator.intervals import (
     percentile_intervals,
     t_quantile,
 )
+from capacity.simulator.load_means import LoadMeans, steady_means
 from capacity.simulator.metrics import RequestTable
 from capacity.simulator.peaks import LEAST_RESIDENCES, local_variation, peak_load
 from capacity.step import PS_PER_S
@@ -45,7 +46,8 @@ class Verdict:
 
     `load_fraction` is offered rate over capacity, over the whole run; `peak_load_fraction` that of the stretch in
     `peak_s` in which it was above 1 beyond chance. `growth_fraction` is the share of arrivals that pile up in the
-    system. `measured_s` is what warm-up and drain leave, on the run's clock, with `measured_requests` in it.
+    system. `measured_s` is what warm-up and drain leave, on the run's clock, with `measured_requests` in it and the
+    means of these as `steady`, None where there is no steady state to speak of: overloaded, or too short.
     """
 
     verdict: Judgement
@@ -59,6 +61,7 @@ class Verdict:
     growth_fraction: float | None
     measured_s: tuple[float, float]
     measured_requests: int
+    steady: LoadMeans | None
     intervals_ms: Mapping[str, Interval | None]
 
     def to_dict(self) -> dict[str, object]:
@@ -75,6 +78,7 @@ class Verdict:
         evidence: dict[str, object] = {name: _finite(getattr(self, name)) for name in names}
         evidence["peak_s"] = None if self.peak_s is None else list(self.peak_s)
         evidence["measured_s"] = list(self.measured_s)
+        evidence["steady"] = None if self.steady is None else self.steady.to_dict()
         return {
             "verdict": self.verdict,
             "verdict_reason": self.reason,
@@ -142,6 +146,11 @@ def judge(
         growth_fraction=growth,
         measured_s=(float(bounds[0]), float(bounds[-1])) if len(bounds) else (0.0, 0.0),
         measured_requests=int(measured.sum()),
+        steady=(
+            steady_means(records, order[measured], clocked=clocked)
+            if verdict in ("stable", "saturated")
+            else None
+        ),
         intervals_ms=_intervals(records, order[measured], gaps, steady=verdict == "stable"),
     )
 
