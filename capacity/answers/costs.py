@@ -34,6 +34,10 @@ class ServedLoad:
     in_flight: float | None = None
     hit_fraction: float = 0.0
 
+    def at(self, requests_per_s: float) -> ServedLoad:
+        """The same requests at another rate."""
+        return replace(self, requests_per_s=requests_per_s)
+
 
 def cost_of(price: Price | None, pools: Pools, load: ServedLoad) -> CostEstimate | None:
     """What `pools` cost at `load`; None without a price. Raises InvalidInput for a load of nothing."""

@@ -139,7 +139,7 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
     num_prompts = traffic.num_prompts
     chosen = num_prompts is None
     if num_prompts is None:
-        num_prompts = max(DEFAULT_NUM_PROMPTS, WAVES * (traffic.concurrency or 0))
+        num_prompts = long_enough(traffic).num_prompts or DEFAULT_NUM_PROMPTS
     run, verdict = _of_prompts(resolved, traffic, num_prompts)
     if chosen and verdict.verdict == "too short to tell" and traffic.request_rate is not None:
         latency = run.summary.e2el_ms
@@ -149,6 +149,14 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
             num_prompts = needed
             run, verdict = _of_prompts(resolved, traffic, num_prompts)
     return run, verdict, num_prompts
+
+
+def long_enough(traffic: Traffic) -> Traffic:
+    """The traffic with as many requests as a closed loop's steady state takes, where nobody says how many."""
+    if traffic.num_prompts is not None or traffic.trace is not None or traffic.concurrency is None:
+        return traffic
+    wanted = min(max(DEFAULT_NUM_PROMPTS, WAVES * traffic.concurrency), MOST_PROMPTS)
+    return traffic.model_copy(update={"num_prompts": wanted})
 
 
 def _of_prompts(

@@ -6,70 +6,56 @@ import math
 
 from capacity.answers.costs import Pools, ServedLoad, most_per_s
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Traffic
-from capacity.simulator import SimulationResult
+from capacity.simulator.metrics import RequestTable
 from capacity.simulator.verdict import Verdict
+from capacity.step import PS_PER_S
 from capacity.workload import Workload
 
 
 def steady_load(
-    run: SimulationResult,
-    verdict: Verdict | None,
-    workload: Workload,
-    pools: Pools,
-    *,
-    asked_per_s: float | None = None,
+    records: RequestTable, verdict: Verdict | None, workload: Workload, pools: Pools
 ) -> ServedLoad:
-    """What `pools` serve of `workload` in the long run.
+    """What `pools` serve of `workload` in the long run, by a run of it that left `records`, and its verdict.
 
-    Requests that arrive by the clock are served as they come (`asked_per_s` on average, where that is known better
-    than from these), as far as the capacity goes; those of a closed loop at the rate of the steady part of the run.
     Raises InvalidInput where nothing was served.
     """
-    done = run.records.completed
+    done = records.completed
     if not done.any():
         raise InvalidInput("no request was served: nothing to divide the bill by")
-    prompts = run.records.prompt_tokens[done]
+    prompts = records.prompt_tokens[done]
     load = ServedLoad(
         requests_per_s=1.0,
         input_tokens=float(prompts.mean()),
-        output_tokens=float(run.records.output_tokens[done].mean()),
+        output_tokens=float(records.output_tokens[done].mean()),
         in_flight=None if workload.concurrency is None else float(workload.concurrency),
-        hit_fraction=float(run.records.cached_tokens[done].sum() / max(prompts.sum(), 1)),
+        hit_fraction=float(records.cached_tokens[done].sum() / max(prompts.sum(), 1)),
     )
-    rate = (
-        _of_loop(run, verdict)
-        if workload.is_closed_loop
-        else _of_arrivals(verdict, asked_per_s or workload.request_rate_per_s, most_per_s(pools, load))
-        * float(done.mean())
-    )
-    return ServedLoad(
-        requests_per_s=rate,
-        input_tokens=load.input_tokens,
-        output_tokens=load.output_tokens,
-        in_flight=load.in_flight,
-        hit_fraction=load.hit_fraction,
-    )
+    return load.at(long_run_rate(records, verdict, workload, most_per_s=most_per_s(pools, load)))
 
 
-def asked_rate(traffic: Traffic) -> float | None:
-    """Requests per second that the traffic was asked to bring on average; None where its arrivals themselves say it."""
-    rate = traffic.request_rate
-    if rate is None or math.isinf(rate) or traffic.arrivals not in ("steady", "diurnal"):
-        return None
-    return rate
+def long_run_rate(
+    records: RequestTable, verdict: Verdict | None, workload: Workload, *, most_per_s: float = math.inf
+) -> float:
+    """Requests per second that are served for as long as the load lasts.
+
+    Those that arrive by the clock are served as they come, less those that are turned away; of an overloaded deployment
+    as many as it works off (measured where a backlog was, else by the growth of the queue, `most_per_s` at most).
+    Those of a closed loop at the rate of the steady part, of the whole run where it has none.
+    """
+    if workload.is_closed_loop:
+        steady = None if verdict is None else verdict.steady
+        return _whole_run(records) if steady is None else steady.requests_per_s
+    served_share = float(records.completed.mean())
+    offered = workload.offered_per_s
+    if verdict is None or verdict.verdict in ("stable", "saturated"):
+        return offered * served_share
+    if verdict.capacity_requests_per_s is not None:
+        return min(offered * served_share, verdict.capacity_requests_per_s)
+    worked_off = min(offered * (1 - (verdict.growth_fraction or 0.0)), most_per_s) * served_share
+    return _whole_run(records) if math.isinf(worked_off) else worked_off
 
 
-def _of_arrivals(verdict: Verdict | None, offered_per_s: float, most_per_s: float) -> float:
-    """As they come, or as many as the deployment works off: measured where there was a backlog, else about that."""
-    capacity = None if verdict is None else verdict.capacity_requests_per_s
-    if capacity is not None:
-        return min(offered_per_s, capacity)
-    growth = (None if verdict is None else verdict.growth_fraction) or 0.0
-    return min(offered_per_s * (1 - growth), most_per_s)
-
-
-def _of_loop(run: SimulationResult, verdict: Verdict | None) -> float:
-    """The rate of the steady part; of the whole run where it has none."""
-    steady = None if verdict is None else verdict.steady
-    return run.summary.request_throughput if steady is None else steady.requests_per_s
+def _whole_run(records: RequestTable) -> float:
+    """Completed requests over the time from the first arrival to the last token."""
+    seconds = (int(records.finish_ps.max()) - int(records.arrival_ps.min())) / PS_PER_S
+    return int(records.completed.sum()) / seconds if seconds > 0 else 0.0

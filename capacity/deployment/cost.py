@@ -7,7 +7,6 @@ from typing import Literal
 from capacity.base.spec import Spec
 from capacity.deployment.flags import flag
 
-
 PriceTier = Literal["on-demand", "reserved", "reserved-1y", "reserved-3y", "spot", "owned"]
 
 

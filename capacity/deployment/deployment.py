@@ -28,6 +28,7 @@ ESTIMATE_TRAFFIC = (  # what `estimate` and `explain` answer to: one kind of req
     "batch_size",
     "concurrency",
     "request_rate",
+    "requests_per_day",
     "burstiness",
     "num_prompts",
     "random_range_ratio",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from capacity.base.spec import Spec
 from capacity.deployment.flags import FiniteOrInf, flag
+
+SECONDS_PER_DAY = 86_400
 
 
 class Traffic(Spec):
@@ -39,6 +44,9 @@ class Traffic(Spec):
         None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24
     )
     request_rate: FiniteOrInf | None = flag(None, "Requests per second; inf: all at once.", "--rate", gt=0)
+    requests_per_day: float | None = flag(
+        None, "Requests in 24 hours, which come evenly: --request-rate N / 86,400, and kept as that.", gt=0
+    )
     num_prompts: int | None = flag(None, "Requests in all.", "--num-requests", ge=0, le=50_000_000)
     burstiness: FiniteOrInf = flag(
         1.0, "Shape of the gamma-distributed gaps; 1: Poisson; inf: constant.", gt=0
@@ -104,3 +112,25 @@ class Traffic(Spec):
         1, "Answers to every prompt, which share its KV (n of the API).", "--n", ge=1, le=1024
     )
     seed: int = flag(0, "Seed of everything random.", ge=0, le=2**63 - 1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rate_of_day(cls, fields: Any) -> Any:
+        """Requests of a day as their rate; what is no number, or stands beside a rate, is left to be refused."""
+        if not isinstance(fields, Mapping) or fields.get("request_rate") is not None:
+            return fields
+        try:
+            per_day = float(fields.get("requests_per_day") or "")
+        except (TypeError, ValueError):
+            return fields
+        if not per_day > 0:
+            return fields
+        others = {name: value for name, value in fields.items() if name != "requests_per_day"}
+        return {**others, "request_rate": per_day / SECONDS_PER_DAY}
+
+    @field_validator("requests_per_day")
+    @classmethod
+    def _one_rate(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("request_rate") is not None:
+            raise ValueError("the rate is given already (request_rate): give one of them")
+        return value

@@ -11,6 +11,7 @@ from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR, Price, 
 
 MILLION = 1e6
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitCosts:
     """What a request and a token cost: usd_per_request = input tokens x input price + output tokens x output price."""

@@ -33,7 +33,7 @@ COLUMNS = ("gpu", "provider", "product", "tier", "usd_per_gpu_hour", "gpus_per_i
 class Price:
     """$ per GPU-hour of one product, or of a tier. `gpus_per_instance` is the least that can be rented of it.
 
-    `tier` is "given" for the user's own price. `market` says what a tier's price is the median of; None: of one product.
+    `tier` is "given" for the user's own price. `market` says what a tier's price is the median of; None: one product's.
     """
 
     gpu: str
@@ -96,11 +96,11 @@ class Market:
             return f"the only offer known: {self.low.described}"
         middle = "mean of two offers" if self.offers == 2 else f"median of {self.offers} offers"
         firms = len(self.providers)
-        read = self.first_date if self.first_date == self.last_date else f"{self.first_date} to {self.last_date}"
-        return (
-            f"{middle} by {firms} provider{'s' * (firms > 1)}, ${self.low.usd_per_gpu_hour:.2f} ({self.low.provider}) to "
-            f"${self.high.usd_per_gpu_hour:.2f} ({self.high.provider}), read {read}"
+        read = (
+            self.first_date if self.first_date == self.last_date else f"{self.first_date} to {self.last_date}"
         )
+        low, high = (f"${offer.usd_per_gpu_hour:.2f} ({offer.provider})" for offer in (self.low, self.high))
+        return f"{middle} by {firms} provider{'s' * (firms > 1)}, {low} to {high}, read {read}"
 
 
 @lru_cache(maxsize=1)
@@ -117,7 +117,9 @@ def read_prices(path: str | Path) -> tuple[Price, ...]:
 def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> Price:
     tier = next((known for known in TIERS if known == row.get("tier")), None)
     if tier is None:
-        raise MalformedFile(path, f"tier is {row.get('tier')!r}, must be one of {', '.join(TIERS)}", where=where)
+        raise MalformedFile(
+            path, f"tier is {row.get('tier')!r}, must be one of {', '.join(TIERS)}", where=where
+        )
     texts = {key: row.get(key) for key in ("gpu", "provider", "product", "date", "source")}
     missing = next((key for key, value in texts.items() if not value), None)
     if missing is not None:
@@ -151,6 +153,11 @@ def price_of(gpu: str, cost: Cost) -> Price | None:
         override=cost.price,
         table=None if cost.price_file is None else _own_prices(cost.price_file),
     )
+
+
+def cautions_of(price: Price | None) -> tuple[str, ...]:
+    """What a reader must know before relying on a price; nothing of none."""
+    return () if price is None or price.caution is None else (price.caution,)
 
 
 def _own_prices(path: str) -> tuple[Price, ...]:

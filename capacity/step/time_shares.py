@@ -100,9 +100,7 @@ def _shared_among(decoding: float, load: EngineLoad) -> float:
     return max(decoding / (1 - idle), 1.0)
 
 
-def _decode_step(
-    steps: StepModelLike, limits: EngineLimits, load: EngineLoad
-) -> Callable[[float], float]:
+def _decode_step(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Callable[[float], float]:
     """Seconds of a step that decodes so many sequences of each rank, none of them prefilling."""
     seconds = joint_seconds_of(steps, load.ranks)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from capacity.answers.estimate import cost_of
+from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
@@ -231,13 +231,13 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
 
 
 def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) -> float | None:
-    cost = cost_of(
-        load.price,
-        replace(loop.times, requests_per_s=loop.requests_per_s),
-        num_gpus=resolved.pool.num_gpus,
-        input_len=load.input_len,
-        output_len=load.output_len,
+    served = ServedLoad(
+        requests_per_s=loop.requests_per_s,
+        input_tokens=load.input_len,
+        output_tokens=load.output_len,
+        in_flight=float(loop.served),
     )
+    cost = cost_of(load.price, [(resolved, 1)], served)
     return None if cost is None else cost.usd_per_million_tokens
 
 
