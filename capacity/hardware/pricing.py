@@ -57,6 +57,12 @@ class Price:
         return f"{self.provider} {self.product}{sold}, {self.date} ({self.source})"
 
     @property
+    def quoted(self) -> str:
+        """The price in one line, with what must be known of it."""
+        quote = f"{self.gpu}: ${self.usd_per_gpu_hour:g} per GPU-hour, {self.tier}, {self.described}"
+        return quote if self.caution is None else f"{quote}; {self.caution}"
+
+    @property
     def thin(self) -> bool:
         """Whether it stands for a tier of which too few providers are known."""
         market = self.market

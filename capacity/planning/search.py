@@ -258,11 +258,7 @@ def run_search(
         proved=not unresolved and all(family.done for family in hunted),
         first_answer_s=state.first_answer_s,
         elapsed_s=state.elapsed_s,
-        prices=tuple(
-            f"{price.gpu}: ${price.usd_per_gpu_hour:g} per GPU-hour, {price.tier}, {price.described}"
-            for price in market.quotes.values()
-            if price is not None
-        ),
+        prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
         not_searched=not_searched(search, load, arena.model),
         warnings=warnings_of(arena, ranked),
     )
