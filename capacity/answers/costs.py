@@ -63,8 +63,8 @@ def prefill_share(pools: Pools, load: ServedLoad) -> float:
         kind = [(pool, count) for pool, count in pools if pool.pool.role == role]
         replicas = sum(count for _, count in kind)
         for pool, count in kind:
-            each = _of_engine(pool, load, replicas)
-            gpus = pool.pool.num_gpus / pool.independent_ranks * count / replicas
+            each = _of_stream(pool, load, replicas)
+            gpus = pool.pool.num_gpus / _streams(pool) * count / replicas
             prefill_gpu_s += gpus * each.prefill_s if role != "decode" else 0.0
             decode_gpu_s += gpus * each.decode_s if role != "prefill" else 0.0
     return prefill_gpu_s / (prefill_gpu_s + decode_gpu_s)
@@ -76,25 +76,31 @@ def most_per_s(pools: Pools, load: ServedLoad) -> float:
         return math.inf
     rate = 0.0
     for pool, count in pools:
-        each = _of_engine(pool, replace(load, requests_per_s=ENDLESS, in_flight=None), 1)
-        rate += count * pool.independent_ranks / (each.prefill_s + each.decode_s)
+        each = _of_stream(pool, replace(load, requests_per_s=ENDLESS, in_flight=None), 1)
+        rate += count * _streams(pool) / (each.prefill_s + each.decode_s)
     return rate
 
 
-def _of_engine(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
-    """The GPU time of a request on one engine, among `replicas` that share the load alike."""
-    engines = replicas * pool.independent_ranks
+def _streams(pool: ResolvedPool) -> int:
+    """What steps on its own in an engine: ranks that share nothing, and batches in the stages of a pipeline."""
+    return pool.independent_ranks * pool.pool.pipeline_parallel_size
+
+
+def _of_stream(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
+    """The GPU time of a request in one stream of steps, among `replicas` that share the load alike."""
+    stages = pool.pool.pipeline_parallel_size
+    streams = replicas * _streams(pool)
     input_len, output_len = max(round(load.input_tokens), 1), max(round(load.output_tokens), 1)
     held = pool.concurrent_requests(input_len + output_len)
     return request_seconds(
         TokenSteps(pool),
         pool.limits,
         EngineLoad(
-            requests_per_s=load.requests_per_s / engines,
+            requests_per_s=load.requests_per_s / streams,
             input_len=input_len,
             output_len=output_len,
-            most_decoding=max(min(held, pool.max_num_seqs), 1),
-            in_flight=None if load.in_flight is None else load.in_flight / engines,
+            most_decoding=max(min(held, pool.max_num_seqs) // stages, 1),
+            in_flight=None if load.in_flight is None else load.in_flight / streams,
             hit_fraction=load.hit_fraction,
             ranks=pool.lockstep_ranks,
         ),

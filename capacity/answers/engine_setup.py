@@ -42,16 +42,39 @@ def make_workload(traffic: Traffic) -> Workload:
         raise InvalidInput(
             "--batch-size is for `estimate`; to send N at once use --num-prompts N --request-rate inf"
         )
-    workload = described(traffic)
+    workload = _from_client(described(traffic), traffic)
     return workload if traffic.num_samples == 1 else parallel_samples(workload, traffic.num_samples)
 
 
+def requests_of(traffic: Traffic, workload: Workload | None) -> Workload:
+    """The requests of a question: the workload of one's own, or else those that the traffic describes.
+
+    They come from as far as the workload says, or else the traffic. Raises as `make_workload`.
+    """
+    if workload is None:
+        return make_workload(traffic)
+    return _from_client(workload, traffic)
+
+
+def _from_client(workload: Workload, traffic: Traffic) -> Workload:
+    if workload.client_latency_s is not None:
+        return workload
+    return replace(workload, client_latency_s=traffic.client_latency_s)
+
+
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
-    """The scheduling policy of the engine's release, or plain static batching."""
+    """The scheduling policy of the engine's release, or plain static batching.
+
+    A request never has two tokens in a pipeline at once, since each needs the sample of the one before: with stages an
+    asynchronous engine leaves out whoever has one in flight, as a synchronous one does. Source: vLLM pull request
+    32359, 2026-01.
+    """
     if scheduling == "static":
         return "static"
     name = resolved.engine.scheduler
     scheduler, asynchronous = SCHEDULERS.get(name), resolved.pool.async_scheduling
+    if resolved.pool.pipeline_parallel_size > 1:
+        asynchronous = False
     if scheduler is None or asynchronous is None:
         return name
     return (scheduler.asynchronous if asynchronous else scheduler.synchronous) or name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import fit_with, without_drafts
 from capacity.answers.intervals import Latencies, batch_latencies, served_latencies
-from capacity.answers.phases import estimate_fields, phases_of, request_lengths
+from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths
 from capacity.answers.records import (
     Bounds,
     Breakdown,
@@ -65,7 +65,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     latencies = batch_latencies(resolved, times) if load is None else served_latencies(resolved, load)
     requests_per_s = _throughput(traffic, times, latencies)
     output_rate = requests_per_s.scaled(lengths.output_len)
-    in_flight = _in_flight(traffic, requests_per_s, latencies)
+    in_flight = _in_flight(phases, requests_per_s, latencies)
     bill = cost_of(
         price,
         [(resolved, 1)],
@@ -111,15 +111,15 @@ def _throughput(traffic: Traffic, times: PhaseTimes, latencies: Latencies | None
     """Requests per second: those that arrive, or of a batch and a closed loop those that E2E lets through."""
     if latencies is None:
         return Quantity(value=times.requests_per_s)
-    if traffic.request_rate is not None:
+    if traffic.request_rate is not None and traffic.concurrency is None:
         return Quantity(value=traffic.request_rate)
     return latencies.e2e_s.inverse(times.requests_per_s * latencies.e2e_s.value)
 
 
-def _in_flight(traffic: Traffic, requests_per_s: Quantity, latencies: Latencies | None) -> float | None:
-    """Requests in the system, waiting included; None where they grow for ever."""
-    if traffic.request_rate is None:
-        return float(traffic.batch_size or traffic.concurrency or 1)
+def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | None) -> float | None:
+    """Requests in the system, waiting included, by Little's law; None where they grow for ever. A batch: all of it."""
+    if phases.served is None:
+        return float(phases.requests)
     return None if latencies is None else requests_per_s.value * latencies.e2e_s.value
 
 

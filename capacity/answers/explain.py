@@ -77,7 +77,9 @@ def _responses(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
     if traffic.batch_size is not None:
 
         def together(pool: ResolvedPool, requests: float) -> PhaseTimes:
-            return batch_over_ranks(pool, round(requests), lengths)
+            return batch_over_ranks(
+                pool, pool.limits_from(traffic.client_latency_s), round(requests), lengths
+            )
 
         return responses(resolved, traffic.batch_size, together)
     field = "concurrency" if traffic.request_rate is None else "request_rate"

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.deployment import ESTIMATE_TRAFFIC, Traffic, build
 from capacity.pool.resolve import ResolvedPool
-from capacity.step.closed_form import PhaseTimes, batch_times, closed_loop_times
+from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, closed_loop_times
 
 if TYPE_CHECKING:
     from capacity.answers.served import Served
 
 LOAD_FIELDS = tuple(
-    name for name in ESTIMATE_TRAFFIC if name not in ("input_len", "output_len", "max_tokens", "batch_size")
+    name
+    for name in ESTIMATE_TRAFFIC
+    if name not in ("input_len", "output_len", "max_tokens", "batch_size", "client_latency_s")
 )
 
 
@@ -65,10 +67,8 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
     if traffic.input_len is None or traffic.output_len is None:
         missing = "--input-len" if traffic.input_len is None else "--output-len"
         raise InvalidInput(f"no {missing}: give the tokens of a typical request")
-    loads = [
-        name for name in ("batch_size", "concurrency", "request_rate") if getattr(traffic, name) is not None
-    ]
-    if len(loads) != 1:
+    loaded = traffic.concurrency is not None or traffic.request_rate is not None
+    if loaded == (traffic.batch_size is not None):
         raise InvalidInput(
             "give one of --batch-size (a batch alone), --concurrency (a closed loop) and --request-rate (arrivals)"
         )
@@ -105,16 +105,16 @@ def check_length(resolved: ResolvedPool, tokens: int) -> None:
 
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
     """A batch in closed form, or a load as it is served. Raises DoesNotFit, and InvalidInput for what cannot run."""
-    slots = _slots(resolved, traffic, lengths)
+    slots, limits = _slots(resolved, traffic, lengths), resolved.limits_from(traffic.client_latency_s)
     if traffic.batch_size is not None:
-        times = batch_over_ranks(resolved, traffic.batch_size, lengths)
+        times = batch_over_ranks(resolved, limits, traffic.batch_size, lengths)
         return Phases(times=times, requests=traffic.batch_size, served=None, warnings=())
     from capacity.answers.served import served  # loads the simulator
 
     load = served(resolved, traffic, slots)
-    requests = _running(load, traffic, slots)
+    requests = _running(load, slots)
     return Phases(
-        times=_as_served(_loop_over_ranks(resolved, requests, lengths), load),
+        times=_as_served(_loop_over_ranks(resolved, limits, requests, lengths), load),
         requests=requests,
         served=load,
         warnings=_load_notes(resolved, traffic, slots, load),
@@ -127,12 +127,13 @@ def load_times(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths
 
     slots = _slots(resolved, traffic, lengths)
     load = served(resolved, traffic, slots, regimes=False)
-    return _as_served(_loop_over_ranks(resolved, _running(load, traffic, slots), lengths), load)
+    limits = resolved.limits_from(traffic.client_latency_s)
+    return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load)
 
 
-def _running(load: Served, traffic: Traffic, slots: int) -> int:
+def _running(load: Served, slots: int) -> int:
     """How many requests run at a time: those in flight that have a place."""
-    in_flight = traffic.concurrency or (slots if load.steady is None else load.steady.in_flight)
+    in_flight = slots if load.steady is None else load.steady.in_flight
     return max(min(round(in_flight), slots), 1)
 
 
@@ -151,12 +152,14 @@ def _as_served(form: PhaseTimes, load: Served) -> PhaseTimes:
     )
 
 
-def batch_over_ranks(resolved: ResolvedPool, batch_size: int, lengths: RequestLengths) -> PhaseTimes:
+def batch_over_ranks(
+    resolved: ResolvedPool, limits: EngineLimits, batch_size: int, lengths: RequestLengths
+) -> PhaseTimes:
     """A batch spread over the data-parallel ranks; the fullest takes as long as all."""
     share = math.ceil(batch_size / resolved.pool.data_parallel_size)
     times = batch_times(
         resolved.step_model,
-        resolved.limits,
+        limits,
         share,
         input_len=lengths.input_len,
         output_len=lengths.output_len,
@@ -164,16 +167,20 @@ def batch_over_ranks(resolved: ResolvedPool, batch_size: int, lengths: RequestLe
     return replace(times, requests_per_s=times.requests_per_s * batch_size / share)
 
 
-def _loop_over_ranks(resolved: ResolvedPool, concurrency: int, lengths: RequestLengths) -> PhaseTimes:
-    """A closed loop spread over the data-parallel ranks: in lock-step, or each on its own."""
-    share = math.ceil(concurrency / resolved.independent_ranks)
+def _loop_over_ranks(
+    resolved: ResolvedPool, limits: EngineLimits, concurrency: int, lengths: RequestLengths
+) -> PhaseTimes:
+    """A closed loop spread over the data-parallel ranks, in lock-step or each on its own, and over the micro-batches
+    of a pipeline, as many as it has stages."""
+    streams = min(resolved.pool.pipeline_parallel_size, concurrency)
+    share = math.ceil(concurrency / resolved.independent_ranks / streams)
     times = closed_loop_times(
         resolved.step_model,
-        resolved.limits,
+        limits,
         share,
         input_len=lengths.input_len,
         output_len=lengths.output_len,
-        ranks=resolved.lockstep_ranks,
+        ranks=min(resolved.lockstep_ranks, share),
     )
     return replace(times, requests_per_s=times.requests_per_s * concurrency / share)
 

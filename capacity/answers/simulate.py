@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from capacity.answers.attribution import bound_times
 from capacity.answers.costs import cost_of
 from capacity.answers.deployment_run import deployment_price, run_service, verdict_on, with_roles
-from capacity.answers.engine_setup import drafting_notes, make_workload
+from capacity.answers.engine_setup import drafting_notes, make_workload, requests_of
 from capacity.answers.fit import gpu_summary, model_summary
 from capacity.answers.intervals import served_mean
 from capacity.answers.phases import check_length
@@ -78,7 +78,7 @@ def simulate(
     _check(pools, None if workload is not None else traffic)
     price = deployment_price(pools, service, deployment.cost)
     levels = parse_slos(slo or ())
-    requests = workload if workload is not None else make_workload(traffic)
+    requests = requests_of(traffic, workload)
     saved = _saved(requests, save_trace)
     seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
     run = run_service(
@@ -168,7 +168,7 @@ def _replicated(
     summaries = [run.summary]
     for seed in seeds[1:]:
         again = traffic.model_copy(update={"seed": seed})
-        requests = make_workload(again) if workload is None else workload
+        requests = requests_of(again, workload)
         rerun = run_service(
             pools,
             service,

@@ -27,6 +27,7 @@ ESTIMATE_TRAFFIC = (  # what `estimate` and `explain` answer to: one kind of req
     "max_tokens",
     "batch_size",
     "concurrency",
+    "client_latency_s",
     "request_rate",
     "requests_per_day",
     "burstiness",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from capacity.base.spec import Spec
+from capacity.deployment.client_latency import CLIENTS, USUAL_S, LatencySeconds
 from capacity.deployment.flags import FiniteOrInf, flag
 
 SECONDS_PER_DAY = 86_400
@@ -87,6 +88,14 @@ class Traffic(Spec):
         1, "Questions of a session; each prompt repeats what was said, --input-len is new.", ge=1, le=10_000
     )
     think_time_s: float = flag(0.0, "Mean seconds between an answer and the next question.", ge=0)
+    client_latency_s: LatencySeconds = flag(
+        USUAL_S,
+        "Seconds that client and network add to a time to first token, there and back, or whose they are: "
+        f"{', '.join(client.name for client in CLIENTS)}.",
+        "--client-latency",
+        ge=0,
+        le=60,
+    )
     trace: str | None = flag(
         None,
         "A trace file, CSV or JSON lines, gzip or not; one in no known format is refused with those known; -: stdin.",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from capacity.answers.deployment_run import run_service
-from capacity.answers.engine_setup import make_workload
+from capacity.answers.engine_setup import requests_of
 from capacity.base.errors import CapacityError
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
@@ -110,7 +110,7 @@ def advise(
     deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices)
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-    requests = workload if workload is not None else make_workload(deployment.traffic)
+    requests = requests_of(deployment.traffic, workload)
     price = price_of(pool.gpu, deployment.cost)
     resolved.memory.require_fit()
     latencies = _served(resolved, Service(), requests)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.answers.costs import ServedLoad
 from capacity.answers.deployment_run import run_service, verdict_on
-from capacity.answers.engine_setup import make_workload
+from capacity.answers.engine_setup import requests_of
 from capacity.answers.served import long_enough
 from capacity.answers.steady_load import steady_load
 from capacity.base.errors import InvalidInput
@@ -125,7 +125,7 @@ def _run_of(
     asked = (traffic.trace, traffic.request_rate, traffic.concurrency)
     if workload is None and all(each is None for each in asked):
         return None
-    requests = make_workload(long_enough(traffic)) if workload is None else workload
+    requests = requests_of(long_enough(traffic), workload)
     pool = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))
     service = Service()
     run = run_service([pool], service, requests, seed=traffic.seed)

@@ -54,18 +54,23 @@ def full_load(
         raise InvalidInput(
             f"one request of {input_len + output_len:,} tokens exceeds the KV cache; {resolved.more_memory}"
         )
-    ranks = resolved.lockstep_ranks
+    ranks, stages = resolved.lockstep_ranks, min(resolved.pool.pipeline_parallel_size, each)
     times = closed_loop_times(
-        steps, resolved.limits, each * ranks, input_len=input_len, output_len=output_len, ranks=ranks
+        steps,
+        resolved.limits,
+        each // stages * ranks,
+        input_len=input_len,
+        output_len=output_len,
+        ranks=ranks,
     )
     prefill = min(max(times.prefill_share, 0.0), 1.0)
     busy = 1 - prefill * hit_fraction  # of the time that it took without hits
-    engines = resolved.independent_ranks * replicas
+    streams = resolved.independent_ranks * stages * replicas
     load = ServedLoad(
-        requests_per_s=times.requests_per_s * engines / busy,
+        requests_per_s=times.requests_per_s * streams / busy,
         input_tokens=lengths[0],
         output_tokens=lengths[1],
-        in_flight=float(each * ranks * engines),
+        in_flight=float(each // stages * ranks * streams),
         hit_fraction=hit_fraction,
     )
     return rates_of([(resolved, replicas)], load)

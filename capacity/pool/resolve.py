@@ -10,6 +10,7 @@ from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
+from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import ModelSpec, load_model
@@ -99,6 +100,11 @@ class ResolvedPool(PoolSettings):
             window_tokens=self.model.window_tokens,
             request_latency_s=self.engine.request_latency_s + self.engine.response_latency_s,
         )
+
+    def limits_from(self, client_latency_s: float = USUAL_S) -> EngineLimits:
+        """The same as a client sees it that is so far away, in seconds there and back together."""
+        limits = self.limits
+        return replace(limits, request_latency_s=limits.request_latency_s + client_latency_s)
 
 
 def resolve(

@@ -80,6 +80,8 @@ def _load(answer: Estimate | Attribution) -> str:
     """How many requests there are, in words."""
     if answer.batch_size:
         return f"{answer.batch_size:,} requests together"
+    if answer.concurrency and answer.request_rate:
+        return f"{answer.request_rate:g} requests/s arrive, at most {answer.concurrency:,} in flight"
     if answer.concurrency:
         return f"{answer.concurrency:,} requests in flight, closed loop"
     return f"{answer.request_rate:g} requests/s arrive"
@@ -115,7 +117,7 @@ def _requests(answer: Estimate) -> tuple[str, str]:
     value, interval = rate_and_interval(answer.requests_per_s)
     if answer.ttft_s is None:
         return value, "served at most"
-    return value, "as they arrive" if answer.request_rate else interval
+    return value, interval or ("as they arrive" if answer.request_rate else "")
 
 
 def _in_flight_row(answer: Estimate) -> list[Fact]:

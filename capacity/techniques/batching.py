@@ -12,8 +12,8 @@ from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import (
     engine_frontend,
     engine_setup,
-    make_workload,
     policy_name,
+    requests_of,
 )
 from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
@@ -367,7 +367,7 @@ def compare_batching(
     deployment = deployment_of(model, pool=pool, traffic=traffic)
     resolved = resolve(deployment.model, deployment.pool)
     resolved.memory.require_fit()
-    requests = workload if workload is not None else make_workload(deployment.traffic)
+    requests = requests_of(deployment.traffic, workload)
     compared = batching_comparison(
         resolved,
         requests,

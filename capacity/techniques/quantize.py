@@ -165,7 +165,7 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
 
 def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
     """With the times of one request, of the large batch, and of a closed loop of all that fit, and its cost."""
-    steps, limits = pool.step_model, pool.limits
+    steps, limits = pool.step_model, pool.limits_from()
     lengths = {"input_len": load.input_len, "output_len": load.output_len}
     most = min(option.max_batch, limits.max_num_seqs)
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)

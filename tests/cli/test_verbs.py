@@ -14,7 +14,7 @@ from capacity.cli.verbs import NEEDED, POOL, TRAFFIC, plain_verb, refuse_idle, v
 from capacity.deployment import Cost, Pool, Service, Traffic
 
 HEAVY = {"numpy", "pandas", "scipy", "plotly", "simpy", "streamlit", "torch"}
-ESTIMATE = ("estimate", "llama-3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64", "--concurrency", "8")
+ESTIMATE = ("estimate", "llama-3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64", "--batch-size", "8")
 
 
 def loaded(*arguments: str) -> set[str]:

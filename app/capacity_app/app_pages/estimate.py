@@ -39,11 +39,12 @@ batch = st.select_slider(
     disabled=load != TOGETHER,
     help="Requests in the batch.",
 )
-running: dict[str, float] = {
+loads: dict[str, dict[str, float]] = {
     TOGETHER: {"batch_size": batch},
     LOOP: {"concurrency": inputs.concurrency},
     RATE: {"request_rate": inputs.request_rate},
-}[load]
+}
+running = loads[load]
 options = {**inputs.pool, **inputs.lengths, **running}
 answer = capacity.estimate(inputs.model, **options, **inputs.cost)
 steady = answer.ttft_s is not None

@@ -182,8 +182,9 @@ class Speculation:
         )
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
-        """Prefill of one prompt without and with the draft's own prefill of it, queueing left out."""
-        target = prefill_seconds(self.target.step_model, input_len, self.target.limits)
+        """One prompt's first token without and with the draft's own prefill of it, queueing left out."""
+        limits = self.target.limits_from()
+        target = limits.request_latency_s + prefill_seconds(self.target.step_model, input_len, limits)
         return target, target + self.drafter.prefill_s(input_len)
 
 

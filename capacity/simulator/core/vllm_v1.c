@@ -2,6 +2,7 @@
 #include "vllm_v1.h"
 
 #include "run_pool.h"
+#include "stages.h"
 
 /* the waiting queue: arrival order, or the least (priority, arrival, order) first */
 
@@ -462,17 +463,17 @@ static int take_chunks(vllm_v1 *v, step *s, i64 *budget, i64 free_blocks)
     return 1;
 }
 
-/* One step of the group and what is beside it; 0: the policy itself has to decide. */
-static int schedule_group(vllm_v1 *v, step *s)
+/* One step of a group and what is beside it; 0: the policy itself has to decide. Who prefills stands in `v->group`. */
+int v1_schedule_group(vllm_v1 *v, decode_group *g, step *s)
 {
     policy *p = &v->base;
-    decode_group *g = &v->group;
+    sequences *prefilling = &v->group.prefilling;
     i64 budget = p->limits.max_num_batched_tokens - g->size;
     group_find_due(g);
     i64 new_blocks = group_blocks_needed(g);
     if (budget < 0 || new_blocks > p->pool->free_blocks)
         return 0;
-    if (g->prefilling.count && !take_chunks(v, s, &budget, p->pool->free_blocks - new_blocks)) {
+    if (prefilling->count && !take_chunks(v, s, &budget, p->pool->free_blocks - new_blocks)) {
         s->rows.count = 0;
         return 0;
     }
@@ -487,14 +488,14 @@ static int schedule_group(vllm_v1 *v, step *s)
     s->sums.decode_context_tokens = g->contexts;
     s->sums.decode_window_context_tokens = group_window_contexts(g);
     group_step(g, &s->ending);
-    g->prefilling.count = 0;
+    prefilling->count = 0;
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
         sequence *r = w->sequence;
         count_row(p, s, w);
         r->computed = w->computed + w->tokens;
         if (!w->yields)
-            PUSH(p->memory, &g->prefilling, r);
+            PUSH(p->memory, prefilling, r);
         else if (r->known + 1 >= r->max_known)
             PUSH(p->memory, &s->ending, r);
         else
@@ -644,7 +645,9 @@ void v1_schedule(policy *p, step *s, i64 now_ps)
     (void)now_ps;
     vllm_v1 *v = (vllm_v1 *)p;
     int by_sums = v->regular && (v->group.active || take_over(v));
-    if (by_sums && !schedule_group(v, s)) {
+    if (v->stages)
+        by_sums = stages_schedule(v, s);
+    else if (by_sums && !v1_schedule_group(v, &v->group, s)) {
         spell_out(v);
         by_sums = 0;
     }
@@ -653,6 +656,8 @@ void v1_schedule(policy *p, step *s, i64 now_ps)
     if (s->rows.count || s->group || s->preempted.count) {
         v->pending = s;
         v->num_pending++;
+        if (v->stages)
+            stages_launched(v, s);
     }
 }
 
@@ -692,6 +697,8 @@ void v1_abort(policy *p, sequence *r)
     vllm_v1 *v = (vllm_v1 *)p;
     if (v->group.active)
         spell_out(v);
+    if (v->stages)
+        stages_spell_out(v);
     v->finish(v, r);
 }
 
@@ -729,6 +736,8 @@ void v1_update(policy *p, step *s)
     if (v->pending == s)
         v->pending = NULL;
     v->num_pending--;
+    if (v->stages)
+        stages_ended(v, s);
     if (s->grouped) {
         update_group(v, s);
         v->last_end_ps = s->end;
@@ -770,11 +779,14 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
     v->finish = v1_finish;
     v->next_ticket = 1;
     v->last_end_ps = MISSING;
-    v->regular = ops == &V1_OPS && !v->speculates && p->limits.pipeline_stages == 1
-                 && p->limits.prefill_schedule_interval == 1 && setup->data_parallel_size == 1 && !setup->keep_log
-                 && !setup->message_ps && setup->stream_interval == 1 && !setup->contiguous_blocks;
+    v->regular = ops == &V1_OPS && !v->speculates && p->limits.prefill_schedule_interval == 1
+                 && setup->data_parallel_size == 1 && !setup->keep_log && !setup->message_ps
+                 && setup->stream_interval == 1 && !setup->contiguous_blocks;
     if (v->regular)
         group_init(&v->group, m, setup, pool);
+    if (v->regular && p->limits.pipeline_stages > 1 && !p->asynchronous && !v->group.visits)
+        v->stages = stages_new(m, setup, pool);
+    v->regular = v->regular && p->limits.pipeline_stages == 1;
 }
 
 policy *vllm_v1_new(memory *m, const core_engine *setup, pool *pool)

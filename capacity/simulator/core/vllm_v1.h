@@ -8,6 +8,8 @@
 #pragma GCC visibility push(hidden)
 #endif
 
+typedef struct stage_groups stage_groups; /* stages.c */
+
 typedef struct vllm_v1 {
     policy base;
     speculation drafts;
@@ -23,6 +25,7 @@ typedef struct vllm_v1 {
     i64 num_pending;
     int regular;                 /* decode steps of this engine can be taken by their sums */
     decode_group group;
+    stage_groups *stages;        /* the same of one with pipeline stages; else NULL */
 } vllm_v1;
 
 void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool);
@@ -36,6 +39,7 @@ i64 v1_num_waiting(const policy *p);
 i64 v1_threshold(vllm_v1 *v);
 int v1_allocate_running(vllm_v1 *v, sequence *r, i64 tokens);
 i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold);
+int v1_schedule_group(vllm_v1 *v, decode_group *g, step *s);
 void v1_admit_waiting(policy *p, step *s, i64 budget);
 /* who waits, in the order in which they are tried */
 i64 v1_waiting_count(const vllm_v1 *v);
