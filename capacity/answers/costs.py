@@ -65,8 +65,8 @@ def prefill_share(pools: Pools, load: ServedLoad) -> float:
         for pool, count in kind:
             each = _of_stream(pool, load, replicas)
             gpus = pool.pool.num_gpus / _streams(pool) * count / replicas
-            prefill_gpu_s += gpus * each.prefill_s if role != "decode" else 0.0
-            decode_gpu_s += gpus * each.decode_s if role != "prefill" else 0.0
+            prefill_gpu_s += gpus * each.prefill_s
+            decode_gpu_s += gpus * each.decode_s
     return prefill_gpu_s / (prefill_gpu_s + decode_gpu_s)
 
 
@@ -87,21 +87,25 @@ def _streams(pool: ResolvedPool) -> int:
 
 
 def _of_stream(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
-    """The GPU time of a request in one stream of steps, among `replicas` that share the load alike."""
+    """The GPU time of a request in one stream of steps, among `replicas` that share the load alike.
+
+    One that only prefills has no output to decode beside it, one that only decodes finds every prompt computed.
+    """
     stages = pool.pool.pipeline_parallel_size
     streams = replicas * _streams(pool)
     input_len, output_len = max(round(load.input_tokens), 1), max(round(load.output_tokens), 1)
     held = pool.concurrent_requests(input_len + output_len)
+    role = pool.pool.role
     return request_seconds(
         TokenSteps(pool),
         pool.limits,
         EngineLoad(
             requests_per_s=load.requests_per_s / streams,
             input_len=input_len,
-            output_len=output_len,
+            output_len=1 if role == "prefill" else output_len,
             most_decoding=max(min(held, pool.max_num_seqs) // stages, 1),
             in_flight=None if load.in_flight is None else load.in_flight / streams,
-            hit_fraction=load.hit_fraction,
+            hit_fraction=1.0 if role == "decode" else load.hit_fraction,
             ranks=pool.lockstep_ranks,
         ),
     )

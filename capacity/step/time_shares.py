@@ -92,12 +92,14 @@ def _first_root(spare: Callable[[float], float], most: float) -> float:
 
 def _shared_among(decoding: float, load: EngineLoad) -> float:
     """The mean batch of a decode step where `decoding` is that over all time; at least one."""
+    if not decoding:
+        return 1.0
     if load.in_flight is None:
-        idle = math.exp(-decoding)
-    else:
-        users = max(load.in_flight / load.ranks, decoding, 1.0)
-        idle = (1 - decoding / users) ** users
-    return max(decoding / (1 - idle), 1.0)
+        return max(decoding / -math.expm1(-decoding), 1.0)
+    users = max(load.in_flight / load.ranks, 1.0)
+    if decoding >= users:
+        return max(decoding, 1.0)
+    return max(decoding / -math.expm1(users * math.log1p(-decoding / users)), 1.0)
 
 
 def _decode_step(steps: StepModelLike, limits: EngineLimits, load: EngineLoad) -> Callable[[float], float]:
