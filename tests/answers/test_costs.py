@@ -1,4 +1,4 @@
-"""The cost of a load: who shares it, GPUs that only prefill, pipelines, whole instances, and the most that is served."""
+"""The cost of a load: who shares it, GPUs that only prefill, pipelines, whole instances, the most that is served."""
 
 from __future__ import annotations
 

@@ -110,6 +110,23 @@ def test_a_closed_loop_shares_as_its_closed_form_does(model: str, concurrency: i
     assert 0.93 < busy <= 1.01  # the rest of the cycle is the front end's
 
 
+def test_ranks_in_lock_step_share_as_their_closed_form_does() -> None:
+    """A prompt on either of them holds up both, and a step decodes the batches of both."""
+    resolved = resolve("qwen3-30b-a3b", Pool(gpu="h100", data_parallel_size=2, enable_expert_parallel=True))
+    times = closed_loop_times(resolved.step_model, resolved.limits, 48, input_len=700, output_len=150, ranks=2)
+    load = EngineLoad(
+        requests_per_s=times.requests_per_s,
+        input_len=700,
+        output_len=150,
+        most_decoding=256,
+        in_flight=48.0,
+        ranks=2,
+    )
+    seconds = request_seconds(resolved.step_model, resolved.limits, load)
+    share = seconds.prefill_s / (seconds.prefill_s + seconds.decode_s)
+    assert share == pytest.approx(times.prefill_share, rel=0.03)
+
+
 @settings(deadline=None, max_examples=25)
 @given(rate=st.floats(0.05, 60), closed=st.booleans())
 def test_nothing_jumps_as_the_load_grows(rate: float, closed: bool) -> None:
