@@ -47,6 +47,8 @@ def kpis(row: Sequence[Kpi]) -> None:
 
 VERDICT_ICONS = {
     "stable": ":material/check_circle:",
+    "stable with bursts": ":material/check_circle:",
+    "not all served": ":material/warning:",
     "saturated": ":material/warning:",
     "overloaded": ":material/error:",
     "too short to tell": ":material/help:",
@@ -55,7 +57,9 @@ VERDICT_ICONS = {
 
 def verdict(judgement: str, text: str) -> None:
     """Whether there is a steady state, in the colour of what it means."""
-    show = {"stable": st.success, "overloaded": st.error}.get(judgement, st.warning)
+    show = {"stable": st.success, "stable with bursts": st.success, "overloaded": st.error}.get(
+        judgement, st.warning
+    )
     show(plain(text), icon=VERDICT_ICONS[judgement])
 
 

@@ -94,16 +94,15 @@ def _of_stream(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSe
     stages = pool.pool.pipeline_parallel_size
     streams = replicas * _streams(pool)
     input_len, output_len = max(round(load.input_tokens), 1), max(round(load.output_tokens), 1)
-    held = pool.concurrent_requests(input_len + output_len)
-    role = pool.pool.role
+    steps, role = TokenSteps(pool), pool.pool.role
     return request_seconds(
-        TokenSteps(pool),
+        steps,
         pool.limits,
         EngineLoad(
             requests_per_s=load.requests_per_s / streams,
             input_len=input_len,
             output_len=1 if role == "prefill" else output_len,
-            most_decoding=max(min(held, pool.max_num_seqs) // stages, 1),
+            most_decoding=max(steps.largest_batch(input_len + output_len) // stages, 1),
             in_flight=None if load.in_flight is None else load.in_flight / streams,
             hit_fraction=1.0 if role == "decode" else load.hit_fraction,
             ranks=pool.lockstep_ranks,

@@ -49,7 +49,9 @@ def estimate(
     Raises DoesNotFit where the model, or that many requests, exceed the memory; InvalidInput for what cannot be.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(model, pool=pool, traffic=estimate_fields(traffic), cost=cost)
+    deployment = deployment_of(
+        model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
+    )
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
     return estimate_of(resolved, deployment.traffic, price_of(resolved.profile.name, deployment.cost))
 

@@ -38,7 +38,7 @@ def explain(
     Keywords and errors are those of `estimate`, without the price: cost per token follows throughput.
     """
     pool, traffic = split(options, Pool, Traffic)
-    deployment = deployment_of(model, pool=pool, traffic=estimate_fields(traffic))
+    deployment = deployment_of(model, pool=pool, traffic=estimate_fields(traffic), question="explain")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
     return explain_of(resolved, deployment.traffic)
 
@@ -50,7 +50,8 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
     phases = phases_of(resolved, traffic, lengths)
     times, steps = phases.times, resolved.step_model
     if phases.served is not None and phases.served.steady is None:
-        raise InvalidInput(f"{phases.served.notes[0]}: there is no latency to explain; ask for less")
+        verdict = phases.served.verdict
+        raise InvalidInput(f"no steady state: {verdict.reason}; ask for less")
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
     return Attribution(

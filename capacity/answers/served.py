@@ -51,9 +51,7 @@ class Served:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the lengths, and of a load without a steady state."""
-        if self.steady is None:
-            return ("no steady state: " + self.verdict.reason,)
+        """What a reader must know of the lengths."""
         return step_notes(self.steady, self.differing)
 
 
@@ -135,20 +133,25 @@ def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
 
 
 def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, int]:
-    """A run that is long enough to show a steady state, and its verdict."""
+    """A run that is long enough to show a steady state, unless the traffic says how long, and its verdict."""
     num_prompts = traffic.num_prompts
-    chosen = num_prompts is None
-    if num_prompts is None:
-        num_prompts = long_enough(traffic).num_prompts or DEFAULT_NUM_PROMPTS
-    run, verdict = _of_prompts(resolved, traffic, num_prompts)
-    if chosen and verdict.verdict == "too short to tell" and traffic.request_rate is not None:
-        latency = run.summary.e2el_ms
-        stay_s = 0.0 if latency is None else latency.median / 1e3
-        needed = math.ceil(1.5 * LEAST_RESIDENCES * stay_s * traffic.request_rate)
-        if num_prompts < needed <= MOST_PROMPTS:
-            num_prompts = needed
-            run, verdict = _of_prompts(resolved, traffic, num_prompts)
-    return run, verdict, num_prompts
+    if num_prompts is not None:
+        return (*_of_prompts(resolved, traffic, num_prompts), num_prompts)
+    num_prompts = long_enough(traffic).num_prompts or DEFAULT_NUM_PROMPTS
+    while True:
+        run, verdict = _of_prompts(resolved, traffic, num_prompts)
+        needed = _prompts_to_tell(run, traffic)
+        if verdict.verdict != "too short to tell" or not num_prompts < needed <= MOST_PROMPTS:
+            return run, verdict, num_prompts
+        num_prompts = needed
+
+
+def _prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
+    """Arrivals over several times a request's stay, as it was in a run."""
+    latency = run.summary.e2el_ms
+    if latency is None or traffic.request_rate is None:
+        return 0
+    return math.ceil(1.5 * LEAST_RESIDENCES * latency.median / 1e3 * traffic.request_rate)
 
 
 def long_enough(traffic: Traffic) -> Traffic:
@@ -168,6 +171,10 @@ def _of_prompts(
     verdict = verdict_on(run, [resolved], service, requests, scheduling=traffic.scheduling)
     if verdict is None:
         raise InvalidInput(f"the load cannot be served: {run.reason}")
+    if (
+        verdict.verdict == "too short to tell" and requests.is_closed_loop
+    ):  # which has a steady state, if not here
+        verdict = replace(verdict, steady=whole_means(run.summary))
     return run, verdict
 
 

@@ -10,7 +10,13 @@ from typing import Annotated, Any, Literal
 from capacity.answers.attribution import bound_times
 from capacity.answers.costs import cost_of
 from capacity.answers.deployment_run import deployment_price, run_service, verdict_on, with_roles
-from capacity.answers.engine_setup import drafting_notes, make_workload, requests_of
+from capacity.answers.engine_setup import (
+    drafting_notes,
+    make_workload,
+    policy_name,
+    refuse_unheeded,
+    requests_of,
+)
 from capacity.answers.fit import gpu_summary, model_summary
 from capacity.answers.intervals import served_mean
 from capacity.answers.phases import check_length
@@ -69,7 +75,15 @@ def simulate(
     DoesNotFit, or InvalidInput and its kinds.
     """
     pool, traffic_fields, service_fields, prices = split(options, Pool, Traffic, Service, Cost)
-    deployment = deployment_of(model, pool=pool, traffic=traffic_fields, service=service_fields, cost=prices)
+    deployment = deployment_of(
+        model,
+        pool=pool,
+        traffic=traffic_fields,
+        service=service_fields,
+        cost=prices,
+        question="simulate",
+        trace=workload,
+    )
     traffic, service = deployment.traffic, deployment.service
     pools = [
         resolve(deployment.model, pool, profiles=profiles, download=download)
@@ -99,9 +113,9 @@ def simulate(
     verdict = verdict_on(
         run, pools, service, requests, scheduling=traffic.scheduling, engine_loop=engine_loop
     )
-    steady = verdict is not None and verdict.verdict == "stable"
+    steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
-    differing = None if workload is not None else _of_differing_lengths(pools, service, traffic, run)
+    differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
     answer = _described(pools[0], requests, run, differing)
     return replace(
         answer,
@@ -112,7 +126,7 @@ def simulate(
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         warnings=(
             *answer.warnings,
-            *step_notes(whole_means(run.summary), differing),
+            *step_notes(whole_means(run.summary), next(iter(differing), None)),
             *_failure_notes(service),
             *_loop_notes(run, engine_loop, observer),
             *cautions_of(price),
@@ -140,6 +154,8 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     """Raises DoesNotFit, and InvalidInput for requests of the traffic that are too long for an engine."""
     for pool in pools:
         pool.memory.require_fit()
+    if traffic is not None:
+        refuse_unheeded(pools[0], policy_name(pools[0], traffic.scheduling), traffic)
     if traffic is not None and traffic.input_len and traffic.output_len:
         for pool in pools:
             check_length(pool, traffic.input_len + traffic.output_len)
@@ -184,18 +200,21 @@ def _replicated(
 
 def _of_differing_lengths(
     pools: Sequence[ResolvedPool], service: Service, traffic: Traffic, run: SimulationResult
-) -> LoadMeans | None:
-    """Means of a run with lengths that differ, beside one of equal lengths in a closed loop; None beside others."""
+) -> tuple[LoadMeans, ...]:
+    """Beside a closed loop of equal lengths: means of a run with lengths that differ, and of its steady part."""
     other = differing_lengths(pools[0], traffic)
     if other is None or run.status != "complete":
-        return None
+        return ()
     enough = max(DEFAULT_NUM_PROMPTS, WAVES * (other.concurrency or 0))
-    other = other.model_copy(update={"num_prompts": min(len(run.records), enough)})
-    return whole_means(run_service(pools, service, make_workload(other), seed=traffic.seed).summary)
+    requests = make_workload(other.model_copy(update={"num_prompts": min(len(run.records), enough)}))
+    beside = run_service(pools, service, requests, seed=traffic.seed)
+    verdict = verdict_on(beside, pools, service, requests)
+    means = (whole_means(beside.summary), None if verdict is None else verdict.steady)
+    return tuple(each for each in means if each is not None)
 
 
 def _described(
-    resolved: ResolvedPool, requests: Workload, run: SimulationResult, differing: LoadMeans | None
+    resolved: ResolvedPool, requests: Workload, run: SimulationResult, differing: Sequence[LoadMeans]
 ) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     return Simulation(
@@ -210,12 +229,8 @@ def _described(
         run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
         step_bounds=bound_times(run.step_work),
         time_parts=time_parts(run.records, run.transfer_ps).to_dict(),
-        mean_ttft_ms=_banded_mean(
-            run.summary.ttft_ms, "ttft", resolved, None if differing is None else differing.ttft_s
-        ),
-        mean_tpot_ms=_banded_mean(
-            run.summary.tpot_ms, "tpot", resolved, None if differing is None else differing.tpot_s
-        ),
+        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, [each.ttft_s for each in differing]),
+        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, [each.tpot_s for each in differing]),
         warnings=(
             *resolved.notes,
             *resolved.memory.warnings,
@@ -258,10 +273,11 @@ def _banded_mean(
     latency: Distribution | None,
     metric: Literal["ttft", "tpot"],
     resolved: ResolvedPool,
-    differing_s: float | None,
+    differing_s: Sequence[float | None],
 ) -> Quantity | None:
     """A simulated mean (ms) with the band that such means earned against served runs, with differing lengths too."""
     if latency is None:
         return None
     own = served_mean(metric, latency.mean, resolved)
-    return own if differing_s is None else own.covering(served_mean(metric, differing_s * 1e3, resolved))
+    others = (served_mean(metric, each * 1e3, resolved) for each in differing_s if each is not None)
+    return own.covering(*others)

@@ -107,7 +107,7 @@ def advise(
     `progress(done, total)` is called as changes are done. Raises DoesNotFit.
     """
     pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="advise")
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     requests = requests_of(deployment.traffic, workload)

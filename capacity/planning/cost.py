@@ -46,7 +46,7 @@ def cost(
     Raises DoesNotFit; InvalidInput without a price (`price_tier`, or `price`).
     """
     pool_fields, traffic_fields, prices, billing_fields = split(options, Pool, Traffic, Cost, Billing)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="cost")
     pool = deployment.pool
     billing: Billing = build(Billing, {**billing_fields, "replicas": pool.replicas})
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)

@@ -45,11 +45,7 @@ def full_load(
     """
     input_len, output_len = max(round(lengths[0]), 1), max(round(lengths[1]), 1)
     steps = _StretchedSteps(resolved, factors or Factors())
-    held = resolved.concurrent_requests(input_len + output_len)
-    if steps.speculation is not None:
-        memory = steps.speculation.memory()
-        held = held * memory.kv_capacity_tokens_after // max(memory.kv_capacity_tokens_before, 1)
-    each = min(held, resolved.max_num_seqs)  # of a data-parallel rank
+    each = steps.largest_batch(input_len + output_len)  # of a data-parallel rank
     if each < 1:
         raise InvalidInput(
             f"one request of {input_len + output_len:,} tokens exceeds the KV cache; {resolved.more_memory}"

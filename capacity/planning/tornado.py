@@ -77,7 +77,7 @@ def tornado(
     `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
     """
     pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="tornado")
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     requests = requests_of(deployment.traffic, workload)

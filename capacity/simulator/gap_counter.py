@@ -43,12 +43,13 @@ class GapCounter:
         total_ps: int,
         batches: GapBatches,
     ) -> GapCounter:
-        """What the compiled core holds: either (different gaps, how often each) or the bins."""
+        """What the compiled core holds: either (different gaps in rising order, how often each) or the bins."""
         gaps = cls()
         gaps.total_ps, gaps._batches = total_ps, batches
         if multiset is not None and len(multiset[0]):
             gaps.count = int(multiset[1].sum())
             gaps._chunks, gaps._raw = [multiset], len(multiset[0])
+            gaps._distinct = gaps._raw
         if bins is not None:
             gaps.count = int(bins.sum())
             gaps._bins, gaps.resolution = bins, 2.0**-BIN_BITS
@@ -86,6 +87,8 @@ class GapCounter:
 
     def _compress(self) -> None:
         """Count equal gaps together; more than EXACT_GAPS different ones go into bins for good."""
+        if self._raw == self._distinct and self._chunks:
+            return
         values = np.concatenate([chunk[0] for chunk in self._chunks])
         counts = np.concatenate([chunk[1] for chunk in self._chunks])
         order = np.argsort(values, kind="stable")

@@ -73,7 +73,7 @@ def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) ->
     )
 
 
-def _rising(intervals: Iterable[Interval]) -> list[Interval]:
+def _rising(intervals: Iterable[Interval]) -> list[Interval | None]:
     """Intervals of rising percentiles: a bound of one bounds those beyond it as well."""
     found = list(intervals)
     for i in range(1, len(found)):
@@ -84,7 +84,7 @@ def _rising(intervals: Iterable[Interval]) -> list[Interval]:
         above, high = found[i + 1].high, found[i].high
         if above is not None and high is not None and high > above:
             found[i] = replace(found[i], high=above)
-    return found
+    return [*found]
 
 
 def _batch_edges(count: int) -> IntArray:

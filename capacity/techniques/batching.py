@@ -364,7 +364,7 @@ def compare_batching(
     if not 0 <= batching_window_s < float("inf"):
         raise InvalidInput(f"--batching-window {batching_window_s}: must be at least 0 s")
     pool, traffic = split(options, Pool, Traffic)
-    deployment = deployment_of(model, pool=pool, traffic=traffic)
+    deployment = deployment_of(model, pool=pool, traffic=traffic, question="batching")
     resolved = resolve(deployment.model, deployment.pool)
     resolved.memory.require_fit()
     requests = requests_of(deployment.traffic, workload)

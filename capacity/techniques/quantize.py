@@ -250,7 +250,7 @@ def quantize(
 ) -> Quantizing:
     """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""
     pool, cost = split(options, Pool, Cost)
-    deployment = deployment_of(model, pool=pool, cost=cost)
+    deployment = deployment_of(model, pool=pool, cost=cost, question="quantize")
     resolved = resolve(deployment.model, one_rank(deployment.pool, "quantize"))
     price = price_of(resolved.profile.name, deployment.cost)
     rows = quantization_options(

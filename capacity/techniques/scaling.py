@@ -303,7 +303,7 @@ def scale(
 ) -> Scaling:
     """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""
     pool_fields, cost = split(options, Pool, Cost)
-    deployment = deployment_of(model, pool=pool_fields, cost=cost)
+    deployment = deployment_of(model, pool=pool_fields, cost=cost, question="scale")
     pool = deployment.pool
     if pool.data_parallel_size > 1:
         raise InvalidInput(

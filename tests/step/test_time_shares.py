@@ -113,7 +113,9 @@ def test_a_closed_loop_shares_as_its_closed_form_does(model: str, concurrency: i
 def test_ranks_in_lock_step_share_as_their_closed_form_does() -> None:
     """A prompt on either of them holds up both, and a step decodes the batches of both."""
     resolved = resolve("qwen3-30b-a3b", Pool(gpu="h100", data_parallel_size=2, enable_expert_parallel=True))
-    times = closed_loop_times(resolved.step_model, resolved.limits, 48, input_len=700, output_len=150, ranks=2)
+    times = closed_loop_times(
+        resolved.step_model, resolved.limits, 48, input_len=700, output_len=150, ranks=2
+    )
     load = EngineLoad(
         requests_per_s=times.requests_per_s,
         input_len=700,

@@ -25,6 +25,15 @@ class TokenSteps:
             self.speculation = Speculation(resolved, speculator_of(resolved.pool))
             self._drafts = self.speculation.speculator.depth(resolved.pool.num_speculative_tokens)
 
+    def largest_batch(self, tokens: int) -> int:
+        """The most requests of so many tokens that a rank runs at once, beside the drafter where there is one.
+
+        Raises DoesNotFit where that leaves no room.
+        """
+        if self.speculation is not None:
+            return self.speculation.largest_batch(tokens)
+        return min(self.resolved.concurrent_requests(tokens), self.resolved.max_num_seqs)
+
     def step_seconds(self, shape: StepShape) -> float:
         """The step in seconds."""
         return self.resolved.step_model.step_seconds(shape) + self._gained_s(shape)

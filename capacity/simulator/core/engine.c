@@ -249,6 +249,12 @@ static void launch_stages(engine *e, step *s, i64 duration, i64 now_ps)
     s->end = at_ps;
 }
 
+void engine_check_end(engine *e, const step *s)
+{
+    if (s->end >= NEVER / 4)
+        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(s->end / 1000000000000));
+}
+
 /* How long a step lasts, and from when to when. */
 void time_step(engine *e, step *s, i64 now_ps)
 {
@@ -261,8 +267,7 @@ void time_step(engine *e, step *s, i64 now_ps)
     } else {
         launch_stages(e, s, duration, now_ps);
     }
-    if (s->end >= NEVER / 4)
-        fail(e->memory, BAD_INPUT, "simulated time ends after %lld s", (long long)(s->end / 1000000000000));
+    engine_check_end(e, s);
     e->sums.busy_ps += duration;
 }
 
@@ -596,7 +601,7 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
         policies[i] = new_policy(e, e->pools[i]);
     }
     e->policy = ranks > 1 ? lockstep_new(m, &e->setup, ranks, policies) : policies[0];
-    if (setup->policy == POLICY_VLLM_V1 && ranks == 1 && ((vllm_v1 *)e->policy)->regular)
+    if (setup->policy == POLICY_VLLM_V1 && ranks == 1 && ((vllm_v1 *)e->policy)->regular && !setup->num_tiers)
         e->regular_v1 = e->policy;
     e->in_flight = take_memory(m, (size_t)(e->policy->steps_in_flight + 1) * sizeof *e->in_flight);
     e->stage_free_ps = take_memory(m, (size_t)e->policy->limits.pipeline_stages * sizeof *e->stage_free_ps);

@@ -108,6 +108,7 @@ void engine_receive_fed(engine *e, i64 until_ps);
 void engine_receive_tokenized(engine *e, i64 until_ps);
 void engine_expect_arrivals(engine *e);
 void time_step(engine *e, step *s, i64 now_ps); /* how long it lasts, and from when to when */
+void engine_check_end(engine *e, const step *s); /* simulated time has an end */
 int take_quiet_steps(engine *e);          /* quiet.c: whether it took any; e->now_ps has moved then */
 int engine_tokenizes(const engine *e); /* whether requests come through its front end */
 void engine_wake(engine *e, i64 at_ps); /* something came: decide, unless a step has to end first */

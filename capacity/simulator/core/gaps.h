@@ -1,8 +1,8 @@
-/* What gaps.c holds, as Python takes it into `GapCounter` and `GapBatches`. */
+/* Gaps between successive deliveries of requests, in bounded memory: gap_counter.py and gap_batches.py. */
 #ifndef CAPACITY_GAPS_H
 #define CAPACITY_GAPS_H
 
-#include "core.h"
+#include "internal.h"
 
 enum { EXACT_GAPS = 1 << 16 };                        /* distinct gaps kept exactly; with more they are in bins */
 enum { BIN_BITS = 11, NUM_BINS = 64 << BIN_BITS };    /* of gap_counter.py */
@@ -13,15 +13,73 @@ enum { BATCH_BIN_BITS = 8, NUM_BATCH_BINS = 64 << BATCH_BIN_BITS };
 typedef struct {
     i64 count;
     uint64_t total_low, total_high; /* of the sum of all gaps: 128 bits */
-    i64 num_slots;
-    const i64 *slots;               /* pairs of a gap and how often, in no order; nothing where that is 0 */
+    i64 num_gaps;
+    const i64 *gaps;                /* pairs of a gap and how often, in rising order; nothing where that is 0 */
     const i64 *bins;                /* NUM_BINS; NULL: the gaps are exact */
     i64 batch_size;
     const i64 *batches;             /* MOST_BATCHES rows of NUM_BATCH_BINS */
     i64 first_bin, last_bin;        /* of those that any batch has used; the first is above the last where none has */
 } gaps_arrays;
 
-struct gaps;
 void gaps_export(struct gaps *g, gaps_arrays *out);
+
+/* What gaps.c holds. */
+typedef struct {
+    i64 gap, count;
+} counted_gap;
+
+struct gaps {
+    memory *memory;
+    i64 count;
+    u128 total;
+    VEC(counted_gap) exact; /* until there are too many: the first `distinct` of them sorted, the others as they came */
+    i64 distinct;
+    counted_gap *spare;     /* as much room, to sort them in */
+    i64 *bins;              /* from then on; NULL before */
+    i64 *unused_bins;       /* taking gaps out takes no memory */
+    i64 *batches;           /* by batch and bin */
+    int size_bits;          /* a batch holds 1 << size_bits gaps */
+    i64 first_bin, last_bin; /* of those that any batch has used */
+};
+
+void gaps_make_room(gaps *g);
+void gaps_merge_batches(gaps *g);
+
+/* A bin keeps a gap's leading bits + 1 bits, so small ones are exact. `length`: how many bits the gap has. */
+static inline i64 gap_bin(i64 gap_ps, int length, int bits)
+{
+    int shift = MAX(length - (bits + 1), 0);
+    return ((i64)shift << bits) + (gap_ps >> shift);
+}
+
+static inline int gap_length(i64 gap_ps)
+{
+    return 64 - __builtin_clzll((uint64_t)gap_ps | 1); /* 1 for 0 too: neither is shifted */
+}
+
+/* So many equal gaps of one step are one entry, smaller ones come first. The batch of an entry is that of its first. */
+static inline void gaps_add(gaps *g, i64 gap_ps, i64 count)
+{
+    REQUIRE(g->memory, gap_ps >= 0 && count > 0);
+    int length = gap_length(gap_ps);
+    g->count += count;
+    g->total += (u128)(uint64_t)gap_ps * (uint64_t)count;
+    if (g->bins) {
+        g->bins[gap_bin(gap_ps, length, BIN_BITS)] += count;
+    } else {
+        g->exact.at[g->exact.count++] = (counted_gap){gap_ps, count};
+        if (g->exact.count == g->exact.room)
+            gaps_make_room(g);
+    }
+    if (g->count > (i64)MOST_BATCHES << g->size_bits)
+        gaps_merge_batches(g);
+    i64 bin = gap_bin(gap_ps, length, BATCH_BIN_BITS);
+    i64 batch = (g->count - count) >> g->size_bits;
+    if (bin < g->first_bin)
+        g->first_bin = bin;
+    if (bin > g->last_bin)
+        g->last_bin = bin;
+    g->batches[batch * NUM_BATCH_BINS + bin] += count;
+}
 
 #endif

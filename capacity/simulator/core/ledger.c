@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "engine.h"
+#include "gaps.h"
 
 /* The first tokens of requests, and the end of their preemption. */
 static void note_rows(engine *e, const step *s, i64 now_ps)

@@ -1,11 +1,19 @@
 /* Steps of a regular vLLM V1 engine that only generate, one after the other, while nobody comes, ends or waits.
  *
- * Asynchronous engines alone: the end of the step before is known as the next one is decided.
  * Each is taken as engine.c takes it (decide, launch, settle), in the same order and with the same sums; what is left
  * out is asking, at every step, for what cannot be there: rows, arrivals, mail, who ends, who is preempted.
  */
 #include "engine.h"
+#include "gaps.h"
 #include "vllm_v1.h"
+
+/* What a stretch of steps changes, and where it has to stop. */
+typedef struct {
+    i64 now_ps, last_end_ps; /* of the next decision, and the end of the step before the one in flight */
+    i64 end_ps, size;        /* of the step in flight */
+    i64 limit_ps;            /* a step that ends then or later is the loop's own */
+    i64 left;                /* steps until the first request ends, or the call does */
+} quiet;
 
 /* Whether this engine, which is about to decide, has a decode group and nothing else. */
 static int is_quiet(const engine *e, const vllm_v1 *v)
@@ -20,7 +28,7 @@ static int is_quiet(const engine *e, const vllm_v1 *v)
            && !s->rows.count && !s->ending.count && !s->preempted.count && !s->held_ps;
 }
 
-/* The group's next step is launched at `now_ps`, in place of the one before, which has been noted. */
+/* The group's next step is launched in place of the one in flight, which has been noted. */
 static void launch_group(engine *e, decode_group *g, step *s, i64 now_ps)
 {
     sequences nobody = {0}; /* ends with it */
@@ -34,6 +42,72 @@ static void launch_group(engine *e, decode_group *g, step *s, i64 now_ps)
     time_step(e, s, now_ps);
 }
 
+/* The step in flight has ended, and the next one is in flight until `end_ps`. */
+static inline void pass_to(engine *e, quiet *q, i64 size, i64 end_ps)
+{
+    ledger_use_kv(e, q->end_ps - q->now_ps);
+    gaps_add(e->fleet->gaps, q->end_ps - q->last_end_ps, q->size);
+    q->last_end_ps = q->now_ps = q->end_ps;
+    q->end_ps = end_ps;
+    q->size = size;
+    q->left--;
+}
+
+/* Steps on one line of step times: nothing but sums changes. */
+static void follow_line(engine *e, decode_group *g, step *s, quiet *q)
+{
+    decode_line line;
+    shape at = {.decode_sequences = g->size, .decode_context_tokens = g->contexts,
+                .decode_window_context_tokens = g->contexts};
+    if (g->window >= 0 || e->setup.step_factors || e->work || !step_line(e->setup.times, &at, &line))
+        return;
+    gaps *gaps = e->fleet->gaps;
+    const i64 *phases = g->phases;
+    const i64 size = g->size, block_size = g->block_size, begin_ps = q->end_ps, first_ps = q->now_ps, first = q->left;
+    const i64 limit_ps = q->limit_ps, most = MIN(line.max_context_tokens, line.max_window_context_tokens);
+    const i64 slope_ps = line.context_ps + line.window_context_ps;
+    i64 contexts = g->contexts, place = g->place, free_blocks = g->pool->free_blocks, duration_ps = 0;
+    i64 now_ps = q->now_ps, last_end_ps = q->last_end_ps, end_ps = q->end_ps, ending = q->size, left = q->left;
+    u128 kv_block_ps = 0;
+    while (left > 0 && end_ps < limit_ps && contexts <= most && phases[place] <= free_blocks) {
+        i64 next_ps = line.base_ps + slope_ps * contexts;
+        if (next_ps < 0)
+            break;
+        duration_ps = next_ps;
+        free_blocks -= phases[place];
+        place = place + 1 == block_size ? 0 : place + 1;
+        contexts += size;
+        kv_block_ps += (u128)(uint64_t)(e->num_blocks - free_blocks) * (uint64_t)(end_ps - now_ps);
+        gaps_add(gaps, end_ps - last_end_ps, ending);
+        last_end_ps = now_ps = end_ps;
+        end_ps += duration_ps;
+        ending = size;
+        left--;
+    }
+    i64 taken = first - left;
+    if (!taken)
+        return;
+    *q = (quiet){.now_ps = now_ps, .last_end_ps = last_end_ps, .end_ps = end_ps, .size = size,
+                 .limit_ps = limit_ps, .left = left};
+    g->clock += taken;
+    g->place = place;
+    g->contexts = contexts;
+    g->pool->free_blocks = free_blocks;
+    core_state *sums = &e->sums;
+    sums->steps += taken;
+    sums->rows += taken * size;
+    sums->busy_ps += end_ps - begin_ps;
+    sums->kv_block_ps += kv_block_ps;
+    sums->kv_busy_ps += (u128)(uint64_t)(now_ps - first_ps);
+    sums->kv_peak_blocks = MAX(sums->kv_peak_blocks, e->num_blocks - free_blocks); /* blocks are only taken */
+    at.decode_context_tokens = at.decode_window_context_tokens = contexts - size;
+    s->sums = at;
+    s->group = size;
+    s->start = end_ps - duration_ps;
+    s->end = e->stage_free_ps[0] = end_ps;
+    engine_check_end(e, s);
+}
+
 int take_quiet_steps(engine *e)
 {
     vllm_v1 *v = (vllm_v1 *)e->regular_v1;
@@ -41,24 +115,24 @@ int take_quiet_steps(engine *e)
         return 0;
     fleet *f = e->fleet;
     decode_group *g = &v->group;
-    step *pending = v->pending;
-    i64 arrival_ps = MIN(front_end_due_ps(&e->front_end),
-                         e->fed_next < e->fed_count ? e->fed_instants[e->fed_next] : NEVER);
-    i64 now_ps = e->now_ps, taken = 0;
-    while (g->ends.at[0].at > g->clock && g->phases[g->place] <= g->pool->free_blocks && f->steps < f->last_step) {
-        i64 end_ps = pending->end, size = pending->group; /* of the step before, which ends while the next one waits */
-        if (end_ps >= arrival_ps || 4 * end_ps + DECIDE >= f->bound)
-            break;
-        launch_group(e, g, pending, now_ps);
-        ledger_use_kv(e, end_ps - now_ps);
-        gaps_add(f->gaps, end_ps - v->last_end_ps, size);
-        v->last_end_ps = now_ps = end_ps;
-        f->steps++;
-        taken++;
+    step *s = v->pending;
+    quiet q = {.now_ps = e->now_ps, .last_end_ps = v->last_end_ps, .end_ps = s->end, .size = s->group};
+    q.limit_ps = MIN(front_end_due_ps(&e->front_end), e->fed_next < e->fed_count ? e->fed_instants[e->fed_next] : NEVER);
+    q.limit_ps = MIN(MIN(q.limit_ps, (f->bound - DECIDE + 3) >> 2), NEVER / 4);
+    i64 most = q.left = MIN(g->ends.at[0].at - g->clock, f->last_step - f->steps);
+    while (q.left > 0 && q.end_ps < q.limit_ps && g->phases[g->place] <= g->pool->free_blocks) {
+        i64 left = q.left;
+        follow_line(e, g, s, &q);
+        if (q.left < left)
+            continue;
+        launch_group(e, g, s, q.now_ps);
+        pass_to(e, &q, s->group, s->end);
     }
-    if (taken) {
-        e->now_ps = now_ps;
-        e->in_vain = e->without_rows = 0;
-    }
-    return taken > 0;
+    i64 taken = most - q.left;
+    if (taken <= 0)
+        return 0;
+    f->steps += taken;
+    v->last_end_ps = e->now_ps = q.now_ps;
+    e->in_vain = e->without_rows = 0;
+    return 1;
 }

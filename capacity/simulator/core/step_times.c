@@ -5,6 +5,8 @@
  * capacity.step.operators. Step times outlive fleets, so that their memory is their own. */
 #include "step_times.h"
 
+#include "norms.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +24,11 @@
 #define DRAFTING_BITS 15
 #define AT_LEAST_1(ps) ((ps) < 1 ? 1 : (ps))
 
-/* The p of a norm. Less than `negligible` of the larger, the smaller adds what is lost to rounding. */
+/* Of a model: by operator, and of the host's work over the GPU's. */
 typedef struct {
-    double sharpness, inverse, negligible;
-} exponent;
+    exponent overlap;
+    exponent *of; /* each operator */
+} exponents;
 
 typedef struct {
     double *at; /* NaN: not asked yet */
@@ -47,8 +50,8 @@ typedef struct {
 
 struct step_times {
     step_source source;
-    exponent overlap;
-    exponent *exponents; /* of each operator */
+    exponents exact, quick; /* of the quick ones those by contexts alone: the others are in tables */
+    i64 num_exponents;
     table_of_seconds tables[NUM_TABLES];
     knotted *lines; /* by hash; room is a power of two */
     i64 num_lines, room;
@@ -92,24 +95,6 @@ static int rounded(double ps, i64 *out)
     if (!(fabs(ps) < 4e18)) return 0;
     *out = (i64)rint(ps);
     return 1;
-}
-
-static exponent exponent_of(double sharpness)
-{
-    return (exponent){sharpness, 1.0 / sharpness, exp2(-56.0 / sharpness)};
-}
-
-static double norm(double first, double second, exponent p)
-{
-    if (first < second) {
-        double larger = second;
-        second = first;
-        first = larger;
-    }
-    if (second <= 0.0 || p.sharpness == 1.0) return first + second;
-    double ratio = second / first;
-    if (ratio < p.negligible) return first;
-    return first * pow(1.0 + pow(ratio, p.sharpness), p.inverse);
 }
 
 /* Whether all sums of a shape are such that floats and integers agree with Python's. */
@@ -193,7 +178,7 @@ static work recurrence(const step_operator *o, const shape *s)
     return (work){tokens * o->flops_per_pair, moved, sequences, 0.0};
 }
 
-static double attention_seconds(const step_operator *o, exponent p, work w)
+static double attention_seconds(const step_operator *o, const exponent *p, work w)
 {
     if (w.rows <= 0.0) return 0.0;
     double seconds = norm(w.flops / o->compute_rate, w.moved / o->memory_rate, p);
@@ -209,7 +194,7 @@ static double expanded_tokens(const shape *s)
     return (double)(s->prefill_context_tokens + s->decode_sequences + s->draft_tokens);
 }
 
-static double gemm_seconds(const step_operator *o, exponent p, double m)
+static double gemm_seconds(const step_operator *o, const exponent *p, double m)
 {
     if (m <= 0.0) return 0.0;
     double moved = o->weight_bytes + m * o->row_bytes;
@@ -223,7 +208,7 @@ static double traffic_seconds(const step_operator *o, double rows)
     return rows <= 0.0 ? 0.0 : o->row_bytes * rows / o->memory_rate + o->fixed_s;
 }
 
-static double all_reduce_seconds(const step_operator *o, exponent p, double rows)
+static double all_reduce_seconds(const step_operator *o, const exponent *p, double rows)
 {
     double message = rows * o->row_bytes;
     if (message <= 0.0) return 0.0;
@@ -234,7 +219,7 @@ static double all_reduce_seconds(const step_operator *o, exponent p, double rows
     return o->count * (o->per_rank_s + MIN(one_shot, two_shot));
 }
 
-static double collective_seconds(const step_operator *o, exponent p, double rows)
+static double collective_seconds(const step_operator *o, const exponent *p, double rows)
 {
     double sent = o->row_bytes * rows;
     if (sent <= 0.0) return 0.0;
@@ -256,7 +241,7 @@ static double distinct_experts(const step_operator *o, double tokens)
     return o->num_experts * (1.0 - (1.0 - share) * pow(spread, -o->evenness));
 }
 
-static double experts_seconds(const step_operator *o, exponent p, double tokens)
+static double experts_seconds(const step_operator *o, const exponent *p, double tokens)
 {
     if (tokens <= 0.0) return 0.0;
     tokens *= o->token_groups;
@@ -273,7 +258,7 @@ static double experts_seconds(const step_operator *o, exponent p, double tokens)
 }
 
 /* Of operators that depend on one number of rows. */
-static double row_operator_seconds(const step_operator *o, exponent p, double rows)
+static double row_operator_seconds(const step_operator *o, const exponent *p, double rows)
 {
     switch (o->kind) {
     case PRODUCT: return gemm_seconds(o, p, rows);
@@ -285,7 +270,7 @@ static double row_operator_seconds(const step_operator *o, exponent p, double ro
     }
 }
 
-static double operator_seconds(const step_operator *o, exponent p, const shape *s)
+static double operator_seconds(const step_operator *o, const exponent *p, const shape *s)
 {
     switch (o->kind) {
     case GROUPED_PREFILL: return attention_seconds(o, p, grouped_prefill(o, s));
@@ -310,7 +295,7 @@ static double new_seconds(step_times *t, i64 table, i64 rows)
         double number = (double)rows, total = 0.0;
         if (table == SHARED_SECONDS) number /= (double)t->source.ranks;
         for (i64 i = first; i < end; i++)
-            total += row_operator_seconds(&t->source.operators[i], t->exponents[i], number);
+            total += row_operator_seconds(&t->source.operators[i], &t->exact.of[i], number);
         return total;
     }
     double seconds = t->source.ask_seconds(table, rows);
@@ -344,38 +329,38 @@ static i64 graph_rows(const step_times *t, i64 prefill_tokens, i64 rows)
     return t->source.graph_rows[rows];
 }
 
-static double own_seconds(step_times *t, const shape *s, i64 rows)
+static double own_seconds(step_times *t, const exponents *x, const shape *s, i64 rows)
 {
     i64 samples = s->prompts_completed + s->decode_sequences + s->draft_tokens;
     double gpu = table_seconds(t, ROW_SECONDS, rows) + table_seconds(t, SAMPLE_SECONDS, samples);
     for (i64 i = 0; i < t->source.num_operators; i++)
-        gpu += operator_seconds(&t->source.operators[i], t->exponents[i], s);
+        gpu += operator_seconds(&t->source.operators[i], &x->of[i], s);
     return gpu;
 }
 
-static double with_host(const step_times *t, double gpu, i64 sequences, int replayed)
+static double with_host(const step_times *t, const exponents *x, double gpu, i64 sequences, int replayed)
 {
     const step_source *source = &t->source;
     double eager = replayed ? 0.0 : source->eager_s;
-    double launch = eager != 0.0 ? norm(gpu, eager, t->overlap) - gpu : 0.0;
+    double launch = eager != 0.0 ? norm(gpu, eager, &x->overlap) - gpu : 0.0;
     double host = source->host_step_s + source->host_sequence_s * (double)sequences;
-    if (source->overlapped) host = norm(gpu, eager + host, t->overlap) - gpu - launch;
+    if (source->overlapped) host = norm(gpu, eager + host, &x->overlap) - gpu - launch;
     return gpu + launch + host;
 }
 
-static double step_seconds(step_times *t, const shape *s)
+static double step_seconds(step_times *t, const exponents *x, const shape *s)
 {
     i64 rows = s->prefill_tokens + s->decode_sequences + s->draft_tokens;
     if (rows <= 0) return 0.0;
     i64 padded = graph_rows(t, s->prefill_tokens, rows);
     i64 computed = padded > 0 ? padded : rows;
-    double gpu = own_seconds(t, s, computed);
+    double gpu = own_seconds(t, x, s, computed);
     if (t->source.has_shared) gpu += table_seconds(t, SHARED_SECONDS, computed * t->source.ranks);
-    return with_host(t, gpu, s->prefill_sequences + s->decode_sequences, padded >= 0);
+    return with_host(t, x, gpu, s->prefill_sequences + s->decode_sequences, padded >= 0);
 }
 
 /* A step of data-parallel ranks together. */
-static double joint_seconds(step_times *t, const shape *shapes, i64 count)
+static double joint_seconds(step_times *t, const exponents *x, const shape *shapes, i64 count)
 {
     i64 fullest = 0, prefill_tokens = 0, sequences = 0;
     for (i64 i = 0; i < count; i++) {
@@ -396,13 +381,13 @@ static double joint_seconds(step_times *t, const shape *shapes, i64 count)
         i64 computed = padded > 0 ? padded : rows ? rows : 1;
         total += computed;
         if (!rows) continue;
-        double own = own_seconds(t, s, computed);
+        double own = own_seconds(t, x, s, computed);
         if (isnan(own)) return own;
         if (!found || own > gpu) gpu = own;
         found = 1;
     }
     if (t->source.has_shared) gpu += table_seconds(t, SHARED_SECONDS, total);
-    return with_host(t, gpu, sequences, padded >= 0);
+    return with_host(t, x, gpu, sequences, padded >= 0);
 }
 
 /* lines between knots */
@@ -463,7 +448,7 @@ static double seconds_at(step_times *t, const shape *s, i64 context, i64 window)
 {
     shape at = {.decode_sequences = s->decode_sequences, .draft_tokens = s->draft_tokens,
                 .decode_context_tokens = context, .decode_window_context_tokens = window};
-    return step_seconds(t, &at);
+    return step_seconds(t, &t->exact, &at);
 }
 
 /* 0: not in integers, or a callback failed. */
@@ -547,8 +532,10 @@ static i64 model_step_ps(step_times *t, const shape *s)
         const decode_line *last = last_line(t, s);
         if (last) return on_line(last, s);
         if (find_line(t, s, &line)) return on_line(&line, s);
-    } else if (in_reason(s) && rounded(step_seconds(t, s) * PS_PER_S, &ps)) {
-        return AT_LEAST_1(ps);
+    } else if (in_reason(s)) {
+        double found_ps = step_seconds(t, &t->quick, s) * PS_PER_S;
+        if (!rounded_alike(found_ps)) found_ps = step_seconds(t, &t->exact, s) * PS_PER_S;
+        if (rounded(found_ps, &ps)) return AT_LEAST_1(ps);
     }
     return ask_step(t, s);
 }
@@ -558,7 +545,11 @@ static i64 model_joint_ps(step_times *t, const shape *shapes, i64 count)
     i64 ps;
     int plain = count > 0 && (count == t->source.ranks || !t->source.has_shared);
     for (i64 i = 0; i < count; i++) plain = plain && in_reason(&shapes[i]);
-    if (plain && rounded(joint_seconds(t, shapes, count) * PS_PER_S, &ps)) return AT_LEAST_1(ps);
+    if (plain) {
+        double found_ps = joint_seconds(t, &t->quick, shapes, count) * PS_PER_S;
+        if (!rounded_alike(found_ps)) found_ps = joint_seconds(t, &t->exact, shapes, count) * PS_PER_S;
+        if (rounded(found_ps, &ps)) return AT_LEAST_1(ps);
+    }
     return ask_joint(t, shapes, count);
 }
 
@@ -653,7 +644,7 @@ static double draft_step_seconds(step_times *draft, shape at, double drafts)
     i64 rows;
     if (!rounded((double)at.decode_sequences * drafts, &rows)) return NAN;
     at.draft_tokens = rows;
-    return in_reason(&at) ? step_seconds(draft, &at) : NAN;
+    return in_reason(&at) ? step_seconds(draft, &draft->exact, &at) : NAN;
 }
 
 /* NaN: not in integers, or a callback failed. */
@@ -773,7 +764,46 @@ int decode_piece(step_times *t, const shape *s, decode_line *out)
     return found;
 }
 
+int step_line(step_times *t, const shape *s, decode_line *out)
+{
+    const decode_line *last;
+    if (t->failed || !s->decode_sequences || s->prefill_tokens) return 0;
+    switch (t->source.kind) {
+    case STEPS_MODEL:
+        last = last_line(t, s);
+        if (!last) return find_line(t, s, out);
+        *out = *last;
+        return 1;
+    case STEPS_AFFINE: return affine_piece(t, s, out);
+    case STEPS_SCALED: return in_reason(s) && scaled_piece(t, s, out);
+    default: return 0;
+    }
+}
+
 /* what Python asks */
+
+static void free_exponents(step_times *t)
+{
+    for (i64 i = 0; t->quick.of && i < t->num_exponents; i++) exponent_free(&t->quick.of[i]);
+    exponent_free(&t->quick.overlap);
+    free(t->quick.of);
+    free(t->exact.of);
+}
+
+/* 0: no memory */
+static int make_exponents(step_times *t)
+{
+    t->exact.of = calloc((size_t)t->num_exponents + 1, sizeof *t->exact.of);
+    t->quick.of = calloc((size_t)t->num_exponents + 1, sizeof *t->quick.of);
+    if (!t->exact.of || !t->quick.of) return 0;
+    t->exact.overlap = t->quick.overlap = exponent_of(t->source.overlap_sharpness);
+    if (!exponent_add_pieces(&t->quick.overlap)) return 0;
+    for (i64 i = 0; i < t->num_exponents; i++) {
+        t->exact.of[i] = t->quick.of[i] = exponent_of(t->source.operators[i].sharpness);
+        if (i < t->source.num_operators && !exponent_add_pieces(&t->quick.of[i])) return 0;
+    }
+    return 1;
+}
 
 step_times *step_times_new(const step_source *source)
 {
@@ -782,16 +812,14 @@ step_times *step_times_new(const step_source *source)
     step_times *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->source = *source;
-    t->overlap = exponent_of(source->overlap_sharpness);
-    i64 num_operators = source->num_operators;
+    t->num_exponents = source->num_operators;
     for (i64 i = 0; i < NUM_TABLES; i++)
-        if (source->end_operator[i] > num_operators) num_operators = source->end_operator[i];
-    t->exponents = calloc((size_t)num_operators + 1, sizeof *t->exponents);
-    if (!t->exponents) {
+        if (source->end_operator[i] > t->num_exponents) t->num_exponents = source->end_operator[i];
+    if (!make_exponents(t)) {
+        free_exponents(t);
         free(t);
         return NULL;
     }
-    for (i64 i = 0; i < num_operators; i++) t->exponents[i] = exponent_of(source->operators[i].sharpness);
     return t;
 }
 
@@ -801,7 +829,7 @@ void step_times_free(step_times *t)
     free(t->lines);
     free(t->last);
     free(t->drafted);
-    free(t->exponents);
+    free_exponents(t);
     free(t);
 }
 

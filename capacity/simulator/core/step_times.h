@@ -21,6 +21,9 @@ i64 step_ps(step_times *t, const shape *s);                       /* at least 1;
 i64 joint_ps(step_times *t, const shape *shapes, i64 count);      /* of data-parallel ranks, together */
 int decode_piece(step_times *t, const shape *s, decode_line *out); /* 0: no line: ask for each step */
 
+/* The line on which `step_ps` itself takes decode steps of this size; 0: it is to be asked for each. */
+int step_line(step_times *t, const shape *s, decode_line *out);
+
 /* What follows is between capacity.simulator.core.step_data, which fills it, and step_times.c. */
 
 /* One operator of a step: capacity.step.export.OperatorData. The last kinds depend on one number of rows. */

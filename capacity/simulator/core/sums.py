@@ -23,8 +23,8 @@ class GapsArrays(ctypes.Structure):
         ("count", ctypes.c_int64),
         ("total_low", ctypes.c_uint64),
         ("total_high", ctypes.c_uint64),
-        ("num_slots", ctypes.c_int64),
-        ("slots", ctypes.c_void_p),
+        ("num_gaps", ctypes.c_int64),
+        ("gaps", ctypes.c_void_p),
         ("bins", ctypes.c_void_p),
         ("batch_size", ctypes.c_int64),
         ("batches", ctypes.c_void_p),
@@ -59,8 +59,7 @@ def gap_counter(arrays: GapsArrays) -> GapCounter:
     if arrays.bins:
         bins = _copied(arrays.bins, 1, NUM_BINS)[0]
         return GapCounter.from_core(None, bins, total_ps=total_ps, batches=batches)
-    slots = _seen(arrays.slots, arrays.num_slots, 2)
-    gaps, times = slots[slots[:, 1] > 0].T
+    gaps, times = _seen(arrays.gaps, arrays.num_gaps, 2).T.copy()
     return GapCounter.from_core((gaps, times), None, total_ps=total_ps, batches=batches)
 
 

@@ -1,6 +1,7 @@
 /* vLLM V1: continuous batching with chunked prefill, one token budget, recompute preemption. See vllm_v1.py. */
 #include "vllm_v1.h"
 
+#include "drafts.h"
 #include "run_pool.h"
 #include "stages.h"
 
@@ -186,7 +187,7 @@ static inline int commits_at_once(const sequence *r, i64 tokens)
     return tokens == 1 && r->computed >= r->prompt_tokens && !r->drafts && r->scheduled && r->preempted == MISSING;
 }
 
-/* What `commit` does for such a row, as it is decided. */
+/* What `v1_commit` does for such a row, as it is decided. */
 static inline void add_decode_row(vllm_v1 *v, step *s, sequence *r)
 {
     policy *p = &v->base;
@@ -376,7 +377,7 @@ void v1_admit_waiting(policy *p, step *s, i64 budget)
 }
 
 /* Count the scheduled tokens as computed, at once: the step's output corrects it. */
-static void commit(vllm_v1 *v, step *s)
+void v1_commit(vllm_v1 *v, step *s)
 {
     int prefill = 0;
     for (i64 i = 0; i < s->rows.count; i++) {
@@ -429,7 +430,7 @@ static void schedule_rows(vllm_v1 *v, step *s)
         v->admission_bound = v1_waiting_count(v) > 0;
     if (s->preempted.count > 1)
         sort_preempted(v, s);
-    commit(v, s);
+    v1_commit(v, s);
 }
 
 /* decide by sums */
@@ -479,7 +480,7 @@ int v1_schedule_group(vllm_v1 *v, decode_group *g, step *s)
     }
     group_allocate(g, s, v->pending);
     if (budget > 0)
-        v1_admit_waiting(p, s, budget);
+        v->admit_waiting(p, s, budget);
     if (!s->rows.count && !g->size)
         return 1;
     s->grouped = 1;
@@ -647,18 +648,25 @@ void v1_schedule(policy *p, step *s, i64 now_ps)
     int by_sums = v->regular && (v->group.active || take_over(v));
     if (v->stages)
         by_sums = stages_schedule(v, s);
+    else if (v->drafted)
+        by_sums = drafts_schedule(v, s);
     else if (by_sums && !v1_schedule_group(v, &v->group, s)) {
         spell_out(v);
         by_sums = 0;
     }
     if (!by_sums)
         schedule_rows(v, s);
-    if (s->rows.count || s->group || s->preempted.count) {
-        v->pending = s;
-        v->num_pending++;
-        if (v->stages)
-            stages_launched(v, s);
-    }
+    if (s->rows.count || s->group || s->preempted.count)
+        v1_launched(v, s);
+}
+
+/* The step is one of those in flight from now on. */
+void v1_launched(vllm_v1 *v, step *s)
+{
+    v->pending = s;
+    v->num_pending++;
+    if (v->stages)
+        stages_launched(v, s);
 }
 
 /* account */
@@ -699,6 +707,8 @@ void v1_abort(policy *p, sequence *r)
         spell_out(v);
     if (v->stages)
         stages_spell_out(v);
+    if (v->drafted)
+        drafts_spell_out(v);
     v->finish(v, r);
 }
 
@@ -729,22 +739,9 @@ static void update_group(vllm_v1 *v, step *s)
     }
 }
 
-/* Append what the step sampled; fills `finished` in row order. */
-void v1_update(policy *p, step *s)
+void v1_update_rows(vllm_v1 *v, step *s)
 {
-    vllm_v1 *v = (vllm_v1 *)p;
-    if (v->pending == s)
-        v->pending = NULL;
-    v->num_pending--;
-    if (v->stages)
-        stages_ended(v, s);
-    if (s->grouped) {
-        update_group(v, s);
-        v->last_end_ps = s->end;
-        return;
-    }
-    v->last_end_ps = s->end;
-    i64 already = s->finished.count;
+    policy *p = &v->base;
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
         sequence *r = w->sequence;
@@ -756,6 +753,29 @@ void v1_update(policy *p, step *s)
         if (append(v, r, w, s))
             PUSH(p->memory, &s->finished, r);
     }
+}
+
+/* Append what the step sampled; fills `finished` in row order. */
+void v1_update(policy *p, step *s)
+{
+    vllm_v1 *v = (vllm_v1 *)p;
+    if (v->pending == s)
+        v->pending = NULL;
+    v->num_pending--;
+    for (i64 i = 0; i < s->gone.count; i++)
+        s->gone.at[i]->rows_in_flight--; /* they ended in the step before, as members of a group */
+    if (v->stages)
+        stages_ended(v, s);
+    if (v->drafted && drafts_update(v, s))
+        return;
+    if (s->grouped) {
+        update_group(v, s);
+        v->last_end_ps = s->end;
+        return;
+    }
+    v->last_end_ps = s->end;
+    i64 already = s->finished.count;
+    v1_update_rows(v, s);
     for (i64 i = already; i < s->finished.count; i++)
         v->finish(v, s->finished.at[i]);
 }
@@ -764,6 +784,23 @@ static const policy_ops V1_OPS = {
     .add = v1_add, .add_loaded = v1_add_loaded, .schedule = v1_schedule, .update = v1_update,
     .abort = v1_abort, .num_waiting = v1_num_waiting,
 };
+
+/* Whether rows of this engine can be known by their sums, and as what. */
+static void init_groups(vllm_v1 *v, const policy_ops *ops, const core_engine *setup)
+{
+    policy *p = &v->base;
+    int plain = ops == &V1_OPS;
+    if ((!plain && !setup->num_tiers) || setup->max_loras || p->limits.prefill_schedule_interval > 1
+        || setup->data_parallel_size > 1 || setup->keep_log || p->streams || setup->contiguous_blocks)
+        return;
+    group_init(&v->group, p->memory, setup, p->pool);
+    if (!v->speculates && p->limits.pipeline_stages == 1)
+        v->regular = 1;
+    else if (!v->speculates && plain && !p->asynchronous && !v->group.visits)
+        v->stages = stages_new(p->memory, setup, p->pool);
+    else if (v->speculates && plain)
+        v->drafted = drafts_new(v, setup);
+}
 
 void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool)
 {
@@ -779,14 +816,7 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
     v->finish = v1_finish;
     v->next_ticket = 1;
     v->last_end_ps = MISSING;
-    v->regular = ops == &V1_OPS && !v->speculates && p->limits.prefill_schedule_interval == 1
-                 && setup->data_parallel_size == 1 && !setup->keep_log && !setup->message_ps
-                 && setup->stream_interval == 1 && !setup->contiguous_blocks;
-    if (v->regular)
-        group_init(&v->group, m, setup, pool);
-    if (v->regular && p->limits.pipeline_stages > 1 && !p->asynchronous && !v->group.visits)
-        v->stages = stages_new(m, setup, pool);
-    v->regular = v->regular && p->limits.pipeline_stages == 1;
+    init_groups(v, ops, setup);
 }
 
 policy *vllm_v1_new(memory *m, const core_engine *setup, pool *pool)

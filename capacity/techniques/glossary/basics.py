@@ -154,7 +154,7 @@ def chunked(s: Situation) -> str:
 def acceptance(s: Situation) -> str:
     from capacity.pool.drafting import Speculation, expected_tokens, find_speculator
 
-    chain = find_speculator("eagle").as_chain().accepting(str(EXAMPLE_ACCEPTANCE))
+    chain = find_speculator("eagle").accepting(str(EXAMPLE_ACCEPTANCE))
     tokens = expected_tokens(EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS)
     drafted = Speculation(s.pool, chain).round(s.requests_in_flight, s.estimate.input_len, EXAMPLE_DRAFTS)
     return (

@@ -1,0 +1,93 @@
+/* The p-norm of two times, (a^p + b^p)^(1/p): how two things that a GPU does at once add up. See capacity.step.norm.
+ *
+ * Two calls of pow take most of the time of a step's time. Where only whole picoseconds are asked for, a polynomial does
+ * that is nearly as exact: `QUICK_ERROR` bounds what a sum of such norms is off by, relative to it, and where that could
+ * round to another picosecond the exact sum is taken (rounded_alike).
+ */
+#ifndef CAPACITY_NORMS_H
+#define CAPACITY_NORMS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifndef _WIN32
+#pragma GCC visibility push(hidden)
+#endif
+
+#define QUICK_ERROR 0x1p-44
+enum { PIECE_BITS = 5, TERMS = 7 }; /* 32 pieces an octave */
+
+/* Of (1 + x^p)^(1/p), in a part of an octave of x, by the distance from its middle as a share of half of it. */
+typedef struct {
+    double state; /* 0: not made yet; 1: so exact as said; -1: not */
+    double terms[TERMS];
+} norm_piece;
+
+/* The p of a norm. Less than `negligible` of the larger, the smaller adds what is lost to rounding. */
+typedef struct {
+    double sharpness, inverse, negligible;
+    int64_t first, count; /* piece 0 begins where the leading bits of x are `first` */
+    norm_piece *pieces;   /* NULL: exact */
+} exponent;
+
+exponent exponent_of(double sharpness);
+int exponent_add_pieces(exponent *p); /* 0: no memory */
+void exponent_free(exponent *p);
+void exponent_make_piece(const exponent *p, int64_t number);
+
+static inline double exact_norm(double ratio, const exponent *p)
+{
+    return pow(1.0 + pow(ratio, p->sharpness), p->inverse);
+}
+
+/* Of a ratio from `negligible` to 1. */
+static inline double quick_norm(double ratio, const exponent *p)
+{
+    uint64_t bits;
+    memcpy(&bits, &ratio, sizeof bits);
+    int64_t number = (int64_t)(bits >> (52 - PIECE_BITS)) - p->first;
+    if ((uint64_t)number >= (uint64_t)p->count)
+        return exact_norm(ratio, p);
+    norm_piece *piece = &p->pieces[number];
+    if (piece->state == 0.0)
+        exponent_make_piece(p, number);
+    if (piece->state < 0.0)
+        return exact_norm(ratio, p);
+    uint64_t within = bits & (((uint64_t)1 << (52 - PIECE_BITS)) - 1); /* as a float from 1 to 2 */
+    within = within << PIECE_BITS | (uint64_t)0x3FF << 52;
+    double x;
+    memcpy(&x, &within, sizeof x);
+    x = 2.0 * x - 3.0;
+    const double *c = piece->terms;
+    double square = x * x;
+    double low = c[0] + c[1] * x + (c[2] + c[3] * x) * square;
+    return low + (c[4] + c[5] * x + c[6] * square) * (square * square);
+}
+
+static inline double norm(double first, double second, const exponent *p)
+{
+    if (first < second) {
+        double larger = second;
+        second = first;
+        first = larger;
+    }
+    if (second <= 0.0 || p->sharpness == 1.0)
+        return first + second;
+    double ratio = second / first;
+    if (ratio < p->negligible)
+        return first;
+    return first * (p->pieces ? quick_norm(ratio, p) : exact_norm(ratio, p));
+}
+
+/* Whether all numbers within QUICK_ERROR of this one round to the same integer. */
+static inline int rounded_alike(double number)
+{
+    return fabs(number - rint(number)) < 0.5 - fabs(number) * QUICK_ERROR;
+}
+
+#ifndef _WIN32
+#pragma GCC visibility pop
+#endif
+
+#endif
