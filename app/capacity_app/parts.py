@@ -57,7 +57,9 @@ VERDICT_ICONS = {
 
 def verdict(judgement: str, text: str) -> None:
     """Whether there is a steady state, in the colour of what it means."""
-    show = {"stable": st.success, "stable with bursts": st.success, "overloaded": st.error}.get(judgement, st.warning)
+    show = {"stable": st.success, "stable with bursts": st.success, "overloaded": st.error}.get(
+        judgement, st.warning
+    )
     show(plain(text), icon=VERDICT_ICONS[judgement])
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.costs import ServedLoad, cost_of
+from capacity.answers.engine_setup import engine_frontend
 from capacity.answers.fit import fit_with, without_drafts
-from capacity.answers.intervals import Latencies, batch_latencies, served_latencies
+from capacity.answers.intervals import Latencies, batch_latencies, beside_client, served_latencies
 from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths
 from capacity.answers.records import (
     Bounds,
@@ -65,6 +67,9 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
     latencies = batch_latencies(resolved, times) if load is None else served_latencies(resolved, load)
+    if latencies is not None:
+        ttft, e2e = (beside_client(each, traffic) for each in (latencies.ttft_s, latencies.e2e_s))
+        latencies = Latencies(ttft, latencies.tpot_s, e2e)
     requests_per_s = _throughput(traffic, times, latencies)
     output_rate = requests_per_s.scaled(lengths.output_len)
     in_flight = _in_flight(phases, requests_per_s, latencies)
@@ -90,6 +95,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         verdict_reason=None if load is None else load.verdict.reason,
         in_step=None if load is None else load.in_step,
         ttft_s=None if latencies is None else latencies.ttft_s,
+        ttft_parts_s=_ttft_parts(resolved, traffic, times, load),
         tpot_s=None if latencies is None else latencies.tpot_s,
         e2e_s=None if latencies is None else latencies.e2e_s,
         requests_in_flight=in_flight,
@@ -123,6 +129,27 @@ def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | 
     if phases.served is None:
         return float(phases.requests)
     return None if latencies is None else requests_per_s.value * latencies.e2e_s.value
+
+
+def _ttft_parts(
+    resolved: ResolvedPool, traffic: Traffic, times: PhaseTimes, load: Served | None
+) -> Mapping[str, float] | None:
+    """What the time to first token is made of, in the words of `simulate`; None without a steady state."""
+    server, client_s = engine_frontend(resolved), traffic.client_latency_s
+    way = server.from_client(client_s)
+    if load is None:
+        ttft_s, queue_s = times.ttft_s, 0.0
+    elif load.steady is None:
+        return None
+    else:
+        ttft_s, queue_s = load.steady.ttft_s, max(load.steady.waiting_s - way.request_latency_s, 0.0)
+    around_s = way.request_latency_s + way.response_latency_s
+    return {
+        "client": client_s,
+        "api server": around_s - client_s,
+        "queue": queue_s,
+        "prefill": ttft_s - around_s - queue_s,
+    }
 
 
 def _whole_run(load: Served | None) -> RunMeans | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from capacity.answers.records import Quantity
+from capacity.deployment import Traffic
+from capacity.deployment.client_latency import LEAST_S, MOST_S
 from capacity.hardware.served_bands import served_band
 from capacity.pool.resolve import ResolvedPool
 
@@ -29,6 +32,23 @@ def with_interval(value: float, low: float | None, high: float | None) -> Quanti
         value=value,
         low=None if low is None else value * (1 + low),
         high=None if high is None else value * (1 + high),
+    )
+
+
+def beside_client(quantity: Quantity, traffic: Traffic, *, unit_s: float = 1.0) -> Quantity:
+    """A time to first token, or to the last, with what is not known of its client: nothing where the traffic says it.
+
+    Clients of published benchmarks are `LEAST_S` to `MOST_S` away; that and the rest of the interval are independent.
+    `unit_s`: seconds of the quantity's unit.
+    """
+    if "client_latency_s" in traffic.model_fields_set:
+        return quantity
+    value, low, high = quantity.value, quantity.low, quantity.high
+    nearer, farther = ((limit_s - traffic.client_latency_s) / unit_s for limit_s in (LEAST_S, MOST_S))
+    return Quantity(
+        value=value,
+        low=None if low is None else value - math.hypot(value - low, nearer),
+        high=None if high is None else value + math.hypot(high - value, farther),
     )
 
 

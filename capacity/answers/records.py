@@ -174,13 +174,14 @@ class RunMeans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate(Fit):
-    """Everything of `Fit`, and how fast and how dear. `tpot_s` is None for a single output token.
+    """Everything of `Fit`, and how fast and how dear.
 
-    Of a load (`concurrency`, `request_rate`) the means are those of clients in its steady state, queueing included, by
-    a simulated run; `ttft_s` and `e2e_s` are None where there is none, as `verdict` says in the words of `simulate`,
-    and `requests_per_s` is then what is served at most. `whole_run` are the means over all requests of that run,
-    warm-up and drain included: what `vllm bench serve` prints of as many. `in_step`: equal lengths keep the requests of
-    the closed loop in step. Of a batch, which has no queue, these are None. `requests_in_flight` is `requests_per_s` *
+    `tpot_s` is None for a single output token. Of a load (`concurrency`, `request_rate`) the means are those of
+    clients in its steady state, queueing included, by a simulated run; `ttft_s` and `e2e_s` are None where there is
+    none, as `verdict` says in the words of `simulate`, and `requests_per_s` is then what is served at most.
+    `whole_run` are the means over all requests of that run, warm-up and drain included: what `vllm bench serve`
+    prints of as many. `in_step`: equal lengths keep the requests of the closed loop in step. Of a batch, which
+    has no queue, these are None. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
     `e2e_s`. The $ quantities are those of `cost` with the interval of the throughput; None without a price.
     """
 
@@ -195,6 +196,7 @@ class Estimate(Fit):
     verdict_reason: str | None
     in_step: bool | None
     ttft_s: Quantity | None
+    ttft_parts_s: Mapping[str, float] | None
     tpot_s: Quantity | None
     e2e_s: Quantity | None
     requests_in_flight: float | None

@@ -92,7 +92,7 @@ def served(resolved: ResolvedPool, traffic: Traffic, slots: int, *, regimes: boo
             verdict=verdict,
             num_prompts=num_prompts,
             steady=verdict.steady,
-            whole=whole_means(run.summary),
+            whole=whole_means(run.summary, run.records),
             differing=other,
         )
     full = replace(
@@ -129,7 +129,14 @@ def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
     if means is None:
         return None
     e2e_s = in_flight / means.requests_per_s
-    return replace(means, e2e_s=e2e_s, ttft_s=means.ttft_s + e2e_s - means.e2e_s, in_flight=float(in_flight))
+    more_s = e2e_s - means.e2e_s
+    return replace(
+        means,
+        e2e_s=e2e_s,
+        ttft_s=means.ttft_s + more_s,
+        waiting_s=means.waiting_s + more_s,
+        in_flight=float(in_flight),
+    )
 
 
 def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, int]:
@@ -174,7 +181,7 @@ def _of_prompts(
     if (
         verdict.verdict == "too short to tell" and requests.is_closed_loop
     ):  # which has a steady state, if not here
-        verdict = replace(verdict, steady=whole_means(run.summary))
+        verdict = replace(verdict, steady=whole_means(run.summary, run.records))
     return run, verdict
 
 

@@ -12,13 +12,14 @@ from capacity.answers.costs import cost_of
 from capacity.answers.deployment_run import deployment_price, run_service, verdict_on, with_roles
 from capacity.answers.engine_setup import (
     drafting_notes,
+    engine_frontend,
     make_workload,
     policy_name,
     refuse_unheeded,
     requests_of,
 )
 from capacity.answers.fit import gpu_summary, model_summary
-from capacity.answers.intervals import served_mean
+from capacity.answers.intervals import beside_client, served_mean, with_interval
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
@@ -116,7 +117,9 @@ def simulate(
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
     differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
-    answer = _described(pools[0], requests, run, differing)
+    answer = _described(pools[0], requests, run, None if verdict is None else verdict.steady, differing)
+    if answer.mean_ttft_ms is not None:
+        answer = replace(answer, mean_ttft_ms=beside_client(answer.mean_ttft_ms, traffic, unit_s=1e-3))
     return replace(
         answer,
         cost=_cost(price, pools, service, requests, run, verdict),
@@ -126,7 +129,7 @@ def simulate(
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         warnings=(
             *answer.warnings,
-            *step_notes(whole_means(run.summary), next(iter(differing), None)),
+            *step_notes(whole_means(run.summary, run.records), next(iter(differing), None)),
             *_failure_notes(service),
             *_loop_notes(run, engine_loop, observer),
             *cautions_of(price),
@@ -209,12 +212,16 @@ def _of_differing_lengths(
     requests = make_workload(other.model_copy(update={"num_prompts": min(len(run.records), enough)}))
     beside = run_service(pools, service, requests, seed=traffic.seed)
     verdict = verdict_on(beside, pools, service, requests)
-    means = (whole_means(beside.summary), None if verdict is None else verdict.steady)
+    means = (whole_means(beside.summary, beside.records), None if verdict is None else verdict.steady)
     return tuple(each for each in means if each is not None)
 
 
 def _described(
-    resolved: ResolvedPool, requests: Workload, run: SimulationResult, differing: Sequence[LoadMeans]
+    resolved: ResolvedPool,
+    requests: Workload,
+    run: SimulationResult,
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
 ) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     return Simulation(
@@ -228,9 +235,14 @@ def _described(
         workload=requests.name,
         run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
         step_bounds=bound_times(run.step_work),
-        time_parts=time_parts(run.records, run.transfer_ps).to_dict(),
-        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, [each.ttft_s for each in differing]),
-        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, [each.tpot_s for each in differing]),
+        time_parts=time_parts(
+            run.records,
+            run.transfer_ps,
+            api_server=engine_frontend(resolved),
+            client_latency_s=requests.client_latency_s,
+        ).to_dict(),
+        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, steady, differing),
+        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, steady, differing),
         warnings=(
             *resolved.notes,
             *resolved.memory.warnings,
@@ -273,11 +285,17 @@ def _banded_mean(
     latency: Distribution | None,
     metric: Literal["ttft", "tpot"],
     resolved: ResolvedPool,
-    differing_s: Sequence[float | None],
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
 ) -> Quantity | None:
-    """A simulated mean (ms) with the band that such means earned against served runs, with differing lengths too."""
+    """A simulated mean (ms) with the band that such means earned against served runs, which holds the mean of a run of
+    any length, the steady part's, and of differing lengths."""
     if latency is None:
         return None
     own = served_mean(metric, latency.mean, resolved)
-    others = (served_mean(metric, each * 1e3, resolved) for each in differing_s if each is not None)
+    means = [getattr(each, f"{metric}_s") for each in differing]
+    others = [served_mean(metric, each * 1e3, resolved) for each in means if each is not None]
+    lasting = None if steady is None else getattr(steady, f"{metric}_s")
+    if lasting is not None:
+        others.append(with_interval(lasting * 1e3, 0.0, 0.0))
     return own.covering(*others)

@@ -51,9 +51,14 @@ class Traffic(Spec):
     concurrency: int | None = flag(
         None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24
     )
-    request_rate: FiniteOrInf | None = flag(None, "Requests per second; inf: all at once.", "--rate", gt=0)
+    request_rate: FiniteOrInf | None = flag(
+        None, "Requests per second; inf: all at once.", "--rate", gt=0, read_by="rate"
+    )
     requests_per_day: float | None = flag(
-        None, "Requests in 24 hours, which come evenly: --request-rate N / 86,400, and kept as that.", gt=0
+        None,
+        "Requests in 24 hours, which come evenly: --request-rate N / 86,400, and kept as that.",
+        gt=0,
+        read_by="rate",
     )
     num_prompts: int | None = flag(None, "Requests in all.", "--num-requests", ge=0, le=50_000_000)
     burstiness: FiniteOrInf = flag(

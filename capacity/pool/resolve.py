@@ -50,6 +50,10 @@ class ResolvedPool(PoolSettings):
         """Requests of `tokens` tokens that the KV cache holds at once."""
         return self.memory.usable_blocks // self.memory.layout.blocks_of_request(tokens)
 
+    def largest_batch(self, tokens: int) -> int:
+        """Requests of `tokens` tokens that one engine, or one data-parallel rank, runs at once: held, and in a step."""
+        return min(self.concurrent_requests(tokens), self.max_num_seqs)
+
     @property
     def more_memory(self) -> str:
         """The ways out of a KV cache that is too small."""

@@ -101,6 +101,7 @@ def _prediction_rows(answer: Estimate) -> list[Fact]:
     per_user = answer.output_tokens_per_s_per_user
     return [
         ("TTFT", *(time_and_interval(answer.ttft_s) if answer.ttft_s else no_state)),
+        *_ttft_parts_row(answer),
         ("TPOT", *(time_and_interval(answer.tpot_s) if answer.tpot_s else single)),
         ("E2E latency", *(seconds_and_interval(answer.e2e_s) if answer.e2e_s else no_state)),
         ("output tokens/s", *rate_and_interval(answer.output_tokens_per_s)),
@@ -110,6 +111,13 @@ def _prediction_rows(answer: Estimate) -> list[Fact]:
         *_in_flight_row(answer),
         ("KV capacity", f"{answer.kv_capacity_tokens:,} tokens", f"{answer.kv_cache_dtype}"),
     ]
+
+
+def _ttft_parts_row(answer: Estimate) -> list[Fact]:
+    parts = answer.ttft_parts_s
+    if parts is None:
+        return []
+    return [("  of it", "", ", ".join(f"{name} {STANDARD.time_text(s)}" for name, s in parts.items() if s))]
 
 
 def _requests(answer: Estimate) -> tuple[str, str]:

@@ -185,7 +185,7 @@ def _time_parts(answer: Simulation) -> list[Part]:
     parts = answer.time_parts
     if parts is None:
         return []
-    names = list(parts["mean_ms"])
+    names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
     rows = (
         (label, [f"{parts[key][name]:,.1f}" for name in names])
         for label, key in (("all requests", "mean_ms"), ("slowest 5 %", "slowest_mean_ms"))

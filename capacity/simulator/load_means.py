@@ -19,11 +19,13 @@ from capacity.step import PS_PER_S
 class LoadMeans:
     """Means over `requests` requests, on the clocks of `vllm bench serve`; `tpot_s` is None for single tokens.
 
+    `waiting_s` is the part of `ttft_s` before the first token is scheduled, the way to the engine included.
     `in_flight` is the mean number of requests in the system, waiting included: `requests_per_s` * `e2e_s`.
     """
 
     requests: int
     ttft_s: float
+    waiting_s: float
     tpot_s: float | None
     e2e_s: float
     requests_per_s: float
@@ -68,6 +70,7 @@ def steady_means(records: RequestTable, rows: npt.NDArray[np.int64], *, clocked:
     return LoadMeans(
         requests=len(rows),
         ttft_s=float((first - arrival).mean()) / PS_PER_S,
+        waiting_s=float((records.first_scheduled_ps[rows] - arrival).mean()) / PS_PER_S,
         tpot_s=None if tpot is None else float(tpot) / PS_PER_S,
         e2e_s=e2e_s,
         requests_per_s=requests_per_s,
@@ -83,14 +86,17 @@ def _in_flight(records: RequestTable, start_ps: int, end_ps: int) -> float:
     return float(inside.sum()) / (end_ps - start_ps)
 
 
-def whole_means(summary: LatencySummary) -> LoadMeans | None:
+def whole_means(summary: LatencySummary, records: RequestTable) -> LoadMeans | None:
     """Means over all requests of a run, as `vllm bench serve` prints them; None where none was completed."""
     ttft, tpot, e2e = summary.ttft_ms, summary.tpot_ms, summary.e2el_ms
     if ttft is None or e2e is None:
         return None
+    done = records.completed
+    waited = (records.first_scheduled_ps - records.arrival_ps)[done]
     return LoadMeans(
         requests=summary.completed,
         ttft_s=ttft.mean / 1e3,
+        waiting_s=float(waited.mean()) / PS_PER_S,
         tpot_s=None if tpot is None else tpot.mean / 1e3,
         e2e_s=e2e.mean / 1e3,
         requests_per_s=summary.request_throughput,

@@ -37,7 +37,7 @@ class QuantizedOption:
     """One method on one pool. Times in seconds; None where it does not fit or does not run, and `reason` says why.
 
     `tpot_small_s` is of a batch of 1, `tpot_large_s` of `large_batch`; `max_batch` requests of input + output
-    tokens fit the KV cache. Cost is that of a closed loop with as many requests as fit, at most the engine's limit.
+    tokens run at once: max_num_seqs, or what the KV cache holds. Cost is that of a closed loop of so many.
     """
 
     method: str
@@ -111,10 +111,10 @@ def _option(resolved: ResolvedPool, method: QuantizationMethod, load: _Load) -> 
 
 
 def _held(pool: ResolvedPool, load: _Load) -> int:
-    """Requests that fit the KV cache. Raises DoesNotFit, or InvalidInput where none does."""
+    """Requests that run at once: max_num_seqs, or what fits the KV cache. Raises DoesNotFit; InvalidInput where none."""
     pool.memory.require_fit()
     tokens = load.input_len + load.output_len
-    held = pool.concurrent_requests(tokens)
+    held = pool.largest_batch(tokens)
     if held < 1:
         raise InvalidInput(f"no request of {tokens} tokens fits the KV cache")
     return held
@@ -165,9 +165,8 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
 
 def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
     """With the times of one request, of the large batch, and of a closed loop of all that fit, and its cost."""
-    steps, limits = pool.step_model, pool.limits_from()
+    steps, limits, most = pool.step_model, pool.limits_from(), option.max_batch
     lengths = {"input_len": load.input_len, "output_len": load.output_len}
-    most = min(option.max_batch, limits.max_num_seqs)
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
     together = batch_times(steps, limits, load.large_batch, **lengths) if load.large_batch <= most else None
     loop = closed_loop_times(steps, limits, most, **lengths)
@@ -192,7 +191,9 @@ def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quantize
 def _with_break_even(resolved: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
     if option.kind not in ("weight-only", "weights and activations"):
         return option
-    return replace(option, pays_below_batch=break_even_batch(resolved, option.method, load.input_len))
+    batch = break_even_batch(resolved, option.method, load.input_len)
+    within = batch is not None and batch <= option.max_batch
+    return replace(option, pays_below_batch=batch if within else None)
 
 
 def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:

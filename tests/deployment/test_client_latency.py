@@ -76,3 +76,34 @@ def test_a_closed_loop_waits_for_each_answer_to_arrive() -> None:
         for seconds in (0.0, 0.05)
     )
     assert math.isclose(1 / far - 1 / near, 0.05, rel_tol=0.02)
+
+
+LOADS: list[dict[str, Any]] = [{"batch_size": 4}, {"concurrency": 8}, {"request_rate": 5.0}]
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_time_to_first_token_is_the_sum_of_its_parts(load: dict[str, Any]) -> None:
+    answer = capacity.estimate("llama-3.1-8b", **DEPLOYMENT, **load)
+    assert answer.ttft_s is not None
+    assert answer.ttft_parts_s is not None
+    assert sum(answer.ttft_parts_s.values()) == pytest.approx(answer.ttft_s.value)
+    assert answer.ttft_parts_s["client"] == USUAL_S
+    assert min(answer.ttft_parts_s.values()) >= 0
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_an_unknown_client_widens_the_interval_and_a_known_one_does_not(load: dict[str, Any]) -> None:
+    open_end, known = (
+        capacity.estimate("llama-3.1-8b", **DEPLOYMENT, **load, **client).ttft_s
+        for client in ({}, {"client_latency_s": USUAL_S})
+    )
+    assert open_end is not None
+    assert known is not None
+    assert open_end.value == known.value
+    assert open_end.low is not None
+    assert open_end.high is not None
+    assert known.low is not None
+    assert known.high is not None
+    assert open_end.low < known.low
+    assert known.high < open_end.high
+    assert open_end.high - open_end.value > MOST_S - USUAL_S

@@ -32,7 +32,7 @@ class TokenSteps:
         """
         if self.speculation is not None:
             return self.speculation.largest_batch(tokens)
-        return min(self.resolved.concurrent_requests(tokens), self.resolved.max_num_seqs)
+        return self.resolved.largest_batch(tokens)
 
     def step_seconds(self, shape: StepShape) -> float:
         """The step in seconds."""

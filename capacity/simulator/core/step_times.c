@@ -21,7 +21,8 @@
 #define MOST_ENTRIES ((i64)1 << 22)  /* of a table; beyond, Python is asked each time */
 #define MOST_SIZES ((i64)1 << 16)    /* numbers of decode rows whose last line is remembered */
 #define MOST_LINES ((i64)1 << 20)    /* then all are forgotten */
-#define DRAFTING_BITS 15
+#define DRAFTING_BITS 16
+#define SIZE_STRIDE 4099             /* between batches of one size and the next */
 #define AT_LEAST_1(ps) ((ps) < 1 ? 1 : (ps))
 
 /* Of a model: by operator, and of the host's work over the GPU's. */
@@ -44,7 +45,7 @@ typedef struct {
 
 /* What drafting took a batch of one size and mean context; others of the same place replace it. */
 typedef struct {
-    i64 sequences, context; /* 0, 0: nothing yet */
+    i64 batch; /* size and mean context; 0: nothing yet */
     double seconds;
 } drafting;
 
@@ -57,7 +58,7 @@ struct step_times {
     i64 num_lines, room;
     knotted *last; /* by decode_sequences */
     i64 num_last;
-    drafting *drafted; /* by hash; NULL: none yet */
+    drafting *drafted; /* contexts that follow each other lie side by side; NULL: none yet */
     int failed;
 };
 
@@ -666,11 +667,10 @@ static double draft_seconds(step_times *t, const shape *s)
     if (!t->source.draft) return table_seconds(t, DRAFT_SECONDS, sequences);
     if (context < 1) context = 1;
     if (!t->drafted) t->drafted = calloc((size_t)1 << DRAFTING_BITS, sizeof *t->drafted);
-    if (!t->drafted) return new_draft_seconds(&t->source, sequences, context);
-    uint64_t hash = (uint64_t)(sequences << 40 ^ context) * 0x9E3779B97F4A7C15u;
-    drafting *known = &t->drafted[hash >> (64 - DRAFTING_BITS)];
-    if (known->sequences != sequences || known->context != context)
-        *known = (drafting){sequences, context, new_draft_seconds(&t->source, sequences, context)};
+    if (!t->drafted || sequences >= MOST_SIZES) return new_draft_seconds(&t->source, sequences, context);
+    i64 batch = sequences << 40 | context, place = context + sequences * SIZE_STRIDE;
+    drafting *known = &t->drafted[place & (((i64)1 << DRAFTING_BITS) - 1)];
+    if (known->batch != batch) *known = (drafting){batch, new_draft_seconds(&t->source, sequences, context)};
     return known->seconds;
 }
 
