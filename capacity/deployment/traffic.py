@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -204,7 +205,7 @@ class Traffic(Spec):
             per_day = float(fields.get("requests_per_day") or "")
         except (TypeError, ValueError):
             return fields
-        if not per_day > 0:
+        if not 0 < per_day < math.inf:
             return fields
         others = {name: value for name, value in fields.items() if name != "requests_per_day"}
         return {**others, "request_rate": per_day / SECONDS_PER_DAY}
