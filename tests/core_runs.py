@@ -49,7 +49,9 @@ def readable(workload: Workload, setup: EngineSetup) -> dict[str, Any]:
 
 
 def compiled(workload: Workload, setup: EngineSetup) -> dict[str, Any]:
-    columns = {name: array("q", [0 if name in ZEROS else -1]) * len(workload) for name in LEDGER_COLUMNS}
+    columns = {
+        name: memoryview(array("q", [0 if name in ZEROS else -1]) * len(workload)) for name in LEDGER_COLUMNS
+    }
     fleet = Fleet(workload, columns, routed=False)
     chains = functools.partial(Chains, workload)
     number = fleet.add(setup, 0, chains=chains, answers_private=False)

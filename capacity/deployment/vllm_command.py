@@ -107,7 +107,7 @@ class _Read:
         if name == "model":
             self.model = value
         elif name in Pool.model_fields and name not in ("gpu", "engine"):
-            self.fields[name] = value
+            self.fields[name] = _FORCED.get(value, value) if name == "quantization" else value
         else:
             self.other(name, f"{flag} {value}".strip())
 
@@ -137,6 +137,10 @@ class _Read:
             not_modelled=tuple(self.not_modelled),
             unknown=tuple(self.unknown),
         )
+
+
+# vLLM takes Marlin by itself where it can; these names forbid it.
+_FORCED = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}
 
 
 def _words(text: str) -> list[str]:

@@ -34,5 +34,14 @@ class Distribution:
             values_ms.sort()
         else:
             values_ms = np.sort(values_ms)
-        points = np.percentile(values_ms, PERCENTILES, overwrite_input=True)
-        return cls(mean=mean, std=std, percentiles={p: float(v) for p, v in zip(PERCENTILES, points)})
+        return cls(mean=mean, std=std, percentiles={p: percentile(values_ms, p) for p in PERCENTILES})
+
+
+def percentile(ascending: npt.NDArray[Any], percent: float) -> float:
+    """Of sorted values: what `numpy.percentile` says of them, to the last bit, without looking for their order."""
+    rank = (len(ascending) - 1) * (percent / 100)
+    low = int(rank)
+    part = rank - low
+    below, above = float(ascending[low]), float(ascending[min(low + 1, len(ascending) - 1)])
+    rise = above - below
+    return below + rise * part if part < 0.5 else above - rise * (1 - part)

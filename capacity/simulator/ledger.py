@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -53,20 +52,30 @@ class Progress:
         return due
 
 
+INSTANTS = ("arrival_ps", "first_scheduled_ps", "first_token_ps", "finish_ps")
+COUNTS = ("output_tokens", "cached_tokens", "preemptions", "preempted_ps")
+
+
 class Ledger:
-    """Columns with an entry for each request, of any engine. No array ever moves: its address may be kept."""
+    """Columns with an entry for each request, of any engine. None ever moves: its address may be kept.
+
+    They lie in one piece of memory, which the system has in a few large pages then; Python reads their entries as int.
+    """
+
+    arrival_ps: memoryview
+    first_scheduled_ps: memoryview
+    first_token_ps: memoryview
+    finish_ps: memoryview
+    output_tokens: memoryview
+    cached_tokens: memoryview
+    preemptions: memoryview
+    preempted_ps: memoryview  # after the first token, waiting to run again
 
     def __init__(self, count: int, progress: Callable[[int, int], None] | None = None) -> None:
-        blank = array("q", [MISSING]) * count
-        zeros = array("q", [0]) * count
-        self.arrival_ps = array("q", blank)
-        self.first_scheduled_ps = array("q", blank)
-        self.first_token_ps = array("q", blank)
-        self.finish_ps = array("q", blank)
-        self.output_tokens = array("q", zeros)
-        self.cached_tokens = array("q", zeros)
-        self.preemptions = array("q", zeros)
-        self.preempted_ps = array("q", zeros)  # after the first token, waiting to run again
+        columns = np.zeros((len(INSTANTS) + len(COUNTS), count), dtype=np.int64)
+        columns[: len(INSTANTS)] = MISSING
+        for name, column in zip(INSTANTS + COUNTS, columns, strict=True):
+            setattr(self, name, memoryview(column))
         self.progress = None if progress is None else Progress(count, progress)
 
     def forget(self, request: int) -> None:
@@ -75,8 +84,8 @@ class Ledger:
         self.preempted_ps[request] = 0
 
     def table(self, workload: Workload) -> RequestTable:
-        def column(values: array[int]) -> Any:
-            return np.frombuffer(values, dtype=np.int64) if len(values) else np.empty(0, dtype=np.int64)
+        def column(values: memoryview) -> IntArray:
+            return np.asarray(values)
 
         arrival_ps = column(self.arrival_ps)
         unsent = arrival_ps == MISSING

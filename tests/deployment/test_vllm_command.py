@@ -36,7 +36,7 @@ def test_kv_cache_memory_is_taken_as_given() -> None:
     assert found.kv_capacity_blocks == given // block_bytes
     too_much = capacity.fit(LLAMA, gpu="h100", kv_cache_memory_bytes=90 * 10**9)
     assert not too_much.fits
-    assert "--kv-cache-memory-bytes asks for 90.0 GB" in str(too_much.reason)
+    assert "--kv-cache-memory-bytes asks for 83.82 GiB" in str(too_much.reason)
 
 
 def test_fewer_tokens_may_be_scheduled_than_memory_is_kept_for() -> None:
@@ -195,3 +195,14 @@ def test_v0s_words_for_drafts_are_read() -> None:
     )
     assert lookup.pool("h100").speculator == "ngram"
     assert lookup.not_modelled[0].startswith("--ngram-prompt-lookup-max 4")
+
+
+@pytest.mark.parametrize(
+    ("given", "kernel"),
+    [("awq", "awq"), ("gptq", "gptq"), ("awq_marlin", "w4a16"), ("gptq_marlin", "w4a16")],
+)
+def test_naming_a_method_to_vllm_forbids_marlin(given: str, kernel: str) -> None:
+    """vLLM on awq: "forcing awq. Use quantization=awq_marlin for faster inference"."""
+    command = read_vllm_command(f"vllm serve {LLAMA} --quantization {given}")
+    resolved = resolve(LLAMA, pool(**command.fields))
+    assert resolved.scheme.dense_ffn.kernel == kernel

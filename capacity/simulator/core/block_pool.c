@@ -1,13 +1,15 @@
 /* Paged KV cache whose blocks groups of layers share, some of which look back on a window only.
  *
  * All groups hold as many positions of a table as the request has blocks; a windowed one has no block at the
- * positions before its `first`, because no later token looks at them.
+ * positions before its `first`, because no later token looks at them. Of the positions with content those before `named`
+ * are parts of runs.
  */
 #include "runs.h"
 
 struct group {
-    i64 first, cached; /* positions from `first` on hold blocks; those before `cached` have content */
-    part_list parts;   /* from `first` to `cached` */
+    i64 first, cached; /* positions from `first` on hold blocks; those before `cached`, or the table's, have content */
+    i64 named;
+    part_list parts;   /* from `first` to `named` */
 };
 
 typedef struct {
@@ -31,7 +33,7 @@ static void open_table(pool *pool, table *t, i64 request)
     t->request = request;
     t->held = t->cached = t->loaded = t->leaves_at = 0;
     for (i64 g = 0; g < num_groups; g++) {
-        t->groups[g].first = t->groups[g].cached = 0;
+        t->groups[g].first = t->groups[g].cached = t->groups[g].named = 0;
         t->groups[g].parts.count = 0;
     }
 }
@@ -43,6 +45,7 @@ static const hit *find_prefix(block_pool *p, const table *t, i64 max_tokens)
     run_store *s = &p->runs;
     settle_runs(s);
     s->pieces.count = 0;
+    find_stretches(s, t->request);
     i64 length = s->pool.prefix_caching && max_tokens > 0 ? full_blocks(s, max_tokens) : 0;
     for (i64 g = 0; g < s->num_groups; g++) {
         group_hit *h = &p->hits[g];
@@ -115,7 +118,7 @@ static void take_hit(block_pool *p, table *t)
     for (i64 g = 0; g < p->runs.num_groups; g++) {
         const group_hit *h = &p->hits[g];
         struct group *group = &t->groups[g];
-        group->first = group->cached = h->stop;
+        group->first = group->cached = group->named = h->stop;
         for (i64 i = h->begin; i < h->end; i++) {
             piece found = clip(p->runs.pieces.at[i], h->start, h->stop);
             if (found.start == found.stop)
@@ -140,30 +143,41 @@ static void grow(pool *pool, table *t, i64 tokens, const hit *h)
     }
 }
 
+/* Where the content of a group's blocks ends. */
+static i64 content_end(const table *t, const struct group *group)
+{
+    return MAX(t->cached, group->cached);
+}
+
 static void cache(pool *pool, table *t, i64 tokens)
 {
     run_store *s = &((block_pool *)pool)->runs;
-    i64 full = full_blocks(s, tokens);
-    if (full <= t->cached || !pool->prefix_caching)
+    i64 full = full_blocks(s, tokens), before = t->cached;
+    if (full <= before || !pool->prefix_caching)
         return;
-    t->cached = full; /* the least of any group */
+    t->cached = full;
+    if (!pool->contents || before >= private_start(s, t->request))
+        return;
     for (i64 g = 0; g < s->num_groups; g++) {
         struct group *group = &t->groups[g];
-        if (full <= group->cached)
-            continue;
-        i64 start = MAX(group->cached, group->first);
-        group->cached = full;
+        i64 start = MAX(MAX(before, group->cached), group->first);
         if (start < full)
-            register_runs(s, &group->parts, t->request, g, start, full);
+            group->named = register_runs(s, &group->parts, t->request, g, start, full);
     }
 }
 
 /* release */
 
-/* Positions from `first` to `stop` that have blocks without content. */
-static i64 blocks_without_content(const struct group *group, i64 stop)
+/* Give back positions before `stop`, from the first that has a block, tail first. */
+static void leave_blocks(run_store *s, const table *t, i64 g, i64 stop)
 {
-    return MAX(stop - MAX(group->first, group->cached), 0);
+    struct group *group = &t->groups[g];
+    i64 content = content_end(t, group), named = MAX(group->named, group->first);
+    s->pool.free_blocks += MAX(stop - MAX(group->first, content), 0);
+    free_stretch(s, t->request, g, named, MIN(stop, content));
+    if (group->parts.count)
+        drop_front(s, &group->parts, stop);
+    group->first = stop;
 }
 
 /* Free the blocks of windowed groups that no later token looks at. */
@@ -182,9 +196,7 @@ static void leave_window(pool *pool, table *t, i64 processed_tokens)
         i64 behind = passed > 0 ? MIN(full_blocks(s, passed), t->held) : 0;
         if (behind > group->first) {
             settle_runs(s);
-            pool->free_blocks += blocks_without_content(group, behind);
-            drop_front(s, &group->parts, behind);
-            group->first = behind;
+            leave_blocks(s, t, g, behind);
         }
         t->leaves_at = MIN(t->leaves_at, (group->first + 1) * pool->block_size + p->windows[g] - 1);
     }
@@ -197,9 +209,11 @@ static void release(pool *pool, table *t)
     settle_runs(s);
     for (i64 g = 0; g < s->num_groups; g++) {
         struct group *group = &t->groups[g];
-        pool->free_blocks += blocks_without_content(group, t->held);
+        i64 content = content_end(t, group), named = MAX(group->named, group->first);
+        pool->free_blocks += MAX(t->held - MAX(group->first, content), 0);
+        free_stretch(s, t->request, g, named, content);
         drop_parts(s, &group->parts);
-        group->first = group->cached = 0;
+        group->first = group->cached = group->named = 0;
     }
     t->held = t->cached = t->loaded = t->leaves_at = 0;
 }

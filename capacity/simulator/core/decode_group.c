@@ -68,6 +68,7 @@ void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p)
     }
     g->places.count = kept;
     g->phases = take_memory(m, (size_t)g->block_size * sizeof *g->phases);
+    g->ends = take_memory(m, END_CLOCKS * sizeof *g->ends);
     if (g->visits)
         g->buckets = take_memory(m, (size_t)g->block_size * sizeof *g->buckets);
     group_clear(g);
@@ -77,7 +78,11 @@ void group_clear(decode_group *g)
 {
     g->clock = g->place = g->size = g->contexts = 0;
     g->growing = g->growing_contexts = g->saturated_contexts = 0;
-    g->ends.count = g->saturations.count = g->prefilling.count = g->fresh.count = g->due.count = 0;
+    for (i64 i = 0; i < END_CLOCKS; i++)
+        if (g->ended_at[i / 64] & (uint64_t)1 << i % 64)
+            g->ends[i] = NULL;
+    memset(g->ended_at, 0, sizeof g->ended_at);
+    g->saturations.count = g->prefilling.count = g->fresh.count = g->due.count = 0;
     memset(g->phases, 0, (size_t)g->block_size * sizeof *g->phases);
     for (i64 i = 0; g->visits && i < g->block_size; i++)
         g->buckets[i].count = 0;
@@ -158,6 +163,61 @@ static void find_full_chunks(decode_group *g)
     }
 }
 
+/* ends */
+
+static void end_at(decode_group *g, sequence *r, i64 clock)
+{
+    i64 place = clock & (END_CLOCKS - 1);
+    r->last_clock = clock;
+    r->next_end = g->ends[place];
+    g->ends[place] = r;
+    g->ended_at[place / 64] |= (uint64_t)1 << place % 64;
+}
+
+/* Those whose last step was that of `clock`, out of their list: the others of it end a round later, or more. */
+static sequence *take_ends(decode_group *g, i64 clock)
+{
+    i64 place = clock & (END_CLOCKS - 1);
+    uint64_t bit = (uint64_t)1 << place % 64;
+    sequence *ended = NULL, *next;
+    if (!(g->ended_at[place / 64] & bit))
+        return NULL;
+    sequence *all = g->ends[place];
+    g->ends[place] = NULL;
+    g->ended_at[place / 64] &= ~bit;
+    for (sequence *r = all; r; r = next) {
+        next = r->next_end;
+        if (r->last_clock > clock) {
+            end_at(g, r, r->last_clock);
+        } else {
+            r->next_end = ended;
+            ended = r;
+        }
+    }
+    return ended;
+}
+
+void group_members(const decode_group *g, sequences *found)
+{
+    for (i64 i = 0; g->size && i < END_CLOCKS; i++)
+        for (sequence *r = g->ended_at[i / 64] & (uint64_t)1 << i % 64 ? g->ends[i] : NULL; r; r = r->next_end)
+            PUSH(g->memory, found, r);
+}
+
+i64 group_steps_to_end(const decode_group *g)
+{
+    i64 place = g->clock & (END_CLOCKS - 1), word = place / 64;
+    uint64_t bits = g->ended_at[word] >> place % 64;
+    if (bits)
+        return __builtin_ctzll(bits);
+    for (i64 i = 1; i <= END_CLOCKS / 64; i++) {
+        bits = g->ended_at[(word + i) & (END_CLOCKS / 64 - 1)];
+        if (bits)
+            return 64 * i - place % 64 + __builtin_ctzll(bits);
+    }
+    return NEVER;
+}
+
 /* `r` takes its next decode step, which computes token number `computed`, at `clock`. */
 void group_join(decode_group *g, sequence *r, i64 computed, i64 clock)
 {
@@ -172,7 +232,7 @@ void group_join(decode_group *g, sequence *r, i64 computed, i64 clock)
     }
     if (g->chunk_tokens)
         join_chunks(g, r);
-    heap_push(g->memory, &g->ends, (timed){r->max_known - 2 - offset, r->ticket, r});
+    end_at(g, r, r->max_known - 2 - offset);
     r->growing = 0;
     if (g->window < 0)
         return;
@@ -236,13 +296,13 @@ void group_step(decode_group *g, sequences *ending)
     g->contexts += g->size;
     if (g->window >= 0)
         saturate(g);
-    while (g->ends.count && g->ends.at[0].at < g->clock) {
-        sequence *r = heap_pop(&g->ends).sequence;
+    for (sequence *r = take_ends(g, g->clock - 1); r; r = r->next_end) {
         leave_group(g, r);
         PUSH(g->memory, ending, r);
     }
-    if (g->ends.count)
-        __builtin_prefetch(g->ends.at[0].sequence, 1);
+    const sequence *next = g->ends[g->clock & (END_CLOCKS - 1)];
+    if (next)
+        __builtin_prefetch(next, 1);
 }
 
 /* Sum of the next step's contexts, each clipped to the window. */

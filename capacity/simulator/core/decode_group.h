@@ -20,6 +20,8 @@ typedef struct {
 } timed;
 typedef VEC(timed) timed_heap;
 
+enum { END_CLOCKS = 2048 };
+
 typedef struct {
     memory *memory;
     pool *pool;
@@ -30,7 +32,8 @@ typedef struct {
     i64 clock;                /* decode steps that the group has been scheduled for */
     i64 size, contexts;       /* members, and the sum of the contexts of their next step */
     i64 *phases;              /* members by the clock, modulo block size, at which they need a block */
-    timed_heap ends;
+    sequence **ends;          /* members by the clock of their last step, modulo END_CLOCKS: lists */
+    uint64_t ended_at[END_CLOCKS / 64]; /* which of them have anybody, as bits */
     i64 growing, growing_contexts, saturated_contexts; /* contexts clipped to the window */
     timed_heap saturations;
     sequences prefilling;     /* running requests that are not members */
@@ -50,7 +53,9 @@ void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p);
 void group_clear(decode_group *g);
 void group_join(decode_group *g, sequence *r, i64 computed, i64 clock);
 void group_step(decode_group *g, sequences *ending); /* one step on; adds those whom it completes */
+i64 group_steps_to_end(const decode_group *g); /* no member ends with any of so many steps */
 i64 group_window_contexts(const decode_group *g);
+void group_members(const decode_group *g, sequences *found); /* adds them, in no order */
 void group_sort(sequences *list); /* by their places in the running list */
 void group_find_due(decode_group *g);
 void group_watch_chunks(decode_group *g, i64 chunk_tokens);

@@ -12,6 +12,8 @@
 
 #include <math.h>
 
+#include "gaps.h"
+
 #define ALL_DRAWS ((uint64_t)1 << 53)
 
 typedef struct {

@@ -67,7 +67,7 @@ class Fleet:
     def __init__(
         self,
         workload: Workload,
-        columns: dict[str, array[int]],
+        columns: dict[str, memoryview],
         *,
         routed: bool,
         order: IntArray | None = None,
@@ -90,7 +90,7 @@ class Fleet:
             adapter=self._column(workload.adapter),
             order=self._column(order),
         )
-        places = CoreColumns(**{name: columns[name].buffer_info()[0] for name in LEDGER_COLUMNS})
+        places = CoreColumns(**{name: binding.address(np.asarray(columns[name])) for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
         self._take_turn, self._deliver, self._want_load = (
             core.fleet_take_turn,

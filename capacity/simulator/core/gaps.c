@@ -2,7 +2,7 @@
 #include "gaps.h"
 
 enum { FIRST_ROOM = 1 << 13 };
-enum { DIGIT_BITS = 11, NUM_DIGITS = 1 << DIGIT_BITS };
+enum { DIGIT_BITS = 12, NUM_DIGITS = 1 << DIGIT_BITS };
 
 gaps *gaps_new(memory *m)
 {
@@ -21,7 +21,8 @@ gaps *gaps_new(memory *m)
 /* From the last digit to the first: each pass keeps the order of those before. */
 static void sort_gaps(gaps *g)
 {
-    i64 used = 0, starts[NUM_DIGITS];
+    i64 used = 0;
+    int32_t starts[NUM_DIGITS];
     for (i64 i = 0; i < g->exact.count; i++)
         used |= g->exact.at[i].gap;
     for (int shift = 0; shift < 63 && used >> shift; shift += DIGIT_BITS) {
@@ -29,8 +30,9 @@ static void sort_gaps(gaps *g)
         memset(starts, 0, sizeof starts);
         for (i64 i = 0; i < g->exact.count; i++)
             starts[from[i].gap >> shift & (NUM_DIGITS - 1)]++;
-        for (i64 digit = 0, before = 0; digit < NUM_DIGITS; digit++) {
-            i64 count = starts[digit];
+        int32_t before = 0;
+        for (i64 digit = 0; digit < NUM_DIGITS; digit++) {
+            int32_t count = starts[digit];
             starts[digit] = before;
             before += count;
         }
@@ -70,26 +72,58 @@ static void compress(gaps *g)
         use_bins(g);
 }
 
+/* Whether there are more than EXACT_GAPS different ones for sure: each sets a bit, and some the same. */
+static int surely_too_many(const gaps *g)
+{
+    enum { BITS = 20 };
+    uint64_t *set = take_memory(g->memory, ((size_t)1 << BITS) / 8);
+    i64 different = 0;
+    for (i64 i = 0; i < g->exact.count; i++) {
+        uint64_t bit = ((uint64_t)g->exact.at[i].gap * 0x9E3779B97F4A7C15u) >> (64 - BITS);
+        different += ~set[bit >> 6] >> (bit & 63) & 1;
+        set[bit >> 6] |= (uint64_t)1 << (bit & 63);
+    }
+    free_memory(g->memory, set);
+    return different > EXACT_GAPS;
+}
+
+/* Memory that is not touched costs nothing: neither what is taken nor what is sorted in is cleared. */
+static void widen(gaps *g, i64 room)
+{
+    counted_gap *larger = take_memory(g->memory, (size_t)room * sizeof *larger);
+    memcpy(larger, g->exact.at, (size_t)g->exact.count * sizeof *larger);
+    free_memory(g->memory, g->exact.at);
+    free_memory(g->memory, g->spare);
+    g->exact.at = larger;
+    g->exact.room = room;
+    g->spare = NULL;
+    g->spare = take_memory(g->memory, (size_t)room * sizeof *g->spare);
+}
+
 void gaps_make_room(gaps *g)
 {
-    compress(g);
-    if (2 * g->exact.count > g->exact.room) {
-        free_memory(g->memory, g->spare);
-        g->spare = NULL;
-        RESERVE(g->memory, &g->exact, 2 * g->exact.room);
-        g->spare = take_memory(g->memory, (size_t)g->exact.room * sizeof *g->spare);
+    if (g->exact.room > EXACT_GAPS && surely_too_many(g)) {
+        g->distinct = g->exact.count;
+        use_bins(g);
+        return;
     }
+    compress(g);
+    if (2 * g->exact.count > g->exact.room) /* hardly any were equal */
+        widen(g, 2 * EXACT_GAPS);
 }
 
 /* Two batches become one: every batch holds twice as many gaps, and half of the batches are free again. */
 static void merge(gaps *g)
 {
-    for (i64 batch = 0; batch < MOST_BATCHES; batch++) {
-        i64 *row = g->batches + batch * NUM_BATCH_BINS;
-        const i64 *early = g->batches + 2 * batch * NUM_BATCH_BINS, *late = early + NUM_BATCH_BINS;
-        for (i64 bin = g->first_bin; bin <= g->last_bin; bin++)
-            row[bin] = batch < MOST_BATCHES / 2 ? early[bin] + late[bin] : 0;
+    i64 used = MAX(g->last_bin - g->first_bin + 1, 0);
+    for (i64 batch = 0; batch < MOST_BATCHES / 2; batch++) {
+        i64 *row = g->batches + batch * NUM_BATCH_BINS + g->first_bin;
+        const i64 *early = row + batch * NUM_BATCH_BINS, *late = early + NUM_BATCH_BINS;
+        for (i64 i = 0; i < used; i++)
+            row[i] = early[i] + late[i];
     }
+    for (i64 batch = MOST_BATCHES / 2; batch < MOST_BATCHES; batch++)
+        memset(g->batches + batch * NUM_BATCH_BINS + g->first_bin, 0, (size_t)used * sizeof *g->batches);
     g->size_bits++;
 }
 

@@ -79,6 +79,7 @@ typedef VEC(part) part_list;
 typedef struct table {
     i64 request;         /* whose content it is */
     i64 held, cached;    /* run pool: blocks in all, and those with content */
+    i64 named;           /* run_pool.c: those of them that are parts of runs */
     i64 loaded;          /* tokens that came from elsewhere; 0: none */
     part_list parts;          /* run_pool.c */
     struct group *groups;     /* block_pool.c: one a group of layers */
@@ -153,6 +154,9 @@ struct sequence {
     i64 chunk_bucket, place_in_chunk_bucket; /* + 1; 0: in none */
     int lags;          /* offload.c: there was no place for a copy of its KV */
     int drafted;       /* drafts.c: one of the group */
+    i64 place;         /* vllm_v1.c: in the running list, while that is in no order */
+    i64 last_clock;    /* decode_group.c: its last step, and who has his in the same list */
+    sequence *next_end;
     sequence *next_free;
     table table;
 };

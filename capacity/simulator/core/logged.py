@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -38,7 +37,7 @@ class LoggedRun:
 
     steps: tuple[LoggedStep, ...]
     stalled_by: str | None
-    columns: dict[str, array[int]]
+    columns: dict[str, memoryview]
 
 
 class WrittenBlocks:
@@ -79,7 +78,7 @@ def logged_run(
         priority=np.array(priorities),
     )
     ledger = Ledger(len(workload))
-    columns: dict[str, array[int]] = {name: getattr(ledger, name) for name in LEDGER_COLUMNS}
+    columns: dict[str, memoryview] = {name: getattr(ledger, name) for name in LEDGER_COLUMNS}
     fleet = Fleet(workload, columns, routed=False, order=_ranks(ids))
     blocks = WrittenBlocks(keys)
     number = fleet.add(

@@ -2,6 +2,7 @@
  *
  * Each is taken as engine.c takes it (decide, launch, settle), in the same order and with the same sums; what is left
  * out is asking, at every step, for what cannot be there: rows, arrivals, mail, who ends, who is preempted.
+ * An asynchronous engine decides a step while the one before is in flight, a synchronous one as that has ended.
  */
 #include "engine.h"
 #include "gaps.h"
@@ -9,8 +10,8 @@
 
 /* What a stretch of steps changes, and where it has to stop. */
 typedef struct {
-    i64 now_ps, last_end_ps; /* of the next decision, and the end of the step before the one in flight */
-    i64 end_ps, size;        /* of the step in flight */
+    i64 now_ps, last_end_ps; /* of the next decision, and the end of the last step that is accounted for */
+    i64 end_ps, size;        /* of the step in flight, if the engine is asynchronous */
     i64 limit_ps;            /* a step that ends then or later is the loop's own */
     i64 left;                /* steps until the first request ends, or the call does */
 } quiet;
@@ -19,13 +20,30 @@ typedef struct {
 static int is_quiet(const engine *e, const vllm_v1 *v)
 {
     const decode_group *g = &v->group;
-    if (!g->active || !g->size || g->visits || g->prefilling.count || v1_waiting_count(v) || e->loads.count)
+    if (!g->active || !g->size || g->prefilling.count || v1_waiting_count(v) || e->loads.count)
         return 0;
     if (g->size > v->base.limits.max_num_batched_tokens || e->num_pools != 1)
         return 0;
     const step *s = v->pending;
-    return v->base.asynchronous && s && e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped && s->group
+    if (!v->base.asynchronous)
+        return !s && !e->num_in_flight && v->last_end_ps == e->now_ps && !g->visits;
+    return s && e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped && s->group
            && !s->rows.count && !s->ending.count && !s->preempted.count && !s->held_ps;
+}
+
+/* The blocks of the group's next step; 0: they are not free. */
+static int take_blocks(decode_group *g, const step *in_flight)
+{
+    static const step no_chunks;
+    group_find_due(g);
+    i64 needed = group_blocks_needed(g);
+    if (needed > g->pool->free_blocks)
+        return 0;
+    if (g->visits)
+        group_allocate(g, &no_chunks, in_flight);
+    else
+        g->pool->free_blocks -= needed;
+    return 1;
 }
 
 /* The group's next step is launched in place of the one in flight, which has been noted. */
@@ -35,7 +53,6 @@ static void launch_group(engine *e, decode_group *g, step *s, i64 now_ps)
     s->group = g->size;
     s->sums = (shape){.decode_sequences = g->size, .decode_context_tokens = g->contexts,
                       .decode_window_context_tokens = group_window_contexts(g)};
-    g->pool->free_blocks -= g->phases[g->place];
     group_step(g, &nobody);
     e->sums.steps++;
     e->sums.rows += s->group;
@@ -59,28 +76,39 @@ static void follow_line(engine *e, decode_group *g, step *s, quiet *q)
     decode_line line;
     shape at = {.decode_sequences = g->size, .decode_context_tokens = g->contexts,
                 .decode_window_context_tokens = g->contexts};
-    if (g->window >= 0 || e->setup.step_factors || e->work || !step_line(e->setup.times, &at, &line))
+    if (g->window >= 0 || g->visits || e->setup.step_factors || !step_line(e->setup.times, &at, &line))
         return;
     gaps *gaps = e->fleet->gaps;
+    const int ahead = s != NULL; /* of the step that it launches another one is in flight */
     const i64 *phases = g->phases;
-    const i64 size = g->size, block_size = g->block_size, begin_ps = q->end_ps, first_ps = q->now_ps, first = q->left;
+    const i64 size = g->size, block_size = g->block_size, first_ps = q->now_ps, first = q->left;
     const i64 limit_ps = q->limit_ps, most = MIN(line.max_context_tokens, line.max_window_context_tokens);
     const i64 slope_ps = line.context_ps + line.window_context_ps;
     i64 contexts = g->contexts, place = g->place, free_blocks = g->pool->free_blocks, duration_ps = 0;
     i64 now_ps = q->now_ps, last_end_ps = q->last_end_ps, end_ps = q->end_ps, ending = q->size, left = q->left;
+    i64 busy_ps = 0;
     u128 kv_block_ps = 0;
     while (left > 0 && end_ps < limit_ps && contexts <= most && phases[place] <= free_blocks) {
-        i64 next_ps = line.base_ps + slope_ps * contexts;
-        if (next_ps < 0)
+        duration_ps = line.base_ps + slope_ps * contexts;
+        if (duration_ps < 0 || (!ahead && now_ps + duration_ps >= limit_ps))
             break;
-        duration_ps = next_ps;
+        if (e->work) {
+            at.decode_context_tokens = at.decode_window_context_tokens = contexts;
+            work_step(e->work, &at, duration_ps, 0);
+        }
         free_blocks -= phases[place];
         place = place + 1 == block_size ? 0 : place + 1;
         contexts += size;
+        busy_ps += duration_ps;
+        if (!ahead) {
+            end_ps = now_ps + duration_ps;
+            ending = size;
+        }
         kv_block_ps += (u128)(uint64_t)(e->num_blocks - free_blocks) * (uint64_t)(end_ps - now_ps);
         gaps_add(gaps, end_ps - last_end_ps, ending);
         last_end_ps = now_ps = end_ps;
-        end_ps += duration_ps;
+        if (ahead)
+            end_ps += duration_ps;
         ending = size;
         left--;
     }
@@ -96,15 +124,18 @@ static void follow_line(engine *e, decode_group *g, step *s, quiet *q)
     core_state *sums = &e->sums;
     sums->steps += taken;
     sums->rows += taken * size;
-    sums->busy_ps += end_ps - begin_ps;
+    sums->busy_ps += busy_ps;
     sums->kv_block_ps += kv_block_ps;
     sums->kv_busy_ps += (u128)(uint64_t)(now_ps - first_ps);
     sums->kv_peak_blocks = MAX(sums->kv_peak_blocks, e->num_blocks - free_blocks); /* blocks are only taken */
+    e->stage_free_ps[0] = end_ps;
+    if (!ahead)
+        return;
     at.decode_context_tokens = at.decode_window_context_tokens = contexts - size;
     s->sums = at;
     s->group = size;
-    s->start = end_ps - duration_ps;
-    s->end = e->stage_free_ps[0] = end_ps;
+    s->start = now_ps;
+    s->end = end_ps;
     engine_check_end(e, s);
 }
 
@@ -116,15 +147,18 @@ int take_quiet_steps(engine *e)
     fleet *f = e->fleet;
     decode_group *g = &v->group;
     step *s = v->pending;
-    quiet q = {.now_ps = e->now_ps, .last_end_ps = v->last_end_ps, .end_ps = s->end, .size = s->group};
+    quiet q = {.now_ps = e->now_ps, .last_end_ps = v->last_end_ps, .end_ps = s ? s->end : e->now_ps,
+               .size = s ? s->group : 0};
     q.limit_ps = MIN(front_end_due_ps(&e->front_end), e->fed_next < e->fed_count ? e->fed_instants[e->fed_next] : NEVER);
     q.limit_ps = MIN(MIN(q.limit_ps, (f->bound - DECIDE + 3) >> 2), NEVER / 4);
-    i64 most = q.left = MIN(g->ends.at[0].at - g->clock, f->last_step - f->steps);
-    while (q.left > 0 && q.end_ps < q.limit_ps && g->phases[g->place] <= g->pool->free_blocks) {
+    i64 most = q.left = MIN(group_steps_to_end(g), f->last_step - f->steps);
+    while (q.left > 0 && q.end_ps < q.limit_ps) {
         i64 left = q.left;
         follow_line(e, g, s, &q);
         if (q.left < left)
             continue;
+        if (!s || !take_blocks(g, s))
+            break;
         launch_group(e, g, s, q.now_ps);
         pass_to(e, &q, s->group, s->end);
     }

@@ -1,7 +1,7 @@
 /* Paged KV cache of one group of layers with full attention: run by run, not block by block.
  *
- * A table's blocks are `held` in all, the first `cached` of them as parts of runs. Blocks that came from
- * elsewhere are held before the request runs: it hits what was `loaded`, until they are released.
+ * A table's blocks are `held` in all, the first `cached` of them have content, and the first `named` of those are parts
+ * of runs. Blocks that came from elsewhere are held before the request runs: it hits what was `loaded`, until they are released.
  */
 #include "run_pool.h"
 #include "runs.h"
@@ -15,7 +15,7 @@ void run_pool_open(pool *p, table *t, i64 request)
 {
     (void)p;
     t->request = request;
-    t->held = t->cached = t->loaded = 0;
+    t->held = t->cached = t->named = t->loaded = 0;
     t->parts.count = 0;
 }
 
@@ -26,6 +26,7 @@ static const hit *find_prefix(run_pool *p, const table *t, i64 max_tokens)
     run_store *s = &p->runs;
     settle_runs(s);
     s->pieces.count = 0;
+    find_stretches(s, t->request);
     i64 limit = s->pool.prefix_caching && max_tokens > 0 ? full_blocks(s, max_tokens) : 0;
     p->hit.tokens = limit ? follow_runs(s, t->request, 0, limit) * s->pool.block_size : 0;
     return &p->hit;
@@ -67,7 +68,7 @@ static void take_hit(run_store *s, table *t)
         t->held += found.stop - found.start;
     }
     s->pieces.count = 0;
-    t->cached = t->held;
+    t->cached = t->named = t->held;
 }
 
 void run_pool_grow(pool *pool, table *t, i64 tokens, const hit *h)
@@ -88,9 +89,9 @@ void run_pool_cache(pool *pool, table *t, i64 tokens)
     i64 full = full_blocks(s, tokens);
     if (full <= t->cached || !pool->prefix_caching)
         return;
-    i64 start = t->cached;
+    if (t->named == t->cached)
+        t->named = register_runs(s, &t->parts, t->request, 0, t->named, full);
     t->cached = full;
-    register_runs(s, &t->parts, t->request, 0, start, full);
 }
 
 static void leave_window(pool *p, table *t, i64 processed_tokens)
@@ -105,8 +106,9 @@ void run_pool_release(pool *pool, table *t)
     run_store *s = &((run_pool *)pool)->runs;
     settle_runs(s);
     pool->free_blocks += t->held - t->cached;
+    free_stretch(s, t->request, 0, t->named, t->cached);
     drop_parts(s, &t->parts);
-    t->held = t->cached = t->loaded = 0;
+    t->held = t->cached = t->named = t->loaded = 0;
 }
 
 void run_pool_finish(pool *pool, table *t, i64 tokens)

@@ -27,18 +27,33 @@ void init_runs(run_store *s, const pool_ops *ops, memory *m, const core_engine *
 
 /* runs and owners of their memory */
 
-static run *new_run(run_store *s, span *of, uint32_t number, i64 start, i64 stop)
+/* Memory is used again in the order in which it came free, so that what is freed in a row lies in a row. */
+static void put_away(run_store *s, run *r)
+{
+    r->after = NULL;
+    if (s->unused)
+        s->last_unused->after = r;
+    else
+        s->unused = r;
+    s->last_unused = r;
+}
+
+static run *unused_run(run_store *s)
 {
     if (!s->unused) {
         run *slab = take_memory(s->pool.memory, SLAB * sizeof *slab);
-        for (int i = SLAB - 1; i >= 0; i--) {
-            slab[i].after = s->unused;
-            s->unused = &slab[i];
-        }
+        for (int i = 0; i < SLAB; i++)
+            put_away(s, &slab[i]);
     }
-    REQUIRE(s->pool.memory, stop <= INT32_MAX);
     run *r = s->unused;
     s->unused = r->after;
+    return r;
+}
+
+static run *new_run(run_store *s, span *of, uint32_t number, i64 start, i64 stop)
+{
+    REQUIRE(s->pool.memory, stop <= INT32_MAX);
+    run *r = unused_run(s);
     r->span = of;
     r->before = r->after = r->right = NULL;
     r->start = (int32_t)start;
@@ -56,7 +71,7 @@ static void add_owners(run_store *s)
         PUSH(s->pool.memory, &s->owners, NULL); /* number 0: none */
     RESERVE(s->pool.memory, &s->owners, s->owners.count + SLAB);
     i64 first = s->owners.count;
-    REQUIRE(s->pool.memory, first + SLAB <= UINT32_MAX);
+    REQUIRE(s->pool.memory, first + SLAB < HAS_STRETCHES);
     for (i64 i = 0; i < SLAB; i++) {
         owner *o = (owner *)(slab + (size_t)i * bytes);
         o->request = i + 1 < SLAB ? first + i + 1 : 0;
@@ -67,7 +82,7 @@ static void add_owners(run_store *s)
 
 static uint32_t owner_number(run_store *s, i64 request)
 {
-    uint32_t number = s->owner_of[request];
+    uint32_t known = s->owner_of[request], number = known & ~HAS_STRETCHES;
     if (number)
         return number;
     if (!s->unused_owner)
@@ -76,7 +91,7 @@ static uint32_t owner_number(run_store *s, i64 request)
     owner *o = s->owners.at[number];
     s->unused_owner = (uint32_t)o->request;
     o->request = request;
-    s->owner_of[request] = number;
+    s->owner_of[request] = number | (known & HAS_STRETCHES);
     return number;
 }
 
@@ -111,13 +126,12 @@ static void forget_run(run_store *s, run *r)
     if (!of->first && r->owner) {
         owner *o = s->owners.at[r->owner];
         if (--o->num_spans == 0) {
-            s->owner_of[o->request] = 0;
+            s->owner_of[o->request] &= HAS_STRETCHES;
             o->request = s->unused_owner;
             s->unused_owner = r->owner;
         }
     }
-    r->after = s->unused;
-    s->unused = r;
+    put_away(s, r);
 }
 
 void evict_runs(run_store *s)
@@ -128,14 +142,24 @@ void evict_runs(run_store *s)
     run *r = s->queue.after;
     while (blocks) {
         i64 size = r->stop - r->start;
+        if (!r->span)
+            size = size * r->num_groups - r->gone;
         if (size > blocks) {
-            r->stop -= (int32_t)blocks;
+            if (r->span)
+                r->stop -= (int32_t)blocks;
+            else
+                r->gone += blocks;
             break;
         }
         blocks -= size;
         run *after = r->after;
-        forget_run(s, r);
+        if (r->span) {
+            forget_run(s, r);
+        } else {
+            put_away(s, r);
+        }
         r = after;
+        __builtin_prefetch(r->after);
     }
     s->queue.after = r;
     r->before = &s->queue;
@@ -150,7 +174,7 @@ static i64 num_spans(const run_store *s, i64 request)
 }
 
 /* Where the private text of a request starts: what it shares ends there. */
-static i64 private_start(const run_store *s, i64 request)
+i64 private_start(const run_store *s, i64 request)
 {
     i64 count = num_spans(s, request);
     return count ? s->pool.contents->stops[s->pool.contents->offsets[request] + count - 1] : 0;
@@ -164,7 +188,7 @@ static span *shared_span(const run_store *s, i64 request, i64 group, i64 number)
 
 static span *private_span(const run_store *s, i64 request, i64 group)
 {
-    uint32_t number = s->owner_of[request];
+    uint32_t number = s->owner_of[request] & ~HAS_STRETCHES;
     return number ? &s->owners.at[number]->spans[group] : NULL;
 }
 
@@ -302,7 +326,16 @@ void take_piece(run_store *s, part_list *held, piece found)
     PUSH(s->pool.memory, held, taken);
 }
 
-static void register_run(run_store *s, part_list *held, span *of, uint32_t number, i64 start, i64 stop)
+/* Whether the last run that a request holds can take in the blocks behind it: no copy is newer than it is. */
+static int ends_in(const part_list *held, i64 block)
+{
+    if (!held->count)
+        return 0;
+    const run *last = held->at[held->count - 1].run;
+    return last->stop == block && last->references == 1 && !last->newer;
+}
+
+static void register_run(run_store *s, part_list *held, span *of, i64 start, i64 stop)
 {
     if (ends_in(held, start) && held->at[held->count - 1].run == of->last) {
         part *last = &held->at[held->count - 1];
@@ -311,27 +344,22 @@ static void register_run(run_store *s, part_list *held, span *of, uint32_t numbe
         last->stop = stop;
         return;
     }
-    run *r = new_run(s, of, number, start, stop);
+    run *r = new_run(s, of, 0, start, stop);
     append_to_span(s, r);
     part added = {r, stop};
     PUSH(s->pool.memory, held, added);
 }
 
-void register_new_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop)
+/* None of these blocks is private. */
+void register_shared_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop)
 {
-    if (start < private_start(s, request)) {
-        const i64 *stops = &s->pool.contents->stops[s->pool.contents->offsets[request]];
-        for (i64 i = 0; start < stop && i < num_spans(s, request); i++)
-            if (start < stops[i]) {
-                i64 end = MIN(stops[i], stop);
-                register_run(s, held, shared_span(s, request, group, i), 0, start, end);
-                start = end;
-            }
-    }
-    if (start < stop) {
-        uint32_t number = owner_number(s, request);
-        register_run(s, held, &s->owners.at[number]->spans[group], number, start, stop);
-    }
+    const i64 *stops = &s->pool.contents->stops[s->pool.contents->offsets[request]];
+    for (i64 i = 0; start < stop; i++)
+        if (start < stops[i]) {
+            i64 end = MIN(stops[i], stop);
+            register_run(s, held, shared_span(s, request, group, i), start, end);
+            start = end;
+        }
 }
 
 /* release */
@@ -396,4 +424,47 @@ void drop_front(run_store *s, part_list *held, i64 stop)
         held->count -= gone;
         memmove(held->at, held->at + gone, (size_t)held->count * sizeof *held->at);
     }
+}
+
+/* nameless stretches */
+
+void free_new_stretch(run_store *s, i64 request, i64 group, i64 start, i64 stop)
+{
+    REQUIRE(s->pool.memory, stop <= INT32_MAX);
+    run *r = unused_run(s), *last = s->queue.before;
+    *r = (run){.before = last, .after = &s->queue, .request = request, .group = (int32_t)group, .num_groups = 1,
+               .start = (int32_t)start, .stop = (int32_t)stop};
+    last->after = r;
+    s->queue.before = r;
+    s->owner_of[request] |= HAS_STRETCHES;
+}
+
+/* The runs that a stretch stands for, in its place of the queue. */
+static void name_stretch(run_store *s, run *stretch, uint32_t number)
+{
+    run of = *stretch, *before = of.before;
+    i64 size = of.stop - of.start;
+    for (i64 i = of.gone / size; i < of.num_groups; i++) {
+        i64 stop = i == of.gone / size ? of.stop - of.gone % size : of.stop;
+        run *r = new_run(s, &s->owners.at[number]->spans[of.group + i], number, of.start, stop);
+        r->references = 0;
+        append_to_span(s, r);
+        r->before = before;
+        before->after = r;
+        before = r;
+    }
+    before->after = of.after;
+    of.after->before = before;
+    put_away(s, stretch);
+}
+
+void name_stretches(run_store *s, i64 request)
+{
+    run *after;
+    for (run *r = s->queue.after; r != &s->queue; r = after) {
+        after = r->after;
+        if (!r->span && r->request == request)
+            name_stretch(s, r, owner_number(s, request));
+    }
+    s->owner_of[request] &= ~HAS_STRETCHES;
 }

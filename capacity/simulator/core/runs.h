@@ -6,6 +6,10 @@
  * references form the free queue, least recently freed first; a run gives up its deepest block first, as
  * blocks freed tail first would. So all answers are those of BlockPool (kv_cache/block_pool.py), at the cost
  * of runs instead of blocks.
+ *
+ * What is private to a request is no run while the request holds it: nobody else can hit it, and how much there is says
+ * its table. When it is freed it goes into the queue as a nameless stretch, which becomes runs if the same request
+ * ever looks for it: it was preempted. Of most requests it is evicted without anyone having asked.
  */
 #ifndef CAPACITY_RUNS_H
 #define CAPACITY_RUNS_H
@@ -21,10 +25,18 @@ typedef struct {
 
 /* Blocks `start` to `stop` of a request's table. */
 struct run {
-    span *span;
+    span *span;          /* NULL: a nameless stretch, of the same blocks of several groups, group after group */
     run *before, *after; /* neighbours in the free queue; NULL: not in it */
-    run *older, *newer;  /* neighbours in the span */
-    run *right;          /* leads a holder on to the rest, if the run was split while it was held */
+    union {
+        struct {
+            run *older, *newer; /* neighbours in the span */
+            run *right;         /* leads a holder on to the rest, if the run was split while it was held */
+        };
+        struct {
+            i64 request, gone;  /* blocks of the stretch that are evicted */
+            int32_t group, num_groups;
+        };
+    };
     int32_t start, stop, references;
     uint32_t owner;      /* number of the private text; 0: a shared span */
 };
@@ -48,14 +60,16 @@ typedef struct {
     int shift;             /* blocks have 2^shift tokens; -1: not a power of two */
     i64 evictable;         /* blocks in the queue; the other free blocks have no content */
     run queue;             /* sentinel of the free queue */
-    run *unused;
+    run *unused, *last_unused;
     span *shared;          /* of key k and group g: k * num_groups + g */
-    uint32_t *owner_of;    /* of every request; 0: nothing private of it is cached */
+    uint32_t *owner_of;    /* of every request; 0: no run of its private text is cached. And HAS_STRETCHES */
     VEC(owner *) owners;   /* by number */
     uint32_t unused_owner; /* 0: none; the next one stands in its `request` */
     VEC(piece) pieces;     /* of the last look-up */
     VEC(run *) split;
 } run_store;
+
+#define HAS_STRETCHES ((uint32_t)1 << 31) /* there may be some in the queue */
 
 void init_runs(run_store *s, const pool_ops *ops, memory *m, const core_engine *setup,
                const core_requests *requests, i64 num_groups);
@@ -63,7 +77,10 @@ void evict_runs(run_store *s);
 i64 follow_runs(run_store *s, i64 request, i64 group, i64 limit);
 i64 follow_back(run_store *s, i64 request, i64 group, i64 limit, i64 needed, i64 *start);
 void take_piece(run_store *s, part_list *held, piece found);
-void register_new_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop);
+i64 private_start(const run_store *s, i64 request);
+void register_shared_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop);
+void free_new_stretch(run_store *s, i64 request, i64 group, i64 start, i64 stop);
+void name_stretches(run_store *s, i64 request);
 void drop_part(run_store *s, part held);
 void drop_front(run_store *s, part_list *held, i64 stop);
 
@@ -108,25 +125,39 @@ static inline void drop_run(run_store *s, run *r)
         free_run(s, r);
 }
 
-/* Whether the last run that a request holds can take in the blocks behind it: no copy is newer than it is. */
-static inline int ends_in(const part_list *held, i64 block)
+/* Blocks that a request holds get their content: what others can hit becomes runs. Returns where that ends. */
+static inline i64 register_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop)
 {
-    if (!held->count)
-        return 0;
-    const run *last = held->at[held->count - 1].run;
-    return last->stop == block && last->references == 1 && !last->newer;
+    if (!s->pool.contents)
+        return start;
+    stop = MIN(stop, private_start(s, request));
+    if (start >= stop)
+        return start;
+    register_shared_runs(s, held, request, group, start, stop);
+    return stop;
 }
 
-/* Blocks that a request holds get their content, so that others can hit them. */
-static inline void register_runs(run_store *s, part_list *held, i64 request, i64 group, i64 start, i64 stop)
+/* Private blocks with content that nobody holds any more, deepest first. */
+static inline void free_stretch(run_store *s, i64 request, i64 group, i64 start, i64 stop)
 {
-    if (ends_in(held, start) && held->at[held->count - 1].run->owner && stop <= INT32_MAX) {
-        part *last = &held->at[held->count - 1]; /* of its private text */
-        last->run->stop = (int32_t)stop;
-        last->stop = stop;
-    } else {
-        register_new_runs(s, held, request, group, start, stop);
-    }
+    run *last = s->queue.before;
+    i64 blocks = stop - start;
+    if (blocks <= 0)
+        return;
+    s->pool.free_blocks += blocks;
+    s->evictable += blocks;
+    if (last != &s->queue && !last->span && last->request == request && last->start == start && last->stop == stop
+        && last->group + last->num_groups == group && !last->gone)
+        last->num_groups++;
+    else
+        free_new_stretch(s, request, group, start, stop);
+}
+
+/* Before a request looks for what is cached. */
+static inline void find_stretches(run_store *s, i64 request)
+{
+    if (s->owner_of && s->owner_of[request] & HAS_STRETCHES)
+        name_stretches(s, request);
 }
 
 /* Drops all that a request holds, tail first. */

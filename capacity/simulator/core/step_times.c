@@ -20,6 +20,7 @@
 #define MOST_CONTEXT ((i64)1 << 40)
 #define MOST_ENTRIES ((i64)1 << 22)  /* of a table; beyond, Python is asked each time */
 #define MOST_SIZES ((i64)1 << 16)    /* numbers of decode rows whose last line is remembered */
+#define LAST_LINES 8u /* remembered of each */
 #define MOST_LINES ((i64)1 << 20)    /* then all are forgotten */
 #define DRAFTING_BITS 16
 #define SIZE_STRIDE 4099             /* between batches of one size and the next */
@@ -56,7 +57,7 @@ struct step_times {
     table_of_seconds tables[NUM_TABLES];
     knotted *lines; /* by hash; room is a power of two */
     i64 num_lines, room;
-    knotted *last; /* by decode_sequences */
+    knotted *last; /* by decode_sequences, and by the last digit of the knot: those that were used last */
     i64 num_last;
     drafting *drafted; /* contexts that follow each other lie side by side; NULL: none yet */
     int failed;
@@ -94,7 +95,7 @@ static int ask_piece(step_times *t, const shape *s, decode_line *out)
 static int rounded(double ps, i64 *out)
 {
     if (!(fabs(ps) < 4e18)) return 0;
-    *out = (i64)rint(ps);
+    *out = (i64)nearest(ps);
     return 1;
 }
 
@@ -197,7 +198,7 @@ static double expanded_tokens(const shape *s)
 
 static double gemm_seconds(const step_operator *o, const exponent *p, double m)
 {
-    if (m <= 0.0) return 0.0;
+    if (m <= 0.0 || m < o->from_rows || m >= o->below_rows) return 0.0;
     double moved = o->weight_bytes + m * o->row_bytes;
     double seconds = norm(2.0 * m * o->n * o->k / o->compute_rate, moved / o->memory_rate, p);
     if (o->quantize_rate != 0.0) seconds += m * o->k * o->quantize_bytes / o->quantize_rate;
@@ -472,32 +473,42 @@ static int new_line(step_times *t, const shape *s, const i64 knots[4], decode_li
     return 1;
 }
 
-/* The line that was last used by steps of as many decode rows, where this one lies on it too. */
+/* Where the line of a step would stand that has been used of late. */
+static inline uint64_t last_place(i64 size, i64 context)
+{
+    int bits = 64 - __builtin_clzll((unsigned long long)context | 1) - KNOT_BITS;
+    uint64_t number = (uint64_t)context >> (bits < 0 ? 0 : bits);
+    return (uint64_t)size * LAST_LINES + number % LAST_LINES;
+}
+
+/* A line that was used of late by steps of as many decode rows, where this one lies on it too. */
 static inline const decode_line *last_line(const step_times *t, const shape *s)
 {
-    if ((uint64_t)s->decode_sequences >= (uint64_t)t->num_last) return NULL;
-    const knotted *last = &t->last[s->decode_sequences];
     i64 context = s->decode_context_tokens, window = s->decode_window_context_tokens;
-    int on_it = last->used && last->draft_tokens == s->draft_tokens && context >= last->low
-                && context <= last->line.max_context_tokens && window >= last->window_low
+    uint64_t place = last_place(s->decode_sequences, context);
+    if (place >= (uint64_t)t->num_last) return NULL;
+    const knotted *last = &t->last[place];
+    int on_it = last->used && last->decode_sequences == s->decode_sequences && last->draft_tokens == s->draft_tokens
+                && context >= last->low && context <= last->line.max_context_tokens && window >= last->window_low
                 && window <= last->line.max_window_context_tokens;
     return on_it ? &last->line : NULL;
 }
 
-static void remember(step_times *t, const knotted *entry)
+static void remember(step_times *t, const knotted *entry, i64 context)
 {
     i64 size = entry->decode_sequences;
     if (size >= MOST_SIZES) return;
-    if (size >= t->num_last) {
-        i64 count = t->num_last ? t->num_last : 64;
-        while (count <= size) count *= 2;
+    i64 place = (i64)last_place(size, context);
+    if (place >= t->num_last) {
+        i64 count = t->num_last ? t->num_last : 64 * LAST_LINES;
+        while (count <= place) count *= 2;
         knotted *larger = realloc(t->last, (size_t)count * sizeof *larger);
         if (!larger) return;
         memset(larger + t->num_last, 0, (size_t)(count - t->num_last) * sizeof *larger);
         t->last = larger;
         t->num_last = count;
     }
-    t->last[size] = *entry;
+    t->last[place] = *entry;
 }
 
 /* The model's line on which a decode step lies. 0: there is none in integers, or a callback failed. */
@@ -514,7 +525,7 @@ static int find_line(step_times *t, const shape *s, decode_line *out)
         entry->used = 1;
         t->num_lines++;
     }
-    remember(t, entry);
+    remember(t, entry, s->decode_context_tokens);
     *out = entry->line;
     return 1;
 }

@@ -353,6 +353,7 @@ i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
     v1_waiting_pop(v);
     if (p->waiting.count)
         __builtin_prefetch(queue_at(&p->waiting, 0));
+    r->place = p->running.count;
     PUSH(p->memory, &p->running, r);
     r->status = RUNNING;
     r->ticket = v->next_ticket++;
@@ -433,7 +434,26 @@ static void schedule_rows(vllm_v1 *v, step *s)
     v1_commit(v, s);
 }
 
-/* decide by sums */
+/* decide by sums
+ *
+ * As long as the group is active the running list is in no order: tickets are. */
+
+/* Whether nobody stands behind a request in the running list. */
+static int is_last(const vllm_v1 *v, const sequence *r)
+{
+    const sequences *running = &v->base.running;
+    for (i64 i = 0; r->ticket + 1 < v->next_ticket && i < running->count; i++)
+        if (running->at[i]->ticket > r->ticket)
+            return 0;
+    return 1;
+}
+
+static void leave_running(policy *p, const sequence *r)
+{
+    sequence *last = p->running.at[--p->running.count];
+    p->running.at[r->place] = last;
+    last->place = r->place;
+}
 
 /* The next chunk of every unfinished prompt; 0 if the budget or the pool would decide by list order. */
 static int take_chunks(vllm_v1 *v, step *s, i64 *budget, i64 free_blocks)
@@ -450,7 +470,7 @@ static int take_chunks(vllm_v1 *v, step *s, i64 *budget, i64 free_blocks)
         if (*budget <= 0)
             return 0;
         if (tokens > *budget) {
-            if (r != p->running.at[p->running.count - 1])
+            if (!is_last(v, r))
                 return 0;
             tokens = *budget;
         }
@@ -539,6 +559,7 @@ static void spell_out(vllm_v1 *v)
     step *pending = v->pending;
     sequences *running = &p->running;
     VEC(row) rows = {0};
+    group_sort(running);
     for (i64 i = 0; i < running->count; i++) {
         sequence *r = running->at[i];
         const row *w = row_of(pending, r);
@@ -600,6 +621,7 @@ static int take_over(vllm_v1 *v)
         sequence *r = running->at[i];
         r->in_flight_tokens = r->in_flight_yields = r->placeholders = 0;
         r->ticket = v->next_ticket++;
+        r->place = i;
         int in_step = r->last_token == v->last_end_ps; /* it took part in the last step */
         const row *w = NULL;
         if (pending) { /* its rows are in the order of the running list */
@@ -733,7 +755,7 @@ static void update_group(vllm_v1 *v, step *s)
         } else {
             run_pool_finish(p->pool, &r->table, r->known - 1);
         }
-        remove_running(p, r);
+        leave_running(p, r);
         r->status = FINISHED;
         PUSH(p->memory, &s->finished, r);
     }

@@ -162,6 +162,10 @@ class Twins:
         self.tables[t] = self.python.table(self.content(request))
         self.requests[t] = request
 
+    def inside(self) -> set[int]:
+        """Requests that hold blocks: an engine has each once, and nobody else asks for what is private to it."""
+        return {request for request, tokens in zip(self.requests, self.tokens, strict=True) if tokens}
+
     def lookup(self, t: int, tokens: int) -> Any:
         hit = self.python.lookup(self.tables[t], tokens)
         assert self.core(LOOKUP, t, tokens) == hit[0]
@@ -228,7 +232,7 @@ class Twins:
             if table is not None and not self.grouped[t]:
                 assert self.core(HELD_BLOCKS, t) == self.python.held_blocks(table)
         if contents:
-            for request in range(len(self.case.chains)):
+            for request in set(range(len(self.case.chains))) - self.inside():
                 self.core(OPEN, self.TABLES, request)
                 for tokens in (9, 23, 400):
                     hit = self.python.lookup(self.python.table(self.content(request)), tokens)
@@ -261,8 +265,12 @@ class Run:
 
     def start(self, t: int) -> None:
         twins, rng = self.twins, self.rng
-        if twins.requests[t] < 0 or rng.random() < 0.6:
-            twins.open(t, rng.randrange(len(self.case.chains)))
+        inside = twins.inside()
+        if twins.requests[t] < 0 or twins.requests[t] in inside or rng.random() < 0.6:
+            outside = [request for request in range(len(self.case.chains)) if request not in inside]
+            if not outside:
+                return
+            twins.open(t, rng.choice(outside))
         kind = rng.random()
         known = rng.randint(1, 16 * self.unit)
         if kind < 0.15:
