@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.base.errors import CapacityError as CapacityError
     from capacity.base.errors import DoesNotFit as DoesNotFit
     from capacity.base.errors import InvalidInput as InvalidInput
-    from capacity.hardware.pricing import CostEstimate as CostEstimate
+    from capacity.hardware.cost_estimate import CostEstimate as CostEstimate
     from capacity.planning.advice import advise as advise
     from capacity.planning.billing import Bill as Bill
     from capacity.planning.cost import cost as cost
@@ -46,7 +46,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
     "capacity.answers.simulate": ("simulate",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
-    "capacity.hardware.pricing": ("CostEstimate",),
+    "capacity.hardware.cost_estimate": ("CostEstimate",),
     "capacity.planning.advice": ("advise",),
     "capacity.planning.billing": ("Bill",),
     "capacity.planning.cost": ("cost",),

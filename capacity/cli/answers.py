@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
     verb(app, POOL, shared=MODEL_AND_PLACE)(fit)
     verb(app, POOL, TRAFFIC, COST, shared=MODEL_AND_PLACE, traffic_fields=ESTIMATED)(estimate)
     verb(app, POOL, TRAFFIC, shared=PLACE, traffic_fields=ESTIMATED)(explain)
-    verb(app, POOL, TRAFFIC, SERVICE, shared=MODEL_AND_PLACE)(simulate)
+    verb(app, POOL, TRAFFIC, SERVICE, COST, shared=MODEL_AND_PLACE)(simulate)
     for function in (schedule, models, gpus, schema):
         plain_verb(app, function)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from capacity.answers.records import Attribution, Estimate, Fit, OperatorTime
 from capacity.report.display import (
     STANDARD,
+    bill_rows,
     rate_and_interval,
     seconds_and_interval,
     shown,
@@ -159,10 +160,8 @@ def _cost_rows(answer: Estimate) -> list[Fact]:
     cost = answer.cost
     if cost is None:
         return []
-    price = f"{cost.tier}, ${cost.usd_per_gpu_hour:.2f} per GPU-hour: {cost.source}"
     return [
-        ("cost", f"${cost.usd_per_hour:,.2f}/h", price),
-        ("  month", f"${cost.usd_per_month:,.0f}", "730 h"),
+        *bill_rows(cost),
         ("  1M input tokens", *usd_and_interval(answer.usd_per_million_input_tokens)),
         ("  1M output tokens", *usd_and_interval(answer.usd_per_million_output_tokens)),
         ("  request", f"${cost.usd_per_request:.6f}", ""),
