@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.base.errors import DoesNotFit as DoesNotFit
     from capacity.base.errors import InvalidInput as InvalidInput
     from capacity.hardware.pricing import CostEstimate as CostEstimate
+    from capacity.deployment.vllm_command import from_vllm as from_vllm
     from capacity.planning.advice import advise as advise
     from capacity.planning.billing import Bill as Bill
     from capacity.planning.cost import cost as cost
@@ -37,6 +38,8 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.planning.sweeping.run import sweep as sweep
     from capacity.planning.tornado import tornado as tornado
     from capacity.techniques.registry import *  # noqa: F403
+    from capacity_validate.calibrating import calibrate as calibrate
+    from capacity_validate.comparing import compare as compare
 
 _HOMES = {  # imported when they are first asked for, so that `import capacity` stays instant
     "capacity.answers.estimate": ("estimate",),
@@ -46,6 +49,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
     "capacity.answers.simulate": ("simulate",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
+    "capacity.deployment.vllm_command": ("from_vllm",),
     "capacity.hardware.pricing": ("CostEstimate",),
     "capacity.planning.advice": ("advise",),
     "capacity.planning.billing": ("Bill",),
@@ -57,6 +61,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.planning.sweeping.run": ("sweep",),
     "capacity.planning.tornado": ("tornado",),
     **_techniques.HOMES,
+    "capacity_validate": ("calibrate", "compare"),
 }
 
 __all__ = sorted(name for names in _HOMES.values() for name in names)
@@ -70,3 +75,8 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'capacity' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, which notebooks and editors complete."""
+    return __all__

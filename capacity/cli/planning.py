@@ -248,13 +248,9 @@ def sweep(
             export_to=export,
             progress=progress,
         )
-    if format != "table":
-        from capacity.report import tables as report
-
-        show(report.render(swept, format))
-        return
-    outcomes = f"{swept.done:,} done, {swept.failed:,} failed, {swept.skipped:,} were there"
-    show(f"{swept.points:,} points: {outcomes}; in {store}")
+    _show(swept, format)
+    if format == "table":
+        show(f"kept in {store}")
     if swept.first_failure is not None:
         print(f"the first that failed: {swept.first_failure}", file=sys.stderr)
 
