@@ -65,6 +65,16 @@ def test_switches_reach_the_scheduler() -> None:
     assert scheduler_limits(resolve("llama-3.1-8b", Pool(gpu="h100"))).reserve_full_isl is True
 
 
+def test_stages_do_not_make_the_tokens_of_one_request_faster() -> None:
+    """Each token needs the last stage's sample of the one before: the stages of a pipeline pass one by one."""
+    alone = {"request_rate": 0.05, "num_prompts": 4, "input_len": 500, "output_len": 50}
+    one, four = (
+        capacity.simulate("llama-3.1-8b", gpu="h100", pipeline_parallel_size=stages, **alone)  # type: ignore[arg-type]
+        for stages in (1, 4)
+    )
+    assert four.mean_tpot_ms.value == pytest.approx(one.mean_tpot_ms.value, rel=0.1)
+
+
 def test_a_draft_takes_kv_blocks() -> None:
     plain = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100")))
     drafted = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", speculator="eagle3")))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -119,14 +118,11 @@ def test_a_gpu_without_fp8_dequantizes_it() -> None:
 
 def test_a_smaller_kv_cache_holds_more_requests() -> None:
     """Llama-3.1-8B: 8 bits hold twice, INT4 with 32 bits of scale per 128 values 16/4.25 times as many."""
-    roomy = replace(
-        pool("llama-3.1-8b", "h100"), max_num_seqs=2048
-    )  # so that memory alone bounds the batch
-    found = quantization_options(roomy, input_len=1000, output_len=200)
+    found = quantization_options(pool(), input_len=6000, output_len=1200)  # long: max_num_seqs must not bind
     table = {option.method: option for option in found}
     plain = table["bf16"].max_batch
-    assert table["kv-fp8"].max_batch == pytest.approx(2 * plain, rel=0.01)
-    assert table["kv-int4"].max_batch == pytest.approx(16 / 4.25 * plain, rel=0.01)
+    assert table["kv-fp8"].max_batch == pytest.approx(2 * plain, abs=2)  # whole requests: rounded down
+    assert table["kv-int4"].max_batch == pytest.approx(16 / 4.25 * plain, abs=4)
     assert table["kv-fp8"].weights_bytes == table["bf16"].weights_bytes
     assert table["kv-int4"].bits_per_weight is None
 
