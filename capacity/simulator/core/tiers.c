@@ -209,7 +209,7 @@ static i64 find_slab(const tier_store *store, i64 tier, table *known, i64 place)
     if (*remembered && *remembered <= store->slabs.count && store->slabs.at[*remembered - 1].name == name)
         return *remembered;
     const i64 *own = store->returns ? name_map_find(&store->own, name) : NULL;
-    return *remembered = own ? *own : 0;
+    return *remembered = own ? *own - 1 : 0;
 }
 
 static i64 in_slab(const tier_store *store, i64 number, i64 place)
