@@ -57,6 +57,17 @@ static inline int gap_length(i64 gap_ps)
     return 64 - __builtin_clzll((uint64_t)gap_ps | 1); /* 1 for 0 too: neither is shifted */
 }
 
+/* A gap that will be counted soon: its place comes into the processor's cache. */
+static inline void gaps_expect(const gaps *g, i64 gap_ps)
+{
+    if (g->bins)
+        __builtin_prefetch(&g->bins[gap_bin(gap_ps, gap_length(gap_ps), BIN_BITS)], 1);
+    else
+        __builtin_prefetch(&g->exact.at[g->exact.count], 1);
+    __builtin_prefetch(&g->batches[(g->count >> g->size_bits) * NUM_BATCH_BINS
+                                   + gap_bin(gap_ps, gap_length(gap_ps), BATCH_BIN_BITS)], 1);
+}
+
 /* So many equal gaps of one step are one entry, smaller ones come first. The batch of an entry is that of its first. */
 static inline void gaps_add(gaps *g, i64 gap_ps, i64 count)
 {
