@@ -23,14 +23,19 @@ class GapBatches:
     def __init__(self) -> None:
         self._waiting: list[tuple[IntArray, IntArray]] = []
         self._counts: IntArray | None = None  # by batch and bin
+        self._used: tuple[int, IntArray] | None = None  # the core's: most bins are empty, and often nobody asks
         self._size = FIRST_SIZE
         self._seen = 0
 
     @classmethod
-    def from_core(cls, counts: IntArray, *, size: int, seen: int) -> GapBatches:
-        """What the compiled core holds: gaps by batch and bin, batches of `size` gaps, `seen` gaps in all."""
+    def from_core(cls, counts: IntArray, *, first_bin: int, size: int, seen: int) -> GapBatches:
+        """What the compiled core holds: gaps by batch and bin, from the first bin on that has any, batches of `size`
+        gaps, `seen` gaps in all.
+        """
         batches = cls()
-        batches._counts, batches._size, batches._seen = counts, size, seen
+        batches._size, batches._seen = size, seen
+        if counts.size:
+            batches._used = first_bin, counts
         return batches
 
     def add(self, gaps_ps: IntArray, counts: IntArray) -> None:
@@ -47,6 +52,10 @@ class GapBatches:
         return self._counts[: -(-self._seen // self._size)]
 
     def _count(self) -> None:
+        if self._used is not None:
+            (first_bin, used), self._used = self._used, None
+            self._counts = np.zeros((MOST_BATCHES, NUM_BINS), dtype=np.int64)
+            self._counts[: len(used), first_bin : first_bin + used.shape[1]] = used
         if not self._waiting:
             return
         gaps_ps, counts = (np.concatenate(column) for column in zip(*self._waiting, strict=True))

@@ -50,11 +50,12 @@ class WorkArrays(ctypes.Structure):
 
 def gap_counter(arrays: GapsArrays) -> GapCounter:
     """The gaps of a run; nothing of it stays in the core's memory."""
-    counts = np.zeros((MOST_BATCHES, NUM_BATCH_BINS), dtype=np.int64)  # untouched where no gap fell
     used = slice(arrays.first_bin, arrays.last_bin + 1)
     filled = -(-arrays.count // arrays.batch_size)
-    counts[:filled, used] = _seen(arrays.batches, MOST_BATCHES, NUM_BATCH_BINS)[:filled, used]
-    batches = GapBatches.from_core(counts, size=arrays.batch_size, seen=arrays.count)
+    counts = _seen(arrays.batches, MOST_BATCHES, NUM_BATCH_BINS)[:filled, used].copy()
+    batches = GapBatches.from_core(
+        counts, first_bin=arrays.first_bin, size=arrays.batch_size, seen=arrays.count
+    )
     total_ps = arrays.total_high << 64 | arrays.total_low
     if arrays.bins:
         bins = _copied(arrays.bins, 1, NUM_BINS)[0]
