@@ -1,10 +1,11 @@
-"""Replay published open-loop serving runs: APEX with every arrival known, IOG with Poisson arrivals of known means.
+"""Replay published open-loop serving runs: APEX with every arrival known, others with arrivals of known means.
 
     python benchmarks/served_open.py
 
 APEX (vLLM 0.6, Llama-3.1-70B on H100) measures at the server and counts the first token in TPOT; runs whose trace is
 not at hand are left out. IOG (vLLM 0.8.5, H100 PCIe) publishes mean lengths of its 200 ShareGPT prompts only: here
-every request has them, which leaves the longest answers out.
+every request has them, which leaves the longest answers out. The inference-sim runs (vLLM V1, H100, inference-perf at
+constant rates) cycle through some 45 prompts: all but the first of each are prefix hits.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from served_data import shared_folder
 from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
+from capacity.deployment.client_latency import USUAL_S
 from capacity.pool.resolve import resolve
 from capacity.simulator import FrontendTimes, simulate
 from capacity.workload import Workload, random_requests
+from capacity.workload.content import PromptContent
 
 IOG_MODELS = {
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B": "qwen2.5-14b",
@@ -135,13 +138,65 @@ def iog_runs(folder: Path) -> Iterator[OpenRun]:
         )
 
 
+INFERENCE_SIM_MODELS = {
+    "meta-llama/Llama-2-7b-hf": "llama-2-7b",
+    "meta-llama/Llama-2-70b-hf": "llama-2-70b",
+    "codellama/CodeLlama-34b-Instruct-hf": "codellama-34b",
+    "mistralai/Mixtral-8x7B-v0.1": "mixtral-8x7b",
+}
+INFERENCE_SIM_PROMPTS = 2000  # of 3,000 to 12,000 alike
+
+
+def inference_sim_runs(folder: Path, *, client_latency_s: float = USUAL_S) -> Iterator[OpenRun]:
+    """Every stage but those that were overloaded; medians of TTFT, and E2E's mean as if it were decode alone."""
+    import pandas as pd
+
+    table = pd.read_csv(folder / "reference" / "measured" / "blis_training_runs.csv.gz")
+    stage = table.url.str.extract(r"(stage_\d)")[0].notna() & ~table.notes.str.contains("reasoning")
+    for (model, _url), rows in table[stage].groupby(["model", "url"]):
+        values = dict(zip(rows.metric, rows.value, strict=True))
+        notes, first = rows.notes.iloc[0], rows.iloc[0]
+        pool = Pool(
+            gpu="h100-sxm-80gb",
+            engine="vllm@0.15",
+            tensor_parallel_size=int(first.tp),
+            max_num_seqs=128,
+            max_num_batched_tokens=2048,
+            max_model_len=4096,
+        )
+        prompts, outputs = (
+            int(re.search(pattern, notes).group(1)) for pattern in (r"prompts=(\d+)", r"output_len=(\d+)")
+        )
+        count, prompt = INFERENCE_SIM_PROMPTS, round(first.input_len)
+        workload = Workload(
+            arrival_s=np.arange(count) / float(first.qps),
+            prompt_tokens=np.full(count, prompt),
+            output_tokens=np.full(count, outputs),
+            content=PromptContent.from_segments([[(i % prompts, prompt)] for i in range(count)]),
+            client_latency_s=client_latency_s,
+        )
+        resolved = resolve(INFERENCE_SIM_MODELS[model], pool)
+        run = simulate(workload, engine_setup(resolved), frontend=engine_frontend(resolved))
+        summary = run.summary.to_dict()
+        ttft_s, predicted_ttft_s = values["ttft_median_ms"] / 1e3, summary["median_ttft_ms"] / 1e3
+        decoded_s = (values["e2e_mean_ms"] - values["ttft_mean_ms"]) / 1e3
+        yield OpenRun(
+            source="inference-sim",
+            label=f"{model.split('/')[-1]} tp{first.tp} {first.qps}/s",
+            ttft_s=ttft_s,
+            tpot_s=decoded_s / (outputs - 1),
+            predicted_ttft_s=predicted_ttft_s,
+            predicted_tpot_s=summary["mean_tpot_ms"] / 1e3,
+        )
+
+
 def main() -> int:
     """Print every run, then median and 90th percentile of the errors by source."""
     folder = shared_folder()
     if folder is None:
         print("no reference data: set CAPACITY_SHARED", file=sys.stderr)
         return 2
-    for runs in (apex_runs, iog_runs):
+    for runs in (apex_runs, iog_runs, inference_sim_runs):
         found = list(runs(folder))
         for run in found:
             print(

@@ -26,6 +26,7 @@ from served_errors import Prediction, print_bands, print_table
 from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
+from capacity.deployment.client_latency import client_latency
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import FrontendTimes, simulate
 from capacity.step import PS_PER_S
@@ -206,7 +207,8 @@ def _means(records: Any, concurrency: int, rounds: int) -> tuple[float, float]:
 def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> Any:
     """Lengths fixed, or (InferenceX) uniform from 0.8 to 1.0 of the label: `length_scale` is their mean."""
     spread = (1 - row.length_scale) / row.length_scale
-    return random_requests(
+    client = "inferencex-trtllm" if row.backend == "trtllm" else "inferencex"
+    drawn = random_requests(
         num_requests=num_prompts,
         input_len=round(row.input_len * row.length_scale),
         output_len=round(row.output_len * row.length_scale),
@@ -216,6 +218,7 @@ def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> 
         concurrency=concurrency,
         seed=seed,
     )
+    return replace(drawn, client_latency_s=client_latency(client).seconds)
 
 
 def main(arguments: list[str] | None = None) -> int:

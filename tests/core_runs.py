@@ -56,8 +56,7 @@ def compiled(workload: Workload, setup: EngineSetup) -> dict[str, Any]:
     chains = functools.partial(Chains, workload)
     number = fleet.add(setup, 0, chains=chains, answers_private=False)
     fleet.feed(number, None, np.rint(workload.arrival_s * 1e12).astype(np.int64))
-    while fleet.next_key < NEVER:
-        fleet.advance(NEVER)
+    fleet.advance(NEVER)
     state = fleet.state(number)
     block_ps, busy_ps = (low + (high << 64) for low, high in (state.kv_block_ps, state.kv_busy_ps))
     blocks = setup.num_blocks * setup.data_parallel_size

@@ -68,7 +68,7 @@ gptq-int3 awq int4-g128 int4-g128-sym int4-g32 int4-g32-sym nf4 mxfp4 nvfp4 q4_k
 compressed-tensors fbgemm-fp8 fp9"""
 KV_DTYPES = "auto fp8 fp8_e4m3 fp8_e5m2 nvfp4 int8 int4 bfloat16 fp7"
 CONFIGS = """dense experts awq gptq gptq3 bnb bnb8 fp8 fp8block modelopt compressed mxfp4 unheard"""
-SPECULATORS = "self-draft ngram medusa eagle eagle2 eagle3 eagle3-chain"
+SPECULATORS = "self-draft ngram medusa-tree eagle-tree eagle2-tree eagle3-tree eagle3"
 ROUTERS = "round-robin least-outstanding least-kv prefix-aware session-sticky"
 SCHEMAS = """fit estimate simulation explain plan cost curve diff tornado advise deployment sweep-file sweep quantize
 speculate kv cache-curve scale batching engines textbook speculators attention-io definition"""
@@ -227,10 +227,10 @@ OFFLOAD = {
 DRAFTS = {
     **each(SPECULATORS, "--speculator *"),
     "acceptance": "--speculator eagle --acceptance 0.7",
-    "acceptance-by-position": "--speculator eagle3-chain --num-speculative-tokens 3 --acceptance 0.9,0.7,0.5",
+    "acceptance-by-position": "--speculator eagle3 --num-speculative-tokens 3 --acceptance 0.9,0.7,0.5",
     "acceptance-length": "--speculator ngram --num-speculative-tokens 4 --acceptance length:2.3",
     "config": """--speculative-config '{"method": "eagle3", "num_speculative_tokens": 2}'""",
-    "two-gpus": "-tp 2 --speculator eagle3-chain",
+    "two-gpus": "-tp 2 --speculator eagle3",
 }
 ARRIVALS = {
     "open": "--rate 20",
@@ -305,7 +305,7 @@ RANKS = {
 }
 SETUPS = {
     "pp": f"{POOL} -pp 2",
-    "drafts": f"{POOL} --speculator eagle3-chain",
+    "drafts": f"{POOL} --speculator eagle3",
     "offload": f"{POOL} --kv-offloading-size 1",
     "replicas": f"{POOL} --replicas 3 --router least-outstanding",
     "disaggregated": f"{POOL} --replicas 3 --prefill-replicas 2",
@@ -499,7 +499,7 @@ TECHNIQUES = {
         {
             **named("method", each(SPECULATORS, f"{POOL} --method * --batch-sizes 1,16,64")),
             "draft-model": "llama-3.1-70b --gpu h200 -tp 2 --method draft-model --draft llama-3.2-1b -k 4",
-            "chain": f"{POOL} --no-tree --context 8192 -k 3",
+            "chain": f"{POOL} --method eagle3 --context 8192 -k 3",
             "acceptance": f"{POOL} --method eagle --acceptance 0.8",
             "mtp": "deepseek-v3 --gpu b200 -tp 8 --method mtp",
             "simulated": f"{POOL} --method ngram --simulate --batch-sizes 2,8",
@@ -580,7 +580,7 @@ AS_TABLE = {
     "simulate": SIMULATE,
     "simulate-served": f"{SIMULATE} --replicas 3 --mtbf 2 --recovery 1 --goodput ttft:100 --slo ttft:p95:1s",
     "simulate-disaggregated": "simulate --deployment disaggregated.toml",
-    "simulate-drafts": f"{SIMULATE} --speculator eagle3",
+    "simulate-drafts": f"{SIMULATE} --speculator eagle3-tree",
     "simulate-ranks": f"simulate {MOE} {LOAD} -dp 2",
     "simulate-offload": f"simulate {POOL} {SHARED} {TIGHT} --kv-offloading-size 1",
     "simulate-replicated": f"{SIMULATE} --replications 2",

@@ -45,6 +45,24 @@ def kpis(row: Sequence[Kpi]) -> None:
             )
 
 
+VERDICT_ICONS = {
+    "stable": ":material/check_circle:",
+    "stable with bursts": ":material/check_circle:",
+    "not all served": ":material/warning:",
+    "saturated": ":material/warning:",
+    "overloaded": ":material/error:",
+    "too short to tell": ":material/help:",
+}
+
+
+def verdict(judgement: str, text: str) -> None:
+    """Whether there is a steady state, in the colour of what it means."""
+    show = {"stable": st.success, "stable with bursts": st.success, "overloaded": st.error}.get(
+        judgement, st.warning
+    )
+    show(plain(text), icon=VERDICT_ICONS[judgement])
+
+
 def notes(warnings: Sequence[str]) -> None:
     """The answer's own remarks, as they are."""
     for warning in warnings:

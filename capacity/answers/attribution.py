@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 CHANGE = 0.10
 BOUNDS: tuple[Bound, ...] = get_args(Bound)
 
-PhaseTimer = Callable[[ResolvedPool, int], PhaseTimes]
-"""The latency of a pool at a load (batch size or concurrency)."""
+PhaseTimer = Callable[[ResolvedPool, float], PhaseTimes]
+"""The latency of a pool at a load (batch size, concurrency, or requests per second)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +105,8 @@ def bound_times(works: Iterable[StepWork]) -> tuple[BoundTime, ...]:
     )
 
 
-def responses(resolved: ResolvedPool, load: int, timed: PhaseTimer) -> tuple[Response, ...]:
-    """How the latency at `load` answers to each resource of the pool."""
+def responses(resolved: ResolvedPool, load: float, timed: PhaseTimer) -> tuple[Response, ...]:
+    """How the latency at `load` answers to each resource of the pool; a whole `load` is a count, else it is a rate."""
     before = timed(resolved, load)
     faster = {
         "HBM bandwidth": _with_profile(resolved, "hbm_bytes_per_s", scaled),
@@ -117,8 +117,10 @@ def responses(resolved: ResolvedPool, load: int, timed: PhaseTimer) -> tuple[Res
     }
     answers = [_response(name, CHANGE, before, timed(pool, load)) for name, pool in faster.items()]
     answers.append(_response("host time", -CHANGE, before, timed(_with_faster_host(resolved), load)))
-    more = max(load + 1, math.ceil(load * (1 + CHANGE)))
-    answers.append(_response("requests at a time", more / load - 1, before, timed(resolved, more)))
+    counted = isinstance(load, int)
+    more = max(load + 1, math.ceil(load * (1 + CHANGE))) if counted else scaled(load)
+    name = "requests at a time" if counted else "requests/s"
+    answers.append(_response(name, more / load - 1, before, timed(resolved, more)))
     return tuple(answers)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Traffic
+from capacity.deployment import Pool, Traffic
+from capacity.deployment.drafts import TREE
 from capacity.pool import drafting as speculative
 from capacity.pool.adapters import adapter_bytes
 from capacity.pool.drafting import DraftedSteps, speculator_of
@@ -17,11 +18,13 @@ from capacity.simulator import EngineSetup, FrontendTimes
 from capacity.simulator.kv_cache.offload import Offload, Tier
 from capacity.simulator.samples import parallel_samples
 from capacity.simulator.schedulers import (
+    HEEDED,
     SCHEDULERS,
     AdapterSlots,
     DrawnSpeculation,
     SchedulerLimits,
     schedulers_that,
+    schedulers_that_read,
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
 from capacity.simulator.step_noise import step_noise
@@ -42,16 +45,39 @@ def make_workload(traffic: Traffic) -> Workload:
         raise InvalidInput(
             "--batch-size is for `estimate`; to send N at once use --num-prompts N --request-rate inf"
         )
-    workload = described(traffic)
+    workload = _from_client(described(traffic), traffic)
     return workload if traffic.num_samples == 1 else parallel_samples(workload, traffic.num_samples)
 
 
+def requests_of(traffic: Traffic, workload: Workload | None) -> Workload:
+    """The requests of a question: the workload of one's own, or else those that the traffic describes.
+
+    They come from as far as the workload says, or else the traffic. Raises as `make_workload`.
+    """
+    if workload is None:
+        return make_workload(traffic)
+    return _from_client(workload, traffic)
+
+
+def _from_client(workload: Workload, traffic: Traffic) -> Workload:
+    if workload.client_latency_s is not None:
+        return workload
+    return replace(workload, client_latency_s=traffic.client_latency_s)
+
+
 def policy_name(resolved: ResolvedPool, scheduling: str = "continuous") -> str:
-    """The scheduling policy of the engine's release, or plain static batching."""
+    """The scheduling policy of the engine's release, or plain static batching.
+
+    A request never has two tokens in a pipeline at once, since each needs the sample of the one before: with stages an
+    asynchronous engine leaves out whoever has one in flight, as a synchronous one does. Source: vLLM pull request
+    32359, 2026-01.
+    """
     if scheduling == "static":
         return "static"
     name = resolved.engine.scheduler
     scheduler, asynchronous = SCHEDULERS.get(name), resolved.pool.async_scheduling
+    if resolved.pool.pipeline_parallel_size > 1:
+        asynchronous = False
     if scheduler is None or asynchronous is None:
         return name
     return (scheduler.asynchronous if asynchronous else scheduler.synchronous) or name
@@ -198,6 +224,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
     policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
     blocks, block_tokens = _kv_blocks(plan)
     own = SCHEDULERS.get(resolved.engine.scheduler)
+    refuse_unheeded(resolved, policy, pool)
     setup = EngineSetup(
         step_times=resolved.step_model,
         num_blocks=blocks,
@@ -223,9 +250,25 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
                 "drafts are not simulated over data-parallel ranks: leave out --speculator or -dp"
             )
         return _drafting(resolved, setup)
-    if pool.num_speculative_tokens is not None or pool.acceptance is not None or pool.acceptance_spread:
-        raise InvalidInput("drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...)")
+    if pool.without_drafts != pool:
+        raise InvalidInput(
+            "drafts need a way to draft: add --speculator (eagle3, ngram, mtp, ...) or --draft MODEL"
+        )
     return setup
+
+
+def refuse_unheeded(resolved: ResolvedPool, policy: str, asked: Pool | Traffic) -> None:
+    """Raise InvalidInput for what the pool, or the traffic, asks of a scheduler that does not heed it."""
+    scheduler = SCHEDULERS.get(policy)
+    for name in HEEDED if scheduler is not None else ():
+        field = type(asked).model_fields.get(name)
+        if field is None or getattr(asked, name) == field.default or name in scheduler.reads:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        raise InvalidInput(
+            f"{flag} changes nothing without a scheduler that heeds it ({', '.join(schedulers_that_read(name))}); "
+            f"{resolved.engine.label} is {policy}: leave {flag} out"
+        )
 
 
 def _engine_options(resolved: ResolvedPool, policy: str) -> dict[str, object]:
@@ -267,10 +310,9 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
         return ()
     way = speculator_of(pool)
     depth = way.depth(pool.num_speculative_tokens)
-    where = ", ".join(part for part in (way.basis, way.acceptance_model, way.source) if part)
     notes: tuple[str, ...] = (
-        f"drafts by {way.name}, {depth} deep: {way.tokens_per_round(depth):.2f} tokens a step of a request on "
-        f"average, by an acceptance that is {where}",
+        f"drafts by {pool.draft or way.name}, {depth} deep: {way.tokens_per_round(depth):.2f} tokens a step of a "
+        f"request on average, by an acceptance that is {way.provenance}",
     )
     if pool.acceptance_spread:
         notes += (
@@ -280,8 +322,9 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
         return notes
     return (
         *notes,
-        f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts "
-        "chains unless it is given a tree: `--speculator eagle3-chain` is one",
+        f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts a "
+        f"chain, which is `--speculator {way.name.removesuffix(TREE)}`, unless its speculative config has a "
+        "speculative_token_tree",
     )
 
 

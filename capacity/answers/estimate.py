@@ -1,13 +1,16 @@
-"""`estimate`: latency, throughput, cost and energy of a batch or a closed loop, in closed form."""
+"""`estimate`: latency, throughput, cost and energy of a batch in closed form, or of a load as it is served."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from capacity.answers.engine_setup import engine_frontend
 from capacity.answers.fit import fit_with, without_drafts
-from capacity.answers.phases import estimate_fields, phases_of, request_lengths
+from capacity.answers.intervals import Latencies, batch_latencies, beside_client, served_latencies
+from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths
 from capacity.answers.records import (
     Bounds,
     Breakdown,
@@ -17,6 +20,7 @@ from capacity.answers.records import (
     Intensity,
     OperatorTime,
     Quantity,
+    RunMeans,
 )
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
@@ -25,6 +29,9 @@ from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import StepCost
 from capacity.step.closed_form import PhaseTimes, main_bound
+
+if TYPE_CHECKING:
+    from capacity.answers.served import Served
 
 
 @documented(Pool, Traffic, Cost)
@@ -35,12 +42,16 @@ def estimate(
     download: bool = False,
     **options: Any,
 ) -> Estimate:
-    """TTFT, TPOT, throughput, cost and energy at a `batch_size` or a closed loop's `concurrency`.
+    """TTFT, TPOT, throughput, cost and energy of a `batch_size`, a closed loop's `concurrency` or a `request_rate`.
 
+    A batch is a formula, without a queue. The others are simulated, as `simulate` does it, and what is told is their
+    steady state, queueing included.
     Raises DoesNotFit where the model, or that many requests, exceed the memory; InvalidInput for what cannot be.
     """
     pool, traffic, cost = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(model, pool=pool, traffic=estimate_fields(traffic), cost=cost)
+    deployment = deployment_of(
+        model, pool=pool, traffic=estimate_fields(traffic), cost=cost, question="estimate"
+    )
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
     return estimate_of(resolved, deployment.traffic, price_of(resolved.profile.name, deployment.cost))
 
@@ -50,14 +61,16 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     lengths = request_lengths(without_drafts(resolved), traffic)
     resolved.memory.require_fit()
     phases = phases_of(resolved, traffic, lengths)
-    times, steps = phases.times, resolved.step_model
+    times, steps, load = phases.times, resolved.step_model, phases.served
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
-    ttft = with_interval(times.ttft_s, *_band(resolved, "prefill"))
-    tpot = None if times.tpot_s is None else with_interval(times.tpot_s, *_band(resolved, "decode"))
-    e2e = _sum_interval(times.e2e_s, ttft, tpot, lengths.output_len - 1)
-    requests_per_s = e2e.inverse(times.requests_per_s * e2e.value)
+    latencies = batch_latencies(resolved, times) if load is None else served_latencies(resolved, load)
+    if latencies is not None:
+        ttft, e2e = (beside_client(each, traffic) for each in (latencies.ttft_s, latencies.e2e_s))
+        latencies = Latencies(ttft, latencies.tpot_s, e2e)
+    requests_per_s = _throughput(traffic, times, latencies)
     output_rate = requests_per_s.scaled(lengths.output_len)
+    in_flight = _in_flight(phases, requests_per_s, latencies)
     bill = cost_of(
         price,
         times,
@@ -72,12 +85,19 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
         output_len=lengths.output_len,
         batch_size=traffic.batch_size,
         concurrency=traffic.concurrency,
-        ttft_s=ttft,
-        tpot_s=tpot,
-        e2e_s=e2e,
+        request_rate=traffic.request_rate,
+        verdict=None if load is None else load.verdict.verdict,
+        verdict_reason=None if load is None else load.verdict.reason,
+        in_step=None if load is None else load.in_step,
+        ttft_s=None if latencies is None else latencies.ttft_s,
+        ttft_parts_s=_ttft_parts(resolved, traffic, times, load),
+        tpot_s=None if latencies is None else latencies.tpot_s,
+        e2e_s=None if latencies is None else latencies.e2e_s,
+        requests_in_flight=in_flight,
+        whole_run=_whole_run(load),
         output_tokens_per_s=output_rate,
         output_tokens_per_s_per_gpu=output_rate.scaled(1 / resolved.pool.num_gpus),
-        output_tokens_per_s_per_user=output_rate.scaled(1 / (traffic.batch_size or traffic.concurrency or 1)),
+        output_tokens_per_s_per_user=None if in_flight is None else output_rate.scaled(1 / in_flight),
         requests_per_s=requests_per_s,
         bound=Bounds(prefill=main_bound(prefill), decode=None if decode is None else main_bound(decode)),
         arithmetic_intensity=_intensity(resolved, prefill, decode),
@@ -90,29 +110,53 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     )
 
 
-def with_interval(value: float, low: float | None, high: float | None) -> Quantity:
-    """A prediction with the relative errors that bound it, where there are any."""
-    return Quantity(
-        value=value,
-        low=None if low is None else value * (1 + low),
-        high=None if high is None else value * (1 + high),
-    )
+def _throughput(traffic: Traffic, times: PhaseTimes, latencies: Latencies | None) -> Quantity:
+    """Requests per second: those that arrive, or of a batch and a closed loop those that E2E lets through."""
+    if latencies is None:
+        return Quantity(value=times.requests_per_s)
+    if traffic.request_rate is not None and traffic.concurrency is None:
+        return Quantity(value=traffic.request_rate)
+    return latencies.e2e_s.inverse(times.requests_per_s * latencies.e2e_s.value)
 
 
-def _band(resolved: ResolvedPool, regime: Literal["prefill", "decode"]) -> tuple[float | None, float | None]:
-    """The 90 % band of measured over predicted, minus one, of one regime."""
-    residuals = resolved.step_model.residuals(regime)
-    return (residuals.low, residuals.high)
+def _in_flight(phases: Phases, requests_per_s: Quantity, latencies: Latencies | None) -> float | None:
+    """Requests in the system, waiting included, by Little's law; None where they grow for ever. A batch: all of it."""
+    if phases.served is None:
+        return float(phases.requests)
+    return None if latencies is None else requests_per_s.value * latencies.e2e_s.value
 
 
-def _sum_interval(value: float, ttft: Quantity, tpot: Quantity | None, decode_steps: int) -> Quantity:
-    """E2E from its parts: their errors may coincide, so their bounds add."""
-    if tpot is None:
-        return ttft
-    if ttft.low is None or ttft.high is None or tpot.low is None or tpot.high is None:
-        return Quantity(value=value)
-    return Quantity(
-        value=value, low=ttft.low + decode_steps * tpot.low, high=ttft.high + decode_steps * tpot.high
+def _ttft_parts(
+    resolved: ResolvedPool, traffic: Traffic, times: PhaseTimes, load: Served | None
+) -> Mapping[str, float] | None:
+    """What the time to first token is made of, in the words of `simulate`; None without a steady state."""
+    server, client_s = engine_frontend(resolved), traffic.client_latency_s
+    way = server.from_client(client_s)
+    if load is None:
+        ttft_s, queue_s = times.ttft_s, 0.0
+    elif load.steady is None:
+        return None
+    else:
+        ttft_s, queue_s = load.steady.ttft_s, max(load.steady.waiting_s - way.request_latency_s, 0.0)
+    around_s = way.request_latency_s + way.response_latency_s
+    return {
+        "client": client_s,
+        "api server": around_s - client_s,
+        "queue": queue_s,
+        "prefill": ttft_s - around_s - queue_s,
+    }
+
+
+def _whole_run(load: Served | None) -> RunMeans | None:
+    if load is None or load.whole is None or load.steady is None:
+        return None
+    means = load.whole
+    return RunMeans(
+        num_prompts=load.num_prompts,
+        ttft_s=means.ttft_s,
+        tpot_s=means.tpot_s,
+        e2e_s=means.e2e_s,
+        requests_per_s=means.requests_per_s,
     )
 
 

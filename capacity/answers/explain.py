@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from capacity.answers.attribution import responses, shares
+from capacity.answers.attribution import Response, responses, shares
 from capacity.answers.estimate import breakdown
 from capacity.answers.fit import gpu_summary, model_summary, without_drafts
-from capacity.answers.phases import estimate_fields, phase_times, phases_of, request_lengths
+from capacity.answers.phases import (
+    RequestLengths,
+    batch_over_ranks,
+    estimate_fields,
+    load_times,
+    phases_of,
+    request_lengths,
+)
 from capacity.answers.records import Attribution
+from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, Traffic, deployment_of
 from capacity.model import ModelSpec
@@ -30,7 +38,7 @@ def explain(
     Keywords and errors are those of `estimate`, without the price: cost per token follows throughput.
     """
     pool, traffic = split(options, Pool, Traffic)
-    deployment = deployment_of(model, pool=pool, traffic=estimate_fields(traffic))
+    deployment = deployment_of(model, pool=pool, traffic=estimate_fields(traffic), question="explain")
     resolved = resolve(deployment.model, deployment.pool, profiles=profiles, download=download)
     return explain_of(resolved, deployment.traffic)
 
@@ -41,10 +49,9 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
     resolved.memory.require_fit()
     phases = phases_of(resolved, traffic, lengths)
     times, steps = phases.times, resolved.step_model
-
-    def timed(pool: ResolvedPool, requests: int) -> PhaseTimes:
-        return phase_times(pool, traffic, requests, lengths)
-
+    if phases.served is not None and phases.served.steady is None:
+        verdict = phases.served.verdict
+        raise InvalidInput(f"no steady state: {verdict.reason}; ask for less")
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
     return Attribution(
@@ -55,11 +62,30 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
         output_len=lengths.output_len,
         batch_size=traffic.batch_size,
         concurrency=traffic.concurrency,
+        request_rate=traffic.request_rate,
         ttft_s=times.ttft_s,
         tpot_s=times.tpot_s,
         prefill=shares(prefill),
         decode=None if decode is None else shares(decode),
         breakdown=breakdown(prefill, decode),
-        responses=responses(resolved, phases.requests, timed),
+        responses=_responses(resolved, traffic, lengths),
         warnings=(*resolved.notes, *resolved.memory.warnings, *steps.notes, *phases.warnings),
     )
+
+
+def _responses(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> tuple[Response, ...]:
+    """What more of each resource would do to this batch or load."""
+    if traffic.batch_size is not None:
+
+        def together(pool: ResolvedPool, requests: float) -> PhaseTimes:
+            return batch_over_ranks(
+                pool, pool.limits_from(traffic.client_latency_s), round(requests), lengths
+            )
+
+        return responses(resolved, traffic.batch_size, together)
+    field = "concurrency" if traffic.request_rate is None else "request_rate"
+
+    def loaded(pool: ResolvedPool, load: float) -> PhaseTimes:
+        return load_times(pool, traffic.model_copy(update={field: load}), lengths)
+
+    return responses(resolved, getattr(traffic, field), loaded)

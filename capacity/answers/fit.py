@@ -10,6 +10,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, deployment_of
 from capacity.model import ModelSpec
+from capacity.pool.drafting import Speculation, speculator_of
 from capacity.pool.resolve import ResolvedPool, resolve
 
 
@@ -26,13 +27,13 @@ def fit(
     Raises InvalidInput (and its kinds) for a name, value or combination that cannot be.
     """
     (pool,) = split(options, Pool)
-    deployment = deployment_of(model, pool=pool)
+    deployment = deployment_of(model, pool=pool, question="fit")
     return fit_of(resolve(deployment.model, deployment.pool, profiles=profiles, download=download))
 
 
 def fit_of(resolved: ResolvedPool) -> Fit:
-    """`fit` of what was looked up before. Raises InvalidInput where it drafts."""
-    return fit_with(without_drafts(resolved), host_memory_notes(resolved))
+    """`fit` of what was looked up before."""
+    return fit_with(resolved, (*host_memory_notes(resolved), *draft_memory_notes(resolved)))
 
 
 def fit_with(resolved: ResolvedPool, warnings: tuple[str, ...]) -> Fit:
@@ -105,6 +106,20 @@ def one_replica_notes(resolved: ResolvedPool) -> tuple[str, ...]:
             f"{ranks * resolved.memory.kv_capacity_tokens:,} tokens",
         )
     return notes
+
+
+def draft_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:
+    """What drafting takes from the KV cache. Raises InvalidInput where the way to draft does not suit the model."""
+    pool = resolved.pool
+    if pool.speculator is None or not resolved.memory.fits:
+        return ()
+    memory = Speculation(resolved, speculator_of(pool)).memory()
+    weights, per_token = memory.draft_weights_bytes / 2**30, memory.draft_kv_bytes_per_token / 2**10
+    return (
+        f"drafting by {pool.draft or pool.speculator} takes {weights:.2f} GiB of weights and {per_token:.1f} KiB of KV "
+        f"a token, over the GPUs that it is on: {memory.kv_capacity_tokens_after:,} of "
+        f"{memory.kv_capacity_tokens_before:,} tokens are left, and as many requests less",
+    )
 
 
 def host_memory_notes(resolved: ResolvedPool) -> tuple[str, ...]:

@@ -1,16 +1,25 @@
-"""Prefill and decode of one load on one pool, in closed form: what `estimate` and `explain` stand on."""
+"""Prefill and decode of one load on one pool: what `estimate` and `explain` stand on."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import DoesNotFit, InvalidInput
-from capacity.deployment import CLOSED_FORM_TRAFFIC, Traffic, build
+from capacity.deployment import ESTIMATE_TRAFFIC, Traffic, build
 from capacity.pool.resolve import ResolvedPool
-from capacity.step.closed_form import PhaseTimes, batch_times, closed_loop_times
+from capacity.step.closed_form import EngineLimits, PhaseTimes, batch_times, closed_loop_times
+
+if TYPE_CHECKING:
+    from capacity.answers.served import Served
+
+LOAD_FIELDS = tuple(
+    name
+    for name in ESTIMATE_TRAFFIC
+    if name not in ("input_len", "output_len", "max_tokens", "batch_size", "client_latency_s")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +37,22 @@ class RequestLengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
-    """Times of `requests` requests at a time, of those that the traffic asks for."""
+    """A load on a pool: its prefill and decode steps in closed form, and what its clients see.
+
+    `requests` of those that the traffic asks for run at a time; of a rate, about so many. `times` are those of the
+    load, of the closed form where it is a batch. `served` is None for a batch, which has no queue.
+    """
 
     times: PhaseTimes
     requests: int
+    served: Served | None
     warnings: tuple[str, ...]
 
 
 def estimate_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """The traffic's keywords as they are. Raises InvalidInput for one that only a simulation answers to."""
     for name in fields:
-        if name not in CLOSED_FORM_TRAFFIC:
+        if name not in ESTIMATE_TRAFFIC:
             raise InvalidInput(f"estimate takes no {name!r}: `simulate` does")
     return fields
 
@@ -53,11 +67,31 @@ def request_lengths(resolved: ResolvedPool, traffic: Traffic) -> RequestLengths:
     if traffic.input_len is None or traffic.output_len is None:
         missing = "--input-len" if traffic.input_len is None else "--output-len"
         raise InvalidInput(f"no {missing}: give the tokens of a typical request")
-    if (traffic.batch_size is None) == (traffic.concurrency is None):
-        raise InvalidInput("give one of --batch-size (a batch alone) and --concurrency (a closed loop)")
+    loaded = traffic.concurrency is not None or traffic.request_rate is not None
+    if loaded == (traffic.batch_size is not None):
+        raise InvalidInput(
+            "give one of --batch-size (a batch alone), --concurrency (a closed loop) and --request-rate (arrivals)"
+        )
+    _check_load(traffic)
     lengths = RequestLengths(input_len=traffic.input_len, output_len=traffic.output_len)
     check_length(resolved, lengths.tokens)
     return lengths
+
+
+def _check_load(traffic: Traffic) -> None:
+    """Raises InvalidInput for a word about a load that a batch has not, and for all requests at once."""
+    if traffic.request_rate == math.inf:
+        raise InvalidInput(
+            "--request-rate inf sends all requests at once: `capacity simulate` answers, or --batch-size N"
+        )
+    if traffic.batch_size is None:
+        return
+    if idle := [name for name in LOAD_FIELDS if name in traffic.model_fields_set]:
+        flag = idle[0].replace("_", "-")
+        raise InvalidInput(
+            f"--{flag} changes nothing of a --batch-size, whose requests are alike and begin together: "
+            "leave it out, or give --concurrency or --request-rate"
+        )
 
 
 def check_length(resolved: ResolvedPool, tokens: int) -> None:
@@ -70,29 +104,62 @@ def check_length(resolved: ResolvedPool, tokens: int) -> None:
 
 
 def phases_of(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> Phases:
-    """The closed form of the traffic. Raises DoesNotFit, and InvalidInput for a batch beyond max_num_seqs."""
-    requests = _requests_at_a_time(resolved, traffic, lengths)
+    """A batch in closed form, or a load as it is served. Raises DoesNotFit, and InvalidInput for what cannot run."""
+    slots, limits = _slots(resolved, traffic, lengths), resolved.limits_from(traffic.client_latency_s)
+    if traffic.batch_size is not None:
+        times = batch_over_ranks(resolved, limits, traffic.batch_size, lengths)
+        return Phases(times=times, requests=traffic.batch_size, served=None, warnings=())
+    from capacity.answers.served import served  # loads the simulator
+
+    load = served(resolved, traffic, slots)
+    requests = _running(load, slots)
     return Phases(
-        times=phase_times(resolved, traffic, requests, lengths),
+        times=_as_served(_loop_over_ranks(resolved, limits, requests, lengths), load),
         requests=requests,
-        warnings=_closed_loop_notes(resolved, traffic.concurrency, requests),
+        served=load,
+        warnings=_load_notes(resolved, traffic, slots, load),
     )
 
 
-def phase_times(
-    resolved: ResolvedPool, traffic: Traffic, requests: int, lengths: RequestLengths
+def load_times(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> PhaseTimes:
+    """The times of a load alone, as its clients see them. Raises as `phases_of`."""
+    from capacity.answers.served import served  # loads the simulator
+
+    slots = _slots(resolved, traffic, lengths)
+    load = served(resolved, traffic, slots, regimes=False)
+    limits = resolved.limits_from(traffic.client_latency_s)
+    return _as_served(_loop_over_ranks(resolved, limits, _running(load, slots), lengths), load)
+
+
+def _running(load: Served, slots: int) -> int:
+    """How many requests run at a time: those in flight that have a place."""
+    in_flight = slots if load.steady is None else load.steady.in_flight
+    return max(min(round(in_flight), slots), 1)
+
+
+def _as_served(form: PhaseTimes, load: Served) -> PhaseTimes:
+    """The closed form with the times that clients see; of an overloaded engine, what it serves at most."""
+    means = load.steady
+    if means is None:
+        most = load.verdict.capacity_requests_per_s
+        return form if most is None else replace(form, requests_per_s=most)
+    return replace(
+        form,
+        ttft_s=means.ttft_s,
+        tpot_s=means.tpot_s,
+        e2e_s=means.e2e_s,
+        requests_per_s=means.requests_per_s,
+    )
+
+
+def batch_over_ranks(
+    resolved: ResolvedPool, limits: EngineLimits, batch_size: int, lengths: RequestLengths
 ) -> PhaseTimes:
-    """`requests` at a time, as a batch or in a closed loop, whichever the traffic is."""
-    formula = _batch_over_ranks if traffic.batch_size is not None else _loop_over_ranks
-    return formula(resolved, requests, lengths)
-
-
-def _batch_over_ranks(resolved: ResolvedPool, batch_size: int, lengths: RequestLengths) -> PhaseTimes:
     """A batch spread over the data-parallel ranks; the fullest takes as long as all."""
     share = math.ceil(batch_size / resolved.pool.data_parallel_size)
     times = batch_times(
         resolved.step_model,
-        resolved.limits,
+        limits,
         share,
         input_len=lengths.input_len,
         output_len=lengths.output_len,
@@ -100,39 +167,42 @@ def _batch_over_ranks(resolved: ResolvedPool, batch_size: int, lengths: RequestL
     return replace(times, requests_per_s=times.requests_per_s * batch_size / share)
 
 
-def _loop_over_ranks(resolved: ResolvedPool, concurrency: int, lengths: RequestLengths) -> PhaseTimes:
-    """A closed loop spread over the data-parallel ranks: in lock-step, or each on its own."""
-    share = math.ceil(concurrency / resolved.independent_ranks)
+def _loop_over_ranks(
+    resolved: ResolvedPool, limits: EngineLimits, concurrency: int, lengths: RequestLengths
+) -> PhaseTimes:
+    """A closed loop spread over the data-parallel ranks, in lock-step or each on its own, and over the micro-batches
+    of a pipeline, as many as it has stages."""
+    streams = min(resolved.pool.pipeline_parallel_size, concurrency)
+    share = math.ceil(concurrency / resolved.independent_ranks / streams)
     times = closed_loop_times(
         resolved.step_model,
-        resolved.limits,
+        limits,
         share,
         input_len=lengths.input_len,
         output_len=lengths.output_len,
-        ranks=resolved.lockstep_ranks,
+        ranks=min(resolved.lockstep_ranks, share),
     )
     return replace(times, requests_per_s=times.requests_per_s * concurrency / share)
 
 
-def _requests_at_a_time(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
-    """How many run at once; a batch that cannot raises, a closed loop waits."""
+def _slots(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
+    """How many such requests run at once at most. Raises where not one does, or not all of a batch."""
     plan, ranks = resolved.memory, resolved.pool.data_parallel_size
     tokens = _reserved_tokens(resolved, traffic, lengths)
     held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
-    wanted = traffic.batch_size or traffic.concurrency or 1
     if traffic.batch_size is not None and traffic.batch_size > seats:
         raise InvalidInput(
             f"--batch-size {traffic.batch_size} exceeds max_num_seqs {seats}: raise --max-num-seqs"
         )
-    if held < 1 or (traffic.batch_size is not None and held < traffic.batch_size):
-        needed = 1 if held < 1 else wanted
+    needed = traffic.batch_size or 1
+    if held < needed:
         raise DoesNotFit(
             f"{needed} x {tokens} tokens exceed the KV cache of {ranks * plan.kv_capacity_tokens} tokens, "
             f"which holds {held} such requests; {resolved.more_memory}",
             needed_bytes=needed * tokens * plan.kv_bytes_per_token,
             usable_bytes=plan.kv_cache_bytes,
         )
-    return min(wanted, held, seats)
+    return min(held, seats)
 
 
 def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestLengths) -> int:
@@ -142,15 +212,14 @@ def _reserved_tokens(resolved: ResolvedPool, traffic: Traffic, lengths: RequestL
     return min(lengths.input_len + max(traffic.max_tokens, lengths.output_len), resolved.max_model_len)
 
 
-def _closed_loop_notes(resolved: ResolvedPool, concurrency: int | None, requests: int) -> tuple[str, ...]:
-    """What the closed form of a loop leaves out; nothing of a batch."""
-    if concurrency is None:
-        return ()
-    notes = ["ttft_s is without queueing behind other requests; `capacity simulate` gives it with queueing"]
-    if requests < concurrency:
+def _load_notes(resolved: ResolvedPool, traffic: Traffic, slots: int, load: Served) -> tuple[str, ...]:
+    """What decides the latencies of a load, where that is not plain."""
+    notes = list(load.notes)
+    concurrency = traffic.concurrency or 0
+    if slots < concurrency:
         seats = resolved.pool.data_parallel_size * resolved.max_num_seqs
-        bound = "max_num_seqs" if requests == seats else "the KV cache"
-        notes.append(f"{bound} holds {requests} of the {concurrency} requests at a time; the others wait")
+        bound = "max_num_seqs" if slots == seats else "the KV cache"
+        notes.append(f"{bound} holds {slots} of the {concurrency} requests at a time; the others wait")
     if resolved.lockstep_ranks > 1:
         notes.append("the prefill step shown is one in which every data-parallel rank prefills")
     return tuple(notes)

@@ -98,6 +98,16 @@ class Quantity:
             high=None if self.high is None else self.high * factor,
         )
 
+    def covering(self, *others: Quantity | None) -> Quantity:
+        """The same prediction with an interval that holds those of others too; none where one of them has none."""
+        spans = [self, *(other for other in others if other is not None)]
+        lows, highs = [each.low for each in spans], [each.high for each in spans]
+        return Quantity(
+            value=self.value,
+            low=None if None in lows else min(low for low in lows if low is not None),
+            high=None if None in highs else max(high for high in highs if high is not None),
+        )
+
     def inverse(self, numerator: float) -> Quantity:
         """`numerator` over this quantity; its bounds change places."""
         return Quantity(
@@ -152,10 +162,27 @@ class Energy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate(Fit):
-    """Everything of `Fit`, and how fast and how dear. `tpot_s` is None for a single output token.
+class RunMeans:
+    """Means over all `num_prompts` requests of a run."""
 
-    The $ quantities are those of `cost` with the interval of the throughput; None without a price.
+    num_prompts: int
+    ttft_s: float
+    tpot_s: float | None
+    e2e_s: float
+    requests_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate(Fit):
+    """Everything of `Fit`, and how fast and how dear.
+
+    `tpot_s` is None for a single output token. Of a load (`concurrency`, `request_rate`) the means are those of
+    clients in its steady state, queueing included, by a simulated run; `ttft_s` and `e2e_s` are None where there is
+    none, as `verdict` says in the words of `simulate`, and `requests_per_s` is then what is served at most.
+    `whole_run` are the means over all requests of that run, warm-up and drain included: what `vllm bench serve`
+    prints of as many. `in_step`: equal lengths keep the requests of the closed loop in step. Of a batch, which
+    has no queue, these are None. `ttft_parts_s` add up to `ttft_s`. `requests_in_flight` is `requests_per_s` *
+    `e2e_s`. The $ quantities are those of `cost` with the interval of the throughput; None without a price.
     """
 
     SCHEMA: ClassVar[str] = "capacity/estimate/v1"
@@ -164,12 +191,19 @@ class Estimate(Fit):
     output_len: int
     batch_size: int | None
     concurrency: int | None
-    ttft_s: Quantity
+    request_rate: float | None
+    verdict: str | None
+    verdict_reason: str | None
+    in_step: bool | None
+    ttft_s: Quantity | None
+    ttft_parts_s: Mapping[str, float] | None
     tpot_s: Quantity | None
-    e2e_s: Quantity
+    e2e_s: Quantity | None
+    requests_in_flight: float | None
+    whole_run: RunMeans | None
     output_tokens_per_s: Quantity
     output_tokens_per_s_per_gpu: Quantity
-    output_tokens_per_s_per_user: Quantity
+    output_tokens_per_s_per_user: Quantity | None
     requests_per_s: Quantity
     bound: Bounds
     arithmetic_intensity: Intensity
@@ -194,6 +228,7 @@ class Attribution(AnswerRecord):
     output_len: int
     batch_size: int | None
     concurrency: int | None
+    request_rate: float | None
     ttft_s: float
     tpot_s: float | None
     prefill: Shares

@@ -9,25 +9,34 @@ from typing import Annotated, Any, Literal
 
 from capacity.answers.attribution import bound_times
 from capacity.answers.deployment_run import run_service, verdict_on
-from capacity.answers.engine_setup import drafting_notes, make_workload
-from capacity.answers.estimate import with_interval
+from capacity.answers.engine_setup import (
+    drafting_notes,
+    engine_frontend,
+    make_workload,
+    policy_name,
+    refuse_unheeded,
+    requests_of,
+)
 from capacity.answers.fit import gpu_summary, model_summary
+from capacity.answers.intervals import beside_client, served_mean, with_interval
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
+from capacity.answers.served import WAVES, differing_lengths, step_notes
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, Service, Traffic, deployment_of
-from capacity.hardware.served_bands import served_band
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
 from capacity.simulator.distribution import Distribution
 from capacity.simulator.levels import goodput as goodput_of
 from capacity.simulator.levels import hold
+from capacity.simulator.load_means import LoadMeans, whole_means
 from capacity.simulator.replications import Replications, over_runs, replication_seeds
 from capacity.simulator.time_parts import time_parts
 from capacity.workload import Workload, parse_slos, write_timed_trace
+from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
 
 @documented(Pool, Traffic, Service)
@@ -62,7 +71,9 @@ def simulate(
     DoesNotFit, or InvalidInput and its kinds.
     """
     pool, traffic_fields, service_fields = split(options, Pool, Traffic, Service)
-    deployment = deployment_of(model, pool=pool, traffic=traffic_fields, service=service_fields)
+    deployment = deployment_of(
+        model, pool=pool, traffic=traffic_fields, service=service_fields, question="simulate", trace=workload
+    )
     traffic, service = deployment.traffic, deployment.service
     pools = [
         resolve(deployment.model, pool, profiles=profiles, download=download)
@@ -70,7 +81,7 @@ def simulate(
     ]
     _check(pools, None if workload is not None else traffic)
     levels = parse_slos(slo or ())
-    requests = workload if workload is not None else make_workload(traffic)
+    requests = requests_of(traffic, workload)
     saved = _saved(requests, save_trace)
     seeds = _replication_seeds(traffic, service, replications, drawn=workload is None)
     run = run_service(
@@ -91,9 +102,12 @@ def simulate(
     verdict = verdict_on(
         run, pools, service, requests, scheduling=traffic.scheduling, engine_loop=engine_loop
     )
-    steady = verdict is not None and verdict.verdict == "stable"
+    steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
-    answer = _described(pools[0], requests, run)
+    differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
+    answer = _described(pools[0], requests, run, None if verdict is None else verdict.steady, differing)
+    if answer.mean_ttft_ms is not None:
+        answer = replace(answer, mean_ttft_ms=beside_client(answer.mean_ttft_ms, traffic, unit_s=1e-3))
     return replace(
         answer,
         replications=replicated,
@@ -102,6 +116,7 @@ def simulate(
         goodput=goodput_of(limits, run.records, run.summary, steady=steady) if limits else None,
         warnings=(
             *answer.warnings,
+            *step_notes(whole_means(run.summary, run.records), next(iter(differing), None)),
             *_failure_notes(service),
             *_loop_notes(run, engine_loop, observer),
             *saved,
@@ -113,6 +128,8 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     """Raises DoesNotFit, and InvalidInput for requests of the traffic that are too long for an engine."""
     for pool in pools:
         pool.memory.require_fit()
+    if traffic is not None:
+        refuse_unheeded(pools[0], policy_name(pools[0], traffic.scheduling), traffic)
     if traffic is not None and traffic.input_len and traffic.output_len:
         for pool in pools:
             check_length(pool, traffic.input_len + traffic.output_len)
@@ -141,7 +158,7 @@ def _replicated(
     summaries = [run.summary]
     for seed in seeds[1:]:
         again = traffic.model_copy(update={"seed": seed})
-        requests = make_workload(again) if workload is None else workload
+        requests = requests_of(again, workload)
         rerun = run_service(
             pools,
             service,
@@ -155,7 +172,28 @@ def _replicated(
     return over_runs(seeds, summaries)
 
 
-def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult) -> Simulation:
+def _of_differing_lengths(
+    pools: Sequence[ResolvedPool], service: Service, traffic: Traffic, run: SimulationResult
+) -> tuple[LoadMeans, ...]:
+    """Beside a closed loop of equal lengths: means of a run with lengths that differ, and of its steady part."""
+    other = differing_lengths(pools[0], traffic)
+    if other is None or run.status != "complete":
+        return ()
+    enough = max(DEFAULT_NUM_PROMPTS, WAVES * (other.concurrency or 0))
+    requests = make_workload(other.model_copy(update={"num_prompts": min(len(run.records), enough)}))
+    beside = run_service(pools, service, requests, seed=traffic.seed)
+    verdict = verdict_on(beside, pools, service, requests)
+    means = (whole_means(beside.summary, beside.records), None if verdict is None else verdict.steady)
+    return tuple(each for each in means if each is not None)
+
+
+def _described(
+    resolved: ResolvedPool,
+    requests: Workload,
+    run: SimulationResult,
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
+) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     return Simulation(
         model=model_summary(resolved),
@@ -168,9 +206,14 @@ def _described(resolved: ResolvedPool, requests: Workload, run: SimulationResult
         workload=requests.name,
         run=replace(run, step_work=()),  # `step_bounds` says it; the work itself holds what cannot be pickled
         step_bounds=bound_times(run.step_work),
-        time_parts=time_parts(run.records, run.transfer_ps).to_dict(),
-        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved),
-        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved),
+        time_parts=time_parts(
+            run.records,
+            run.transfer_ps,
+            api_server=engine_frontend(resolved),
+            client_latency_s=requests.client_latency_s,
+        ).to_dict(),
+        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, steady, differing),
+        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, steady, differing),
         warnings=(
             *resolved.notes,
             *resolved.memory.warnings,
@@ -210,10 +253,20 @@ def _loop_notes(run: SimulationResult, engine_loop: str, observer: StepObserver 
 
 
 def _banded_mean(
-    latency: Distribution | None, metric: Literal["ttft", "tpot"], resolved: ResolvedPool
+    latency: Distribution | None,
+    metric: Literal["ttft", "tpot"],
+    resolved: ResolvedPool,
+    steady: LoadMeans | None,
+    differing: Sequence[LoadMeans],
 ) -> Quantity | None:
-    """A simulated mean with the band that such means earned against served runs."""
+    """A simulated mean (ms) with the band that such means earned against served runs, which holds the mean of a run of
+    any length, the steady part's, and of differing lengths."""
     if latency is None:
         return None
-    band = served_band(metric, is_moe=resolved.model.is_moe)
-    return with_interval(latency.mean, band.low, band.high)
+    own = served_mean(metric, latency.mean, resolved)
+    means = [getattr(each, f"{metric}_s") for each in differing]
+    others = [served_mean(metric, each * 1e3, resolved) for each in means if each is not None]
+    lasting = None if steady is None else getattr(steady, f"{metric}_s")
+    if lasting is not None:
+        others.append(with_interval(lasting * 1e3, 0.0, 0.0))
+    return own.covering(*others)

@@ -20,7 +20,7 @@ from capacity.cli.options import (
     show,
 )
 from capacity.cli.question import Question, request_of
-from capacity.cli.verbs import CLOSED_FORM, COST, POOL, SERVICE, TRAFFIC, plain_verb, verb
+from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_verb, verb
 
 PLACE = ("format", "deployment", "from_vllm", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
@@ -31,8 +31,8 @@ INTERRUPTED = 130  # exit code of what Ctrl-C ended, as shells have it
 def register(app: typer.Typer) -> None:
     """Add the verbs to the `capacity` command."""
     verb(app, POOL, shared=MODEL_AND_PLACE)(fit)
-    verb(app, POOL, TRAFFIC, COST, shared=MODEL_AND_PLACE, traffic_fields=CLOSED_FORM)(estimate)
-    verb(app, POOL, TRAFFIC, shared=PLACE, traffic_fields=CLOSED_FORM)(explain)
+    verb(app, POOL, TRAFFIC, COST, shared=MODEL_AND_PLACE, traffic_fields=ESTIMATED)(estimate)
+    verb(app, POOL, TRAFFIC, shared=PLACE, traffic_fields=ESTIMATED)(explain)
     verb(app, POOL, TRAFFIC, SERVICE, shared=MODEL_AND_PLACE)(simulate)
     for function in (schedule, models, gpus, schema):
         plain_verb(app, function)

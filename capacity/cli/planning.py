@@ -71,6 +71,7 @@ def plan(
 ) -> None:
     """What to rent? The cheapest deployments that meet a service level on real traffic, with proof and price."""
     check_format(format)
+    _refuse_idle(options)
     with _search_bar() as progress:
         answer = capacity.plan(
             model,
@@ -91,6 +92,18 @@ def plan(
         print(f"written: {', '.join(str(path) for path in written)}", file=sys.stderr)
     if not answer.ranked:
         raise typer.Exit(1)
+
+
+def _refuse_idle(options: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for a flag of a search that changes nothing."""
+    from capacity.base.keywords import split
+    from capacity.deployment import Cost, Traffic, build
+    from capacity.deployment.reading import refuse_idle
+    from capacity.planning.space import Search
+
+    specs = (Search, Traffic, Cost)
+    made = [build(spec, part) for spec, part in zip(specs, split(options, *specs), strict=True)]
+    refuse_idle("plan", made, options)
 
 
 def _request(question: Question, replicas: int | None = None) -> DeploymentFile:

@@ -21,9 +21,10 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The model's name, the flags of specs that were set, and the options that verbs share."""
+    """The model's name, the flags of specs that were set for a verb, and the options that verbs share."""
 
     flags: Fields
+    verb: str = ""
     model: str | None = None
     format: str = "table"
     deployment: str | None = None
@@ -42,8 +43,18 @@ def request_of(question: Question, *, as_flags: bool = True) -> DeploymentFile:
 
     `as_flags`: errors name fields as the command line does. Raises InvalidInput, and MalformedFile for the file.
     """
-    from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, read_deployment
+    from capacity.deployment import (
+        Billing,
+        Cost,
+        DeploymentFile,
+        Pool,
+        Service,
+        Traffic,
+        build,
+        read_deployment,
+    )
     from capacity.deployment import write_deployment as write_file
+    from capacity.deployment.reading import refuse_idle, unread
 
     stored = None if question.deployment is None else read_deployment(question.deployment)
     pasted_model, pasted = pasted_command(question.from_vllm)
@@ -71,7 +82,13 @@ def request_of(question: Question, *, as_flags: bool = True) -> DeploymentFile:
         service=over(Service, service, question.of(Service), as_flags=as_flags),
         cost=over(Cost, cost, question.of(Cost), as_flags=as_flags),
     )
-    if question.write_deployment:
+    said = (*request.pools, request.traffic, request.service, request.cost)
+    if question.write_deployment is None:  # a file is for other verbs too
+        billing = {name: value for name, value in question.of(Billing).items() if name != "replicas"}
+        specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
+        refuse_idle(question.verb, specs, question.flags)
+        note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, pasted)))
+    else:
         write_file(request, question.write_deployment)
     return request
 

@@ -62,7 +62,7 @@ def _asking(technique: Technique, question: Callable[..., AnswerRecord]) -> Call
                 return _show(getattr(module, other.question)(), format)
         _check_model(technique, flags)
         if specs:
-            flags["model"] = _deployment(flags["model"], options, specs)
+            flags["model"] = _deployment(technique.verb, flags["model"], options, specs, flags)
         answer = question(**{k.name: k.value(flags[k.name]) for k in keywords if flags[k.name] is not None})
         if chart:
             write(chart, CHARTS[technique.verb](answer).html())
@@ -100,7 +100,7 @@ def charts(
     from capacity.pool.resolve import resolve
     from capacity.report.figures.handbook import write_charts
 
-    (pool,) = _deployment(model, options, (Pool,)).pools
+    (pool,) = _deployment("charts", model, options, (Pool,), {}).pools
     for path in write_charts(resolve(model, pool), output):
         sys.stdout.write(f"{path}\n")
 
@@ -126,15 +126,26 @@ def explain_term(term: str, request: DeploymentFile | None, format: str) -> None
         sys.stdout.write(f"Yours: {definition.yours}\n")
 
 
-def _deployment(model: str, options: Mapping[str, object], specs: Sequence[type[Spec]]) -> DeploymentFile:
-    """The model, and each spec with its flags. Raises InvalidInput in the command line's words."""
+def _deployment(
+    verb: str,
+    model: str,
+    options: Mapping[str, object],
+    specs: Sequence[type[Spec]],
+    keywords: Mapping[str, object],
+) -> DeploymentFile:
+    """The model, and each spec with its flags, beside the question's keywords.
+
+    Raises InvalidInput in the command line's words, also for a flag that changes nothing in the verb's answer.
+    """
     from capacity.base.keywords import split
     from capacity.deployment import DeploymentFile, build
+    from capacity.deployment.reading import refuse_idle
 
     if "gpu" not in options:
         raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
     parts = zip(specs, split(options, *specs), strict=True)
     made = {spec.__name__.lower(): build(spec, part, flags=True) for spec, part in parts}
+    refuse_idle(verb, made.values(), options, **keywords)
     return DeploymentFile.model_validate({"model": model, "pools": (made.pop("pool"),), **made})
 
 

@@ -18,7 +18,15 @@ from capacity.cli.options import (
 )
 from capacity.cli.verbs import POOL, TRAFFIC, plain_verb, verb
 
-COMPARED_TRAFFIC = ("input_len", "output_len", "request_rate", "concurrency", "random_range_ratio", "seed")
+COMPARED_TRAFFIC = (
+    "input_len",
+    "output_len",
+    "request_rate",
+    "concurrency",
+    "random_range_ratio",
+    "client_latency_s",
+    "seed",
+)
 
 REPORT_FORMATS = ("table", "json")
 ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 import typer.core
 import typer.main
 
-from capacity.base.errors import InvalidInput
 from capacity.cli import options as common
 from capacity.cli.options import dashed
 from capacity.cli.question import Question
@@ -37,7 +36,7 @@ POOL, TRAFFIC, SERVICE, COST, BILLING = (
     f"capacity.deployment:{name}" for name in ("Pool", "Traffic", "Service", "Cost", "Billing")
 )
 SEARCH = "capacity.planning.space:Search"
-CLOSED_FORM = "capacity.deployment:CLOSED_FORM_TRAFFIC"
+ESTIMATED = "capacity.deployment:ESTIMATE_TRAFFIC"
 
 
 def defer(app: typer.Typer, name: str, help: str | None, declare: Callable[[], Any]) -> None:
@@ -85,7 +84,8 @@ def command_of(
     without: tuple[str, ...] = (),
 ) -> Any:
     """The parser's command of a function, with the flags that `verb` adds."""
-    return _declared(_with_flags(function, shared, list(_generated(specs, traffic_fields, without))))
+    verb = dashed(function.__name__)
+    return _declared(_with_flags(function, shared, list(_generated(verb, specs, traffic_fields, without))))
 
 
 def _declared(function: Verb) -> Any:
@@ -96,12 +96,15 @@ def _declared(function: Verb) -> Any:
 
 
 def _generated(
+    verb: str,
     specs: tuple[type[Spec] | str, ...],
     traffic_fields: tuple[str, ...] | str | None,
     without: tuple[str, ...],
 ) -> Iterator[Parameter]:
     """The flags of specs; an engine's place in a deployment only where the deployment is asked for."""
     from capacity.deployment import Pool, Service, Traffic
+    from capacity.deployment.flags import part_of
+    from capacity.deployment.reading import reads
 
     kinds = [pkgutil.resolve_name(spec) if isinstance(spec, str) else spec for spec in specs]
     if isinstance(traffic_fields, str):
@@ -112,10 +115,11 @@ def _generated(
                 continue
             if spec is Pool and Service not in kinds and name in ("replicas", "role"):
                 continue
-            yield _flag(name, field, panel=spec.__name__)
+            yield _flag(name, field, panel=spec.__name__, hidden=not reads(verb, part_of(field)))
 
 
-def _flag(name: str, field: Any, panel: str) -> Parameter:
+def _flag(name: str, field: Any, panel: str, *, hidden: bool) -> Parameter:
+    """`hidden`: the verb reads it in no case; it is taken, to be refused with the reason."""
     from capacity.base.keywords import flags_of
 
     base = _base_type(field.annotation)
@@ -129,6 +133,7 @@ def _flag(name: str, field: Any, panel: str) -> Parameter:
         rich_help_panel=panel,
         show_default=False,
         metavar=None if base is bool else base.__name__,
+        hidden=hidden,
     )
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, info])
 
@@ -154,10 +159,9 @@ def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Paramet
 
     def command(**values: Any) -> None:
         flags = {name: value for name in names if (value := values.pop(name)) is not None}
-        if values.get("deployment") is None and values.get("from_vllm") is None:  # which may say the rest
-            refuse_idle(flags)
         if "question" in declared:
-            values["question"] = Question(flags=flags, **{name: values.pop(name) for name in shared})
+            asked = {name: values.pop(name) for name in shared}
+            values["question"] = Question(flags=flags, verb=dashed(function.__name__), **asked)
         else:
             values["options"] = flags
         function(**values)
@@ -171,38 +175,3 @@ def _with_flags(function: Verb, shared: tuple[str, ...], generated: list[Paramet
 def _shared(name: str) -> Parameter:
     annotation, default = SHARED[name]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-# flags that change nothing without another: which, and what it must be (empty: anything)
-NEEDED = {
-    **dict.fromkeys(("input_len_cv", "output_len_cv"), ("length_distribution", ("lognormal", "gamma"))),
-    **dict.fromkeys(("num_prefixes", "prefix_zipf"), ("random_prefix_len", ())),
-    **dict.fromkeys(("on_s", "off_s", "off_request_rate"), ("arrivals", ("on-off",))),
-    **dict.fromkeys(("end_request_rate", "ramp_s"), ("arrivals", ("ramp",))),
-    **dict.fromkeys(("day_peak_to_mean", "day_length_s"), ("arrivals", ("diurnal",))),
-    **dict.fromkeys(("client_zipf", "client_length_cv"), ("clients", ())),
-    "think_time_s": ("turns", ()),
-    "step_noise_seed": ("step_noise", ()),
-    "max_tokens_cv": ("max_tokens", ()),
-    "adapter_skew": ("num_adapters", ()),
-    **dict.fromkeys(("max_cpu_loras", "max_lora_rank"), ("max_loras", ())),
-    "lora_read_bytes_per_s": ("max_cpu_loras", ()),
-    "long_requests": ("max_request_tokens", ()),
-    **dict.fromkeys(
-        ("decode_router", "kv_transfer_link", "kv_transfer_bytes_per_s", "kv_transfer_layerwise"),
-        ("prefill_replicas", ()),
-    ),
-    **dict.fromkeys(("recovery_s", "requests_of_lost_replicas"), ("mean_time_between_failures_s", ())),
-    **dict.fromkeys(("kv_offloading_backend", "kv_offloading_bytes_per_s"), ("kv_offloading_size", ())),
-}
-
-
-def refuse_idle(options: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for a flag that would change nothing, because the one that it belongs to is not given."""
-    for name in options:
-        needed, values = NEEDED.get(name, (None, ()))
-        if needed is None or (options.get(needed) in values if values else needed in options):
-            continue
-        flag, other = (f"--{dashed(field)}" for field in (name, needed))
-        which = f" {' or '.join(values)}" if values else ""
-        raise InvalidInput(f"{flag} changes nothing without {other}{which}: add it, or leave {flag} out")

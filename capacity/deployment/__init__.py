@@ -7,7 +7,7 @@ default, as data; `routers` are what `--router` names. Nothing else here compute
 
 from capacity.deployment.building import build, explain
 from capacity.deployment.cost import Billing, Cost
-from capacity.deployment.deployment import CLOSED_FORM_TRAFFIC, Deployment, deployment_of
+from capacity.deployment.deployment import ESTIMATE_TRAFFIC, Deployment, deployment_of
 from capacity.deployment.file import (
     MAX_FILE_BYTES,
     DeploymentFile,
@@ -20,7 +20,7 @@ from capacity.deployment.service import Service
 from capacity.deployment.traffic import Traffic
 
 __all__ = [
-    "CLOSED_FORM_TRAFFIC",
+    "ESTIMATE_TRAFFIC",
     "MAX_FILE_BYTES",
     "Billing",
     "Cost",

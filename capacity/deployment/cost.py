@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from capacity.base.spec import Spec
-from capacity.deployment.flags import flag
+from capacity.deployment.flags import Need, flag
 
 
 class Cost(Spec):
@@ -38,21 +38,40 @@ class Billing(Spec):
         None,
         "API price list of your own (CSV in the form of capacity/planning/hosted_prices.csv), "
         "in place of the bundled one.",
+        needs=Need("api"),
     )
     api_input_price: float | None = flag(None, "An API's $ per 1M input tokens.", ge=0)
     api_output_price: float | None = flag(None, "An API's $ per 1M output tokens.", ge=0)
     api_cached_fraction: float = flag(
-        0.0, "Share of input tokens that the API's prompt cache serves.", ge=0, le=1
+        0.0,
+        "Share of input tokens that the API's prompt cache serves.",
+        ge=0,
+        le=1,
+        needs=(Need("api"), Need("api_input_price"), Need("api_output_price")),
     )
     api_cached_multiple: float = flag(
-        0.1, "Price of a cached input token over that of a plain one, of --api-input-price.", ge=0, le=1
+        0.1,
+        "Price of a cached input token over that of a plain one, of --api-input-price.",
+        ge=0,
+        le=1,
+        needs=Need("api_cached_fraction"),
     )
     api_cache_write_multiple: float = flag(
-        1.0, "The same of an input token that is written to the cache; where any are cached.", ge=0
+        1.0,
+        "The same of an input token that is written to the cache; where any are cached.",
+        ge=0,
+        needs=Need("api_cached_fraction"),
     )
     interruptions_per_hour: float | None = flag(
         None, "Spot: how often an instance is taken away.", ge=0, le=3600
     )
-    restart_s: float = flag(600.0, "Spot: until a replacement serves again, loading included.", ge=0)
+    restart_s: float = flag(
+        600.0,
+        "Spot: until a replacement serves again, loading included.",
+        ge=0,
+        needs=Need("interruptions_per_hour"),
+    )
     documents: int | None = flag(None, "A batch job: requests in all.", ge=1)
-    deadline_hours: float | None = flag(None, "A batch job: hours until it must be done.", gt=0)
+    deadline_hours: float | None = flag(
+        None, "A batch job: hours until it must be done.", gt=0, needs=Need("documents")
+    )

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import InvalidInput
+from capacity.base.spec import Spec
 from capacity.deployment.building import build
 from capacity.deployment.cost import Cost
 from capacity.deployment.file import DeploymentFile
 from capacity.deployment.pool import Pool
+from capacity.deployment.reading import refuse_idle
 from capacity.deployment.service import Service
 from capacity.deployment.traffic import Traffic
 
@@ -21,12 +23,22 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 NOTHING: Fields = {}
 
-CLOSED_FORM_TRAFFIC = (  # all that formulas answer to
+ESTIMATE_TRAFFIC = (  # what `estimate` and `explain` answer to: one kind of request, and how many of them
     "input_len",
     "output_len",
     "max_tokens",
     "batch_size",
     "concurrency",
+    "client_latency_s",
+    "request_rate",
+    "burstiness",
+    "num_prompts",
+    "random_range_ratio",
+    "length_distribution",
+    "input_len_cv",
+    "output_len_cv",
+    "length_correlation",
+    "seed",
 )
 
 
@@ -39,6 +51,11 @@ class Deployment:
     traffic: Traffic
     service: Service
     cost: Cost
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """All that it says."""
+        return (*self.pools, self.traffic, self.service, self.cost)
 
     @property
     def pool(self) -> Pool:
@@ -58,10 +75,13 @@ def deployment_of(
     traffic: Fields = NOTHING,
     service: Fields = NOTHING,
     cost: Fields = NOTHING,
+    question: str = "",
+    **beside: object,
 ) -> Deployment:
     """A deployment from the fields of its specs; or a deployment file's, which then says everything.
 
-    Raises InvalidInput for a field that cannot be, and for one beside a file.
+    `question`: the verb that asks, and `beside` further keywords of it. Raises InvalidInput for a field that cannot be,
+    for one that changes nothing in its answer, and for one beside a file.
     """
     if isinstance(model, DeploymentFile):
         if beside := next((name for fields in (pool, traffic, service, cost) for name in fields), None):
@@ -73,10 +93,13 @@ def deployment_of(
             service=model.service,
             cost=model.cost,
         )
-    return Deployment(
+    deployment = Deployment(
         model=model,
         pools=(build(Pool, pool),),
         traffic=build(Traffic, traffic),
         service=build(Service, service),
         cost=build(Cost, cost),
     )
+    given = (*pool, *traffic, *service, *cost)
+    refuse_idle(question, deployment.specs, given, **beside)
+    return deployment

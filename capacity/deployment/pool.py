@@ -8,7 +8,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
-from capacity.deployment.flags import FiniteOrInf, flag, short_count
+from capacity.deployment.drafts import DRAFT_FIELDS, drafting_name, with_way
+from capacity.deployment.flags import FiniteOrInf, Need, flag, short_count
 from capacity.deployment.vllm_config import JSON_OPTIONS, JsonObject
 
 
@@ -27,10 +28,13 @@ class Pool(Spec):
         le=4096,
     )
     enable_expert_parallel: bool = flag(
-        False, "Distribute whole experts over the tensor- and data-parallel GPUs.", "-ep"
+        False,
+        "Distribute whole experts over the tensor- and data-parallel GPUs.",
+        "-ep",
+        needs=(Need("tensor_parallel_size"), Need("data_parallel_size")),
     )
     quantization: str | None = flag(
-        None, "Weight format (fp8, awq, nvfp4, ...); default: as in the checkpoint.", "-q"
+        None, "Weight format (fp8, awq, nvfp4, ...); default: as in the checkpoint.", "-q", read_by="limits"
     )
     kv_cache_dtype: str = flag(
         "auto", "KV-cache format (auto, fp8, ...); auto: as the checkpoint says, else 16-bit."
@@ -40,7 +44,9 @@ class Pool(Spec):
         "auto", "Activations, KV and unquantized weights: half, bfloat16, ...; auto: as in the checkpoint."
     )
     max_model_len: Annotated[int, Field(ge=1, le=1 << 40)] | Literal["auto"] | None = flag(
-        None, "Longest request in tokens, prompt and output; auto: what fits; default: the model's."
+        None,
+        "Longest request in tokens, prompt and output; auto: what fits; default: the model's.",
+        read_by="memory",
     )
     gpu_memory_utilization: float | None = flag(
         None,
@@ -49,81 +55,180 @@ class Pool(Spec):
         "--gpu-mem-util",
         gt=0,
         le=1,
+        read_by="memory",
     )
     kv_cache_memory_bytes: int | None = flag(
-        None, "Bytes of KV cache per GPU, whatever --gpu-memory-utilization says.", ge=1, le=1 << 50
+        None,
+        "Bytes of KV cache per GPU, whatever --gpu-memory-utilization says.",
+        ge=1,
+        le=1 << 50,
+        read_by="memory",
     )
-    max_num_seqs: int | None = flag(None, "Most requests in one step.", ge=1, le=1 << 24)
-    max_num_batched_tokens: int | None = flag(None, "Token budget of one step.", ge=1, le=1 << 30)
+    max_num_seqs: int | None = flag(None, "Most requests in one step.", ge=1, le=1 << 24, read_by="limits")
+    max_num_batched_tokens: int | None = flag(
+        None, "Token budget of one step.", ge=1, le=1 << 30, read_by="limits"
+    )
     max_num_scheduled_tokens: int | None = flag(
-        None, "Most tokens scheduled in a step, below the budget that memory is kept for.", ge=1, le=1 << 30
+        None,
+        "Most tokens scheduled in a step, below the budget that memory is kept for.",
+        ge=1,
+        le=1 << 30,
+        read_by="steps",
     )
-    block_size: int | None = flag(None, "Tokens in a KV block.", ge=1, le=1 << 20)
-    enable_chunked_prefill: bool | None = flag(None, "Split long prompts over steps.")
-    enable_prefix_caching: bool | None = flag(None, "Reuse the KV of shared prefixes.")
-    async_scheduling: bool | None = flag(None, "Schedule the next step while this one runs.")
-    enforce_eager: bool = flag(False, "No CUDA graphs.")
+    block_size: int | None = flag(None, "Tokens in a KV block.", ge=1, le=1 << 20, read_by="memory")
+    enable_chunked_prefill: bool | None = flag(None, "Split long prompts over steps.", read_by="limits")
+    enable_prefix_caching: bool | None = flag(None, "Reuse the KV of shared prefixes.", read_by="schedule")
+    async_scheduling: bool | None = flag(
+        None, "Schedule the next step while this one runs.", read_by="schedule"
+    )
+    enforce_eager: bool = flag(False, "No CUDA graphs.", read_by="limits")
     long_prefill_token_threshold: int = flag(
-        0, "Most prompt tokens of one request in a step; 0: no limit.", ge=0
+        0, "Most prompt tokens of one request in a step; 0: no limit.", ge=0, read_by="schedule"
     )
-    scheduling_policy: Literal["fcfs", "priority"] = flag("fcfs", "Order of waiting requests.")
-    watermark: float = flag(0.0, "Share of KV blocks kept free when admitting.", ge=0, lt=1)
-    scheduler_reserve_full_isl: bool | None = flag(None, "Admit a request only if its whole prompt fits.")
+    scheduling_policy: Literal["fcfs", "priority"] = flag(
+        "fcfs",
+        "Order of waiting requests; a trace may have priorities.",
+        read_by="schedule",
+        needs=Need("trace"),
+    )
+    watermark: float = flag(
+        0.0, "Share of KV blocks kept free when admitting.", ge=0, lt=1, read_by="schedule"
+    )
+    scheduler_reserve_full_isl: bool | None = flag(
+        None, "Admit a request only if its whole prompt fits.", read_by="schedule"
+    )
     prefill_schedule_interval: int = flag(
-        1, "Steps from one prefill step to the next, at least.", ge=1, le=1 << 20
+        1, "Steps from one prefill step to the next, at least.", ge=1, le=1 << 20, read_by="schedule"
     )
     kv_offloading_size: float | None = flag(
         None,
         "GiB of host memory for KV that leaves the GPU, over all GPUs of an engine (of a data-parallel rank).",
         ge=0,
         le=1 << 30,
+        read_by="host_memory",
     )
     kv_offloading_backend: Literal["native", "lmcache"] = flag(
-        "native", "How it comes back: native (requests wait beside the queue) or lmcache (steps wait)."
+        "native",
+        "How it comes back: native (requests wait beside the queue) or lmcache (steps wait).",
+        read_by="schedule",
+        needs=Need("kv_offloading_size"),
     )
     kv_offloading_bytes_per_s: FiniteOrInf | None = flag(
-        None, "Rate between a GPU and host memory, each way; default: the GPU's PCIe link.", gt=0
+        None,
+        "Rate between a GPU and host memory, each way; default: the GPU's PCIe link.",
+        gt=0,
+        read_by="schedule",
+        needs=Need("kv_offloading_size"),
     )
     kv_offloading_disk_size: float | None = flag(
-        None, "GiB of a second tier (disk, network) below host memory; default: none.", ge=0, le=1 << 40
+        None,
+        "GiB of a second tier (disk, network) below host memory; default: none.",
+        ge=0,
+        le=1 << 40,
+        read_by="schedule",
+        needs=Need("kv_offloading_size"),
     )
     kv_offloading_disk_bytes_per_s: FiniteOrInf | None = flag(
-        None, "Rate between the second tier and a GPU's share of host memory, each way.", gt=0
+        None,
+        "Rate between the second tier and a GPU's share of host memory, each way.",
+        gt=0,
+        read_by="schedule",
+        needs=Need("kv_offloading_disk_size"),
     )
-    kv_offloading_disk_latency_s: float = flag(0.0, "Latency of the second tier.", ge=0, le=3600)
+    kv_offloading_disk_latency_s: float = flag(
+        0.0,
+        "Latency of the second tier.",
+        ge=0,
+        le=3600,
+        read_by="schedule",
+        needs=Need("kv_offloading_disk_size"),
+    )
     max_loras: int | None = flag(
-        None, "LoRA adapters on the GPU, and in a step, at most (vLLM); default: none.", ge=1, le=1 << 16
+        None,
+        "LoRA adapters on the GPU, and in a step, at most (vLLM); default: none.",
+        ge=1,
+        le=1 << 16,
+        read_by="limits",
     )
     max_cpu_loras: int | None = flag(
-        None, "The same of host memory, --max-loras at least; default: all.", ge=1, le=1 << 24
+        None,
+        "The same of host memory, --max-loras at least; default: all.",
+        ge=1,
+        le=1 << 24,
+        read_by="schedule",
+        needs=Need("max_loras"),
     )
-    max_lora_rank: int = flag(16, "Rank of the adapters, of all linear layers but experts.", ge=1, le=4096)
+    max_lora_rank: int = flag(
+        16,
+        "Rank of the adapters, of all linear layers but experts.",
+        ge=1,
+        le=4096,
+        read_by="limits",
+        needs=Need("max_loras"),
+    )
     lora_read_bytes_per_s: float | None = flag(
         None,
         "Rate at which one that host memory does not hold is read (disk, network); default: at once.",
         gt=0,
+        read_by="schedule",
+        needs=Need("max_cpu_loras"),
     )
     preemption_mode: Literal["recompute", "swap"] = flag(
-        "recompute", "What becomes of a preempted request's KV (vLLM's V0 engine alone can swap)."
+        "recompute",
+        "What becomes of a preempted request's KV (vLLM's V0 engine alone can swap).",
+        read_by="schedule",
     )
-    swap_space: float = flag(4.0, "GiB of host memory per GPU to swap to.", ge=0, le=1 << 30)
+    swap_space: float = flag(
+        4.0,
+        "GiB of host memory per GPU to swap to.",
+        ge=0,
+        le=1 << 30,
+        read_by="schedule",
+        needs=Need("preemption_mode", ("swap",)),
+    )
     kv_layout: Literal["paged", "contiguous"] = flag(
-        "paged", "KV in blocks as needed, or max_model_len reserved for every request (as before paging)."
+        "paged",
+        "KV in blocks as needed, or max_model_len reserved for every request (as before paging).",
+        read_by="schedule",
     )
     speculator: str | None = flag(
-        None, "Way to draft (eagle3, ngram, mtp, ...; see `speculate`); default: none."
+        None,
+        "Way to draft (eagle3, ngram, mtp, draft-model, ...; `speculate --list`), a chain; default: none.",
+        read_by="drafts",
+    )
+    draft: str | None = flag(
+        None,
+        "The model that drafts, a small one with the target's vocabulary.",
+        "--speculative-model",
+        read_by="drafts",
+    )
+    draft_tensor_parallel_size: int | None = flag(
+        None,
+        "GPUs that share every layer of the draft model: 1, or the target's; default: the target's.",
+        "--speculative-draft-tensor-parallel-size",
+        ge=1,
+        le=4096,
+        read_by="drafts",
+        needs=Need("draft"),
     )
     num_speculative_tokens: int | None = flag(
-        None, "Drafts of a request in a step, a tree's in depth; default: the speculator's.", ge=1, le=64
+        None,
+        "Drafts of a request in a step, a tree's in depth; default: the speculator's.",
+        ge=1,
+        le=64,
+        read_by="rounds",
     )
     acceptance: str | None = flag(
-        None, "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published."
+        None,
+        "Acceptance of drafts: 0.7, by position 0.9,0.7,0.5, or length:2.3; default: published.",
+        read_by="rounds",
     )
     acceptance_spread: float = flag(
         0.0,
         "How much acceptance differs between requests: standard deviation of its log-odds (0.5: ±0.10 around 0.7).",
         ge=0,
         le=4,
+        read_by="schedule",
     )
     speculative_config: str | JsonObject | None = flag(
         None, "The same as vLLM's JSON: method, model, num_speculative_tokens."
@@ -132,7 +237,9 @@ class Pool(Spec):
         1, "GPUs that share the context of a decode; only 1 is modelled.", "-dcp", "--dcp", ge=1
     )
     structured_output: Literal["none", "cached", "each"] = flag(
-        "none", "Answers follow a grammar: none, one that is cached, or each one of its own, compiled first."
+        "none",
+        "Answers follow a grammar: none, one that is cached, or each one of its own, compiled first.",
+        read_by="steps",
     )
     front_end_input_token_s: float = flag(
         0.0,
@@ -140,30 +247,46 @@ class Pool(Spec):
         "0: within the latency of a request.",
         ge=0,
         le=1,
+        read_by="schedule",
     )
     front_end_output_token_s: float | None = flag(
         None,
         "The same for a streamed token; 9e-5 was seen of TensorRT-LLM; default: the engine's.",
         ge=0,
         le=1,
+        read_by="schedule",
     )
     api_server_count: int = flag(
-        1, "Processes of the front end, requests in turn.", "--tokenizer-worker-num", ge=1, le=1024
+        1,
+        "Processes of the front end, requests in turn.",
+        "--tokenizer-worker-num",
+        ge=1,
+        le=1024,
+        read_by="schedule",
+        needs=(Need("front_end_input_token_s"), Need("front_end_output_token_s")),
     )
     step_noise: float = flag(
         0.0,
         "Coefficient of variation of equal steps' times, stragglers in it; 0.017 was measured; 0: none.",
         ge=0,
         le=0.5,
+        read_by="schedule",
     )
-    step_noise_seed: int = flag(0, "Seed of that noise.", ge=0, le=2**63 - 1)
+    step_noise_seed: int = flag(
+        0, "Seed of that noise.", ge=0, le=2**63 - 1, read_by="schedule", needs=Need("step_noise")
+    )
     num_gpu_blocks_override: int | None = flag(
-        None, "KV blocks, as the engine's log prints them, in place of the computed number.", ge=1
+        None,
+        "KV blocks, as the engine's log prints them, in place of the computed number.",
+        ge=1,
+        read_by="memory",
     )
 
     replicas: int = flag(1, "Equal engines of this pool, behind the router.", ge=1, le=4096)
     role: Literal["both", "prefill", "decode"] = flag(
-        "both", "What its engines do: both, or in a disaggregated deployment prefill or decode."
+        "both",
+        "What its engines do: both, or in a disaggregated deployment prefill or decode.",
+        read_by="schedule",
     )
     kv_transfer_config: str | JsonObject | None = flag(
         None, "The same as vLLM's JSON: kv_role kv_producer (prefill) or kv_consumer (decode)."
@@ -173,7 +296,12 @@ class Pool(Spec):
     @classmethod
     def _from_json(cls, fields: Any) -> Any:
         """What vLLM's JSON options say, in this pool's own fields. One that cannot be read is left to its field."""
-        return _without_json(fields) if isinstance(fields, dict) else fields
+        return with_way(_without_json(fields)) if isinstance(fields, dict) else fields
+
+    @field_validator("speculator")
+    @classmethod
+    def _one_name(cls, value: str | None) -> str | None:
+        return None if value is None else drafting_name(value)
 
     @field_validator("decode_context_parallel_size")
     @classmethod
@@ -204,6 +332,11 @@ class Pool(Spec):
         if info.field_name == "max_model_len" and value in (-1, "-1"):
             return "auto"  # as vLLM reads it
         return short_count(value) if isinstance(value, str) else value
+
+    @property
+    def without_drafts(self) -> Pool:
+        """The same engines, drafting nothing."""
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in DRAFT_FIELDS})
 
     @property
     def num_gpus(self) -> int:

@@ -149,6 +149,7 @@ class PrefixAware(LeastOutstanding):
         self.balance_ratio = balance_ratio
         self._holders: dict[int, int] = {}  # replicas that were sent a run, as bits
         self._open = 0  # replicas that take requests, as bits
+        self._sends_in_balance = 0  # so many more cannot make any replica exceed `balance_requests`
 
     def joined(self, replica: int) -> None:
         super().joined(replica)
@@ -168,6 +169,7 @@ class PrefixAware(LeastOutstanding):
 
     def _choose(self, prompt: Prompt) -> int:
         _, _, _, keys, stops, blocks = prompt
+        self._sends_in_balance -= 1
         matching = self._longest_match(keys, stops, blocks) if keys else 0
         if not matching:
             replica = super()._choose(prompt)
@@ -194,15 +196,22 @@ class PrefixAware(LeastOutstanding):
                 break
         if matched < self.match_fraction * blocks:
             return 0
+        if self._sends_in_balance < 0 and not self._in_balance():
+            return 0
+        return matching
+
+    def _in_balance(self) -> bool:
+        """Whether loads have not come apart."""
         loads = self.requests
-        if max(loads) > self.balance_requests:
+        self._sends_in_balance = self.balance_requests - max(loads)
+        if self._sends_in_balance < 0:
             ready = self.ready
             if len(ready) != len(loads):
                 loads = [loads[replica] for replica in ready]
             most, least = max(loads), min(loads)
             if most - least > self.balance_requests and most > self.balance_ratio * least:
-                return 0
-        return matching
+                return False
+        return True
 
     def _remember(self, keys: Sequence[int], stops: Sequence[int], blocks: int, replica: int) -> None:
         known, bit, start = self._holders, 1 << replica, 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from capacity.base.spec import Spec
-from capacity.deployment.flags import FiniteOrInf, flag
+from capacity.deployment.client_latency import CLIENTS, USUAL_S, LatencySeconds
+from capacity.deployment.flags import FiniteOrInf, Need, flag
 
 
 class Traffic(Spec):
@@ -23,9 +24,14 @@ class Traffic(Spec):
         "reserve; a trace may have its own; default: as many as come.",
         ge=1,
         le=1 << 24,
+        read_by="schedule",
     )
     max_tokens_cv: float = flag(
-        0.0, "Coefficient of variation of --max-tokens: lognormal, or gamma as lengths are.", ge=0, le=100
+        0.0,
+        "Coefficient of variation of --max-tokens: lognormal, or gamma as lengths are.",
+        ge=0,
+        le=100,
+        needs=Need("max_tokens"),
     )
     num_adapters: int | None = flag(
         None,
@@ -33,7 +39,9 @@ class Traffic(Spec):
         ge=1,
         le=1 << 24,
     )
-    adapter_skew: float = flag(0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100)
+    adapter_skew: float = flag(
+        0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100, needs=Need("num_adapters")
+    )
     batch_size: int | None = flag(None, "Requests prefilled and decoded together.", ge=1, le=1 << 24)
     concurrency: int | None = flag(
         None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24
@@ -41,62 +49,130 @@ class Traffic(Spec):
     request_rate: FiniteOrInf | None = flag(None, "Requests per second; inf: all at once.", "--rate", gt=0)
     num_prompts: int | None = flag(None, "Requests in all.", "--num-requests", ge=0, le=50_000_000)
     burstiness: FiniteOrInf = flag(
-        1.0, "Shape of the gamma-distributed gaps; 1: Poisson; inf: constant.", gt=0
+        1.0,
+        "Shape of the gamma-distributed gaps; 1: Poisson; inf: constant.",
+        gt=0,
+        needs=Need("request_rate", finite=True),
     )
-    random_range_ratio: float = flag(0.0, "Lengths are uniform within ± this share.", ge=0, lt=1)
+    random_range_ratio: float = flag(
+        0.0,
+        "Lengths are uniform within ± this share.",
+        ge=0,
+        lt=1,
+        needs=Need("length_distribution", ("uniform",)),
+    )
     length_distribution: Literal["uniform", "lognormal", "gamma"] = flag(
         "uniform", "Lengths around their mean: uniform, lognormal, gamma."
     )
-    input_len_cv: float = flag(1.0, "Coefficient of variation of prompts, lognormal or gamma.", ge=0, le=100)
-    output_len_cv: float = flag(1.0, "The same of outputs.", ge=0, le=100)
-    length_correlation: float = flag(0.0, "Rank correlation of prompt and output lengths.", ge=-1, le=1)
+    input_len_cv: float = flag(
+        1.0,
+        "Coefficient of variation of prompts, lognormal or gamma.",
+        ge=0,
+        le=100,
+        needs=Need("length_distribution", ("lognormal", "gamma")),
+    )
+    output_len_cv: float = flag(
+        1.0, "The same of outputs.", ge=0, le=100, needs=Need("length_distribution", ("lognormal", "gamma"))
+    )
+    length_correlation: float = flag(
+        0.0,
+        "Rank correlation of prompt and output lengths.",
+        ge=-1,
+        le=1,
+        needs=(Need("length_distribution", ("lognormal", "gamma")), Need("random_range_ratio")),
+    )
     random_prefix_len: int = flag(
         0, "Tokens of a system prompt that requests begin with, on top of --input-len.", ge=0, le=1 << 40
     )
-    num_prefixes: int = flag(1, "Different system prompts.", ge=1, le=1 << 24)
-    prefix_zipf: float = flag(0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100)
+    num_prefixes: int = flag(
+        1, "Different system prompts.", ge=1, le=1 << 24, needs=Need("random_prefix_len")
+    )
+    prefix_zipf: float = flag(
+        0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100, needs=Need("num_prefixes")
+    )
     arrivals: Literal["steady", "on-off", "ramp", "diurnal"] = flag(
         "steady", "How the rate goes: steady, on-off, ramp, diurnal (--request-rate is on, first, mean)."
     )
-    on_s: float | None = flag(None, "on-off: seconds at --request-rate.", gt=0)
-    off_s: float | None = flag(None, "on-off: seconds at --off-request-rate.", gt=0)
-    off_request_rate: float = flag(0.0, "on-off: requests per second while off.", ge=0)
-    end_request_rate: float | None = flag(None, "ramp: requests per second at its end, and after.", gt=0)
-    ramp_s: float | None = flag(None, "ramp: seconds from the first rate to the last.", gt=0)
-    day_peak_to_mean: float = flag(1.5, "diurnal: highest rate over the mean.", ge=1, le=2)
-    day_length_s: float = flag(86_400.0, "diurnal: seconds of a day, which begins at night.", gt=0)
+    on_s: float | None = flag(
+        None, "on-off: seconds at --request-rate.", gt=0, needs=Need("arrivals", ("on-off",))
+    )
+    off_s: float | None = flag(
+        None, "on-off: seconds at --off-request-rate.", gt=0, needs=Need("arrivals", ("on-off",))
+    )
+    off_request_rate: float = flag(
+        0.0, "on-off: requests per second while off.", ge=0, needs=Need("arrivals", ("on-off",))
+    )
+    end_request_rate: float | None = flag(
+        None, "ramp: requests per second at its end, and after.", gt=0, needs=Need("arrivals", ("ramp",))
+    )
+    ramp_s: float | None = flag(
+        None, "ramp: seconds from the first rate to the last.", gt=0, needs=Need("arrivals", ("ramp",))
+    )
+    day_peak_to_mean: float = flag(
+        1.5, "diurnal: highest rate over the mean.", ge=1, le=2, needs=Need("arrivals", ("diurnal",))
+    )
+    day_length_s: float = flag(
+        86_400.0,
+        "diurnal: seconds of a day, which begins at night.",
+        gt=0,
+        needs=Need("arrivals", ("diurnal",)),
+    )
     clients: int = flag(
         1,
         "Clients with rates and lengths of their own; --burstiness is each one's, --random-prefix-len too.",
         ge=1,
         le=1 << 24,
     )
-    client_zipf: float = flag(1.5, "Zipf exponent of the clients' rates; 0: all equal.", ge=0, le=100)
+    client_zipf: float = flag(
+        1.5, "Zipf exponent of the clients' rates; 0: all equal.", ge=0, le=100, needs=Need("clients")
+    )
     client_length_cv: float = flag(
-        0.5, "Coefficient of variation of the clients' mean lengths.", ge=0, le=100
+        0.5, "Coefficient of variation of the clients' mean lengths.", ge=0, le=100, needs=Need("clients")
     )
     turns: int = flag(
         1, "Questions of a session; each prompt repeats what was said, --input-len is new.", ge=1, le=10_000
     )
-    think_time_s: float = flag(0.0, "Mean seconds between an answer and the next question.", ge=0)
+    think_time_s: float = flag(
+        0.0, "Mean seconds between an answer and the next question.", ge=0, needs=Need("turns")
+    )
+    client_latency_s: LatencySeconds = flag(
+        USUAL_S,
+        "Seconds that client and network add to a time to first token, there and back, or whose they are: "
+        f"{', '.join(client.name for client in CLIENTS)}.",
+        "--client-latency",
+        ge=0,
+        le=60,
+    )
     trace: str | None = flag(
         None,
         "A trace file, CSV or JSON lines, gzip or not; one in no known format is refused with those known; -: stdin.",
     )
-    trace_from_s: float = flag(0.0, "Leave out what arrives earlier in the trace.", ge=0)
-    trace_until_s: float | None = flag(None, "Leave out what arrives from then on.", gt=0)
+    trace_from_s: float = flag(0.0, "Leave out what arrives earlier in the trace.", ge=0, needs=Need("trace"))
+    trace_until_s: float | None = flag(
+        None, "Leave out what arrives from then on.", gt=0, needs=Need("trace")
+    )
     trace_spread_ticks: bool = flag(
-        False, "Spread what a trace's coarse clock put at one instant over the time to its next tick."
+        False,
+        "Spread what a trace's coarse clock put at one instant over the time to its next tick.",
+        needs=Need("trace"),
     )
     trace_sessions: Literal["open", "closed"] = flag(
-        "open", "Turns of a trace's sessions: open (by the clock), closed (a gap after the turn before ends)."
+        "open",
+        "Turns of a trace's sessions: open (by the clock), closed (a gap after the turn before ends).",
+        needs=Need("trace"),
     )
-    trace_time_scale: float = flag(1.0, "Multiply every time of the trace, thinking included.", gt=0)
-    trace_rate_factor: float = flag(1.0, "The trace's shape at so many times its rate.", gt=0)
+    trace_time_scale: float = flag(
+        1.0, "Multiply every time of the trace, thinking included.", gt=0, needs=Need("trace")
+    )
+    trace_rate_factor: float = flag(
+        1.0, "The trace's shape at so many times its rate.", gt=0, needs=Need("trace")
+    )
     max_request_tokens: int | None = flag(
         None, "Drop or clip requests of more tokens, prompt and output.", ge=2, le=1 << 40
     )
-    long_requests: Literal["drop", "clip"] = flag("drop", "What to do with them: drop, or clip.")
+    long_requests: Literal["drop", "clip"] = flag(
+        "drop", "What to do with them: drop, or clip.", needs=Need("max_request_tokens")
+    )
     scheduling: Literal["continuous", "static"] = flag(
         "continuous", "Batching: continuous, or static (padded)."
     )

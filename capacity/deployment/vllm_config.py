@@ -5,21 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-METHODS = {  # vLLM 0.33.0, config/speculative.py
-    "ngram": "ngram",
-    "ngram_gpu": "ngram",
-    "medusa": "medusa",
-    "eagle": "eagle",
-    "eagle3": "eagle3-chain",  # it drafts no trees
-    "draft_model": "draft-model",
-    "mtp": "mtp",
-    "deepseek_mtp": "mtp",
-    "glm4_moe_mtp": "mtp",
-    "qwen3_next_mtp": "mtp",
-    "ernie_mtp": "mtp",
-    "longcat_flash_mtp": "mtp",
-    "mimo_mtp": "mtp",
-}
+from capacity.deployment.drafts import METHODS, drafting_fields
+
 SPECULATIVE_KEYS = (
     "method",
     "model",
@@ -28,6 +15,7 @@ SPECULATIVE_KEYS = (
     "prompt_lookup_max",
     "draft_tensor_parallel_size",
 )
+COUNTS = ("num_speculative_tokens", "draft_tensor_parallel_size")
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 OTHER_OFFLOADING = ("lmcache", "sharedstorage")
 GIB = 2**30
@@ -36,18 +24,21 @@ JsonObject = dict[str, object]
 
 
 def speculation(config: str | JsonObject) -> JsonObject:
-    """`--speculative-config` as `speculator` and `num_speculative_tokens`; empty where it asks for nothing."""
+    """`--speculative-config` as `speculator`, `draft` and their counts; empty where it asks for nothing."""
     options = _object(config)
     if not options:
         return {}
     if unknown := [key for key in options if key not in SPECULATIVE_KEYS]:
         raise ValueError(f"{unknown[0]!r} is not modelled; read are {', '.join(SPECULATIVE_KEYS)}")
-    method = options.get("method") or ("draft_model" if "model" in options else None)
-    if not isinstance(method, str) or method not in METHODS:
+    method, checkpoint = options.get("method"), options.get("model")
+    if checkpoint is not None and not isinstance(checkpoint, str):
+        raise ValueError(f"model is {checkpoint!r}: must be a draft's name")
+    known_method = isinstance(method, str) and method in METHODS
+    if not known_method and (method is not None or checkpoint is None):
         known = ", ".join(METHODS)
         raise ValueError(f"method {method!r} is not one of {known}; or give --speculator and --acceptance")
-    drafts = options.get("num_speculative_tokens")
-    return {"speculator": METHODS[method]} | ({} if drafts is None else {"num_speculative_tokens": drafts})
+    counts = {name: options[name] for name in COUNTS if options.get(name) is not None}
+    return drafting_fields(None if method is None else METHODS[str(method)], checkpoint) | counts
 
 
 def kv_role(config: str | JsonObject) -> JsonObject:

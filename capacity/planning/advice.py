@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from capacity.answers.deployment_run import run_service
-from capacity.answers.engine_setup import make_workload
+from capacity.answers.engine_setup import requests_of
 from capacity.base.errors import CapacityError
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
@@ -103,10 +103,10 @@ def advise(
     `progress(done, total)` is called as changes are done. Raises DoesNotFit.
     """
     pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="advise")
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-    requests = workload if workload is not None else make_workload(deployment.traffic)
+    requests = requests_of(deployment.traffic, workload)
     price = price_of(pool.gpu, deployment.cost)
     resolved.memory.require_fit()
     latencies = _served(resolved, Service(), requests)

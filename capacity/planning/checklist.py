@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from capacity.base.errors import CapacityError
+from capacity.deployment import Pool
+from capacity.deployment.drafts import DRAFT_FIELDS
 from capacity.hardware.pricing import Price, find_price, price_table
 from capacity.model import Attention, ModelSpec
 from capacity.planning.outcome import Latencies
 from capacity.planning.space import rounded_context
+from capacity.pool.drafting import Speculation, find_speculator
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.workload import Workload
 
@@ -58,9 +61,10 @@ def changes(
     yield from _formats(resolved)
     yield from _attention(resolved.model, _context(resolved, workload))
     yield from _engine(resolved)
-    yield from _drafts(resolved)
+    in_flight = _most_in_flight(workload, latencies)
+    yield from _drafts(resolved, min(in_flight, resolved.max_num_seqs), round(_mean_context(workload)))
     yield from _memory(resolved, workload)
-    yield from _batches(resolved, _most_in_flight(workload, latencies))
+    yield from _batches(resolved, in_flight)
     yield from _sizes(resolved, price)
 
 
@@ -135,21 +139,25 @@ def _engine(resolved: ResolvedPool) -> Iterator[Change]:
     )
 
 
-def _drafts(resolved: ResolvedPool) -> Iterator[Change]:
+def _drafts(resolved: ResolvedPool, in_flight: int, context: int) -> Iterator[Change]:
+    """Chains, each with the number of drafts that is best for so many requests at this context."""
     if resolved.pool.speculator is not None:
-        none = {"speculator": None, "num_speculative_tokens": None, "acceptance": None}
+        none = {name: Pool.model_fields[name].default for name in DRAFT_FIELDS}
         yield Change(text="give up speculative decoding (what it is worth)", pool=none, quality=LOSSLESS)
         return
     ways = {"eagle3": "EAGLE-3", "ngram": "n-gram lookup"}
     if resolved.model.mtp is not None:
         ways["mtp"] = "the model's own MTP layer"
     for name, text in ways.items():
-        yield Change(
-            text=f"speculative decoding by {text}",
-            pool={"speculator": name},
-            note="at the published acceptance",
-            quality=LOSSLESS,
-        )
+        way, what = find_speculator(name), f"speculative decoding by {text}"
+        try:
+            drafts = Speculation(resolved, way).best(max(in_flight, 1), max(context, 1)).draft_tokens
+        except CapacityError as error:
+            yield Change(text=what, refused=str(error))
+            continue
+        pool = {"speculator": name, "num_speculative_tokens": max(drafts, 1)}
+        note = f"at the acceptance published for {way.acceptance_model}"
+        yield Change(text=what, pool=pool, note=note, quality=LOSSLESS)
 
 
 def _memory(resolved: ResolvedPool, workload: Workload) -> Iterator[Change]:
@@ -240,6 +248,11 @@ def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
             text="right-size to a cheaper GPU",
             refused=f"no cheaper one in the {price.tier} tier holds this deployment",
         )
+
+
+def _mean_context(workload: Workload) -> float:
+    """Tokens that a request holds half way through its answer."""
+    return float((workload.prompt_tokens + workload.output_tokens / 2).mean())
 
 
 def _most_in_flight(workload: Workload, latencies: Latencies) -> int:

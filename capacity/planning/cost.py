@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capacity.answers.engine_setup import make_workload
+from capacity.answers.engine_setup import requests_of
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Traffic, build, deployment_of
@@ -42,7 +42,7 @@ def cost(
     Raises DoesNotFit; InvalidInput without a price (`price_tier`, or `price`).
     """
     pool_fields, traffic_fields, prices, billing_fields = split(options, Pool, Traffic, Cost, Billing)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="cost")
     pool = deployment.pool
     billing: Billing = build(Billing, {**billing_fields, "replicas": pool.replicas})
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
@@ -55,7 +55,7 @@ def cost(
     traffic, replicas = deployment.traffic, billing.replicas
     served: Served | None = None
     if workload is not None or traffic.trace is not None or traffic.request_rate is not None:
-        served = _served(resolved, make_workload(traffic) if workload is None else workload, replicas)
+        served = _served(resolved, requests_of(traffic, workload), replicas)
         lengths = served.lengths
     elif traffic.input_len is None or traffic.output_len is None:
         raise InvalidInput("no load: give --input-len and --output-len, with a --request-rate, or a --trace")

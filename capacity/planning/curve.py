@@ -151,7 +151,7 @@ def curve(
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
     load.check()
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve")
     pool, traffic = deployment.pool, deployment.traffic
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capacity.answers.deployment_run import run_service
-from capacity.answers.engine_setup import make_workload
+from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord, Written
 from capacity.deployment import DeploymentFile, Service, Traffic, build, read_deployment
@@ -147,7 +147,7 @@ def diff(
             "request_rate, or a trace (`capacity simulate ... --write-deployment FILE` writes both)"
         )
     traffic = left.traffic if seed is None else left.traffic.model_copy(update={"seed": seed})
-    requests = workload if workload is not None else make_workload(traffic)
+    requests = requests_of(traffic, workload)
     before, after = (Side.of(each, profiles=profiles, download=download) for each in (left, right))
     compared = compare_pair(before, after, requests)
     if replications == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capacity.answers.engine_setup import make_workload
+from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.deployment import Traffic
 from capacity.workload import Workload
 
@@ -10,7 +10,7 @@ from capacity.workload import Workload
 def draws(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Workload, ...]:
     """The traffic with `count` seeds; once where it is a trace or a workload of one's own."""
     if workload is not None:
-        return (workload,)
+        return (requests_of(traffic, workload),)
     if traffic.trace is not None:
         return (make_workload(traffic),)
     seeds = range(traffic.seed, traffic.seed + count)

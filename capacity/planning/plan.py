@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
-from capacity.planning.space import Search
+from capacity.planning.space import DRAFT_MODEL, Search
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -83,7 +83,13 @@ def _check(search: Search, cost: Cost) -> None:
     """Raise InvalidInput for what would turn every candidate down, or all of a kind, without being about them."""
     from capacity.pool.drafting import find_speculator
 
-    for name in search.speculators or ("eagle3-chain",):
+    if search.draft is None and DRAFT_MODEL in search.speculators:
+        raise InvalidInput("--speculators draft-model needs a draft model: add --draft MODEL")
+    if search.draft is not None and search.speculators and DRAFT_MODEL not in search.speculators:
+        raise InvalidInput(
+            "--draft changes nothing without --speculators draft-model: add it, or leave --draft out"
+        )
+    for name in search.speculators or ("eagle3",):
         if name is not None:
             way = find_speculator(name)
             if search.acceptance is not None:

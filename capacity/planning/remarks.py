@@ -19,7 +19,7 @@ def not_searched(search: Search, load: Load, model: ModelSpec) -> tuple[str, ...
     texts = []
     drafts = any(speculators(search, model))
     if not drafts:
-        texts.append("drafts (--speculators eagle3-chain,mtp)")
+        texts.append("drafts (--speculators eagle3,mtp)")
     if "disaggregated" not in search.serving:
         texts.append("disaggregated prefill and decode (--serving aggregated,disaggregated)")
     elif drafts:
@@ -79,6 +79,6 @@ def _acceptance(name: str, ranked: Sequence[Ranked]) -> str:
     if acceptance is not None:
         return f"drafts by {name} are accepted as given ({acceptance}); the confidence does not cover that"
     return (
-        f"drafts by {name} are accepted as published for {speculator.acceptance_model} ({speculator.source}); the "
+        f"drafts by {name} are accepted as {speculator.provenance}; the "
         "confidence does not cover that: measure yours, and give it by --acceptance"
     )

@@ -64,11 +64,9 @@ def full_load(
     """
     input_len, output_len = max(round(lengths[0]), 1), max(round(lengths[1]), 1)
     speculation = _speculation(resolved)
-    held = resolved.concurrent_requests(input_len + output_len)
-    if speculation is not None:
-        memory = speculation.memory()
-        held = held * memory.kv_capacity_tokens_after // max(memory.kv_capacity_tokens_before, 1)
-    each = min(held, resolved.max_num_seqs)  # of a data-parallel rank
+    tokens = input_len + output_len  # each of a data-parallel rank
+    held = min(resolved.concurrent_requests(tokens), resolved.max_num_seqs)
+    each = held if speculation is None else speculation.largest_batch(tokens)
     if each < 1:
         raise InvalidInput(
             f"one request of {input_len + output_len:,} tokens exceeds the KV cache; {resolved.more_memory}"

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
+from capacity.deployment.drafts import drafting_name
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -38,6 +39,10 @@ def _listed_or_default(value: Any) -> Any:
     return tuple(None if isinstance(part, str) and part.lower() in NONE else part for part in listed)
 
 
+def _drafting_names(ways: tuple[str | None, ...]) -> tuple[str | None, ...]:
+    return tuple(None if way is None else drafting_name(way) for way in ways)
+
+
 def _endless(value: Any) -> Any:
     """`inf`, and None, as 0: no limit."""
     return 0.0 if value is None or str(value).strip().lower() in ("inf", "infinity", "none") else value
@@ -45,7 +50,7 @@ def _endless(value: Any) -> Any:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Formats = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
-Choices = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default)]
+Ways = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default), AfterValidator(_drafting_names)]
 Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_listed), Field(min_length=1)]
 Limits = Annotated[
     tuple[Annotated[int, Field(ge=1)] | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)
@@ -55,6 +60,9 @@ Switches = Annotated[tuple[bool | None, ...], BeforeValidator(_listed_or_default
 
 def _axis(default: Any, help_text: str, *aliases: str, **limits: Any) -> Any:
     return Field(default, description=help_text, json_schema_extra={"flags": list(aliases)}, **limits)
+
+
+DRAFT_MODEL = "draft-model"
 
 
 class Search(Spec):
@@ -76,10 +84,11 @@ class Search(Spec):
     max_num_batched_tokens: Limits = _axis((None, 2048, 1024, 512), "Token budgets of one step.")
     chunked_prefill: Switches = _axis((None,), "Chunked prefill on and off.")
     prefix_caching: Switches = _axis((None,), "Prefix caching on and off.")
-    speculators: Choices = _axis(
+    speculators: Ways = _axis(
         (),
-        "Ways to draft (`speculate` lists them), none: without; default: none, and mtp or else eagle3-chain.",
+        "Ways to draft (`speculate` lists them), none: without; default: none, and mtp or else eagle3.",
     )
+    draft: str | None = _axis(None, "The model that drafts, where --speculators has draft-model.")
     num_speculative_tokens: Counts = _axis((2, 4), "Drafts of a request in a step.")
     acceptance: str | None = _axis(None, "Their acceptance, as for `simulate`; default: as published.")
     serving: Annotated[tuple[Serving, ...], BeforeValidator(_listed), Field(min_length=1)] = _axis(
@@ -253,8 +262,9 @@ def _untuned(search: Search) -> Search:
 
 
 def speculators(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
-    """Ways to draft that are searched; by default the model's own layer for it, or else an EAGLE-3 head."""
-    return search.speculators or (None, "eagle3-chain" if model.mtp is None else "mtp")
+    """Ways to draft that are searched; by default the model's own layer, or else an EAGLE-3 head, and a draft given."""
+    given = () if search.draft is None else (DRAFT_MODEL,)
+    return search.speculators or (None, "eagle3" if model.mtp is None else "mtp", *given)
 
 
 def _drafts(search: Search, model: ModelSpec) -> Iterator[Fields]:
@@ -267,6 +277,7 @@ def _drafts(search: Search, model: ModelSpec) -> Iterator[Fields]:
                 "speculator": speculator,
                 "num_speculative_tokens": count,
                 "acceptance": search.acceptance,
+                **({"draft": search.draft} if speculator == DRAFT_MODEL else {}),
             }
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capacity.answers.engine_setup import make_workload
+from capacity.answers.engine_setup import requests_of
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
@@ -77,10 +77,10 @@ def tornado(
     `progress(done, total)` is called as inputs are done. Raises DoesNotFit.
     """
     pool_fields, traffic, prices = split(options, Pool, Traffic, Cost)
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices)
+    deployment = deployment_of(model, pool=pool_fields, traffic=traffic, cost=prices, question="tornado")
     pool = deployment.pool
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
-    requests = workload if workload is not None else make_workload(deployment.traffic)
+    requests = requests_of(deployment.traffic, workload)
     price = price_of(resolved.profile.name, deployment.cost)
     return tornado_of(resolved, requests, replicas=pool.replicas, price=price, progress=progress)
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
+from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import ModelSpec, load_model
@@ -32,7 +33,12 @@ from capacity.step.setting import StepSetting
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedPool(PoolSettings):
-    """One engine of a pool, its defaults filled in, with what follows from them: memory, limits, step times."""
+    """One engine of a pool, its defaults filled in, with what follows from them: memory, limits, step times.
+
+    `draft`: the model that drafts for it, as a pool on some of the same GPUs; its memory is not in `memory`.
+    """
+
+    draft: ResolvedPool | None = None
 
     @cached_property
     def memory(self) -> MemoryPlan:
@@ -100,6 +106,11 @@ class ResolvedPool(PoolSettings):
             request_latency_s=self.engine.request_latency_s + self.engine.response_latency_s,
         )
 
+    def limits_from(self, client_latency_s: float = USUAL_S) -> EngineLimits:
+        """The same as a client sees it that is so far away, in seconds there and back together."""
+        limits = self.limits
+        return replace(limits, request_latency_s=limits.request_latency_s + client_latency_s)
+
 
 def resolve(
     model: str | Path | ModelSpec, pool: Pool, *, profiles: str | Path | None = None, download: bool = False
@@ -121,8 +132,34 @@ def resolve(
         scheme=scheme_for(spec, pool.quantization),
     )
     _check_formats(resolved)
+    _check_experts(resolved)
     _check_scheduled_tokens(resolved)
-    return resolved
+    return resolved if pool.draft is None else replace(resolved, draft=_draft(resolved, profiles, download))
+
+
+def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) -> ResolvedPool:
+    """The model that drafts, at 16 bit or as its checkpoint, on the target's GPUs or on one of them.
+
+    vLLM 0.33.0, config/speculative.py: its tensor parallelism is 1 or the target's, which is the default; requests of
+    more tokens than it was made for are not drafted.
+    """
+    pool = target.pool
+    assert pool.draft is not None
+    ranks = pool.draft_tensor_parallel_size or pool.tensor_parallel_size
+    if ranks not in (1, pool.tensor_parallel_size):
+        raise InvalidInput(
+            f"--draft-tensor-parallel-size {ranks}: must be 1 or the target's {pool.tensor_parallel_size}"
+        )
+    spec = load_model(pool.draft, download=download)
+    of_its_own = {
+        "tensor_parallel_size": ranks,
+        "pipeline_parallel_size": 1,
+        "data_parallel_size": 1,
+        "enable_expert_parallel": False,
+        "quantization": None,
+        "max_model_len": min(target.max_model_len, spec.max_position_embeddings),
+    }
+    return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)
 
 
 def _engine(pool: Pool, model: ModelSpec) -> EngineSpec:
@@ -203,6 +240,15 @@ def _check_scheduled_tokens(settings: PoolSettings) -> None:
         raise InvalidInput(
             f"--max-num-scheduled-tokens {scheduled} is above --max-num-batched-tokens {budget}: "
             "lower the one or raise the other"
+        )
+
+
+def _check_experts(settings: PoolSettings) -> None:
+    """As vLLM, which refuses expert parallelism where there are no experts (config/model.py)."""
+    if settings.pool.enable_expert_parallel and not settings.model.is_moe:
+        raise InvalidInput(
+            f"--enable-expert-parallel changes nothing without experts, and {settings.model.name} has none: leave "
+            "it out"
         )
 
 

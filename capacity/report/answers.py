@@ -55,18 +55,14 @@ def _memory_table(answer: Fit) -> Part:
 
 def estimate_tables(answer: Estimate) -> list[Part]:
     """Latencies, throughput, bill and energy with their intervals; then a prefill and a decode step."""
-    load = (
-        f"{answer.batch_size} requests together"
-        if answer.batch_size
-        else f"{answer.concurrency} requests in flight, closed loop"
-    )
     lengths = f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
     intensity = answer.arithmetic_intensity
     ridge = f"FLOP/byte, ridge {intensity.ridge_flops_per_byte:,.0f}"
     tables: list[Part] = [
-        f"{_headline(answer)}\n{load}, {lengths}; basis: {answer.basis}",
+        f"{_headline(answer)}\n{_load(answer)}, {lengths}; basis: {answer.basis}",
+        *_verdict(answer),
         facts(
-            "Prediction" + (" (90 % interval)" if answer.ttft_s.low is not None else ""),
+            "Prediction" + (" (90 % interval)" if answer.ttft_s and answer.ttft_s.low is not None else ""),
             [*_prediction_rows(answer), *_cost_rows(answer), _energy_row(answer)],
         ),
         _step_table(
@@ -79,18 +75,72 @@ def estimate_tables(answer: Estimate) -> list[Part]:
     return [*tables, *notes(answer.warnings)]
 
 
+def _load(answer: Estimate | Attribution) -> str:
+    """How many requests there are, in words."""
+    if answer.batch_size:
+        return f"{answer.batch_size:,} requests together"
+    if answer.concurrency and answer.request_rate:
+        return f"{answer.request_rate:g} requests/s arrive, at most {answer.concurrency:,} in flight"
+    if answer.concurrency:
+        return f"{answer.concurrency:,} requests in flight, closed loop"
+    return f"{answer.request_rate:g} requests/s arrive"
+
+
+def _verdict(answer: Estimate) -> list[Part]:
+    """Whether the load has a steady state, as `simulate` says it."""
+    if answer.verdict is None:
+        return []
+    colour = {"stable": "green", "overloaded": "red"}.get(answer.verdict, "yellow")
+    return [f"[{colour}]{answer.verdict}[/{colour}]: {answer.verdict_reason}"]
+
+
 def _prediction_rows(answer: Estimate) -> list[Fact]:
-    tpot = time_and_interval(answer.tpot_s) if answer.tpot_s else ("-", "a single output token")
+    no_state = ("-", "no steady state")
+    single = no_state if answer.ttft_s is None else ("-", "a single output token")
+    per_user = answer.output_tokens_per_s_per_user
     return [
-        ("TTFT", *time_and_interval(answer.ttft_s)),
-        ("TPOT", *tpot),
-        ("E2E latency", *seconds_and_interval(answer.e2e_s)),
+        ("TTFT", *(time_and_interval(answer.ttft_s) if answer.ttft_s else no_state)),
+        *_ttft_parts_row(answer),
+        ("TPOT", *(time_and_interval(answer.tpot_s) if answer.tpot_s else single)),
+        ("E2E latency", *(seconds_and_interval(answer.e2e_s) if answer.e2e_s else no_state)),
         ("output tokens/s", *rate_and_interval(answer.output_tokens_per_s)),
         ("  per GPU", *rate_and_interval(answer.output_tokens_per_s_per_gpu)),
-        ("  per user", *rate_and_interval(answer.output_tokens_per_s_per_user)),
-        ("requests/s", *rate_and_interval(answer.requests_per_s)),
+        ("  per user", *(rate_and_interval(per_user) if per_user else no_state)),
+        ("requests/s", *_requests(answer)),
+        *_in_flight_row(answer),
         ("KV capacity", f"{answer.kv_capacity_tokens:,} tokens", f"{answer.kv_cache_dtype}"),
     ]
+
+
+def _ttft_parts_row(answer: Estimate) -> list[Fact]:
+    parts = answer.ttft_parts_s
+    if parts is None:
+        return []
+    return [("  of it", "", ", ".join(f"{name} {STANDARD.time_text(s)}" for name, s in parts.items() if s))]
+
+
+def _requests(answer: Estimate) -> tuple[str, str]:
+    """Requests per second, and whose number it is where it is no prediction."""
+    value, interval = rate_and_interval(answer.requests_per_s)
+    if answer.ttft_s is None:
+        return value, "served at most"
+    return value, interval or ("as they arrive" if answer.request_rate else "")
+
+
+def _in_flight_row(answer: Estimate) -> list[Fact]:
+    """Of a load: requests in the system, and what a benchmark of the run would print."""
+    if answer.batch_size:
+        return []
+    in_flight = answer.requests_in_flight
+    shown_in_flight = "grows" if in_flight is None else f"{in_flight:,.1f}"
+    rows = [("requests in flight", shown_in_flight, "requests/s x E2E, waiting included")]
+    run = answer.whole_run
+    if run is not None and answer.ttft_s is not None:
+        ttft = STANDARD.time_text(run.ttft_s)
+        rows.append(
+            ("TTFT of a whole run", ttft, f"mean of {run.num_prompts:,} requests, the first included")
+        )
+    return rows
 
 
 def _cost_rows(answer: Estimate) -> list[Fact]:
@@ -131,10 +181,9 @@ def _step_table(title: str, operators: Sequence[OperatorTime]) -> Part:
 
 def explain_tables(answer: Attribution) -> list[Part]:
     """What bounds the steps, what faster hardware would change, and the steps."""
-    load = f"batch of {answer.batch_size}" if answer.batch_size else f"closed loop of {answer.concurrency}"
     headline = (
         f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}, "
-        f"{load}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
+        f"{_load(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
     )
     share = grid("Where the time goes", ("", "left"), ("prefill step", "right"), ("decode step", "right"))
     for bound in BOUNDS:

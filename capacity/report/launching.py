@@ -13,26 +13,25 @@ from dataclasses import dataclass
 
 from capacity.base.errors import UnknownName
 from capacity.deployment import Pool
+from capacity.deployment.drafts import TREE
 from capacity.model.quantization import vllm_checkpoint
 
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 PORT = 8000
 PROXY_PORT = 8080
 DRAFT = "DRAFT-CHECKPOINT"
-VLLM_METHODS = {"eagle3-chain": "eagle3", "eagle2": "eagle", "draft-model": "draft_model"}
-WITH_CHECKPOINT = ("eagle", "eagle2", "eagle3", "eagle3-chain", "medusa", "draft-model")
+VLLM_METHODS = {"eagle2": "eagle", "draft-model": "draft_model"}
+WITH_CHECKPOINT = ("eagle", "eagle2", "eagle3", "medusa", "draft-model")
 SGLANG_ALGORITHMS = {
     "eagle": "EAGLE",
     "eagle2": "EAGLE",
     "eagle3": "EAGLE3",
-    "eagle3-chain": "EAGLE3",
     "mtp": "NEXTN",
     "draft-model": "STANDALONE",
     "ngram": "NGRAM",
 }
 TENSORRT_LLM_DECODING = {
     "eagle3": "Eagle3",
-    "eagle3-chain": "Eagle3",
     "mtp": "MTP",
     "ngram": "NGram",
     "medusa": "Medusa",
@@ -142,9 +141,12 @@ def _vllm_drafts(pool: Pool) -> dict[str, object] | None:
     """`--speculative-config`; a head or a draft model is a checkpoint of its own."""
     if pool.speculator is None:
         return None
-    drafts: dict[str, object] = {"method": VLLM_METHODS.get(pool.speculator, pool.speculator)}
-    if pool.speculator in WITH_CHECKPOINT:
-        drafts["model"] = DRAFT
+    way = _way(pool)
+    drafts: dict[str, object] = {"method": VLLM_METHODS.get(way, way)}
+    if way in WITH_CHECKPOINT:
+        drafts["model"] = pool.draft or DRAFT
+    if pool.draft_tensor_parallel_size is not None:
+        drafts["draft_tensor_parallel_size"] = pool.draft_tensor_parallel_size
     if pool.num_speculative_tokens is not None:
         drafts["num_speculative_tokens"] = pool.num_speculative_tokens
     return drafts
@@ -157,11 +159,22 @@ def _vllm_transfer(pool: Pool) -> dict[str, object] | None:
 
 
 def _draft_notes(pool: Pool) -> tuple[str, ...]:
-    if pool.speculator is None or pool.speculator not in WITH_CHECKPOINT:
-        return ()
+    way = _way(pool)
+    notes: tuple[str, ...] = ()
+    if way in WITH_CHECKPOINT and pool.draft is None:
+        notes = (
+            f"{DRAFT}: put the {way.partition('-')[0]} checkpoint that was trained for this model in its place",
+        )
     return (
-        f"{DRAFT}: put the {pool.speculator.partition('-')[0]} checkpoint that was trained for this model in its place",
+        notes
+        if way == (pool.speculator or "")
+        else (*notes, f"{pool.speculator} means a tree: this drafts a chain")
     )
+
+
+def _way(pool: Pool) -> str:
+    """How it drafts, a tree by the name of its method; empty: not at all."""
+    return (pool.speculator or "").removesuffix(TREE)
 
 
 def _sglang(model_id: str, pool: Pool) -> Launch:
@@ -202,13 +215,13 @@ def _sglang(model_id: str, pool: Pool) -> Launch:
 
 def _sglang_drafts(pool: Pool) -> list[tuple[str, object]]:
     """A chain has one candidate a place: top-k 1, and one more row than steps."""
-    if pool.speculator not in SGLANG_ALGORITHMS:
+    way, steps = _way(pool), pool.num_speculative_tokens
+    if way not in SGLANG_ALGORITHMS:
         return []
-    steps = pool.num_speculative_tokens
-    chain = steps is not None and pool.speculator in ("eagle3-chain", "mtp")
+    chain = steps is not None and way == pool.speculator
     return [
-        ("--speculative-algorithm", SGLANG_ALGORITHMS[pool.speculator]),
-        ("--speculative-draft-model-path", DRAFT if pool.speculator in WITH_CHECKPOINT else None),
+        ("--speculative-algorithm", SGLANG_ALGORITHMS[way]),
+        ("--speculative-draft-model-path", (pool.draft or DRAFT) if way in WITH_CHECKPOINT else None),
         ("--speculative-num-steps", steps),
         ("--speculative-eagle-topk", 1 if chain else None),
         ("--speculative-num-draft-tokens", steps + 1 if chain and steps else None),
@@ -241,7 +254,7 @@ def _tensorrt_llm(model_id: str, pool: Pool) -> Launch:
         notes += (
             "--kv_cache_free_gpu_memory_fraction is of the memory left after loading: not the same share",
         )
-    if pool.speculator is not None and pool.speculator not in TENSORRT_LLM_DECODING:
+    if pool.speculator is not None and _way(pool) not in TENSORRT_LLM_DECODING:
         notes += (f"drafts by {pool.speculator} are not among trtllm-serve's",)
     words = ("trtllm-serve", "serve", model_id, *flag_words(flags), *flag_words(after))
     return Launch(words=words, notes=notes, files=((name, "\n".join(options) + "\n"),) if options else ())
@@ -254,13 +267,14 @@ def _tensorrt_llm_options(pool: Pool) -> list[str]:
         lines += ["kv_cache_config:", f"  dtype: {pool.kv_cache_dtype}"]
     if pool.data_parallel_size > 1:
         lines += ["enable_attention_dp: true"]
-    if pool.speculator in TENSORRT_LLM_DECODING:
-        lines += ["speculative_config:", f"  decoding_type: {TENSORRT_LLM_DECODING[pool.speculator]}"]
+    way = _way(pool)
+    if way in TENSORRT_LLM_DECODING:
+        lines += ["speculative_config:", f"  decoding_type: {TENSORRT_LLM_DECODING[way]}"]
         if pool.num_speculative_tokens is not None:
-            count = "num_nextn_predict_layers" if pool.speculator == "mtp" else "max_draft_len"
+            count = "num_nextn_predict_layers" if way == "mtp" else "max_draft_len"
             lines += [f"  {count}: {pool.num_speculative_tokens}"]
-        if pool.speculator in WITH_CHECKPOINT:
-            lines += [f"  speculative_model_dir: {DRAFT}"]
+        if way in WITH_CHECKPOINT:
+            lines += [f"  speculative_model_dir: {pool.draft or DRAFT}"]
     if pool.role != "both":
         lines += ["cache_transceiver_config:", "  backend: DEFAULT"]
     if pool.role == "prefill":

@@ -74,7 +74,7 @@ def printed(parts: Iterable[Part]) -> str:
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size((WIDTH, 24)).columns if on_terminal else WIDTH
     output = io.StringIO()
-    console = Console(file=output, width=width, force_terminal=on_terminal, highlight=False)
+    console = Console(file=output, width=width, force_terminal=on_terminal, highlight=False, emoji=False)
     for part in parts:
         if title := _taken_title(part):
             console.print(title)
@@ -91,7 +91,7 @@ def _taken_title(part: Part) -> Text | None:
     if not isinstance(part, Table) or not part.title:
         return None
     title, part.title = str(part.title), None
-    return Text.from_markup(title, style="table.title")
+    return Text.from_markup(title, emoji=False, style="table.title")
 
 
 def _keep_words(part: Part, width: int) -> None:
@@ -102,7 +102,7 @@ def _keep_words(part: Part, width: int) -> None:
     if not isinstance(part, Table):
         return
     texts = [
-        [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
+        [Text.from_markup(str(cell), emoji=False).plain for cell in (column.header, *column.cells)]
         for column in part.columns
     ]
     widths = [max(len(line) for text in column for line in text.split("\n")) for column in texts]

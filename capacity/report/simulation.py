@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LATENCIES = (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2E", "e2el"))
 PERCENTILES = ("p50", "p90", "p95", "p99")
 STATISTICS = ("mean", *PERCENTILES)
+MANY_REQUESTS = 1_000  # whose p99, were they independent, would have both ends
+WIDE = 4.0  # an interval that spans more wants a word
 LEAST_SHARE = 5e-4  # of busy time: what bounds less of it, and no step mostly, is left out
 Fact = tuple[str, str, str]
 Values = Mapping[str, Any]  # the answer as JSON values
@@ -58,7 +60,9 @@ def _by_latency(title: str, statistics: Sequence[str], cell: Callable[[str], str
 def _verdict(verdict: Verdict | None) -> list[Part]:
     if verdict is None:
         return []
-    colour = {"stable": "green", "overloaded": "red"}.get(verdict.verdict, "yellow")
+    colour = {"stable": "green", "stable with bursts": "green", "overloaded": "red"}.get(
+        verdict.verdict, "yellow"
+    )
     return [f"[{colour}]{verdict.verdict}[/{colour}]: {verdict.reason}"]
 
 
@@ -151,14 +155,22 @@ def _role_row(role: str, members: Sequence[Values], values: Values) -> Fact:
 def _model_error(answer: Simulation) -> list[Part]:
     means = (("TTFT", answer.mean_ttft_ms), ("TPOT", answer.mean_tpot_ms))
     error = ", ".join(f"mean {name} {between(mean, 1, 1, ' ms')}" for name, mean in means if mean is not None)
-    return [f"90 % interval by the simulator's error against real servers: {error}"] if error else []
+    wide = any(
+        mean.low and mean.high and mean.high > WIDE * mean.low for _, mean in means if mean is not None
+    )
+    why = (
+        "; so wide as measured servers of such models differ: `capacity compare` with a run of your own"
+        if wide
+        else ""
+    )
+    return [f"90 % interval by the simulator's error against real servers: {error}{why}"] if error else []
 
 
 def _time_parts(answer: Simulation) -> list[Part]:
     parts = answer.time_parts
     if parts is None:
         return []
-    names = list(parts["mean_ms"])
+    names = [name for name in parts["mean_ms"] if any(part[name] for part in parts.values())]
     rows = (
         (label, [f"{parts[key][name]:,.1f}" for name in names])
         for label, key in (("all requests", "mean_ms"), ("slowest 5 %", "slowest_mean_ms"))
@@ -179,13 +191,28 @@ def _step_bounds(answer: Simulation) -> list[Part]:
 
 def _steady_part(verdict: Verdict | None) -> list[Part]:
     """Percentiles of the steady part with their intervals."""
-    if verdict is None or verdict.verdict != "stable":
+    if verdict is None or not verdict.is_stable:
         return []
     intervals = verdict.intervals_ms
-    title = "Steady part, ms (95 % interval)"
-    table = _by_latency(title, PERCENTILES, lambda name: _range(intervals.get(name)))
+    means = {} if verdict.steady is None else verdict.steady.to_dict()
+    title = "Steady part, ms (percentiles: 95 % interval)"
+
+    def cell(name: str) -> str:
+        return shown(means.get(name), ",.1f") if name.startswith("mean") else _range(intervals.get(name))
+
+    table = _by_latency(title, STATISTICS, cell)
     open_ended = any("?" in str(cell) for column in table.columns for cell in column.cells)
-    return [table, "?: this run is too short to tell that end"] if open_ended else [table]
+    return [table, _open_end(verdict.measured_requests)] if open_ended else [table]
+
+
+def _open_end(requests: int) -> str:
+    """Why an interval has an open end: few requests, or many whose slow ones stand together."""
+    if requests < MANY_REQUESTS:
+        return f"?: {requests:,} requests are too few to tell that end"
+    return (
+        f"?: of {requests:,} requests the slow ones come together in a few stretches, as where the load drifts, and "
+        "tell as little as a few independent ones would: that end needs a longer run"
+    )
 
 
 def _replications(answer: Simulation) -> list[Part]:

@@ -8,61 +8,27 @@ of that instant come (ARRIVE), in the order in which it was told.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 import simpy
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Prompt, Router, make_router
-from capacity.simulator.admission import Admission, OutstandingLimit, QueueLimit, Rules
+from capacity.simulator.account import Account
 from capacity.simulator.client import Arrivals, OpenLoopClient, client_of
+from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine_loop import make_engines
-from capacity.simulator.fleet import Failures, failing, watching
-from capacity.simulator.frontend import client_behind, to_client_clock
-from capacity.simulator.instants import ARRIVE, CLIENT, DEADLINE, NEVER, TIMER, Instant, call_at
-from capacity.simulator.ledger import Ledger, Sample
+from capacity.simulator.fleet import failing, watching
+from capacity.simulator.frontend import client_behind
+from capacity.simulator.instants import AT_CLIENT, NEVER, Call
+from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Member, Recording
-from capacity.simulator.metrics import MISSING
+from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
-from capacity.simulator.result import LoadSample, SimulationResult, Status, add_up
+from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup, Role, can_abort
-from capacity.simulator.transfer import KvLink
-from capacity.step import PS_PER_S, picoseconds
+from capacity.step import picoseconds
 from capacity.workload import Workload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dispatch:
-    """What stands between the clients and the engines.
-
-    `router`, a name or a class of `Router`: None where one engine takes its requests straight from the clients.
-    `queue_limit`: a replica turns away whoever comes while so many wait. `outstanding_limit`: the router keeps requests
-    back, in order, while every replica has that many. `admission`: further rules. `timeout_s`: a client gives up that
-    long after it has sent, and the request is cancelled. `link` and `decode_router` lead from prefill to decode
-    replicas. `seed` is for routers that draw. `scales`: replicas come and go with the load.
-    """
-
-    router: str | type[Router] | None = None
-    decode_router: str | type[Router] = "least-outstanding"
-    queue_limit: int | None = None
-    outstanding_limit: int | None = None
-    admission: tuple[Admission, ...] = ()
-    timeout_s: float | None = None
-    failures: Failures | None = None
-    link: KvLink | None = None
-    seed: int = 0
-    scales: bool = False
-
-    @property
-    def rules(self) -> Rules:
-        limits: list[Admission] = []
-        if self.queue_limit is not None:
-            limits.append(QueueLimit(self.queue_limit))
-        if self.outstanding_limit is not None:
-            limits.append(OutstandingLimit(self.outstanding_limit))
-        return Rules((*limits, *self.admission))
 
 
 class NoProgress(Exception):
@@ -85,6 +51,7 @@ class Cluster:
         self.ledger = Ledger(len(workload), recording.progress)
         self.client = self._make_client()
         self.rules = dispatch.rules
+        self.feeds = self._feeds()
         self._reacts = workload.is_closed_loop or self.rules.holds
         self.engines = make_engines(
             self.env,
@@ -94,21 +61,23 @@ class Cluster:
             recording,
             setups,
             reacts=self._reacts,
-            routed=not self._feeds,
+            routed=not self.feeds,
         )
         self.members: list[Member] = []
         self.coming = 0  # replicas that are being repaired
-        self.timed_out = self.restarted = self.lost = self.rejected = 0
-        self.load: list[LoadSample] = []
-        self.series: list[Sample] = []
+        self.account = Account()
+        self._routers: list[Router] = []  # by replica
+        self._prompts: dict[int | None, Callable[[int], Prompt]] = {}  # by size of blocks
+        self._prompt_tokens = self.requests.prompt_tokens
+        self._limits_replicas = self._looks_after = self.rules.limits_replicas
         self._home: dict[int, int] = {}  # replica of each request that is outstanding
         self._held: dict[int, None] = {}  # requests that wait at the router, in order: no replica takes any
         self._news: deque[tuple[Callable[[int, int], None], int]] = deque()  # (what to do, request), in order
         self._planned_ps: set[int] = set()  # when requests come, or news are acted on
-        self._timeout_ps = None if dispatch.timeout_s is None else picoseconds(dispatch.timeout_s)
-        self._deadlines: deque[tuple[int, int]] = deque()  # (instant, request), in order
-        self._stalled_by: str | None = None
-        self._patience: simpy.Event | None = None  # while no request has a deadline: the first one's coming
+        self._patience: Patience | None = None
+        if dispatch.timeout_s is not None:
+            timeout_ps = picoseconds(dispatch.timeout_s)
+            self._patience = Patience(self.env, timeout_ps, self._is_outstanding, self._give_up)
 
     def _make_router(self, router: str | type[Router]) -> Router:
         if isinstance(router, str):
@@ -123,11 +92,19 @@ class Cluster:
             return client_behind(self.workload, self.ledger, frontend)
         return client_of(self.workload)
 
+    def _feeds(self) -> bool:
+        """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
+        that nothing changes take turns."""
+        dispatch = self.dispatch
+        sampled = self.recording.sample_interval_s is not None
+        in_turn = dispatch.router == "round-robin" and dispatch.changes_nothing and not sampled
+        return isinstance(self.client, OpenLoopClient) and (dispatch.router is None or in_turn)
+
     # the run
 
     def run(self) -> None:
         """Until nobody has anything to do."""
-        if self._feeds:
+        if self.feeds:
             assert isinstance(self.client, OpenLoopClient)
             instants_ps, count = self.client.take_all(), len(self.members)
             for number in range(min(count, len(self.workload))):
@@ -137,41 +114,21 @@ class Cluster:
             self._expect(self.client.due_ps)
         if self.recording.sample_interval_s is not None:
             self.env.process(watching(self, self.recording.sample_interval_s))
-        if self._timeout_ps is not None:
-            self.env.process(self._give_ups())
+        if self._patience is not None:
+            self.env.process(self._patience.run())
         try:
             self.engines.run()
         except NoProgress as reason:
-            self._stalled_by = str(reason)
-
-    @property
-    def _feeds(self) -> bool:
-        """Whether each engine can be given all its requests at once: nobody stands before the only one, or replicas
-        that nothing changes take turns."""
-        if not isinstance(self.client, OpenLoopClient):
-            return False
-        dispatch = self.dispatch
-        changed = (
-            self._reacts
-            or dispatch.link is not None
-            or self.rules.looks_at_requests
-            or self.rules.looks_at_replicas
-            or self.rules.limits_replicas
-            or dispatch.scales
-            or dispatch.failures is not None
-            or dispatch.timeout_s is not None
-            or self.recording.sample_interval_s is not None
-        )
-        return dispatch.router is None or (dispatch.router == "round-robin" and not changed)
+            self.account.stalled_by = str(reason)
 
     @property
     def over(self) -> bool:
         """Whether nobody has anything to do any more, so that what goes on for ever may end."""
         if self.engines.busy or self._news or self.transfers_under_way:
             return False
-        if self.client.due_ps < NEVER and not self._feeds:  # who is fed has had all that the client sends
+        if self.client.due_ps < NEVER and not self.feeds:  # who is fed has had all that the client sends
             return False
-        if self._timeout_ps is not None and self.outstanding:
+        if self._patience is not None and self.outstanding:
             return False
         hope = self.coming or any(member.starting for member in self.members)
         return not (self.waiting_for_replica and hope)
@@ -187,36 +144,39 @@ class Cluster:
         """Requests or news come at an instant."""
         if at_ps < NEVER and at_ps not in self._planned_ps:
             self._planned_ps.add(at_ps)
-            call_at(self.env, at_ps, self._arrivals, ARRIVE, CLIENT)
+            Call(self.env, at_ps, self._arrivals, AT_CLIENT)
 
     def _tell(self, act: Callable[[int, int], None], request: int, at_ps: int) -> None:
         """Something is to be done when the requests of an instant come."""
         self._news.append((act, request))
-        self._expect(at_ps)
+        if at_ps not in self._planned_ps:
+            self._expect(at_ps)
 
     def _arrivals(self, event: simpy.Event) -> None:  # noqa: ARG002
         """First what the engines have told, then whom the clients send by themselves."""
-        now_ps, client, news = int(self.env.now), self.client, self._news
-        while news or client.due_ps <= now_ps:
+        now_ps: int = self.env.now
+        client, news = self.client, self._news
+        while True:
             if news:
                 act, request = news.popleft()
                 act(request, now_ps)
-            else:
+            elif client.due_ps <= now_ps:
                 self._arrive(client.take(now_ps))
+            else:
+                break
         self._planned_ps.remove(now_ps)
-        self._expect(client.due_ps)
+        if client.due_ps not in self._planned_ps:
+            self._expect(client.due_ps)
 
     def _arrive(self, sent: list[tuple[int, int]]) -> None:
         """Requests reach the router, each with its instant."""
-        arrival_ps, timeout_ps = self.ledger.arrival_ps, self._timeout_ps
+        arrival_ps, patience, held = self.ledger.arrival_ps, self._patience, self._held
         for request, at_ps in sent:
             arrival_ps[request] = at_ps
-            if timeout_ps is not None:
-                self._deadlines.append((at_ps + timeout_ps, request))
-                if self._patience is not None:
-                    self._patience.succeed()
-                    self._patience = None
-            self._dispatch(request, at_ps)
+            if patience is not None:
+                patience.begin(request, at_ps)
+            if held or not self._send(request, at_ps):
+                held[request] = None
 
     def _dispatch(self, request: int, at_ps: int) -> None:
         """Send a request to a replica, or hold it."""
@@ -228,38 +188,40 @@ class Cluster:
         router, rules = self.router, self.rules
         if not router.ready:
             return False
-        prompt = self._prompt(request, router)
+        prompt = self._prompt_for(router)(request)
         if rules.looks_at_requests:
             decision = rules.at_router(prompt, router.requests)
             if decision != "admit":
                 if decision == "refuse":
-                    self.rejected += 1
+                    self.account.rejected += 1
                     self._done(request)
                 return decision == "refuse"
-        number = router.send(prompt)
-        self._count_in(request, number, router)
+        number = self._choose(request, prompt, router)
         refused = rules.looks_at_replicas and rules.refused(request, self.engines.state(number))
         if refused or not self.engines.deliver(number, request, at_ps):
             self._turn_away(request, at_ps)
         return True
 
-    def _prompt(self, request: int, router: Router) -> Prompt:
-        """What a router that has replicas sees of a request."""
-        if not router.needs_prefixes:
-            return self.requests.prompt(request)
-        return self.requests.prompt(request, self.members[router.ready[0]].setup.block_size)
+    def _prompt_for(self, router: Router) -> Callable[[int], Prompt]:
+        """What a router that has replicas sees of requests."""
+        block_size = self.members[router.ready[0]].setup.block_size if router.needs_prefixes else None
+        prompts = self._prompts.get(block_size)
+        if prompts is None:
+            prompts = self._prompts[block_size] = self.requests.prompts(block_size)
+        return prompts
 
-    def _count_in(self, request: int, number: int, router: Router) -> None:
-        """A request is at a replica from now on."""
+    def _choose(self, request: int, prompt: Prompt, router: Router) -> int:
+        """The replica of a request, where it is from now on."""
+        number = self._home[request] = router.send(prompt)
         member = self.members[number]
         member.requests += 1
-        self._home[request] = number
-        if self.rules.limits_replicas and self.rules.full(router.requests[number]):
+        if self._limits_replicas and self.rules.full(router.requests[number]):
             member.paused = True
             router.pause(number)
+        return number
 
     def _turn_away(self, request: int, now_ps: int) -> None:
-        self.rejected += 1
+        self.account.rejected += 1
         self._depart(request, now_ps)
         self._done(request)
 
@@ -280,7 +242,7 @@ class Cluster:
             self._depart(request, at_ps)
 
     def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
-        self.rejected += 1
+        self.account.rejected += 1
         if self._reacts:
             self._tell(self._answered, request, at_ps)
         elif request in self._home:
@@ -307,10 +269,14 @@ class Cluster:
     def _depart(self, request: int, now_ps: int) -> None:
         """A request leaves its replica, if it has one, which may take another, or go."""
         number = self._home.pop(request, None)
-        if number is None:
-            return
-        member, router = self.members[number], self.router_of(number)
-        router.left(number, self.requests.prompt_tokens[request])
+        if number is not None:
+            self._routers[number].left(number, self._prompt_tokens[request])
+            if self._looks_after:
+                self._look_after(number, now_ps)
+
+    def _look_after(self, number: int, now_ps: int) -> None:
+        """A replica has a request less: it may go, or take another."""
+        member, router = self.members[number], self._routers[number]
         if member.draining and self._idle(number):
             self._retire(number, now_ps)
         if member.paused and not self.rules.full(router.requests[number]):
@@ -319,21 +285,8 @@ class Cluster:
 
     # clients give up
 
-    def _give_ups(self) -> Generator[simpy.Event, None, None]:
-        """One deadline after the other: whatever is still outstanding then is cancelled."""
-        env, deadlines = self.env, self._deadlines
-        while True:
-            if not deadlines:
-                self._patience = env.event()
-                yield self._patience
-            at_ps, request = deadlines.popleft()
-            if self._is_outstanding(request):
-                yield Instant(env, ARRIVE, DEADLINE).at(at_ps)
-                if self._is_outstanding(request):
-                    self._give_up(request, at_ps)
-
     def _give_up(self, request: int, now_ps: int) -> None:
-        self.timed_out += 1
+        self.account.timed_out += 1
         number = self._home.get(request)
         if number is None:
             del self._held[request]
@@ -353,7 +306,7 @@ class Cluster:
 
         Raises InvalidInput.
         """
-        if self._timeout_ps is not None and not can_abort(setup):
+        if self._patience is not None and not can_abort(setup):
             raise InvalidInput(
                 f"requests cannot time out under the {setup.policy_name} scheduler: it cannot abort any"
             )
@@ -364,6 +317,7 @@ class Cluster:
             )
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
+        self._routers.append(self._router_for(setup.role))
         if ready:
             self.open(number, now_ps)
         return number
@@ -371,13 +325,14 @@ class Cluster:
     def open(self, number: int, now_ps: int) -> None:
         """The replica takes requests, those held first."""
         self.members[number].open = True
-        self.router_of(number).joined(number)
+        self._routers[number].joined(number)
         if self.dispatch.failures is not None:
             self.env.process(failing(self, number, self.dispatch.failures))
         self._release(now_ps)
 
     def drain(self, number: int, now_ps: int, why: str) -> None:
         """The replica takes no more requests, and is gone once it has none."""
+        self._looks_after = True
         self.members[number].draining = True
         self.members[number].ended = why
         self._close(number)
@@ -403,8 +358,8 @@ class Cluster:
         member.open = False
         if member.paused:
             member.paused = False
-            self.router_of(number).resume(number)
-        self.router_of(number).gone(number)
+            self._routers[number].resume(number)
+        self._routers[number].gone(number)
 
     def _retire(self, number: int, now_ps: int) -> None:
         self.members[number].until_ps = now_ps
@@ -412,12 +367,12 @@ class Cluster:
 
     def _idle(self, number: int) -> bool:
         """Whether a replica has nothing left to do."""
-        return not self.router_of(number).requests[number]
+        return not self._routers[number].requests[number]
 
     def _lose(self, request: int) -> None:
         """What its replica did for a request is gone."""
         number = self._home.pop(request)
-        self.router_of(number).left(number, self.requests.prompt_tokens[request])
+        self._routers[number].left(number, self.requests.prompt_tokens[request])
         self._forget(request)
 
     def _forget(self, request: int) -> None:
@@ -428,20 +383,16 @@ class Cluster:
         """A request that was lost with its replica is sent to another, or fails."""
         failures = self.dispatch.failures
         if failures is None or failures.requests == "restart":
-            self.restarted += 1
+            self.account.restarted += 1
             self._dispatch(request, now_ps)
         else:
-            self.lost += 1
+            self.account.lost += 1
             self._done(request)
-
-    def at(self, at_ps: int, act: Callable[[], None]) -> None:
-        """Do something at an instant to come."""
-        call_at(self.env, at_ps, lambda _: act(), ARRIVE, TIMER)
 
     # what there is to know
 
-    def router_of(self, number: int) -> Router:  # noqa: ARG002
-        """The router that sends requests to this replica."""
+    def _router_for(self, role: Role) -> Router:  # noqa: ARG002
+        """The router that sends requests to replicas of a role."""
         return self.router
 
     def of_role(self, role: Role) -> list[int]:
@@ -465,92 +416,21 @@ class Cluster:
     def least_loaded(self, role: Role, count: int) -> list[int]:
         """`count` of a role's replicas that take requests, those with the fewest first, of equals the youngest."""
         ranked = sorted(
-            (self.router_of(n).requests[n], -n) for n in self.of_role(role) if self.members[n].open
+            (self._routers[n].requests[n], -n) for n in self.of_role(role) if self.members[n].open
         )
         return [-negative for _, negative in ranked[:count]]
 
-    def sample(self, now_ps: int) -> None:
-        """Take down the load of the deployment and the state of its engines, added up."""
-        states = [self.engines.state(n) for n, member in enumerate(self.members) if member.serving]
-        by_role = self._by_role()
-        self.load.append(
-            LoadSample(
-                time_s=now_ps / PS_PER_S,
-                replicas=len(states),
-                outstanding=self.outstanding,
-                by_role=by_role,
-            )
-        )
-        self.series.append(
-            Sample(
-                time_s=now_ps / PS_PER_S,
-                running=sum(state.num_running for state in states),
-                waiting=sum(state.num_waiting for state in states) + self.waiting_for_replica,
-                kv_used_blocks=sum(state.kv_used_blocks for state in states),
-            )
-        )
-
-    def _by_role(self) -> dict[Role, int] | None:
+    @property
+    def by_role(self) -> dict[Role, int] | None:
         """`load_of` each role, where there are several."""
         return None
 
-    # the account
+    def sample(self, now_ps: int) -> None:
+        """Take down how the deployment and its engines stand."""
+        self.account.sample(self, now_ps)
 
     def result(
         self, *, goodput_ms: Mapping[str, float] | None = None, interrupted: bool = False
     ) -> SimulationResult:
         """What happened, added up."""
-        if self._feeds:
-            arrived = np.frombuffer(self.ledger.arrival_ps, dtype=np.int64) != MISSING
-            for number, member in enumerate(self.members):
-                member.requests = int(arrived[number :: len(self.members)].sum())
-        frontend = self.recording.frontend
-        if frontend is not None and frontend.delays:
-            to_client_clock(self.ledger, frontend)
-        status, reason = self._ended(interrupted)
-        router = self.dispatch.router
-        result = add_up(
-            self.members,
-            [self.engines.account(number) for number in range(len(self.members))],
-            self.ledger.table(self.workload),
-            gaps=self.engines.gaps,
-            goodput_ms=goodput_ms,
-            status=status,
-            reason=reason,
-        )
-        return replace(
-            result,
-            rejected=result.rejected + self.rejected,
-            router=name_of(router),
-            timed_out=self.timed_out,
-            restarted=self.restarted,
-            lost=self.lost,
-            load=tuple(self.load) if router is not None else (),
-            series=tuple(self.series),
-        )
-
-    def _ended(self, interrupted: bool) -> tuple[Status, str | None]:
-        """How the run ended, and why not all requests were answered."""
-        accounts = [self.engines.account(number) for number in range(len(self.members))]
-        if interrupted:
-            now_ps = max([int(self.env.now), *(account.now_ps for account in accounts)])
-            return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
-        if self._stalled_by is not None:
-            return "stalled", self._stalled_by
-        there = [account for account, member in zip(accounts, self.members, strict=True) if member.alive]
-        for account in there:
-            if account.stalled_by is not None:
-                return "stalled", account.stalled_by
-        if self.waiting_for_replica:
-            waiting = f"{self.waiting_for_replica} requests wait for a replica, and there is none"
-            return "stalled", waiting
-        # facts about our own code, cheap enough to check always
-        assert all(account.free_blocks == account.num_blocks for account in there), "KV blocks leaked"
-        answered = sum(account.completed + account.rejected for account in accounts)
-        turned_away = self.rejected + self.timed_out + self.lost
-        assert answered + turned_away == len(self.workload), "requests were lost"
-        return "complete", None
-
-
-def name_of(router: str | type[Router] | None) -> str | None:
-    return router.__name__ if isinstance(router, type) else router
+        return self.account.result(self, goodput_ms=goodput_ms, interrupted=interrupted)

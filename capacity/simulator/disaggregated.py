@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router
-from capacity.simulator.cluster import Cluster, Dispatch, NoProgress, name_of
+from capacity.simulator.cluster import Cluster, NoProgress
+from capacity.simulator.dispatch import Dispatch, name_of
 from capacity.simulator.members import Recording
 from capacity.simulator.metrics import MISSING
 from capacity.simulator.result import SimulationResult
@@ -31,16 +32,17 @@ from capacity.workload import Workload
 MOST_IN_VAIN = 1000  # prompts computed anew, one after the other, while nobody gets on
 
 
-@dataclass(slots=True, eq=False)
-class Handoff:
+class Handoff(Transfer):
     """A prefilled request until a decode replica has its KV; the sender keeps it until then."""
 
-    request: int
-    tokens: int
-    sender: int
     receiver: int | None = None  # None: no decode replica takes any request
-    transfer: Transfer | None = None
-    taken: bool = False  # the receiver runs it already: its transfer took no time
+    begun = False  # its KV has set out
+    taken = False  # the receiver runs it already: its transfer took no time
+
+    def __init__(self, request: int, tokens: int, sender: int) -> None:
+        super().__init__(tokens, ())
+        self.request = request
+        self.sender = sender
 
 
 class Disaggregated(Cluster):
@@ -54,7 +56,7 @@ class Disaggregated(Cluster):
             raise InvalidInput("disaggregated pools need a link for their KV")
         super().__init__(workload, setups, dispatch, recording)
         self.decoders = self._make_router(dispatch.decode_router)
-        self.transfers = Transfers(dispatch.link, self.at)
+        self.transfers = Transfers(self.env, dispatch.link, self._arrived)
         self.prefilled_ps = array("q", [MISSING]) * len(workload)
         self.loaded_ps = array("q", [MISSING]) * len(workload)
         self._ports: dict[int, Port] = {}
@@ -68,8 +70,8 @@ class Disaggregated(Cluster):
         self._ports[len(self.members)] = Port()
         return super().add(setup, now_ps, ready=ready)
 
-    def router_of(self, number: int) -> Router:
-        return self.router if self.members[number].setup.role == "prefill" else self.decoders
+    def _router_for(self, role: Role) -> Router:
+        return self.router if role == "prefill" else self.decoders
 
     @property
     def transfers_under_way(self) -> int:
@@ -82,12 +84,13 @@ class Disaggregated(Cluster):
     def load_of(self, role: Role) -> int:
         waiting = self._held if role == "prefill" else self._without_decoder
         return len(waiting) + sum(
-            self.router_of(number).requests[number]
+            self._routers[number].requests[number]
             for number in self.of_role(role)
             if self.members[number].open
         )
 
-    def _by_role(self) -> dict[Role, int]:
+    @property
+    def by_role(self) -> dict[Role, int]:
         return {"prefill": self.load_of("prefill"), "decode": self.load_of("decode")}
 
     def _idle(self, number: int) -> bool:
@@ -115,7 +118,7 @@ class Disaggregated(Cluster):
             self._take_back(handoff, now_ps)
         super().fail(number, now_ps)
         for handoff in saved:
-            self._hand_over(handoff, now_ps)
+            self._hand_over(self._handoffs[handoff.request], now_ps)
 
     # requests
 
@@ -126,17 +129,17 @@ class Disaggregated(Cluster):
         """Its prompt is computed: it leaves its prefill replica, which keeps its KV."""
         self.prefilled_ps[request] = now_ps
         self._in_vain = 0
-        tokens, number = self.requests.prompt_tokens[request], self._home[request]
-        handoff = self._handoffs[request] = Handoff(request, tokens, number)
+        handoff = Handoff(request, self._prompt_tokens[request], self._home[request])
+        self._handoffs[request] = handoff
         self._depart(request, now_ps)
         self._hand_over(handoff, now_ps)
-        if self.waiting_for_replica:
+        if self._held or self._without_decoder:
             self._release(now_ps)
 
     def _prefill_anew(self, request: int, now_ps: int) -> None:
         """The KV of its prompt was gone before it could be kept."""
         self._lose(request)
-        self.restarted += 1
+        self.account.restarted += 1
         self._in_vain += 1
         if self._in_vain >= MOST_IN_VAIN and not self._gets_on():
             raise NoProgress(
@@ -162,7 +165,7 @@ class Disaggregated(Cluster):
         if handoff is None:
             super()._give_up(request, now_ps)
             return
-        self.timed_out += 1
+        self.account.timed_out += 1
         self._withdraw(handoff, now_ps)
         self._done(request)
 
@@ -174,8 +177,7 @@ class Disaggregated(Cluster):
         if not router.ready:
             self._without_decoder[request] = None
             return
-        number = router.send(self._prompt(request, router))
-        self._count_in(request, number, router)
+        number = self._choose(request, self._prompt_for(router)(request), router)
         handoff.receiver = number
         if not self.engines.want_load(number, request, handoff.tokens, now_ps):
             self._free_kept(handoff, now_ps)
@@ -184,16 +186,12 @@ class Disaggregated(Cluster):
     def load_begins(self, number: int, request: int, at_ps: int) -> int:
         """There are blocks for it: its KV sets out. Returns when it will be there, as far as is known."""
         handoff = self._handoffs[request]
-        ports = self._ports[handoff.sender], self._ports[number]
-        transfer = handoff.transfer = self.transfers.begin(
-            handoff.tokens,
-            at_ps,
-            *ports,
-            arrived=lambda arrived_ps: self._arrived(handoff, arrived_ps),
-            computed_ps=(self.ledger.first_scheduled_ps[request], self.prefilled_ps[request]),
-        )
-        handoff.taken = transfer.end_ps <= at_ps
-        return transfer.end_ps
+        handoff.begun = True
+        handoff.ports = self._ports[handoff.sender], self._ports[number]
+        handoff.computed_ps = self.ledger.first_scheduled_ps[request], self.prefilled_ps[request]
+        end_ps = self.transfers.begin(handoff, at_ps)
+        handoff.taken = end_ps <= at_ps
+        return end_ps
 
     def _arrived(self, handoff: Handoff, now_ps: int) -> None:
         self.loaded_ps[handoff.request] = now_ps
@@ -216,16 +214,15 @@ class Disaggregated(Cluster):
         """No decode replica is to load a request's KV any more; the sender keeps it."""
         request, number = handoff.request, handoff.receiver
         self._without_decoder.pop(request, None)
-        if handoff.transfer is not None:
-            self.transfers.abort(handoff.transfer, now_ps)
+        if handoff.begun:
+            self.transfers.abort(handoff, now_ps)
         if number is None:
             return
         self._depart(request, now_ps)
         if self.members[number].alive:
             act = self.engines.cancel if handoff.taken else self.engines.unload
             act(number, request, now_ps)
-        handoff.receiver = handoff.transfer = None
-        handoff.taken = False
+        self._handoffs[request] = Handoff(request, handoff.tokens, handoff.sender)
 
     def _withdraw(self, handoff: Handoff, now_ps: int) -> None:
         """A prefilled request is forgotten on both sides."""

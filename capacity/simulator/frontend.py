@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -48,6 +48,14 @@ class FrontendTimes:
     @property
     def delays(self) -> bool:
         return self.request_latency_s > 0 or self.response_latency_s > 0 or self.streams
+
+    def from_client(self, latency_s: float) -> FrontendTimes:
+        """The same as a client sees it that is `latency_s` away, there and back together: half of it each way."""
+        return replace(
+            self,
+            request_latency_s=self.request_latency_s + latency_s / 2,
+            response_latency_s=self.response_latency_s + latency_s / 2,
+        )
 
 
 class StreamingLedger(EngineLedger):

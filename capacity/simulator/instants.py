@@ -7,7 +7,7 @@ engines compute next (DECIDE). Engines of one kind come by their number, all els
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import simpy
 
@@ -15,16 +15,19 @@ BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # what happens at one instant, in 
 CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
 NEVER = 1 << 62  # an instant after all others
 RANKS = 1 << 20
+AT_CLIENT, AT_TIMER = (
+    (ARRIVE + 1) * RANKS + rank for rank in (CLIENT, TIMER)
+)  # places of what is most common
 
 
 class Instant(simpy.Event):  # type: ignore[misc]
     """An event whose place is its kind and then its rank; SimPy's priorities make it so."""
 
+    _ok, _value = True, None  # it will happen, and has nothing to say
+
     def __init__(self, env: simpy.Environment, kind: int, rank: int = 0) -> None:
         self.env = env
         self.callbacks: list[Callable[[simpy.Event], None]] = []
-        self._ok = True
-        self._value = None
         self._place = (kind + 1) * RANKS + rank
 
     def at(self, at_ps: int) -> Instant:
@@ -34,20 +37,31 @@ class Instant(simpy.Event):  # type: ignore[misc]
         return self
 
 
+class Call(simpy.Event):  # type: ignore[misc]
+    """Something to be done at an instant."""
+
+    _ok, _value = True, None
+
+    def __init__(
+        self, env: simpy.Environment, at_ps: int, act: Callable[[simpy.Event], None], place: int
+    ) -> None:
+        self.env = env
+        self.callbacks = [act]
+        env.schedule(self, place, at_ps - env._now)
+
+
 def call_at(
     env: simpy.Environment, at_ps: int, act: Callable[[simpy.Event], None], kind: int, rank: int = 0
 ) -> None:
     """Have something done at an instant."""
-    Instant(env, kind, rank).at(at_ps).callbacks.append(act)
+    Call(env, at_ps, act, (kind + 1) * RANKS + rank)
 
 
-def next_key_of(env: simpy.Environment) -> int:
-    """The compiled engines' key of what comes next: what they do before it has a lower one."""
-    if not env._queue:
+def next_key_of(queue: Sequence[tuple[int, int, int, simpy.Event]]) -> int:
+    """The compiled engines' key of what comes next in SimPy's queue: what they do before it has a lower one."""
+    if not queue:
         return NEVER
-    at_ps: int
-    at_ps, place, _, _ = env._queue[0]
+    at_ps, place, _, _ = queue[0]
     if at_ps >= NEVER // 4:
         return NEVER
-    key: int = 4 * at_ps + place // RANKS - 1 if place >= RANKS else 4 * at_ps
-    return key
+    return 4 * at_ps + place // RANKS - 1 if place >= RANKS else 4 * at_ps

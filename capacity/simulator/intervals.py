@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -44,7 +44,8 @@ def percentile_interval(values: npt.NDArray[Any], percent: float) -> Interval | 
 
 
 def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) -> list[Interval | None]:
-    """`percentile_interval` of each of `percents`: the values are sorted once."""
+    """`percentile_interval` of each of `percents`, which rise: the values are sorted once, and no end of a percentile
+    lies below that of a lower one."""
     count = len(values)
     if not count:
         return [None for _ in percents]
@@ -66,10 +67,24 @@ def percentile_intervals(values: npt.NDArray[Any], percents: Sequence[float]) ->
     wanted += [(each.high, known(each.high, each.above)) for each in places]
     bounds = iter(np.quantile(ordered, [place for place, is_known in wanted if is_known]).tolist())
     ends = [next(bounds) if is_known else None for _, is_known in wanted]
-    return [
+    return _rising(
         Interval(value=value, low=low, high=high)
         for value, low, high in zip(found, ends[: len(places)], ends[len(places) :], strict=True)
-    ]
+    )
+
+
+def _rising(intervals: Iterable[Interval]) -> list[Interval | None]:
+    """Intervals of rising percentiles: a bound of one bounds those beyond it as well."""
+    found = list(intervals)
+    for i in range(1, len(found)):
+        below, low = found[i - 1].low, found[i].low
+        if below is not None and low is not None and low < below:
+            found[i] = replace(found[i], low=below)
+    for i in range(len(found) - 2, -1, -1):
+        above, high = found[i + 1].high, found[i].high
+        if above is not None and high is not None and high > above:
+            found[i] = replace(found[i], high=above)
+    return [*found]
 
 
 def _batch_edges(count: int) -> IntArray:
@@ -117,7 +132,7 @@ def gap_intervals_ms(batches: IntArray, percents: Sequence[float]) -> list[Inter
             high=max(at(places.high), value) if places.above >= LEAST_BEYOND and places.high < 1 else None,
         )
 
-    return [interval(percent / 100) for percent in percents]
+    return _rising(interval(percent / 100) for percent in percents)
 
 
 def share_interval(within: npt.NDArray[Any]) -> Interval | None:

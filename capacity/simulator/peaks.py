@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from capacity.workload.columns import FloatArray
@@ -24,15 +26,29 @@ def local_variation(arrival: FloatArray) -> float:
     return float(np.median(parts[usual].var(axis=1, ddof=1) / means[usual] ** 2))
 
 
-def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> tuple[float, float, float] | None:
-    """The stretch in which most above capacity arrives: (load, from, to); None: all can be chance, or passes quickly.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """A stretch in which more arrives than can be done: `load` times the capacity, `excess` requests beyond it.
+
+    `all_s` and `all_excess` are of every such stretch of its length, itself included.
+    """
+
+    load: float
+    start_s: float
+    end_s: float
+    excess: float
+    all_s: float
+    all_excess: float
+
+
+def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> Peak | None:
+    """The stretch in which most above capacity arrives; None: all can be chance, or passes quickly.
 
     Stretches are halves, quarters, ... down to ten stays of a request; beyond chance is 5 standard errors.
     """
     start_s, end_s = float(arrival[0]), float(arrival[-1])
     variation = max(local_variation(arrival), 1.0)
-    worst: tuple[float, float, float] | None = None
-    excess = 0.0
+    worst: Peak | None = None
     parts = 2
     while (end_s - start_s) / parts > LEAST_RESIDENCES * stay_s and parts <= 1024:
         edges = np.linspace(start_s, end_s, parts + 1)
@@ -41,9 +57,14 @@ def peak_load(arrival: FloatArray, capacity: float, stay_s: float) -> tuple[floa
         above = counts - capacity * length_s
         certain = (above > 5 * np.sqrt(variation * np.maximum(counts, 1))) & (above > 0.1 * counts)
         at = int(np.argmax(np.where(certain, above, -np.inf)))
-        if certain[at] and above[at] > excess:
-            excess = float(above[at])
-            load = float(counts[at]) / (capacity * length_s)
-            worst = (load, float(edges[at]), float(edges[at + 1]))
+        if certain[at] and (worst is None or above[at] > worst.excess):
+            worst = Peak(
+                load=float(counts[at]) / (capacity * length_s),
+                start_s=float(edges[at]),
+                end_s=float(edges[at + 1]),
+                excess=float(above[at]),
+                all_s=length_s * int(certain.sum()),
+                all_excess=float(above[certain].sum()),
+            )
         parts *= 2
     return worst

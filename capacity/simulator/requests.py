@@ -78,14 +78,25 @@ class Requests:
 
         return new_sequence
 
-    def prompt(self, request: int, block_size: int | None = None) -> Prompt:
-        """What a router sees of a request; with its prefixes, for replicas with blocks of this size."""
-        tokens = self.prompt_tokens[request]
-        session = self._sessions[request] if self._sessions is not None else None
+    def prompts(self, block_size: int | None = None) -> Callable[[int], Prompt]:
+        """What a router sees of each request; with its prefixes, for replicas with blocks of this size."""
+        tokens, sessions = self.prompt_tokens, self._sessions
+
+        def prompt(request: int) -> Prompt:
+            session = None if sessions is None else sessions[request]
+            return new_tuple(Prompt, (request, tokens[request], session, (), (), 0))
+
         if block_size is None:
-            return new_tuple(Prompt, (request, tokens, session, (), (), 0))
-        keys, stops = self.chains_of(block_size).of(request)
-        return new_tuple(Prompt, (request, tokens, session, keys, stops, tokens // block_size))
+            return prompt
+        chain_of = self.chains_of(block_size).of
+
+        def prompt_with_prefixes(request: int) -> Prompt:
+            length = tokens[request]
+            session = None if sessions is None else sessions[request]
+            keys, stops = chain_of(request)
+            return new_tuple(Prompt, (request, length, session, keys, stops, length // block_size))
+
+        return prompt_with_prefixes
 
     def chains_of(self, block_size: int) -> Chains:
         chains = self._chains.get(block_size)

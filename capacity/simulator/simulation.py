@@ -8,8 +8,9 @@ from dataclasses import replace
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router
 from capacity.simulator.admission import Admission
-from capacity.simulator.cluster import Cluster, Dispatch
+from capacity.simulator.cluster import Cluster
 from capacity.simulator.disaggregated import Disaggregated, check_roles
+from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.engine import StepObserver
 from capacity.simulator.engine_loop import why_readable
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
@@ -84,6 +85,8 @@ def simulate(
         seed=seed,
         scales=scaling is not None or decode_scaling is not None,
     )
+    if workload.client_latency_s:
+        frontend = (frontend or FrontendTimes()).from_client(workload.client_latency_s)
     recording = Recording(
         frontend=frontend,
         sample_interval_s=sample_interval_s,

@@ -6,47 +6,68 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capacity.simulator.frontend import FrontendTimes
 from capacity.simulator.metrics import RequestTable
-from capacity.step import PS_PER_S
+from capacity.step import PS_PER_S, picoseconds
 from capacity.workload.columns import IntArray
 
-PARTS = ("queue", "prefill", "transfer", "decode", "preempted")
+PARTS = ("client", "api server", "queue", "prefill", "transfer", "decode", "preempted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TimeParts:
     """Picoseconds of each completed request, in order.
 
-    `queue`: until its first token was scheduled, the way to the engine included. `prefill`: from then to the first
-    token, without `transfer` (of KV between pools). `decode`: from the first token to the last, without
+    `client`: client and network, there and back. `api_server`: the engine's, in and out (HTTP, tokenizer, detokenizer).
+    `queue`: in the engine, until its first token was scheduled. `prefill`: from then to the first token, without
+    `transfer` (of KV between pools). `decode`: from the first token to the last, without
     `preempted`: the time for which it had lost its place (what it then computed again counts as decode).
     """
 
+    client: IntArray
+    api_server: IntArray
     queue: IntArray
     prefill: IntArray
     transfer: IntArray
     decode: IntArray
     preempted: IntArray
 
+    def of(self, part: str) -> IntArray:
+        """The part of that name in `PARTS`."""
+        column: IntArray = getattr(self, part.replace(" ", "_"))
+        return column
+
     def mean_ms(self) -> dict[str, float] | None:
         """The mean of each part; None without any request."""
         if not len(self.queue):
             return None
-        return {part: float(getattr(self, part).mean()) * 1e3 / PS_PER_S for part in PARTS}
+        return {part: float(self.of(part).mean()) * 1e3 / PS_PER_S for part in PARTS}
 
     def to_dict(self) -> dict[str, dict[str, float]] | None:
         """The means, and those of the slowest 5 % of requests: what makes the tail."""
         means = self.mean_ms()
         if means is None:
             return None
-        total = self.queue + self.prefill + self.transfer + self.decode + self.preempted
+        total = sum(self.of(part) for part in PARTS)
         slow = total >= np.percentile(total, 95)
-        tail = {part: float(getattr(self, part)[slow].mean()) * 1e3 / PS_PER_S for part in PARTS}
+        tail = {part: float(self.of(part)[slow].mean()) * 1e3 / PS_PER_S for part in PARTS}
         return {"mean_ms": means, "slowest_mean_ms": tail}
 
 
-def time_parts(records: RequestTable, transfer_ps: IntArray | None = None) -> TimeParts:
-    """The parts of every completed request of `records`; `transfer_ps` of a disaggregated deployment, else none."""
+def time_parts(
+    records: RequestTable,
+    transfer_ps: IntArray | None = None,
+    *,
+    api_server: FrontendTimes | None = None,
+    client_latency_s: float | None = None,
+) -> TimeParts:
+    """The parts of every completed request of `records`, which are on the client's clock: `client_latency_s` away from
+    the engines' `api_server`. `transfer_ps` of a disaggregated deployment, else none.
+    """
+    server = api_server or FrontendTimes()
+    way = server.from_client(client_latency_s or 0.0)
+    there, back = picoseconds(way.request_latency_s), picoseconds(way.response_latency_s)
+    served = picoseconds(server.request_latency_s) + picoseconds(server.response_latency_s)
     done = records.completed
     arrival, scheduled = records.arrival_ps[done], records.first_scheduled_ps[done]
     first, finish = records.first_token_ps[done], records.finish_ps[done]
@@ -54,8 +75,10 @@ def time_parts(records: RequestTable, transfer_ps: IntArray | None = None) -> Ti
     transfer = nothing if transfer_ps is None else transfer_ps[done]
     preempted = nothing if records.preempted_ps is None else records.preempted_ps[done]
     return TimeParts(
-        queue=scheduled - arrival,
-        prefill=first - scheduled - transfer,
+        client=nothing + (there + back - served),
+        api_server=nothing + served,
+        queue=scheduled - arrival - there,
+        prefill=first - scheduled - back - transfer,
         transfer=transfer,
         decode=finish - first - preempted,
         preempted=preempted,

@@ -8,10 +8,15 @@ one token is computed again, because its output is what is sampled. Source: vLLM
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import simpy
 
 from capacity.base.errors import InvalidInput
+from capacity.simulator.instants import AT_TIMER, Call
 from capacity.simulator.kv_cache.block_pool import NULL, BlockPool, BlockTable
 from capacity.simulator.kv_cache.block_pool import Hit as BlockHit
 from capacity.simulator.kv_cache.content import Content
@@ -64,55 +69,46 @@ class Port:
     free_ps = 0
 
 
-@dataclass(slots=True, eq=False)
 class Transfer:
-    """KV on its way, or waiting for its ports; `end_ps`: when it has arrived."""
+    """KV on its way, or waiting for its ports; `end_ps`: when it has arrived.
 
-    tokens: int
-    ports: tuple[Port, ...]
-    arrived: Callable[[int], None]
-    begun_ps: int  # its first layer was computed
-    computed_ps: int  # its last one was
-    begin_ps: int = 0
-    end_ps: int = 0
+    `computed_ps`, of use to links that send layer by layer: when the first one was computed, and the last one. It has
+    been sent meanwhile, as if its ports and the blocks that it goes to had been ready for it.
+    """
+
+    begin_ps = end_ps = 0
+
+    def __init__(self, tokens: int, ports: Sequence[Port], computed_ps: tuple[int, int] = (0, 0)) -> None:
+        self.tokens = tokens
+        self.ports = ports
+        self.computed_ps = computed_ps
 
 
 class Transfers:
     """All KV that is under way over one kind of link: begun = arrived + aborted + under way, at any instant.
 
     A transfer occupies all its ports as soon as they are free, in the order of their `begin`. One
-    that is called off makes room for those behind it at once.
+    that is called off makes room for those behind it at once. `on_arrival(transfer, instant)` is told of the others.
     """
 
-    def __init__(self, link: KvLink, at: Callable[[int, Callable[[], None]], None]) -> None:
+    def __init__(self, env: simpy.Environment, link: KvLink, on_arrival: Callable[[Any, int], None]) -> None:
         self.link = link
         self.begun = self.arrived = self.aborted = 0
-        self._at = at
+        self._env = env
+        self._on_arrival = on_arrival
         self._under_way: dict[Transfer, None] = {}
+        self._latency_ps = link.latency_ps
+        self._payload_ps = lru_cache(maxsize=1 << 16)(link.payload_ps)
 
     @property
     def under_way(self) -> int:
         return len(self._under_way)
 
-    def begin(
-        self,
-        tokens: int,
-        now_ps: int,
-        *ports: Port,
-        arrived: Callable[[int], None],
-        computed_ps: tuple[int, int] | None = None,
-    ) -> Transfer:
-        """Reserve the ports for a transfer; `arrived(instant)` is called when its KV is there.
-
-        `computed_ps`: since when, and until when, its KV was computed; None: now. Layer by layer it has been sent
-        meanwhile, as if its ports and the blocks that it goes to had been ready for it.
-        """
-        begun_ps, done_ps = (now_ps, now_ps) if computed_ps is None else computed_ps
-        transfer = Transfer(tokens, ports, arrived, begun_ps, done_ps)
+    def begin(self, transfer: Transfer, now_ps: int) -> int:
+        """Reserve the ports for a transfer; returns when it ends, as far as is known."""
         self.begun += 1
         self._under_way[transfer] = None
-        self._reserve(transfer, now_ps)
-        return transfer
+        return self._reserve(transfer, now_ps)
 
     def abort(self, transfer: Transfer, now_ps: int) -> None:
         """Call one off, begun or not; those that wait behind it move up."""
@@ -124,26 +120,31 @@ class Transfers:
         for other in self._under_way:  # who is on the way stays there
             if other.begin_ps <= now_ps:
                 for port in other.ports:
-                    port.free_ps = max(port.free_ps, other.end_ps - self.link.latency_ps)
+                    port.free_ps = max(port.free_ps, other.end_ps - self._latency_ps)
         for other in waiting:
             self._reserve(other, now_ps)
 
-    def _reserve(self, transfer: Transfer, now_ps: int) -> None:
+    def _reserve(self, transfer: Transfer, now_ps: int) -> int:
         link, ports, tokens = self.link, transfer.ports, transfer.tokens
-        earliest_ps = transfer.begun_ps if link.layers else now_ps
-        transfer.begin_ps = max(earliest_ps, *(port.free_ps for port in ports))
-        sent_ps = transfer.begin_ps + link.payload_ps(tokens)
+        computed_ps, done_ps = transfer.computed_ps
+        begin_ps = computed_ps if link.layers else now_ps
+        for port in ports:
+            if port.free_ps > begin_ps:
+                begin_ps = port.free_ps
+        sent_ps = begin_ps + self._payload_ps(tokens)
         if link.layers:
-            sent_ps = max(sent_ps, transfer.computed_ps + link.last_layer_ps(tokens))
+            sent_ps = max(sent_ps, done_ps + link.last_layer_ps(tokens))
         for port in ports:
             port.free_ps = sent_ps
-        end_ps = transfer.end_ps = max(sent_ps + link.latency_ps, now_ps)
-        self._at(end_ps, lambda: self._end(transfer, end_ps))
+        end_ps = max(sent_ps + self._latency_ps, now_ps)
+        transfer.begin_ps, transfer.end_ps = begin_ps, end_ps
+        Call(self._env, end_ps, lambda _: self._end(transfer, end_ps), AT_TIMER)
+        return end_ps
 
     def _end(self, transfer: Transfer, end_ps: int) -> None:
         if transfer.end_ps == end_ps and self._under_way.pop(transfer, self) is None:
             self.arrived += 1
-            transfer.arrived(end_ps)
+            self._on_arrival(transfer, end_ps)
 
 
 class LoadBlockTable(BlockTable):

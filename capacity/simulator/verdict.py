@@ -24,18 +24,24 @@ from capacity.simulator.intervals import (
     percentile_intervals,
     t_quantile,
 )
+from capacity.simulator.load_means import LoadMeans, steady_means
 from capacity.simulator.metrics import RequestTable
-from capacity.simulator.peaks import LEAST_RESIDENCES, local_variation, peak_load
+from capacity.simulator.peaks import LEAST_RESIDENCES, Peak, local_variation, peak_load
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
 from capacity.workload.columns import FloatArray
 
-Judgement = Literal["stable", "saturated", "overloaded", "too short to tell"]
+Judgement = Literal[
+    "stable", "stable with bursts", "not all served", "saturated", "overloaded", "too short to tell"
+]
+STABLE: tuple[Judgement, ...] = ("stable", "stable with bursts")
 Bools = npt.NDArray[np.bool_]
 
 STABLE_LOAD = 0.95  # of capacity: above, queues have a memory longer than most runs
 LEAST_REQUESTS = 100
 GROWTH = 0.05  # of the arrivals that pile up
+BURSTS = 0.1  # of the run: bursts that take longer, with their aftermath, are what the run is about
+LOST = 0.01  # of the requests: more that are not completed are the verdict
 WINDOWS = 10
 
 
@@ -45,7 +51,9 @@ class Verdict:
 
     `load_fraction` is offered rate over capacity, over the whole run; `peak_load_fraction` that of the stretch in
     `peak_s` in which it was above 1 beyond chance. `growth_fraction` is the share of arrivals that pile up in the
-    system. `measured_s` is what warm-up and drain leave, on the run's clock, with `measured_requests` in it.
+    system. `measured_s` is what warm-up and drain leave, on the run's clock, with `measured_requests` in it and the
+    means of these as `steady`, None where there is no steady state to speak of: overloaded, or too short.
+    `is_stable`: what was served is of a steady state without a backlog, whose percentiles have intervals.
     """
 
     verdict: Judgement
@@ -59,6 +67,8 @@ class Verdict:
     growth_fraction: float | None
     measured_s: tuple[float, float]
     measured_requests: int
+    steady: LoadMeans | None
+    is_stable: bool
     intervals_ms: Mapping[str, Interval | None]
 
     def to_dict(self) -> dict[str, object]:
@@ -75,6 +85,7 @@ class Verdict:
         evidence: dict[str, object] = {name: _finite(getattr(self, name)) for name in names}
         evidence["peak_s"] = None if self.peak_s is None else list(self.peak_s)
         evidence["measured_s"] = list(self.measured_s)
+        evidence["steady"] = None if self.steady is None else self.steady.to_dict()
         return {
             "verdict": self.verdict,
             "verdict_reason": self.reason,
@@ -112,7 +123,6 @@ def judge(
     stay_s = float(np.median(latency)) if len(latency) else 0.0
     clocked = not workload.is_closed_loop
     first_wave = 0 if clocked else int(np.searchsorted(arrival, arrival[0], side="right"))
-    measured = _steady_part(arrival, finish, completed, stay_s, first_wave)
     growth = _growth(arrival, finish)
     offered = len(arrival) / span_s if clocked and span_s else (math.inf if clocked else None)
     load = offered / capacity.requests_per_s if offered and capacity else None
@@ -121,14 +131,17 @@ def judge(
         if clocked and capacity and len(latency)
         else None
     )
+    measured = _steady_part(arrival, finish, completed, stay_s, first_wave, peak)
     long_enough = len(arrival) >= LEAST_REQUESTS and span_s >= LEAST_RESIDENCES * stay_s
     verdict, reason = (
         _of_open_loop(arrival, capacity, load, peak, growth, long_enough, stay_s)
         if clocked
         else _of_closed_loop(records, workload, growth, long_enough)
     )
+    served = verdict  # of those that were
     if not completed.all():
         verdict, reason = _with_losses(verdict, reason, completed, losses or {})
+    is_stable = served in STABLE and verdict != "too short to tell"
     bounds = arrival[measured]
     return Verdict(
         verdict=verdict,
@@ -137,22 +150,33 @@ def judge(
         capacity_requests_per_s=capacity.requests_per_s if capacity else None,
         capacity_error_fraction=capacity.error_fraction if capacity else None,
         load_fraction=load,
-        peak_load_fraction=peak[0] if peak else None,
-        peak_s=(peak[1], peak[2]) if peak else None,
+        peak_load_fraction=peak.load if peak else None,
+        peak_s=(peak.start_s, peak.end_s) if peak else None,
         growth_fraction=growth,
         measured_s=(float(bounds[0]), float(bounds[-1])) if len(bounds) else (0.0, 0.0),
         measured_requests=int(measured.sum()),
-        intervals_ms=_intervals(records, order[measured], gaps, steady=verdict == "stable"),
+        steady=(
+            steady_means(records, order[measured], clocked=clocked)
+            if served in (*STABLE, "saturated") and verdict != "too short to tell"
+            else None
+        ),
+        is_stable=is_stable,
+        intervals_ms=_intervals(records, order[measured], gaps, steady=is_stable),
     )
 
 
 def _with_losses(
     verdict: Judgement, reason: str, completed: Bools, losses: Mapping[str, int]
 ) -> tuple[Judgement, str]:
-    """The verdict with the number of requests that were lost; "too short to tell" where all were."""
+    """The verdict with the number of requests that were lost; "not all served" where they are many and the rest fares
+    well, "too short to tell" where all were.
+    """
     lost = len(completed) - int(completed.sum())
     kinds = ", ".join(f"{count:,} {what}" for what, count in losses.items() if count)
     became = f" ({kinds})" if kinds else ""
+    if completed.any() and lost > LOST * len(completed) and verdict in (*STABLE, "saturated"):
+        share = f"{lost:,} of {len(completed):,} requests, {lost / len(completed):.0%}, were not completed{became}"
+        return "not all served", f"{share}; of the others: {verdict}, {reason}"
     if completed.any():
         return verdict, f"{reason}; {lost:,} of {len(completed):,} requests were not completed{became}"
     if verdict == "overloaded":
@@ -164,7 +188,7 @@ def _of_open_loop(
     arrival: FloatArray,
     capacity: Capacity | None,
     load: float | None,
-    peak: tuple[float, float, float] | None,
+    peak: Peak | None,
     growth: float | None,
     long_enough: bool,
     stay_s: float,
@@ -177,12 +201,9 @@ def _of_open_loop(
         chance = math.hypot(capacity.error_fraction, math.sqrt(local_variation(arrival) / count))
         if load > 1 + 2 * chance:
             return "overloaded", f"{offered}{beside}: the queue grows for as long as this lasts"
-    if peak is not None:
-        factor, start_s, end_s = peak
-        return (
-            "overloaded",
-            f"from {start_s:,.0f} s to {end_s:,.0f} s {factor:.2f} times the capacity arrives",
-        )
+    bursts = "" if peak is None or capacity is None else _burst(peak, capacity)
+    if peak is not None and capacity is not None and _lasting(peak, capacity, span_s, load):
+        return "overloaded", bursts
     if growth is not None and growth > GROWTH and long_enough:
         return "overloaded", f"{offered}{beside}; {growth:.0%} of them pile up"
     if not long_enough:
@@ -201,7 +222,28 @@ def _of_open_loop(
     if load is None and growth is None:
         return "too short to tell", f"{offered}, and neither capacity nor growth could be measured"
     share = "no backlog forms" if load is None else f"{load:.0%} of it"
+    if bursts:
+        return "stable with bursts", f"{offered}{beside}: {share}; {bursts}"
     return "stable", f"{offered}{beside}: {share}"
+
+
+def _lasting(peak: Peak, capacity: Capacity, span_s: float, load: float | None) -> bool:
+    """Whether bursts and the time in which they are worked off are more than a short part of the run."""
+    if load is None or load >= STABLE_LOAD:
+        return True
+    aftermath_s = peak.all_excess / (capacity.requests_per_s * (1 - load))
+    return peak.all_s + aftermath_s > BURSTS * span_s
+
+
+def _burst(peak: Peak, capacity: Capacity) -> str:
+    """When most above the capacity arrives, how much, and how long that is in its work."""
+    behind_s = peak.excess / capacity.requests_per_s
+    others = round(peak.all_s / (peak.end_s - peak.start_s)) - 1
+    beside = f", and in {others} more stretches as long" if others else ""
+    return (
+        f"from {peak.start_s:,.0f} s to {peak.end_s:,.0f} s {peak.load:.2f} times the capacity arrives: "
+        f"{peak.excess:,.0f} requests too many, {behind_s:,.0f} s of work{beside}"
+    )
 
 
 def _of_closed_loop(
@@ -226,14 +268,19 @@ def _of_closed_loop(
 
 
 def _steady_part(
-    arrival: FloatArray, finish: FloatArray, completed: Bools, stay_s: float, first_wave: int
+    arrival: FloatArray,
+    finish: FloatArray,
+    completed: Bools,
+    stay_s: float,
+    first_wave: int,
+    peak: Peak | None,
 ) -> Bools:
     """Requests after the warm-up and before the drain.
 
     Warm-up ends where the mean latency of the rest is known best (MSER-5: White, 1997), in the first half; requests
     that arrive within a stay of the last arrival see the load fall, and are left out if half remain. So are the
     `first_wave` of a closed loop, which arrive together as none do later: of their latency only the TTFT is long,
-    which a mean over random outputs may not show.
+    which a mean over random outputs may not show. A burst is no warm-up: what is left out ends before the `peak`.
     """
     count = len(arrival)
     kept = np.ones(count, dtype=bool)
@@ -242,7 +289,8 @@ def _steady_part(
     batches = count // 5
     if batches >= 10:
         means = (finish - arrival)[: batches * 5].reshape(batches, 5).mean(axis=1)
-        kept[: 5 * _least_error(means)] = False
+        most = count if peak is None else int(np.searchsorted(arrival, peak.start_s))
+        kept[: min(5 * _least_error(means), most)] = False
     drained = kept & (arrival <= arrival[-1] - stay_s)
     if drained.sum() * 2 >= kept.sum():
         kept = drained

@@ -186,7 +186,7 @@ def attention_traffic(
     **options: Any,
 ) -> AttentionTrafficTable:
     """HBM traffic and memory of naive and tiled attention, and the measured kernel. Raises InvalidInput."""
-    deployment = deployment_of(model, pool=split(options, Pool)[0])
+    deployment = deployment_of(model, pool=split(options, Pool)[0], question="attention-io")
     resolved = resolve(deployment.model, one_rank(deployment.pool, "attention-io"))
     return AttentionTrafficTable(
         model=resolved.model.name,

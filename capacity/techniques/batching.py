@@ -12,8 +12,8 @@ from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import (
     engine_frontend,
     engine_setup,
-    make_workload,
     policy_name,
+    requests_of,
 )
 from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
@@ -364,10 +364,10 @@ def compare_batching(
     if not 0 <= batching_window_s < float("inf"):
         raise InvalidInput(f"--batching-window {batching_window_s}: must be at least 0 s")
     pool, traffic = split(options, Pool, Traffic)
-    deployment = deployment_of(model, pool=pool, traffic=traffic)
+    deployment = deployment_of(model, pool=pool, traffic=traffic, question="batching")
     resolved = resolve(deployment.model, deployment.pool)
     resolved.memory.require_fit()
-    requests = workload if workload is not None else make_workload(deployment.traffic)
+    requests = requests_of(deployment.traffic, workload)
     compared = batching_comparison(
         resolved,
         requests,

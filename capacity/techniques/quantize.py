@@ -165,7 +165,7 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
 
 def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
     """With the times of one request, of the large batch, and of a closed loop of all that fit, and its cost."""
-    steps, limits = pool.step_model, pool.limits
+    steps, limits = pool.step_model, pool.limits_from()
     lengths = {"input_len": load.input_len, "output_len": load.output_len}
     most = min(option.max_batch, limits.max_num_seqs)
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
@@ -244,7 +244,7 @@ def quantize(
 ) -> Quantizing:
     """Memory, batch, latency, cost and published quality of every method (or those named). Raises InvalidInput."""
     pool, cost = split(options, Pool, Cost)
-    deployment = deployment_of(model, pool=pool, cost=cost)
+    deployment = deployment_of(model, pool=pool, cost=cost, question="quantize")
     resolved = resolve(deployment.model, one_rank(deployment.pool, "quantize"))
     price = price_of(resolved.profile.name, deployment.cost)
     rows = quantization_options(

@@ -9,17 +9,18 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from capacity.answers.estimate import cost_of
 from capacity.answers.fit import gpu_summary
+from capacity.answers.phases import RequestLengths, load_times
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec
 from capacity.pool.parallelism import tensor_parallel_sizes
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.step.closed_form import PhaseTimes, closed_loop_times
+from capacity.step.closed_form import PhaseTimes
 from capacity.techniques.long_context import ContextParallelPrefill, context_parallel_prefill
 from capacity.techniques.one_pool import InputLen, OutputLen, notes_of
 from capacity.techniques.parallelism import (
@@ -46,6 +47,8 @@ SIZED = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """One way to divide the model over GPUs, in a closed loop of `concurrency` requests for each engine.
+
+    TTFT, TPOT and throughput are those of its clients, queueing included, as `estimate` says them.
 
     `efficiency`: output tokens per second and GPU, over those of the smallest layout that fits. `speedup`: TPOT of
     that layout over this one's. Not fitting or refused: `reason` says why, and all times are None.
@@ -133,16 +136,11 @@ class _Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loop:
-    """The closed loop on a layout: `held` requests fit each rank, `served` run, in `streams` micro-batches."""
+    """The closed loop on a layout: `held` requests fit each rank, `served` run."""
 
     held: int
     served: int
-    streams: int
     times: PhaseTimes
-
-    @property
-    def requests_per_s(self) -> float:
-        return self.streams * self.times.requests_per_s
 
 
 def _layout(base: ResolvedPool, axis: Axis, size: int, load: _Load) -> Layout:
@@ -166,16 +164,11 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
     served = min(load.concurrency, ranks * held, ranks * resolved.max_num_seqs)
     if served < 1:
         raise InvalidInput(f"no request of {load.tokens} tokens fits the KV cache")
-    streams = min(resolved.pool.pipeline_parallel_size, served)
-    times = closed_loop_times(
-        resolved.step_model,
-        resolved.limits,
-        math.ceil(served / streams),
-        input_len=load.input_len,
-        output_len=load.output_len,
-        ranks=min(ranks, served),
+    traffic = Traffic(input_len=load.input_len, output_len=load.output_len, concurrency=load.concurrency)
+    times = load_times(
+        resolved, traffic, RequestLengths(input_len=load.input_len, output_len=load.output_len)
     )
-    return _Loop(held=held, served=served, streams=streams, times=times)
+    return _Loop(held=held, served=served, times=times)
 
 
 def _unserved(resolved: ResolvedPool, load: _Load, reason: str | None) -> Layout:
@@ -224,7 +217,7 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
         ),
         ttft_s=loop.times.ttft_s,
         tpot_s=loop.times.tpot_s,
-        output_tokens_per_s_per_gpu=loop.requests_per_s * load.output_len / pool.num_gpus,
+        output_tokens_per_s_per_gpu=loop.times.requests_per_s * load.output_len / pool.num_gpus,
         communication_share=communication_s / decode.seconds,
         usd_per_million_tokens=_usd_per_million_tokens(resolved, load, loop),
     )
@@ -233,7 +226,7 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
 def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) -> float | None:
     cost = cost_of(
         load.price,
-        replace(loop.times, requests_per_s=loop.requests_per_s),
+        loop.times,
         num_gpus=resolved.pool.num_gpus,
         input_len=load.input_len,
         output_len=load.output_len,
@@ -310,7 +303,7 @@ def scale(
 ) -> Scaling:
     """What more GPUs buy along one axis (tensor, pipeline, expert, data). Raises InvalidInput or UnknownName."""
     pool_fields, cost = split(options, Pool, Cost)
-    deployment = deployment_of(model, pool=pool_fields, cost=cost)
+    deployment = deployment_of(model, pool=pool_fields, cost=cost, question="scale")
     pool = deployment.pool
     if pool.data_parallel_size > 1:
         raise InvalidInput(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from capacity.answers.engine_setup import engine_setup, with_drafts
 from capacity.answers.fit import gpu_summary
+from capacity.answers.phases import check_length
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
@@ -19,6 +20,7 @@ from capacity.pool.drafting import (
     DraftMemory,
     Speculation,
     TextbookEntry,
+    drafting_in,
     expected_tokens,
     find_speculator,
     speculators,
@@ -66,7 +68,8 @@ def simulate_speculation(
     Raises InvalidInput.
     """
     target = speculation.target
-    plain, able = engine_setup(target), schedulers_that("drafts")
+    without = replace(target, pool=target.pool.without_drafts)
+    plain, able = engine_setup(without), schedulers_that("drafts")
     if plain.policy not in able:
         raise InvalidInput(
             f"drafts are scheduled under {' and '.join(able)}; {target.engine.label} is "
@@ -113,11 +116,13 @@ class SpeculationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptanceSource:
-    """Where an acceptance comes from."""
+    """Where an acceptance comes from: the model and the setting (engine, GPU, batch) that it was measured on."""
 
     text: str
     date: str
     basis: str
+    model: str
+    setting: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +135,11 @@ class FirstTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculating(AnswerRecord):
-    """Rounds by batch. `acceptance`: of each depth, given the one before; `break_even_batch` None: it always pays."""
+    """Rounds by batch. `acceptance`: of each depth, given the one before.
+
+    `break_even_batch` None: it pays up to `largest_batch`, the most that max_num_seqs and the KV cache beside the draft
+    hold.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/speculate/v1"
 
@@ -145,6 +154,7 @@ class Speculating(AnswerRecord):
     acceptance_source: AcceptanceSource
     context_tokens: int
     break_even_batch: int | None
+    largest_batch: int
     memory: DraftMemory
     ttft_s: FirstTokens
     rows: tuple[SpeculationRow, ...]
@@ -157,13 +167,14 @@ def speculate(
     *,
     method: Annotated[
         str | None,
-        Flag("draft-model, self-draft, ngram, medusa, eagle, eagle2, eagle3, mtp; default: eagle3."),
+        Flag(
+            "draft-model, self-draft, ngram, medusa, eagle, eagle2, eagle3, mtp: chains; eagle3-tree: trees, as of "
+            "medusa and eagle; default: --speculator, or eagle3."
+        ),
     ] = None,
-    draft: Annotated[str | None, Flag("The draft model, for draft-model.")] = None,
     draft_tokens: Annotated[
         int | None, Flag("Drafts of a round; default: the method's.", "--draft-tokens -k")
     ] = None,
-    tree: Annotated[bool, Flag("Verify the method's tree, or a chain.")] = True,
     context_tokens: Annotated[
         int, Flag("Tokens of context of each request.", "--context-tokens --context")
     ] = 1024,
@@ -174,50 +185,61 @@ def speculate(
 ) -> Speculating:
     """Rounds by batch at the asked and the best draft length, the break-even batch, memory and TTFT.
 
-    `method` None: the pool's `speculator`, else eagle3. `draft` is the model of `draft-model`. `simulate` serves a
-    closed loop of each batch twice beside the formula. Raises DoesNotFit or InvalidInput.
+    `method` None: the pool's `speculator`, else eagle3. Batches that the engine cannot hold are left out. `simulate`
+    serves a closed loop of each batch twice beside the formula. Raises DoesNotFit or InvalidInput.
     """
-    deployment = deployment_of(model, pool=split(options, Pool)[0])
+    deployment = deployment_of(model, pool=split(options, Pool)[0], question="speculate", simulate=simulate)
     pool = one_rank(deployment.pool, "speculate")
     depth = pool.num_speculative_tokens if draft_tokens is None else draft_tokens
     if depth is not None and not 1 <= depth <= 64:
         raise InvalidInput(f"--draft-tokens {depth}: must be from 1 to 64")
-    speculator = find_speculator(method or pool.speculator or "eagle3")
-    if not tree:
-        speculator = speculator.as_chain()
-    if pool.acceptance is not None:
-        speculator = speculator.accepting(pool.acceptance)
+    pool = pool.model_copy(update={"num_speculative_tokens": depth})
+    speculator = drafting_in(pool, find_speculator(method or pool.speculator or "eagle3"))
     resolved = resolve(deployment.model, pool)
     resolved.memory.require_fit()
-    drafting = None
-    if draft is not None:
-        small = {"tensor_parallel_size": 1, "max_model_len": None, "quantization": None}
-        drafting = resolve(draft, pool.model_copy(update=small))
-    speculation = Speculation(resolved, speculator, draft=drafting)
+    check_length(resolved, context_tokens)
+    speculation = Speculation(resolved, speculator)
     k = speculator.depth(depth)
+    largest = speculation.largest_batch(context_tokens)
+    held, left_out = _held(batches, largest)
     plain_ttft_s, drafted_ttft_s = speculation.ttft_s(context_tokens)
     return Speculating(
         model=resolved.model.name,
         gpu=gpu_summary(resolved),
         engine=resolved.engine.label,
         method=speculator.name,
-        draft=draft,
+        draft=pool.draft,
         draft_tokens=k,
         verified_tokens=speculator.verified_tokens(k),
         acceptance=speculator.rates(k),
         acceptance_source=AcceptanceSource(
-            text=speculator.source, date=speculator.date, basis=speculator.basis
+            text=speculator.source,
+            date=speculator.date,
+            basis=speculator.basis,
+            model=speculator.acceptance_model,
+            setting=speculator.acceptance_setting,
         ),
         context_tokens=context_tokens,
         break_even_batch=speculation.break_even_batch(context_tokens, k),
+        largest_batch=largest,
         memory=speculation.memory(),
         ttft_s=FirstTokens(plain=plain_ttft_s, with_draft=drafted_ttft_s),
         rows=tuple(
             _speculation_row(speculation, batch, context_tokens, k, engine_loop if simulate else None)
-            for batch in batches
+            for batch in held
         ),
-        warnings=notes_of(resolved),
+        warnings=(*notes_of(resolved), *left_out),
     )
+
+
+def _held(batches: Sequence[int], largest: int) -> tuple[list[int], tuple[str, ...]]:
+    """The batches that an engine can hold, and a word on the others. Raises InvalidInput where it holds none."""
+    held, others = [b for b in batches if b <= largest], [b for b in batches if b > largest]
+    why = f"max_num_seqs and the KV cache beside the draft hold {largest:,} such requests"
+    if not held:
+        raise InvalidInput(f"no batch to answer for: {why}; give --batches up to that, or --context-tokens")
+    left_out = ", ".join(f"{batch:,}" for batch in others)
+    return held, (f"batches of {left_out} are left out: {why}",) if others else ()
 
 
 def _speculation_row(

@@ -27,6 +27,7 @@ GENERATED = (
     "output_len_cv",
     "length_correlation",
     "random_range_ratio",
+    "burstiness",
     "random_prefix_len",
     "num_prefixes",
     "prefix_zipf",
@@ -126,6 +127,10 @@ def _generated(traffic: Traffic) -> Workload:
     if traffic.turns > 1:
         if traffic.clients > 1:
             raise InvalidInput("--turns and --clients exclude each other: leave one out")
+        for name in ("num_prefixes", "length_correlation"):
+            if name in traffic.model_fields_set:
+                flag = name.replace("_", "-")
+                raise InvalidInput(f"--turns and --{flag} exclude each other: leave one out")
         if traffic.concurrency is not None:
             raise InvalidInput(
                 "--turns and --concurrency exclude each other: sessions have a loop of their own"

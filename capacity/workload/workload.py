@@ -12,6 +12,8 @@ from capacity.base.errors import InvalidInput
 from capacity.workload.columns import MAX_TIME_S, FloatArray, IntArray, float_column, int_column, token_column
 from capacity.workload.content import BlockRuns, PromptContent
 
+MAX_CLIENT_LATENCY_S = 60.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workload:
@@ -24,6 +26,8 @@ class Workload:
     stand if serving took no time. `session[i]` groups turns of one conversation, for routers.
     `max_tokens[i]` is what the request asks for, which some engines reserve: an engine takes it as at least
     `output_tokens[i]`, which the model then generates.
+    `client_latency_s` is what lies between the client and the engine's API server, half of it each way; None: nobody
+    has said, and a deployment's traffic does.
 
     Equal arrivals keep their order. `content` says which prompts share prefixes; None: no two do.
     `notices` are the remarks of readers and generators that a report should show.
@@ -41,6 +45,7 @@ class Workload:
     max_tokens: IntArray | None = None  # output tokens that the client allows; None: as many as come
     adapter: IntArray | None = None  # the LoRA adapter that it is for; 0: none
     concurrency: int | None = None
+    client_latency_s: float | None = None
     name: str = "workload"
     source: str | None = None
     notices: tuple[str, ...] = ()
@@ -77,6 +82,9 @@ class Workload:
             columns["adapter"] = int_column("adapter", self.adapter, length=count, minimum=0)
         for column, values in columns.items():
             object.__setattr__(self, column, values)
+        latency_s = self.client_latency_s
+        if latency_s is not None and not 0 <= latency_s <= MAX_CLIENT_LATENCY_S:
+            raise InvalidInput(f"client_latency_s is {latency_s!r}: must be 0 to {MAX_CLIENT_LATENCY_S:g} s")
         _check_links(self)
 
     @classmethod
@@ -189,6 +197,8 @@ class Workload:
             digest.update(b"max_tokens" + self.max_tokens.astype("<i8").tobytes())
         if self.adapter is not None:
             digest.update(b"adapter" + self.adapter.astype("<i8").tobytes())
+        if self.client_latency_s:
+            digest.update(b"client_latency_s" + np.float64(self.client_latency_s).tobytes())
         return digest.hexdigest()
 
     # parts

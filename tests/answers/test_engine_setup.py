@@ -13,8 +13,10 @@ from capacity.answers.engine_setup import engine_frontend, engine_setup, make_wo
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.vllm_command import read_vllm_command
+from capacity.pool.drafting import expected_tokens
 from capacity.pool.resolve import resolve
 from capacity.simulator.kv_cache.offload import Offload
+from capacity.step import decode_shape
 
 LOAD: dict[str, Any] = {"input_len": 600, "output_len": 100, "request_rate": 4, "num_prompts": 40}
 
@@ -34,7 +36,7 @@ def test_drafts_that_are_accepted_pay_and_those_that_are_not_cost() -> None:
 
 def test_acceptance_that_differs_between_requests_spreads_their_ends() -> None:
     """The mean over classes of tokens a step stays; a token's time goes by its inverse, so slow ones weigh more."""
-    words = {"speculator": "eagle3-chain", "acceptance": "0.7"}
+    words = {"speculator": "eagle3", "acceptance": "0.7"}
     alike, differing = simulate(**words), simulate(**words, acceptance_spread=1.0)
     assert alike == simulate(**words, acceptance_spread=0.0)
     assert differing["p99_tpot_ms"] > 1.2 * alike["p99_tpot_ms"]
@@ -250,3 +252,41 @@ def test_few_slots_for_many_adapters_make_requests_wait() -> None:
         for slots in (1, 4, 12)
     ]
     assert ttft[0] > 5 * ttft[1] > 5 * ttft[2]
+
+
+def test_a_draft_model_is_simulated_with_its_steps_and_its_memory() -> None:
+    """Llama-3.2-1B for Llama-3.1-70B on 4 GPUs: 2.47 GB of weights shared by four, 32 KiB of KV a token likewise.
+
+    The target keeps 80 KiB of KV a token and GPU, its draft 8: the blocks left are those that both fit in.
+    """
+    plain = resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4))
+    drafting = {"draft": "llama-3.2-1b", "num_speculative_tokens": 4, "acceptance": "0.8"}
+    target = resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4, **drafting))
+    setup = engine_setup(target)
+    left = plain.memory.kv_cache_bytes - 2 * 1_235_814_400 / 4
+    assert setup.num_blocks == pytest.approx(left / (16 * (80 + 8) * 1024), rel=0.001)
+    round_s = setup.step_times.step_ps(decode_shape(8, 1000)._replace(draft_tokens=32)) * 1e-12
+    verify_s = plain.step_model.step_seconds(decode_shape(8, 1000)._replace(draft_tokens=32))
+    draft = resolve("llama-3.2-1b", Pool(gpu="h100", tensor_parallel_size=4)).step_model
+    accepted = expected_tokens(0.8, 4)
+    first = draft.step_seconds(decode_shape(8, 1000)._replace(draft_tokens=round(8 * (accepted - 1))))
+    assert round_s == pytest.approx(
+        verify_s + first + 3 * draft.step_seconds(decode_shape(8, 1000)), rel=1e-5
+    )
+    alone = Pool(gpu="h100", tensor_parallel_size=4, draft_tensor_parallel_size=1, **drafting)
+    assert engine_setup(resolve("llama-3.1-70b", alone)).num_blocks < setup.num_blocks
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"speculator": "draft-model"}, "add --draft MODEL"),
+        ({"speculator": "eagle3", "draft": "llama-3.2-1b"}, "eagle3 takes no --draft MODEL"),
+        ({"draft": "qwen3-0.6b"}, "must share the target's"),
+        ({"draft": "llama-3.2-1b", "draft_tensor_parallel_size": 3}, "must be 1 or the target's 2"),
+        ({"draft_tensor_parallel_size": 1}, "need a way to draft"),
+    ],
+)
+def test_drafts_that_cannot_be_are_refused(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", tensor_parallel_size=2, **fields)))

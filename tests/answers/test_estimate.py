@@ -68,7 +68,7 @@ def test_the_command_line_hands_on_what_it_made(
 
 
 def test_a_deployment_is_asked_as_its_keywords_are() -> None:
-    pool, traffic, cost = Pool(gpu="h100"), Traffic(**LOAD, request_rate=9.0), Cost(price="2")
+    pool, traffic, cost = Pool(gpu="h100"), Traffic(**LOAD, turns=2), Cost(price="2")
     deployment = DeploymentFile(
         schema="capacity/deployment/v1", model="llama-3.1-8b", pools=(pool,), traffic=traffic, cost=cost
     )
@@ -80,5 +80,5 @@ def test_a_deployment_is_asked_as_its_keywords_are() -> None:
 
 
 def test_keywords_that_only_a_simulation_answers_to_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="estimate takes no 'request_rate'"):
-        capacity.estimate("llama-3.1-8b", gpu="h100", request_rate=9.0, **LOAD)
+    with pytest.raises(InvalidInput, match="estimate takes no 'turns'"):
+        capacity.estimate("llama-3.1-8b", gpu="h100", turns=2, **LOAD)

@@ -14,7 +14,7 @@ from capacity.cli.verbs import NEEDED, POOL, TRAFFIC, plain_verb, refuse_idle, v
 from capacity.deployment import Cost, Pool, Service, Traffic
 
 HEAVY = {"numpy", "pandas", "scipy", "plotly", "simpy", "streamlit", "torch"}
-ESTIMATE = ("estimate", "llama-3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64", "--concurrency", "8")
+ESTIMATE = ("estimate", "llama-3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64", "--batch-size", "8")
 
 
 def loaded(*arguments: str) -> set[str]:
@@ -37,6 +37,20 @@ def test_quick_answers_load_no_heavy_library(arguments: tuple[str, ...]) -> None
     modules = loaded(*arguments)
     assert not HEAVY & modules
     assert not [name for name in modules if name.startswith(("capacity.simulator.", "capacity.planning."))]
+
+
+def test_a_command_ends_without_looking_through_what_it_made() -> None:
+    code = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_freeze_count()))\n"
+        "from capacity.cli.main import main\n"
+        f"sys.argv = ['capacity', *{ESTIMATE!r}]\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert int(done.stdout.split()[-1]) > 10_000
 
 
 def test_the_help_knows_no_specs() -> None:

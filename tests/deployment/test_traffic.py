@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import CLOSED_FORM_TRAFFIC, Traffic, build
+from capacity.deployment import ESTIMATE_TRAFFIC, Traffic, build
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ def test_what_cannot_be_traffic_is_refused_by_its_flag(field: str, value: object
 
 
 def test_formulas_answer_to_fields_that_there_are() -> None:
-    assert set(CLOSED_FORM_TRAFFIC) <= set(Traffic.model_fields)
+    assert set(ESTIMATE_TRAFFIC) <= set(Traffic.model_fields)
     assert Traffic() == build(Traffic, {})

@@ -77,7 +77,7 @@ def test_a_pasted_command_says_the_same() -> None:
         max_model_len="auto",
         kv_cache_memory_bytes=20 * 2**30,
         max_num_scheduled_tokens=4000,
-        speculator="eagle3-chain",
+        speculator="eagle3",
         num_speculative_tokens=3,
         role="prefill",
     )

@@ -15,7 +15,7 @@ from capacity.deployment.vllm_config import kv_role
 
 @pytest.mark.parametrize("config", [EAGLE, json.dumps(EAGLE)])
 def test_speculative_config_is_a_speculator(config: object) -> None:
-    assert pool(speculative_config=config) == pool(speculator="eagle3-chain", num_speculative_tokens=3)
+    assert pool(speculative_config=config) == pool(speculator="eagle3", num_speculative_tokens=3)
     assert pool(speculative_config="{}") == pool()
     with pytest.raises(InvalidInput, match="give one of them"):
         pool(speculative_config=config, speculator="ngram")

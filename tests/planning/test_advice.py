@@ -25,7 +25,7 @@ def test_the_most_beneficial_comes_first(answer: AdviceList) -> None:
     ("text", "asked"),
     [
         ("quantize the weights to fp8", {"quantization": "fp8"}),
-        ("speculative decoding by EAGLE-3", {"speculator": "eagle3"}),
+        ("speculative decoding by EAGLE-3", {"speculator": "eagle3", "num_speculative_tokens": 5}),
         ("right-size to 1 replicas", {"replicas": 1}),
         ("give up the prefix cache", {"enable_prefix_caching": False}),
     ],
@@ -34,6 +34,10 @@ def test_an_effect_is_that_of_asking_for_it(answer: AdviceList, text: str, asked
     runs = [simulate(MODEL, **(LOAD | {"replicas": 2} | extra)).run.to_dict() for extra in ({}, asked)]
     effects = line(answer, text).effects
     assert effects is not None
+    assert line(answer, text).flags == " ".join(
+        f"--no-{n.replace('_', '-')}" if v is False else f"--{n.replace('_', '-')} {v}"
+        for n, v in asked.items()
+    )
     for name, key in (("ttft_p95_s", "p95_ttft_ms"), ("e2e_p95_s", "p95_e2el_ms")):
         assert 1e3 * getattr(effects, name) == pytest.approx(runs[1][key] - runs[0][key], abs=1e-6)
     replicas = asked.get("replicas", 2)

@@ -24,7 +24,8 @@ def test_each_draw_is_the_traffic_with_the_next_seed() -> None:
 def test_requests_of_ones_own_and_traces_are_drawn_once(tmp_path: Path) -> None:
     own = random_requests(num_requests=5, input_len=10, output_len=2, request_rate_per_s=1.0)
     (drawn,) = draws(TRAFFIC, own, 3)
-    assert drawn is own
+    assert np.array_equal(drawn.arrival_s, own.arrival_s)
+    assert drawn.client_latency_s == TRAFFIC.client_latency_s
     trace = tmp_path / "t.csv"
     trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,5,5\n1,6,5\n")
     assert len(draws(Traffic(trace=str(trace)), None, 3)) == 1

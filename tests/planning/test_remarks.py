@@ -19,12 +19,12 @@ def test_what_does_not_fit_is_never_the_slos_fault() -> None:
 
 def test_drafts_say_whose_acceptance_they_take() -> None:
     drafted: dict[str, Any] = {
-        "speculators": "eagle3-chain", "num_speculative_tokens": (2,), "max_gpus": 4, "tensor_parallel_sizes": (1,),
+        "speculators": "eagle3", "num_speculative_tokens": (2,), "max_gpus": 4, "tensor_parallel_sizes": (1,),
         "slo": "ttft:p95:500ms tpot:p95:7ms",
     }  # fmt: skip
     answer = quick(**drafted)
     assert answer.best is not None
-    assert answer.best.candidate.pool.speculator == "eagle3-chain"
+    assert answer.best.candidate.pool.speculator == "eagle3"
     assert any(
         "Llama-3.3-70B-Instruct" in warning and "--acceptance" in warning for warning in answer.warnings
     )

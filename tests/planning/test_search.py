@@ -58,7 +58,7 @@ SPACES = {
         "llama-3.1-8b",
         "ttft:p95:500ms tpot:p95:8ms",
         {"gpus": "h100", "tensor_parallel_sizes": (1, 2), "quantizations": (None,), "kv_cache_dtypes": ("auto",),
-         "max_num_batched_tokens": (None,), "speculators": ("none", "eagle3-chain", "ngram"),
+         "max_num_batched_tokens": (None,), "speculators": ("none", "eagle3", "ngram"),
          "num_speculative_tokens": (2, 4), "max_gpus": 16},
         {"request_rate": 40.0},
     ),

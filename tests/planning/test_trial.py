@@ -19,7 +19,7 @@ from capacity.workload import SteadyArrivals, ThinkTime, Workload, conversations
 from capacity.workload.lengths import FixedLengths
 
 
-@pytest.mark.parametrize("speculator", [None, "eagle3-chain"])
+@pytest.mark.parametrize("speculator", [None, "eagle3"])
 def test_one_replica_in_turn_is_one_of_the_cluster(speculator: str | None) -> None:
     """What a sample simulates is, to the picosecond, what the same replica does among the others; drafts are drawn by
     request number, and so alike in distribution only."""

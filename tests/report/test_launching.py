@@ -89,7 +89,7 @@ def test_a_launch_command_reads_back(tp, quantization, cache, seqs, budget, leng
 
 
 @pytest.mark.parametrize("role", ["both", "prefill", "decode"])
-@pytest.mark.parametrize("drafts", [{}, {"speculator": "eagle3-chain", "num_speculative_tokens": 4}])
+@pytest.mark.parametrize("drafts", [{}, {"speculator": "eagle3", "num_speculative_tokens": 4}])
 @pytest.mark.parametrize("quantization", [None, "fp8", "int4", "nvfp4"])
 def test_what_a_planner_finds_reads_back(role: Any, drafts: dict[str, Any], quantization: str | None) -> None:
     """Drafts, both sides of a disaggregated deployment and every default format: the same engine in each figure."""
@@ -105,7 +105,7 @@ def test_what_a_planner_finds_reads_back(role: Any, drafts: dict[str, Any], quan
 
 
 def test_drafts_are_said_in_each_engines_words() -> None:
-    pool = Pool(gpu="h100", speculator="eagle3-chain", num_speculative_tokens=3)
+    pool = Pool(gpu="h100", speculator="eagle3", num_speculative_tokens=3)
     vllm = launch_command("vllm", "org/model", pool)
     config = json.loads(vllm.words[vllm.words.index("--speculative-config") + 1])
     assert config == {"method": "eagle3", "model": "DRAFT-CHECKPOINT", "num_speculative_tokens": 3}

@@ -26,7 +26,7 @@ SPACE: dict[str, Any] = {
     "gpus": "h100", "tensor_parallel_sizes": (1,), "quantizations": ("fp8",), "kv_cache_dtypes": ("auto",),
     "max_num_batched_tokens": (None,), "replications": 1, "price": "2", "slo": "ttft:p95:500ms tpot:p95:9ms",
 }  # fmt: skip
-DRAFTS = {"speculators": "eagle3-chain", "num_speculative_tokens": (3,), "serving": "aggregated"}
+DRAFTS = {"speculators": "eagle3", "num_speculative_tokens": (3,), "serving": "aggregated"}
 PLAIN = {"speculators": "none", "serving": "aggregated"}
 APART = {"speculators": "none", "serving": "disaggregated", "slo": "ttft:p95:1s tpot:p95:15ms", "max_gpus": 6}
 

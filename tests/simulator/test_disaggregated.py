@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
-from capacity.simulator.cluster import Dispatch
 from capacity.simulator.disaggregated import Disaggregated
+from capacity.simulator.dispatch import Dispatch
 from capacity.simulator.fleet import Autoscaling, Failures, autoscaling
 from capacity.simulator.members import Recording
 from capacity.simulator.schedulers import SchedulerLimits

@@ -26,9 +26,11 @@ def test_a_burst_is_found_where_it_is() -> None:
     calm, burst = np.arange(0.0, 1000.0), np.arange(500.0, 600.0, 0.25)
     peak = peak_load(np.sort(np.concatenate((calm, burst))), 2.0, 1.0)
     assert peak is not None
-    load, begin_s, end_s = peak
-    assert begin_s < 600
-    assert end_s > 500
-    assert 1 < load <= 2.6
+    assert peak.start_s < 600
+    assert peak.end_s > 500
+    assert 1 < peak.load <= 2.6
+    assert 0 < peak.excess <= 300
+    assert peak.all_s >= peak.end_s - peak.start_s
+    assert peak.all_excess >= peak.excess
     assert peak_load(calm, 2.0, 1.0) is None
     assert peak_load(calm, 2.0, 500.0) is None, "no stretch is long beside a request's stay"

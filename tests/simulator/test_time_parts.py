@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from engine_loops import LOOPS, on
 
 import capacity
-from capacity.simulator import EngineSetup, SimulationResult, simulate
+from capacity.simulator import EngineSetup, FrontendTimes, SimulationResult, simulate
 from capacity.simulator.fleet import Failures
 from capacity.simulator.schedulers import SchedulerLimits
 from capacity.simulator.time_parts import PARTS, TimeParts, time_parts
@@ -30,7 +31,7 @@ def requests(rate: float) -> Workload:
 
 
 def total(parts: TimeParts) -> np.ndarray:
-    return sum(getattr(parts, part) for part in PARTS)  # type: ignore[return-value]
+    return sum(parts.of(part) for part in PARTS)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("engine_loop", LOOPS)
@@ -49,9 +50,26 @@ def test_parts_add_up_to_the_latency(engine_loop: str) -> None:
         parts = time_parts(run.records)
         np.testing.assert_array_equal(total(parts), run.records.finish_ps - run.records.arrival_ps)
         for part in PARTS:
-            assert (getattr(parts, part) >= 0).all(), part
+            assert (parts.of(part) >= 0).all(), part
         assert (parts.preempted.sum() > 0) == (run.preemptions > 0)
         assert (parts.preempted[run.records.preemptions == 0] == 0).all()
+
+
+def test_the_way_from_the_client_is_no_queue() -> None:
+    server = FrontendTimes(request_latency_s=0.002, response_latency_s=0.0015)
+    workload = replace(requests(5.0), client_latency_s=0.01)
+    setup = EngineSetup(step_times=STEPS, num_blocks=2000, policy="vllm-v1")
+    run = simulate(workload, setup, frontend=server)
+    parts = time_parts(run.records, api_server=server, client_latency_s=0.01)
+    np.testing.assert_array_equal(total(parts), run.records.finish_ps - run.records.arrival_ps)
+    means = parts.mean_ms()
+    assert means is not None
+    assert means["client"] == pytest.approx(10)
+    assert means["api server"] == pytest.approx(3.5)
+    bare = time_parts(simulate(requests(5.0), setup).records).mean_ms()
+    assert bare is not None
+    for part in ("queue", "prefill", "decode"):
+        assert means[part] == pytest.approx(bare[part])
 
 
 def test_transfers_are_told_apart() -> None:
@@ -97,7 +115,7 @@ def test_parts_add_up_for_those_that_were_preempted_and_lost_with_their_replica(
     parts = time_parts(run.records)
     np.testing.assert_array_equal(total(parts), (run.records.finish_ps - run.records.arrival_ps)[done])
     for part in PARTS:
-        assert (getattr(parts, part) >= 0).all(), part
+        assert (parts.of(part) >= 0).all(), part
 
 
 # two requests, worked by hand: blocks of 4 tokens, steps of 10 ms whatever is in them

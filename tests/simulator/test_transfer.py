@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
+import simpy
+
 from capacity.simulator.kv_cache.content import Content
-from capacity.simulator.transfer import KvLink, LoadBlockPool, Port, Transfers
+from capacity.simulator.transfer import KvLink, LoadBlockPool, Port, Transfer, Transfers
 
 
-class Alarms:
-    """A clock that keeps what is to happen, for transfers without a simulation around them."""
-
-    def __init__(self) -> None:
-        self.due: list[tuple[int, Callable[[], None]]] = []
-
-    def at(self, at_ps: int, act: Callable[[], None]) -> None:
-        self.due.append((at_ps, act))
-
-    def ring(self) -> None:
-        for _, act in sorted(self.due, key=lambda alarm: alarm[0]):
-            act()
-        self.due.clear()
+def make_transfers(link: KvLink) -> tuple[simpy.Environment, Transfers, list[int]]:
+    """Transfers on a clock of their own, and when they have arrived."""
+    env, arrived = simpy.Environment(initial_time=0), list[int]()
+    return env, Transfers(env, link, lambda _, at_ps: arrived.append(at_ps)), arrived
 
 
 def test_transfers_pass_one_after_the_other() -> None:
-    clock, arrived = Alarms(), []
-    transfers = Transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0, latency_s=0.5), clock.at)
+    env, transfers, arrived = make_transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0, latency_s=0.5))
     sender, first, second = Port(), Port(), Port()
-    asked = [(2, 0, sender, first), (3, 0, sender, second), (1, 10**12, Port(), first)]
-    ends = [transfers.begin(*each, arrived=arrived.append).end_ps for each in asked]
+    asked = [(2, 0, (sender, first)), (3, 0, (sender, second)), (1, 10**12, (Port(), first))]
+    ends = [transfers.begin(Transfer(tokens, ports), now_ps) for tokens, now_ps, ports in asked]
     assert ends == [2.5e12, 5.5e12, 3.5e12], "the sender is busy for 2 s, its latency overlaps"
-    clock.ring()
+    env.run()
     assert arrived == sorted(ends)
     assert (transfers.begun, transfers.arrived, transfers.aborted) == (3, 3, 0)
 
 
 def test_who_waits_behind_an_aborted_transfer_moves_up() -> None:
-    clock, arrived = Alarms(), []
-    transfers = Transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0), clock.at)
-    port, other = Port(), Port()
-    begun, waits, last = (
-        transfers.begin(tokens, 0, port, other, arrived=arrived.append) for tokens in (4, 6, 2)
-    )
-    assert [t.end_ps for t in (begun, waits, last)] == [4e12, 10e12, 12e12]
+    env, transfers, arrived = make_transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0))
+    ports = Port(), Port()
+    begun, waits, last = (Transfer(tokens, ports) for tokens in (4, 6, 2))
+    assert [transfers.begin(each, 0) for each in (begun, waits, last)] == [4e12, 10e12, 12e12]
+    env.run(until=10**12)
     transfers.abort(waits, 10**12)
     assert [t.end_ps for t in (begun, last)] == [4e12, 6e12], "what is on its way keeps its ports"
+    env.run(until=2 * 10**12)
     transfers.abort(begun, 2 * 10**12)
     assert last.end_ps == 4e12
-    clock.ring()
+    env.run()
     assert arrived == [4e12]
     assert (transfers.begun, transfers.arrived, transfers.aborted) == (3, 1, 2)
 
@@ -56,32 +46,21 @@ def test_who_waits_behind_an_aborted_transfer_moves_up() -> None:
 def test_layers_are_sent_while_the_next_ones_are_computed() -> None:
     """12 s of payload in 4 layers; computed from 0 to 20 s: the last layer's 3 s remain. From 15 to 20 s: 7 s of it."""
     link = KvLink(bytes_per_token=1.0, bytes_per_s=1.0, latency_s=0.5, layers=4)
-    for begun_s, end_s in ((0, 23.5), (15, 27.5), (20, 32.5)):
-        transfers = Transfers(link, Alarms().at)
-        computed_ps = begun_s * 10**12, 20 * 10**12
-        sent = transfers.begin(12, 20 * 10**12, Port(), arrived=print, computed_ps=computed_ps)
-        assert sent.end_ps == end_s * 10**12
-    late = Transfers(link, Alarms().at).begin(
-        12, 60 * 10**12, Port(), arrived=print, computed_ps=(0, 20 * 10**12)
-    )
-    assert late.end_ps == 60 * 10**12  # it was there when it was asked for, and not before
-    whole = Transfers(replace(link, layers=0), Alarms().at).begin(
-        12, 20 * 10**12, Port(), arrived=print, computed_ps=(0, 20 * 10**12)
-    )
-    assert whole.end_ps == 32.5 * 10**12
+
+    def end_of(link: KvLink, begun_s: int, now_s: int) -> float:
+        transfer = Transfer(12, (Port(),), (begun_s * 10**12, 20 * 10**12))
+        return make_transfers(link)[1].begin(transfer, now_s * 10**12) / 1e12
+
+    assert [end_of(link, begun_s, 20) for begun_s in (0, 15, 20)] == [23.5, 27.5, 32.5]
+    assert end_of(link, 0, 60) == 60.0, "it was there when it was asked for, and not before"
+    assert end_of(replace(link, layers=0), 0, 20) == 32.5
 
 
 def test_layers_of_two_requests_share_a_port() -> None:
-    link = KvLink(bytes_per_token=1.0, bytes_per_s=1.0, layers=4)
-    transfers, port = Transfers(link, Alarms().at), Port()
-    second_ps = 10**12
-    ends = [
-        transfers.begin(
-            12, 20 * second_ps, port, arrived=print, computed_ps=(begun_s * second_ps, 20 * second_ps)
-        ).end_ps
-        for begun_s in (0, 10)
-    ]
-    assert ends == [23 * second_ps, 35 * second_ps]
+    _, transfers, _ = make_transfers(KvLink(bytes_per_token=1.0, bytes_per_s=1.0, layers=4))
+    port, second_ps = Port(), 10**12
+    both = [Transfer(12, (port,), (begun_s * second_ps, 20 * second_ps)) for begun_s in (0, 10)]
+    assert [transfers.begin(each, 20 * second_ps) for each in both] == [23 * second_ps, 35 * second_ps]
 
 
 def test_what_a_transfer_carries() -> None:

@@ -17,6 +17,7 @@ from capacity.workload import (
     PeriodicArrivals,
     SteadyArrivals,
     ThinkTime,
+    Workload,
     conversations,
     on_off,
     synthetic,
@@ -162,6 +163,35 @@ def test_sessions_are_judged_by_growth() -> None:
     assert MACHINE.verdict(talks).verdict == "stable"
 
 
+def bursting(capacity: float, burst_s: float) -> Workload:
+    """A twentieth of the capacity for 2,000 s, and three times the capacity from 300 s on for `burst_s`."""
+    calm = MACHINE.requests(0.05 * capacity, round(0.05 * capacity * 2000), 1)
+    burst = MACHINE.requests(3 * capacity, round(3 * capacity * burst_s), 2)
+    return Workload.sorted(
+        arrival_s=np.concatenate((calm.arrival_s, 300 + burst.arrival_s)),
+        prompt_tokens=np.concatenate((calm.prompt_tokens, burst.prompt_tokens)),
+        output_tokens=np.concatenate((calm.output_tokens, burst.output_tokens)),
+    )
+
+
+def test_a_burst_does_not_make_an_hour_overloaded(capacity: float) -> None:
+    found = MACHINE.verdict(bursting(capacity, 15))
+    assert found.verdict == "stable with bursts"
+    assert found.is_stable
+    assert found.peak_s is not None
+    assert 280 < found.peak_s[0] < found.peak_s[1] < 330
+    assert "requests too many" in found.reason
+    assert found.measured_s[0] < 300, "what the burst did to latencies is in them"
+    assert found.intervals_ms["p50_e2el_ms"] is not None
+
+
+def test_a_burst_that_takes_a_good_part_of_the_run_is_what_it_is_about(capacity: float) -> None:
+    found = MACHINE.verdict(bursting(capacity, 100))
+    assert found.verdict == "overloaded"
+    assert not found.is_stable
+    assert found.steady is None
+
+
 def test_warm_up_is_left_out(capacity: float) -> None:
     found = MACHINE.verdict(MACHINE.requests(0.8 * capacity, 3000))
     assert found.verdict == "stable"
@@ -190,8 +220,19 @@ def test_what_was_not_served_is_said(capacity: float) -> None:
         workload,
         losses={"timed out": 40},
     )
-    assert some.verdict == "stable"
-    assert some.reason.endswith("; 40 of 400 requests were not completed (40 timed out)")
+    assert some.verdict == "not all served"
+    assert some.reason.startswith(
+        "40 of 400 requests, 10%, were not completed (40 timed out); of the others: stable"
+    )
+    assert some.is_stable
+    assert some.steady is not None
+    few = judge(
+        replace(records, finish_ps=np.where(np.arange(400) != 7, records.finish_ps, -1)),
+        workload,
+        losses={"timed out": 1},
+    )
+    assert few.verdict == "stable"
+    assert few.reason.endswith("; 1 of 400 requests were not completed (1 timed out)")
     flood = MACHINE.requests(3 * capacity, 400)
     drowned = judge(
         replace(MACHINE.run(flood).records, finish_ps=nothing),

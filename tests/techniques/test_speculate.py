@@ -55,7 +55,7 @@ def test_drafts_are_refused_under_schedulers_that_have_none() -> None:
 
 
 def test_a_row_is_the_formulas_round_and_the_best_is_no_worse() -> None:
-    answer = speculate("llama-3.1-8b", gpu="h100", method="eagle3-chain", acceptance="0.7", batches=(1, 256))
+    answer = speculate("llama-3.1-8b", gpu="h100", method="eagle3", acceptance="0.7", batches=(1, 256))
     assert answer.acceptance == (0.7,) * answer.draft_tokens
     for row in answer.rows:
         assert row.speedup == pytest.approx(row.plain_step_s / row.tpot_s)

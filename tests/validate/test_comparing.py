@@ -12,8 +12,9 @@ from capacity_validate import compare
 from capacity_validate.comparison import RunComparison
 
 from capacity.answers.deployment_run import run_service
+from capacity.answers.engine_setup import requests_of
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool, Service, build
+from capacity.deployment import Pool, Service, Traffic, build
 from capacity.pool.resolve import resolve
 from capacity.workload import random_requests
 
@@ -31,6 +32,7 @@ def served(path: Path, *, slower: float = 1.0, later_s: float = 0.0, concurrency
         concurrency=concurrency,
         seed=3,
     )
+    workload = requests_of(Traffic(), workload)  # the usual client
     records = run_service([resolve(MODEL, build(Pool, {"gpu": GPU}))], Service(), workload).records
     rows = [r for r in records if r.ttft_s is not None and r.tpot_s is not None and r.e2e_s is not None]
     ttfts = [(r.ttft_s or 0.0) + later_s for r in rows]

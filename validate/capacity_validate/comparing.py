@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload
+from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload, requests_of
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
@@ -30,6 +30,7 @@ TRAFFIC_FIELDS = (
     "concurrency",
     "random_range_ratio",
     "burstiness",
+    "client_latency_s",
     "seed",
 )
 
@@ -97,6 +98,13 @@ def _resolved(
 
 
 def _workload(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
+    """The requests of a run, from as far as its client is, and how they were rebuilt. Raises as `_rebuilt`."""
+    workload, how = _rebuilt(run, traffic)
+    client = {name: value for name, value in traffic.items() if name == "client_latency_s"}
+    return requests_of(build(Traffic, client), workload), how
+
+
+def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
     """The requests of a run, and how they were rebuilt. Raises InvalidInput naming what is missing."""
     concurrency = traffic.get("concurrency", run.concurrency)
     if concurrency != run.concurrency:

@@ -18,7 +18,7 @@ from capacity_app import parts, state
 from capacity_app.router import current_inputs
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-TOGETHER, LOOP = "a batch together", "a closed loop"
+TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"
 
 inputs = current_inputs()
 units = inputs.units
@@ -26,22 +26,29 @@ units = inputs.units
 load = state.segments(
     "Requests run as",
     "load",
-    (TOGETHER, LOOP),
+    (TOGETHER, LOOP, RATE),
     TOGETHER,
-    help="A batch is prefilled and decoded together; a closed loop keeps the sidebar's concurrency in flight.",
+    help="A batch is prefilled and decoded together, without a queue; a closed loop keeps the sidebar's concurrency in "
+    "flight; arrivals come at the sidebar's requests/s.",
 )
 batch = st.select_slider(
     "Batch size",
     BATCHES,
     32,
     **state.bound("batch", 32),
-    disabled=load == LOOP,
+    disabled=load != TOGETHER,
     help="Requests in the batch.",
 )
-running = {"concurrency": inputs.concurrency} if load == LOOP else {"batch_size": batch}
+loads: dict[str, dict[str, float]] = {
+    TOGETHER: {"batch_size": batch},
+    LOOP: {"concurrency": inputs.concurrency},
+    RATE: {"request_rate": inputs.request_rate},
+}
+running = loads[load]
 options = {**inputs.pool, **inputs.lengths, **running}
 answer = capacity.estimate(inputs.model, **options, **inputs.cost)
-why = capacity.explain(inputs.model, **options)
+steady = answer.ttft_s is not None
+why = capacity.explain(inputs.model, **options) if steady else None
 
 
 def kpi(label: str, shown: tuple[str, str], term: str) -> parts.Kpi:
@@ -49,13 +56,17 @@ def kpi(label: str, shown: tuple[str, str], term: str) -> parts.Kpi:
     return parts.Kpi(label=label, value=shown[0], below=shown[1], help=define(term).definition)
 
 
-figures = [kpi("TTFT", time_and_interval(answer.ttft_s, units), "ttft")]
+figures = []
+if answer.ttft_s is not None:
+    figures.append(kpi("TTFT", time_and_interval(answer.ttft_s, units), "ttft"))
 if answer.tpot_s is not None:
     figures.append(kpi("TPOT", time_and_interval(answer.tpot_s, units), "tpot"))
+if answer.e2e_s is not None:
+    figures.append(kpi("E2E latency", seconds_and_interval(answer.e2e_s), "e2e latency"))
+figures.append(kpi("Output tokens/s", rate_and_interval(answer.output_tokens_per_s), "throughput"))
+if answer.output_tokens_per_s_per_user is not None:
+    figures.append(kpi("per user", rate_and_interval(answer.output_tokens_per_s_per_user), "throughput"))
 figures += [
-    kpi("E2E latency", seconds_and_interval(answer.e2e_s), "e2e latency"),
-    kpi("Output tokens/s", rate_and_interval(answer.output_tokens_per_s), "throughput"),
-    kpi("per user", rate_and_interval(answer.output_tokens_per_s_per_user), "throughput"),
     kpi("per GPU", rate_and_interval(answer.output_tokens_per_s_per_gpu), "throughput"),
 ]
 if answer.cost is not None:
@@ -64,14 +75,18 @@ if answer.cost is not None:
 parts.kpis(figures)
 st.caption(f"Below each number: its 90 % interval. Basis: {answer.basis}.")
 parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, answer)
+if answer.verdict is not None:
+    parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason}")
 parts.notes(answer.warnings)
 
 parts.chart(roofline_chart(answer))
 left, right = st.columns(2)
 with left:
-    parts.chart(shares_chart(why))
+    if why is not None:
+        parts.chart(shares_chart(why))
 with right:
-    parts.chart(responses_chart(why))
+    if why is not None:
+        parts.chart(responses_chart(why))
 phase = state.segments(
     "Step", "phase", ("prefill", "decode"), "decode" if answer.breakdown.decode else "prefill"
 )

@@ -28,13 +28,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 SAMPLES = 400  # of the time series, over about the run's length
 TIMELINE_REQUESTS = 200
 TIMELINE_S = 30.0
-VERDICT_ICONS = {
-    "stable": ":material/check_circle:",
-    "saturated": ":material/warning:",
-    "overloaded": ":material/error:",
-    "too short to tell": ":material/help:",
-}
-
 inputs = current_inputs()
 units = inputs.units
 
@@ -58,8 +51,7 @@ def verdict_line(label: str, answer: Simulation) -> None:
         st.info(plain(f"{label}: {answer.run.status}"), icon=":material/stop:")
         return
     verdict = answer.verdict
-    show = {"stable": st.success, "overloaded": st.error}.get(verdict.verdict, st.warning)
-    show(plain(f"{label}: {verdict.verdict}. {verdict.reason}"), icon=VERDICT_ICONS[verdict.verdict])
+    parts.verdict(verdict.verdict, f"{label}: {verdict.verdict}. {verdict.reason}")
 
 
 def ms(value: float | None, units: Units) -> str:

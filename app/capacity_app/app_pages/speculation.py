@@ -37,7 +37,6 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         disabled=known == PUBLISHED,
         width=160,
     )
-    tree = st.toggle("Draft in trees where the method does", True, **state.bound("spec_tree", True))
     draft = None
     if methods[method].kind == "draft-model":
         draft = state.choice("Draft model", "spec_draft", model_names(), "llama-3.2-1b", width=220)
@@ -48,16 +47,15 @@ options = {
     "draft_tokens": drafted,
     "context_tokens": context,
     **({"acceptance": f"{share:g}"} if known == OWN else {}),
-    **({} if tree else {"tree": False}),
     **({} if draft is None else {"draft": draft}),
 }
 answer = speculate(inputs.model, batches=BATCHES, **options)
-row = next(row for row in answer.rows if row.batch_size == batch)
+row = max((row for row in answer.rows if row.batch_size <= batch), key=lambda row: row.batch_size)
 stops = answer.break_even_batch
 parts.kpis(
     [
         parts.Kpi(
-            label=f"Times as fast at batch {batch}",
+            label=f"Times as fast at batch {row.batch_size}",
             value=f"{row.speedup:.2f}",
             below=f"best k {row.best_draft_tokens}: {row.best_speedup:.2f}",
             help=define("speculative decoding").definition,

@@ -7,7 +7,13 @@ what a tree of drafts accepts; `drafters` what drafting itself costs. Start read
 
 from capacity.pool.drafting.drafters import layer_model
 from capacity.pool.drafting.rounds import DraftedSteps, DraftMemory, Round, Speculation
-from capacity.pool.drafting.speculators import Speculator, find_speculator, speculator_of, speculators
+from capacity.pool.drafting.speculators import (
+    Speculator,
+    drafting_in,
+    find_speculator,
+    speculator_of,
+    speculators,
+)
 from capacity.pool.drafting.textbook import (
     TextbookEntry,
     acceptance_of_length,
@@ -26,6 +32,7 @@ __all__ = [
     "Speculator",
     "TextbookEntry",
     "acceptance_of_length",
+    "drafting_in",
     "effective_exponent",
     "expected_tokens",
     "expected_tokens_by_position",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -37,10 +38,15 @@ class DraftWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafter:
-    """What drafts: its time beside the target's steps (seconds), and what it keeps on the target's GPUs (bytes)."""
+    """What drafts: its time beside the target's steps (seconds), and what it keeps on the target's GPUs (bytes).
+
+    `gpus` of them share its weights; each holds `gpu_kv_bytes_per_token`, KV heads that are too few to share included.
+    """
 
     weights_bytes: float = 0.0
+    gpus: int = 1
     kv_bytes_per_token: float = 0.0
+    gpu_kv_bytes_per_token: float = 0.0
 
     def seconds(self, work: DraftWork) -> float:
         """Time to draft one round."""
@@ -54,7 +60,7 @@ class Drafter:
 def drafter_of(target: ResolvedPool, speculator: Speculator, draft: ResolvedPool | None) -> Drafter:
     """The drafter of a target. Raises InvalidInput where the way to draft does not suit the model."""
     if (draft is not None) != (speculator.kind == "draft-model"):
-        wanted = "needs a draft model (--draft MODEL)" if draft is None else "takes no draft model"
+        wanted = "needs a draft model: add --draft MODEL" if draft is None else "takes no --draft MODEL"
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
     match speculator.kind:
         case "draft-model":
@@ -128,7 +134,7 @@ def _heads_drafter(target: ResolvedPool, speculator: Speculator) -> HeadsDrafter
     """Heads stay at 16 bit."""
     hidden, vocabulary = target.model.hidden_size, target.model.vocab_size
     weights_bytes = 2.0 * speculator.draft_tokens * (hidden * (hidden + vocabulary))
-    return HeadsDrafter(target=target, weights_bytes=weights_bytes)
+    return HeadsDrafter(target=target, weights_bytes=weights_bytes, gpus=target.pool.tensor_parallel_size)
 
 
 def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
@@ -137,12 +143,24 @@ def _model_drafter(draft: ResolvedPool, target: ResolvedPool) -> ModelDrafter:
             f"{draft.model.name} has a vocabulary of {draft.model.vocab_size} tokens, {target.model.name} of "
             f"{target.model.vocab_size}: a draft must share the target's"
         )
+    ranks = draft.pool.tensor_parallel_size
     return ModelDrafter(
         model=draft.model,
         steps=draft.step_model,
         limits=target.limits,
         weights_bytes=weight_bytes(draft.model, draft.scheme),
+        gpus=ranks,
         kv_bytes_per_token=draft.model.kv_bytes_per_token(draft.kv_cache_dtype),
+        gpu_kv_bytes_per_token=_gpu_kv_bytes(draft.model, draft.kv_cache_dtype, ranks),
+    )
+
+
+def _gpu_kv_bytes(model: ModelSpec, kv_cache_dtype: str, ranks: int) -> float:
+    """KV bytes of a token on each of `ranks` tensor-parallel GPUs, which hold whole heads."""
+    return sum(
+        group.bytes_per_token * math.ceil(group.num_kv_heads / ranks) / group.num_kv_heads
+        for group in model.kv_cache_groups(kv_cache_dtype)
+        if group.num_kv_heads
     )
 
 
@@ -160,7 +178,9 @@ def _layer_drafter(target: ResolvedPool, speculator: Speculator) -> ModelDrafter
         steps=replace(target, model=model, pool=one_stage).step_model,
         limits=target.limits,
         weights_bytes=sum(target.scheme.part_bytes(part) for part in parts),
+        gpus=target.pool.tensor_parallel_size,
         kv_bytes_per_token=model.kv_bytes_per_token(target.kv_cache_dtype),
+        gpu_kv_bytes_per_token=_gpu_kv_bytes(model, target.kv_cache_dtype, target.pool.tensor_parallel_size),
     )
 
 
@@ -173,7 +193,7 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
     if speculator.name == "mtp":
         if model.mtp is None:
             raise InvalidInput(
-                f"{model.name} has no multi-token-prediction layer; use --method eagle3 or ngram"
+                f"{model.name} has no multi-token-prediction layer; use eagle3 or ngram to draft"
             )
         group = replace(model.mtp, layers=model.mtp.layers[:1])
     else:

@@ -26,7 +26,6 @@ from capacity.pool.resolve import ResolvedPool
 from capacity.step import DecodePiece, StepShape, decode_shape, picoseconds
 from capacity.step.export import DraftedData
 
-LARGEST_BATCH = 1 << 14
 ROUNDING_TOKENS = 1e-6  # so that a draft without memory leaves the capacity as it is
 
 
@@ -77,9 +76,9 @@ class DraftMemory:
 class Speculation:
     """A target pool that drafts. Raises InvalidInput where the way to draft does not suit the model.
 
-    `draft` is the resolved draft model, for `draft-model` only; its step times are those of its own pool (which may
-    use fewer GPUs than the target). Leaves out the rejection sampler's kernels (some tens of microseconds) and that
-    requests of a batch finish inside a round.
+    `draft` is the resolved draft model, for `draft-model` only, by default the target's own; its step times are those
+    of its own pool (which may use fewer GPUs than the target). Leaves out the rejection sampler's kernels (some tens
+    of microseconds) and that requests of a batch finish inside a round.
     """
 
     def __init__(
@@ -87,8 +86,8 @@ class Speculation:
     ) -> None:
         self.target = target
         self.speculator = speculator
-        self.draft = draft
-        self.drafter = drafter_of(target, speculator, draft)
+        own = target.draft if speculator.kind == "draft-model" else None
+        self.drafter = drafter_of(target, speculator, draft or own)
 
     def round(
         self,
@@ -139,16 +138,27 @@ class Speculation:
         ]
         return max(candidates, key=lambda candidate: candidate.speedup)
 
+    def largest_batch(self, context_tokens: int) -> int:
+        """The most requests in a step: max_num_seqs, or as many of this context as the KV cache holds beside the draft.
+
+        Raises DoesNotFit where the draft leaves no room for one.
+        """
+        memory = self.memory()
+        held = self.target.concurrent_requests(context_tokens)
+        held = held * memory.kv_capacity_tokens_after // max(memory.kv_capacity_tokens_before, 1)
+        return min(held, self.target.max_num_seqs)
+
     def break_even_batch(self, context_tokens: int, draft_tokens: int | None = None) -> int | None:
-        """The smallest batch at which a round is no faster than plain steps; None: none up to the largest tried.
+        """The smallest batch at which a round is no faster than plain steps; None: none up to `largest_batch`.
 
         Batches are tried in powers of two and then by halving, so a short dip (a graph size) may be missed.
         """
+        largest = max(self.largest_batch(context_tokens), 1)
         low, high = 0, 1
         while self.round(high, context_tokens, draft_tokens).speedup > 1:
-            if high >= LARGEST_BATCH:
+            if high >= largest:
                 return None
-            low, high = high, 2 * high
+            low, high = high, min(2 * high, largest)
         while high - low > 1:
             middle = (low + high) // 2
             if self.round(middle, context_tokens, draft_tokens).speedup > 1:
@@ -160,30 +170,33 @@ class Speculation:
     def memory(self) -> DraftMemory:
         """Weights and KV of the draft, and the KV capacity that they leave. Raises DoesNotFit where none is left."""
         plan = self.target.memory
-        ranks = self.target.pool.tensor_parallel_size
-        weights, kv = self.drafter.weights_bytes, self.drafter.kv_bytes_per_token
+        drafter, ranks = self.drafter, self.target.pool.tensor_parallel_size
+        weights = drafter.weights_bytes / drafter.gpus
         per_token = max(plan.kv_cache_bytes, 1) / max(
             plan.kv_capacity_tokens, 1
         )  # of one GPU, replication included
-        left = plan.kv_cache_bytes - weights / ranks
+        left = plan.kv_cache_bytes - weights
         if left <= 0:
             raise DoesNotFit(
-                f"the draft's weights of {weights / ranks / 2**30:.1f} GiB per GPU exceed the "
+                f"the draft's weights of {weights / 2**30:.1f} GiB per GPU exceed the "
                 f"{max(plan.kv_cache_bytes, 0) / 2**30:.1f} GiB that {ranks} x "
                 f"{self.target.profile.name} leave for KV; {self.target.more_memory}",
-                needed_bytes=weights / ranks,
+                needed_bytes=weights,
                 usable_bytes=max(plan.kv_cache_bytes, 0),
             )
         return DraftMemory(
-            draft_weights_bytes=weights,
-            draft_kv_bytes_per_token=kv,
+            draft_weights_bytes=drafter.weights_bytes,
+            draft_kv_bytes_per_token=drafter.kv_bytes_per_token,
             kv_capacity_tokens_before=plan.kv_capacity_tokens,
-            kv_capacity_tokens_after=math.floor(left / (per_token + kv / ranks) + ROUNDING_TOKENS),
+            kv_capacity_tokens_after=math.floor(
+                left / (per_token + drafter.gpu_kv_bytes_per_token) + ROUNDING_TOKENS
+            ),
         )
 
     def ttft_s(self, input_len: int) -> tuple[float, float]:
-        """Prefill of one prompt without and with the draft's own prefill of it, queueing left out."""
-        target = prefill_seconds(self.target.step_model, input_len, self.target.limits)
+        """One prompt's first token without and with the draft's own prefill of it, queueing left out."""
+        limits = self.target.limits_from()
+        target = limits.request_latency_s + prefill_seconds(self.target.step_model, input_len, limits)
         return target, target + self.drafter.prefill_s(input_len)
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
+from capacity.deployment.drafts import TREE, drafting_name
 from capacity.pool.drafting.textbook import (
     LONGEST_DRAFT,
     acceptance_of_length,
@@ -49,7 +50,8 @@ class Speculator(Spec):
     acceptance_by_position: tuple[float, ...] | None = None
     accepted_length: float | None = Field(None, ge=1)
     accepted_lengths: tuple[float, ...] | None = None
-    acceptance_model: str = ""
+    acceptance_model: str = ""  # on which the acceptance was measured
+    acceptance_setting: str = ""  # and with what: engine, GPU, batch, sampling
     source: str = "given"
     date: str = ""
     basis: Literal["datasheet", "measured", "fitted", "assumed"] = "assumed"
@@ -78,17 +80,39 @@ class Speculator(Spec):
                 f"acceptance {acceptance!r}: give a rate (0.7), rates by position (0.92,0.72,0.36), or length:2.3"
             ) from None
         return Speculator(
-            **fields | {"source": "given", "date": "", "basis": "assumed", "acceptance_model": ""}
+            **fields
+            | {
+                "source": "given",
+                "date": "",
+                "basis": "assumed",
+                "acceptance_model": "",
+                "acceptance_setting": "",
+            }
         )
+
+    @property
+    def provenance(self) -> str:
+        """Whose acceptance it is: its basis, the model and the setting that it was measured on, the source."""
+        measured = ", ".join(part for part in (self.acceptance_model, self.acceptance_setting) if part)
+        on = f" on {measured}" if measured else ""
+        return f"{self.basis}{on}" + ("" if self.source == "given" and not on else f": {self.source}")
+
+    def at_depth(self, draft_tokens: int | None) -> Speculator:
+        """The same way to draft, so deep by itself; None: as it is. Its published length is no longer true then."""
+        if draft_tokens is None or draft_tokens == self.draft_tokens:
+            return self
+        nodes = None if self.tree_tokens is None else self.verified_tokens(draft_tokens)
+        return self.model_copy(update={"draft_tokens": draft_tokens, "tree_tokens": nodes})
 
     def as_chain(self) -> Speculator:
         """The same drafts without a tree: the first candidate of each place only."""
         if self.tree_tokens is None:
             return self
-        fields = self.model_dump() | {"tree_tokens": None, "accepted_length": None}
+        changed: dict[str, object] = {"name": self.name.removesuffix(TREE), "tree_tokens": None}
         if self.accepted_length is not None:
-            fields["acceptance_rate"] = self._first_rate
-        return Speculator(**fields)
+            changed |= {"accepted_length": None, "acceptance_rate": self._first_rate, "basis": "assumed"}
+            changed["source"] = f"first candidates of its tree, taken apart: {self.source}"
+        return Speculator(**self.model_dump() | changed)
 
     def depth(self, draft_tokens: int | None) -> int:
         """Drafts of a round in depth: `draft_tokens`, or (None) as many as this way drafts by itself."""
@@ -167,22 +191,31 @@ def speculators() -> dict[str, Speculator]:
     """All ways to draft that come with the package. Raises MalformedFile."""
     try:
         tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return {name: Speculator(name=name, **fields) for name, fields in tables.items()}
+        ways = {name: Speculator(name=name, **fields) for name, fields in tables.items()}
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise MalformedFile(TABLE, f"cannot be read: {error}") from None
+    chains = [way.as_chain() for way in ways.values() if way.tree_tokens is not None]
+    return {chain.name: chain for chain in chains} | ways
 
 
 def speculator_of(pool: Pool) -> Speculator:
     """The pool's way to draft, at its acceptance where it gives one. Raises UnknownName and InvalidInput."""
-    speculator = find_speculator(pool.speculator or "")
-    return speculator if pool.acceptance is None else speculator.accepting(pool.acceptance)
+    return drafting_in(pool, find_speculator(pool.speculator or ""))
+
+
+def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
+    """This way to draft in a pool: at its acceptance, where a length is one at its depth. Raises InvalidInput."""
+    if (pool.draft is None) == (speculator.kind == "draft-model"):
+        wanted = "needs a draft model: add --draft MODEL" if pool.draft is None else "takes no --draft MODEL"
+        raise InvalidInput(f"speculation by {speculator.name} {wanted}")
+    if pool.acceptance is None:
+        return speculator
+    return speculator.at_depth(pool.num_speculative_tokens).accepting(pool.acceptance)
 
 
 def find_speculator(name: str) -> Speculator:
     """The way to draft of this name. Raises UnknownName."""
-    known = speculators()
-    if name not in known:
-        raise UnknownName(
-            "speculation method", name, known, aliases={"eagle-3": "eagle3", "eagle-2": "eagle2"}
-        )
-    return known[name]
+    known, kept = speculators(), drafting_name(name)
+    if kept not in known:
+        raise UnknownName("speculation method", name, known)
+    return known[kept]

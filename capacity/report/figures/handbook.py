@@ -39,7 +39,7 @@ def quantization_chart(pool: ResolvedPool) -> str:
 
 def speculation_chart(pool: ResolvedPool) -> str:
     """Speed-up over batch for chains of 1 to 7 drafts and a tree of 25, by one layer, at an acceptance of 0.7."""
-    speculation = Speculation(pool, find_speculator("eagle").accepting("0.7"))
+    speculation = Speculation(pool, find_speculator("eagle-tree").accepting("0.7"))
     drafts = {f"chain of {k}": (k, k) for k in (1, 3, 5, 7)} | {"tree of 25, 5 deep": (5, 25)}
     lines = [
         Line(

@@ -10,6 +10,7 @@ from capacity.report.techniques.cells import Columns, Part, headline, notes, num
 if TYPE_CHECKING:
     from capacity.pool.drafting import TextbookEntry
     from capacity.techniques.speculate import (
+        AcceptanceSource,
         Speculating,
         SpeculationRow,
         SpeculatorRow,
@@ -26,7 +27,7 @@ def speculate_parts(answer: Speculating) -> list[Part]:
     lines = [
         f"{headline(answer)}: {answer.method}, {_drafts(answer.draft_tokens, answer.verified_tokens)}, "
         f"{answer.context_tokens:,} tokens of context",
-        f"acceptance by position {rates} ({source.basis}: {source.text})",
+        f"acceptance by position {rates}: {_measured(source)}",
     ]
     simulated: Columns[object] = [("simulated", number("simulated_speedup"))]
     columns: Columns[SpeculationRow] = [
@@ -43,12 +44,20 @@ def speculate_parts(answer: Speculating) -> list[Part]:
     ]
     rounds = table("One round against plain decode steps", answer.rows, columns)
     after = [
-        "stops paying at a batch of " + (f"{batch:,}" if batch is not None else "more than 16,384"),
+        f"stops paying at a batch of {batch:,}"
+        if batch is not None
+        else f"pays up to a batch of {answer.largest_batch:,}, the most that max_num_seqs and the KV cache hold",
         f"draft weights {memory.draft_weights_bytes / GIB:.2f} GiB; KV capacity "
         f"{memory.kv_capacity_tokens_before:,} to {memory.kv_capacity_tokens_after:,} tokens; "
         f"TTFT {ttft.plain * 1e3:.1f} to {ttft.with_draft * 1e3:.1f} ms without queueing",
     ]
     return [*lines, rounds, *after, *notes(answer.warnings)]
+
+
+def _measured(source: AcceptanceSource) -> str:
+    """On which model, engine and batch it was measured; or that it was given."""
+    on = ", ".join(part for part in (source.model, source.setting) if part)
+    return f"{source.basis} on {on} ({source.text})" if on else f"{source.basis}, {source.text}"
 
 
 def _drafts(depth: int, nodes: int, *, short: bool = False) -> str:

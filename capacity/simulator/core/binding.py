@@ -31,6 +31,8 @@ FINISHED, REFUSED, PREFILLED, PREFILL_LOST, LOAD_BEGINS = range(5)
 ANY_EVENT = 0b11111  # kinds as bits
 OK, OUT_OF_MEMORY, BROKEN, BAD_INPUT, CALLBACK_FAILED = range(5)
 
+TOLD_IN_TURN = 16  # events
+
 Column = POINTER(c_int64)
 
 
@@ -126,6 +128,16 @@ class CoreEvent(Structure):
     _fields_ = _fields("kind engine request at_ps value", c_int64)
 
 
+class CoreTurn(Structure):
+    _fields_ = [
+        *_fields(
+            "limit_key stop_at max_steps load_engine load_request load_end_ps next_key",
+            c_int64,
+        ),
+        ("told", CoreEvent * TOLD_IN_TURN),
+    ]
+
+
 STRUCTURES = (
     CoreRequests,
     CoreContents,
@@ -135,6 +147,7 @@ STRUCTURES = (
     CoreState,
     CoreTierUse,
     CoreEvent,
+    CoreTurn,
 )  # as core_size counts them
 
 
@@ -150,16 +163,8 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         ("fleet_deliver", number, pointer, number, number, number),
         ("fleet_advance", number, pointer, number, number, number),
         ("fleet_next_key", number, pointer),
-        (
-            "fleet_take_turn",
-            number,
-            pointer,
-            number,
-            number,
-            number,
-            POINTER(POINTER(c_int64)),
-            POINTER(c_int64),
-        ),
+        ("fleet_keep_turn", None, pointer, POINTER(CoreTurn)),
+        ("fleet_take_turn", number, pointer),
         ("fleet_completed", number, pointer),
         ("fleet_events", number, pointer, POINTER(POINTER(c_int64))),  # core_event, flat
         ("fleet_state", None, pointer, number, POINTER(CoreState)),

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-fast-math", "-fvisibility=default")
@@ -78,6 +77,8 @@ def compile_core(folder: Path, target: Path) -> None:
 
 def compile_library(sources: Iterable[Path], target: Path, flags: Sequence[str]) -> None:
     """Compile these files, several at a time."""
+    from concurrent.futures import ThreadPoolExecutor
+
     command = working_compiler()
     if command is None:
         raise CannotCompile("no C compiler was found")

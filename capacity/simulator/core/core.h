@@ -139,6 +139,14 @@ typedef struct {
     i64 kind, engine, request, at_ps, value;
 } core_event;
 
+enum { TOLD_IN_TURN = 16 };
+typedef struct {
+    i64 limit_key, stop_at, max_steps;          /* as fleet_advance takes them */
+    i64 load_engine, load_request, load_end_ps; /* first, as fleet_load_begun takes them; engine MISSING: nobody asked */
+    i64 next_key;                               /* what is due then */
+    core_event told[TOLD_IN_TURN];
+} core_turn;
+
 typedef struct fleet fleet;
 
 /* Times of one run's engines over these requests. `routed`: events are kept for whoever stands before the engines. */
@@ -158,8 +166,10 @@ i64 fleet_deliver(fleet *f, i64 engine, i64 request, i64 at_ps);
  * Returns OK or an error; `left_steps` bounds the work of one call: what is not done then is done by the next call. */
 i64 fleet_advance(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps);
 i64 fleet_next_key(const fleet *f);
-/* The same in one call: how many events came, or minus the error; `next_key` is what is due then. */
-i64 fleet_take_turn(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps, const core_event **events, i64 *next_key);
+/* The same for whoever calls it often, who keeps the turn: an argument costs Python more than a number in memory.
+ * Returns how many events came, of which the turn has the first ones, or minus the error. */
+void fleet_keep_turn(fleet *f, core_turn *turn);
+i64 fleet_take_turn(fleet *f);
 i64 fleet_completed(const fleet *f); /* requests, by all engines */
 i64 fleet_events(fleet *f, const core_event **events); /* since the last call; valid until the next call */
 
@@ -168,8 +178,8 @@ i64 fleet_rank_requests(const fleet *f, i64 engine, i64 *counts);
 i64 fleet_tier_use(const fleet *f, i64 engine, core_tier_use *uses);
 i64 fleet_log(const fleet *f, i64 engine, const i64 **log); /* entries; see log.c */
 
-/* Bytes of core_requests, core_contents, core_columns, core_tier, core_engine, core_state, core_tier_use, core_event:
- * Python compares them with its own. */
+/* Bytes of core_requests, core_contents, core_columns, core_tier, core_engine, core_state, core_tier_use, core_event,
+ * core_turn: Python compares them with its own. */
 i64 core_size(i64 which);
 
 struct gaps;

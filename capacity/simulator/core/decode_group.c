@@ -86,6 +86,12 @@ void group_clear(decode_group *g)
     memset(g->phases, 0, (size_t)g->block_size * sizeof *g->phases);
     for (i64 i = 0; g->visits && i < g->block_size; i++)
         g->buckets[i].count = 0;
+    for (i64 i = 0; i < g->chunk_tokens; i++) {
+        for (i64 k = 0; k < g->chunk_buckets[i].count; k++)
+            g->chunk_buckets[i].at[k]->chunk_bucket = 0;
+        g->chunk_buckets[i].count = 0;
+    }
+    g->lagging.count = g->full.count = 0;
     g->active = 0;
 }
 
@@ -137,6 +143,74 @@ i64 group_steps_to_end(const decode_group *g)
     return NEVER;
 }
 
+/* chunks of KV that are copied out once they are full */
+
+void group_watch_chunks(decode_group *g, i64 chunk_tokens)
+{
+    g->chunk_tokens = chunk_tokens;
+    g->chunk_buckets = take_memory(g->memory, (size_t)chunk_tokens * sizeof *g->chunk_buckets);
+}
+
+/* What is known of a member as its next step is decided. */
+static i64 known_tokens(const decode_group *g, const sequence *r) { return r->offset + g->clock + !g->asynchronous; }
+
+void group_lag(decode_group *g, sequence *r)
+{
+    if (g->active && r->chunk_bucket)
+        PUSH(g->memory, &g->lagging, ((timed){0, r->ticket, r}));
+}
+
+static void join_chunks(decode_group *g, sequence *r)
+{
+    i64 place = modulo(g->clock - known_tokens(g, r), g->chunk_tokens);
+    sequences *bucket = &g->chunk_buckets[place];
+    r->chunk_bucket = place + 1;
+    r->place_in_chunk_bucket = bucket->count;
+    PUSH(g->memory, bucket, r);
+    if (r->lags)
+        PUSH(g->memory, &g->lagging, ((timed){0, r->ticket, r}));
+}
+
+static void leave_chunks(decode_group *g, sequence *r)
+{
+    sequences *bucket = &g->chunk_buckets[r->chunk_bucket - 1];
+    sequence *last = bucket->at[--bucket->count];
+    bucket->at[r->place_in_chunk_bucket] = last;
+    last->place_in_chunk_bucket = r->place_in_chunk_bucket;
+    r->chunk_bucket = 0;
+}
+
+/* Members who lag are looked at before every step, the others where a chunk of theirs is full: each once. */
+static void find_full_chunks(decode_group *g)
+{
+    g->full.count = 0;
+    if (!g->chunk_tokens)
+        return;
+    const sequences *bucket = &g->chunk_buckets[g->clock % g->chunk_tokens];
+    for (i64 i = 0; i < bucket->count; i++) {
+        sequence *r = bucket->at[i];
+        if (!r->lags)
+            PUSH(g->memory, &g->full, ((timed){known_tokens(g, r), r->ticket, r}));
+    }
+    i64 kept = 0;
+    for (i64 i = 0; i < g->lagging.count; i++) {
+        sequence *r = g->lagging.at[i].sequence;
+        if (r->ticket != g->lagging.at[i].ticket || !r->chunk_bucket || !r->lags)
+            continue;
+        g->lagging.at[kept++] = g->lagging.at[i];
+        PUSH(g->memory, &g->full, ((timed){known_tokens(g, r), r->ticket, r}));
+    }
+    g->lagging.count = kept;
+    timed *at = g->full.at;
+    for (i64 i = 1; i < g->full.count; i++) {
+        timed one = at[i];
+        i64 k = i;
+        for (; k && at[k - 1].ticket > one.ticket; k--)
+            at[k] = at[k - 1];
+        at[k] = one;
+    }
+}
+
 /* `r` takes its next decode step, which computes token number `computed`, at `clock`. */
 void group_join(decode_group *g, sequence *r, i64 computed, i64 clock)
 {
@@ -149,6 +223,8 @@ void group_join(decode_group *g, sequence *r, i64 computed, i64 clock)
         PUSH(g->memory, &g->buckets[place], r);
         PUSH(g->memory, &g->fresh, ((timed){clock, r->ticket, r}));
     }
+    if (g->chunk_tokens)
+        join_chunks(g, r);
     end_at(g, r, r->max_known - 2 - offset);
     r->growing = 0;
     if (g->window < 0)
@@ -177,6 +253,8 @@ static void leave_group(decode_group *g, sequence *r)
         last->place_in_bucket = r->place_in_bucket;
     }
     r->bucket = -1;
+    if (g->chunk_tokens)
+        leave_chunks(g, r);
     if (g->window < 0)
         return;
     if (r->growing) {
@@ -255,6 +333,7 @@ void group_find_due(decode_group *g)
 {
     sequences *due = &g->due;
     due->count = 0;
+    find_full_chunks(g);
     if (!g->visits)
         return;
     for (i64 i = 0; i < g->places.count; i++) {

@@ -42,6 +42,11 @@ typedef struct {
     VEC(i64) places;
     VEC(timed) fresh;
     sequences due;
+    /* with chunks, that is with KV offload: members by where their next chunk is full, and those who lag behind */
+    i64 chunk_tokens;
+    sequences *chunk_buckets;
+    VEC(timed) lagging;
+    VEC(timed) full;          /* chunks that the next step fills: `at` tokens are known then */
 } decode_group;
 
 void group_init(decode_group *g, memory *m, const core_engine *setup, pool *p);
@@ -52,6 +57,8 @@ i64 group_steps_to_end(const decode_group *g); /* no member ends with any of so 
 i64 group_window_contexts(const decode_group *g);
 void group_sort(sequences *list); /* by their places in the running list */
 void group_find_due(decode_group *g);
+void group_watch_chunks(decode_group *g, i64 chunk_tokens);
+void group_lag(decode_group *g, sequence *r); /* a member's full chunk is to be found again before each step */
 i64 group_blocks_needed(const decode_group *g); /* for its next step */
 /* What the policy does for each running request, in list order; `chunks` are rows of prefilling requests. */
 void group_allocate(decode_group *g, const step *chunks, const step *pending);

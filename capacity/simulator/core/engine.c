@@ -602,7 +602,7 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
         policies[i] = new_policy(e, e->pools[i]);
     }
     e->policy = ranks > 1 ? lockstep_new(m, &e->setup, ranks, policies) : policies[0];
-    if (setup->policy == POLICY_VLLM_V1 && ranks == 1 && ((vllm_v1 *)e->policy)->regular)
+    if (setup->policy == POLICY_VLLM_V1 && ranks == 1 && ((vllm_v1 *)e->policy)->regular && !setup->num_tiers)
         e->regular_v1 = e->policy;
     e->in_flight = take_memory(m, (size_t)(e->policy->steps_in_flight + 1) * sizeof *e->in_flight);
     e->stage_free_ps = take_memory(m, (size_t)e->policy->limits.pipeline_stages * sizeof *e->stage_free_ps);

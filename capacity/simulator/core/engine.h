@@ -92,6 +92,7 @@ struct fleet {
     VEC(i64) heap; /* numbers of engines, the least key first */
     VEC(i64) place; /* of each engine in the heap */
     VEC(core_event) events;
+    core_turn *turn; /* the caller's */
     i64 events_told; /* events that the caller has seen: dropped by the next call */
     i64 kinds_waiting; /* of the events that he has not, as bits */
     sequence **inside; /* by request: where it is, in a routed fleet */

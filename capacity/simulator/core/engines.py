@@ -12,7 +12,18 @@ import numpy as np
 import simpy
 
 from capacity.simulator.core import binding
-from capacity.simulator.core.fleet import LEDGER_COLUMNS, STEPS_PER_CALL, Fleet
+from capacity.simulator.core.binding import FINISHED, LOAD_BEGINS, PREFILLED, REFUSED
+from capacity.simulator.core.fleet import (
+    EVENT_FIELDS,
+    LEDGER_COLUMNS,
+    LIMIT_KEY,
+    LOAD_ENGINE,
+    MAX_STEPS,
+    NEXT_KEY,
+    STEPS_PER_CALL,
+    STOP_AT,
+    Fleet,
+)
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Nobody, Reports, stall_reason
 from capacity.simulator.gap_counter import GapCounter
 from capacity.simulator.instants import next_key_of
@@ -50,8 +61,9 @@ class CompiledEngines:
         self.loaded, self.unload = self.fleet.loaded, self.fleet.unload
         self._recording = recording
         self._setups: list[EngineSetup] = []
-        self._stop_at = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << binding.FINISHED)
-        self._most_steps = STEPS_PER_CALL if recording.progress is None else FEWEST_STEPS
+        turn = self.fleet.turn
+        turn[STOP_AT] = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << FINISHED)
+        turn[MAX_STEPS] = STEPS_PER_CALL if recording.progress is None else FEWEST_STEPS
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         check_setup(setup)
@@ -75,45 +87,51 @@ class CompiledEngines:
     # time
 
     def report_at_once(self) -> None:
-        self._stop_at = binding.ANY_EVENT
+        self.fleet.turn[STOP_AT] = binding.ANY_EVENT
 
     def run(self) -> None:
         """The engines run ahead to the next event of the world, then that happens, and so on."""
-        env, fleet, progress = self._env, self.fleet, self._ledger.progress
+        env, turn, take_turn, progress = (
+            self._env,
+            self.fleet.turn,
+            self.fleet.take_turn,
+            self._ledger.progress,
+        )
+        queue, happen = env._queue, env.step
         while True:
-            limit_key, next_key = next_key_of(env), 0
-            while next_key < limit_key:
-                next_key = fleet.advance(limit_key, stop_at=self._stop_at, most_steps=self._most_steps)
-                if progress is not None:
-                    self._show(progress, all_done=next_key >= limit_key or bool(fleet.waiting_events))
-                if fleet.waiting_events:
-                    self._report()
-                    limit_key = next_key_of(env)
-            if not env._queue:
-                return
-            env.step()
+            limit_key = turn[LIMIT_KEY] = next_key_of(queue)
+            told = take_turn()
+            if progress is not None:
+                self._show(progress, all_done=turn[NEXT_KEY] >= limit_key or told > 0)
+            if told:
+                self._report(told)
+                limit_key = next_key_of(queue)
+            if turn[NEXT_KEY] >= limit_key and turn[LOAD_ENGINE] < 0:
+                if not queue:
+                    return
+                happen()
 
     def _show(self, progress: Progress, *, all_done: bool) -> None:
-        """Progress as it is made: so few steps a call that hardly two reports fall into one."""
-        passed = progress.reached(self.fleet.completed)
+        """Progress as it is made: so few steps a turn that hardly two reports fall into one."""
+        turn, passed = self.fleet.turn, progress.reached(self.fleet.completed)
         if passed > 1:
-            self._most_steps = max(FEWEST_STEPS, self._most_steps // passed)
+            turn[MAX_STEPS] = max(FEWEST_STEPS, turn[MAX_STEPS] // passed)
         elif not passed and not all_done:
-            self._most_steps = min(STEPS_PER_CALL, 2 * self._most_steps)
+            turn[MAX_STEPS] = min(STEPS_PER_CALL, 2 * turn[MAX_STEPS])
 
-    def _report(self) -> None:
+    def _report(self, told: int) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""
-        reports, fleet = self._reports, self.fleet
-        while fleet.waiting_events:
-            for kind, number, request, at_ps, _ in fleet.take_events():
-                if kind == binding.FINISHED:
-                    reports.left(number, request, at_ps)
-                elif kind == binding.LOAD_BEGINS:
-                    fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
-                elif kind == binding.REFUSED:
-                    reports.refused(number, request, at_ps)
-                else:
-                    reports.prefilled(number, request, at_ps, kept=kind == binding.PREFILLED)
+        reports, events = self._reports, self.fleet.events(told)
+        for at in range(0, EVENT_FIELDS * told, EVENT_FIELDS):
+            kind, number, request, at_ps = events[at], events[at + 1], events[at + 2], events[at + 3]
+            if kind == FINISHED:
+                reports.left(number, request, at_ps)
+            elif kind == LOAD_BEGINS:
+                self.fleet.load_begun(number, request, reports.load_begins(number, request, at_ps))
+            elif kind == REFUSED:
+                reports.refused(number, request, at_ps)
+            else:
+                reports.prefilled(number, request, at_ps, kept=kind == PREFILLED)
 
     def close(self) -> None:
         self.fleet.close()

@@ -506,15 +506,35 @@ i64 fleet_tier_use(const fleet *f, i64 number, core_tier_use *uses)
 i64 core_size(i64 which)
 {
     const size_t sizes[] = {sizeof(core_requests), sizeof(core_contents), sizeof(core_columns), sizeof(core_tier),
-                            sizeof(core_engine), sizeof(core_state), sizeof(core_tier_use), sizeof(core_event)};
-    return which >= 0 && which < 8 ? (i64)sizes[which] : -1;
+                            sizeof(core_engine), sizeof(core_state), sizeof(core_tier_use), sizeof(core_event),
+                            sizeof(core_turn)};
+    return which >= 0 && which < 9 ? (i64)sizes[which] : -1;
 }
 
-i64 fleet_take_turn(fleet *f, i64 limit_key, i64 stop_at, i64 max_steps, const core_event **events, i64 *next_key)
+void fleet_keep_turn(fleet *f, core_turn *turn)
 {
-    i64 error = fleet_advance(f, limit_key, stop_at, max_steps);
-    *next_key = fleet_next_key(f);
-    return error ? -error : fleet_events(f, events);
+    f->turn = turn;
+}
+
+i64 fleet_take_turn(fleet *f)
+{
+    core_turn *t = f->turn;
+    if (!t)
+        return -BAD_INPUT;
+    if (t->load_engine != MISSING) {
+        i64 error = fleet_load_begun(f, t->load_engine, t->load_request, t->load_end_ps);
+        t->load_engine = MISSING;
+        if (error)
+            return -error;
+    }
+    i64 error = fleet_advance(f, t->limit_key, t->stop_at, t->max_steps);
+    t->next_key = fleet_next_key(f);
+    if (error)
+        return -error;
+    f->events_told = f->events.count;
+    if (f->events.count)
+        memcpy(t->told, f->events.at, (size_t)MIN(f->events.count, TOLD_IN_TURN) * sizeof *t->told);
+    return f->events.count;
 }
 
 i64 fleet_completed(const fleet *f)

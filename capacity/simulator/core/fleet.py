@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_int64
 from typing import Protocol
 
@@ -12,7 +13,16 @@ import numpy as np
 
 from capacity.base.errors import InvalidInput
 from capacity.simulator.core import binding, library, step_data
-from capacity.simulator.core.binding import CoreColumns, CoreContents, CoreEvent, CoreRequests, CoreState
+from capacity.simulator.core.binding import (
+    NEVER_KEY,
+    TOLD_IN_TURN,
+    CoreColumns,
+    CoreContents,
+    CoreEvent,
+    CoreRequests,
+    CoreState,
+    CoreTurn,
+)
 from capacity.simulator.core.step_data import StepData
 from capacity.simulator.core.sums import GapsArrays, WorkArrays, gap_counter, step_work
 from capacity.simulator.frontend import FrontendTimes
@@ -26,6 +36,7 @@ from capacity.workload.columns import IntArray
 
 STEPS_PER_CALL = 100_000  # a few hundredths of a second: so long an interrupt may wait
 EVENT_FIELDS = len(CoreEvent._fields_)
+LIMIT_KEY, STOP_AT, MAX_STEPS, LOAD_ENGINE, _, _, NEXT_KEY, TOLD = range(8)  # places in a turn
 LEDGER_COLUMNS = tuple(name for name, _ in CoreColumns._fields_)
 
 
@@ -81,11 +92,18 @@ class Fleet:
         )
         places = CoreColumns(**{name: binding.address(np.asarray(columns[name])) for name in LEDGER_COLUMNS})
         self._pointer: int | None = core.fleet_new(byref(requests), byref(places), routed)
-        self._events, self._next_key = POINTER(c_int64)(), c_int64()
-        self._take_turn, self._deliver = core.fleet_take_turn, core.fleet_deliver
-        self._told = byref(self._events), byref(self._next_key)  # where a turn leaves what it has to tell
-        self.waiting_events: list[tuple[int, ...]] = []
+        self._take_turn, self._deliver, self._want_load = (
+            core.fleet_take_turn,
+            core.fleet_deliver,
+            core.fleet_want_load,
+        )
+        self._loaded, self._release_kept = core.fleet_loaded, core.fleet_release_kept
+        self.turn = array(
+            "q", bytes(ctypes.sizeof(CoreTurn))
+        )  # its numbers stand as in `CoreTurn`; it never moves
+        self.turn[LIMIT_KEY], self.turn[MAX_STEPS], self.turn[LOAD_ENGINE] = NEVER_KEY, STEPS_PER_CALL, -1
         self._check(0 if self._pointer and not core.fleet_error(self._pointer) else binding.BAD_INPUT)
+        core.fleet_keep_turn(self._pointer, CoreTurn.from_buffer(self.turn))
 
     def close(self) -> None:
         """Free its memory; what was taken out stays."""
@@ -183,21 +201,25 @@ class Fleet:
         self._check(self._core.fleet_cancel(self._pointer, number, request, at_ps))
 
     def release_kept(self, number: int, request: int, at_ps: int) -> None:
-        self._check(self._core.fleet_release_kept(self._pointer, number, request, at_ps))
+        error = self._release_kept(self._pointer, number, request, at_ps)
+        if error:
+            self._check(error)
 
     def want_load(self, number: int, request: int, tokens: int, at_ps: int) -> bool:
-        taken: int = self._core.fleet_want_load(self._pointer, number, request, tokens, at_ps)
+        taken: int = self._want_load(self._pointer, number, request, tokens, at_ps)
         if taken < 0:
             self._check(binding.BROKEN)
         return taken > 0
 
     def load_begun(self, number: int, request: int, end_ps: int) -> None:
-        """Whoever asked when KV will come goes on with its decision, and may ask for more."""
-        self._check(self._core.fleet_load_begun(self._pointer, number, request, end_ps))
-        self._keep_events(self._core.fleet_events(self._pointer, self._told[0]))
+        """Whoever asked when KV will come goes on with its decision at the next turn, before all else."""
+        turn = self.turn
+        turn[LOAD_ENGINE], turn[LOAD_ENGINE + 1], turn[LOAD_ENGINE + 2] = number, request, end_ps
 
     def loaded(self, number: int, request: int, at_ps: int) -> None:
-        self._check(self._core.fleet_loaded(self._pointer, number, request, at_ps))
+        error = self._loaded(self._pointer, number, request, at_ps)
+        if error:
+            self._check(error)
 
     def unload(self, number: int, request: int, at_ps: int) -> None:
         self._check(self._core.fleet_unload(self._pointer, number, request, at_ps))
@@ -207,32 +229,39 @@ class Fleet:
 
     # time
 
-    def advance(self, limit_key: int, *, stop_at: int = 0, most_steps: int = STEPS_PER_CALL) -> int:
-        """Some of what is due before `limit_key`; returns the key of what is due then: the rest by further calls.
+    def take_turn(self) -> int:
+        """Some of what is due before `turn[LIMIT_KEY]`; what is due then is `turn[NEXT_KEY]`: the rest by more turns.
 
-        Nothing is done after the first instant at which there is an event of the kinds `stop_at`, as bits.
+        Nothing is done after the first instant at which there is an event of the kinds `turn[STOP_AT]`, as bits.
+        Returns how many events came; `events` are those.
         """
-        count = self._take_turn(self._pointer, limit_key, stop_at, most_steps, *self._told)
-        if count > 0:
-            self._keep_events(count)
-        elif count:
+        count: int = self._take_turn(self._pointer)
+        if count < 0:
             self._check(-count)
-        return self._next_key.value
+        return count
+
+    def events(self, told: int) -> Sequence[int]:
+        """The last turn's, in order of time: kind as in `binding`, engine, request, instant, value of each, flat."""
+        if told <= TOLD_IN_TURN:
+            return self.turn[TOLD : TOLD + EVENT_FIELDS * told]
+        events = POINTER(c_int64)()
+        count = self._core.fleet_events(self._pointer, byref(events))
+        return events[: EVENT_FIELDS * count]
+
+    def advance(self, limit_key: int) -> list[tuple[int, ...]]:
+        """Do all that is due before `limit_key`; returns what was told, event by event."""
+        told: list[tuple[int, ...]] = []
+        self.turn[LIMIT_KEY] = limit_key
+        while True:
+            fields = iter(self.events(self.take_turn()))
+            told += zip(*[fields] * EVENT_FIELDS)
+            if self.turn[NEXT_KEY] >= limit_key:
+                return told
 
     @property
     def next_key(self) -> int:
         key: int = self._core.fleet_next_key(self._pointer)
         return key
-
-    def _keep_events(self, count: int) -> None:
-        """(kind as in `binding`, engine, request, instant, value) each."""
-        fields = iter(self._events[: EVENT_FIELDS * count] if count else ())
-        self.waiting_events += zip(*[fields] * EVENT_FIELDS)
-
-    def take_events(self) -> list[tuple[int, ...]]:
-        """What left and was not taken before, in order of time."""
-        events, self.waiting_events = self.waiting_events, []
-        return events
 
     # how they stand
 

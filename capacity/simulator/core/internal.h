@@ -154,6 +154,9 @@ struct sequence {
     i64 place;         /* vllm_v1.c: in the running list, while that is in no order */
     i64 last_clock;    /* decode_group.c: its last step, and who has his in the same list */
     sequence *next_end;
+    i64 chunk_bucket, place_in_chunk_bucket; /* + 1; 0: in none */
+    int lags;          /* offload.c: there was no place for a copy of its KV */
+    int drafted;       /* drafts.c: one of the group */
     sequence *next_free;
     table table;
 };
@@ -318,14 +321,22 @@ typedef struct {
     uint64_t seed;
 } speculation;
 i64 accepted_drafts(const speculation *s, sequence *r, i64 drafts);
+i64 draft_class(const speculation *s, i64 request);
 /* 64 well-mixed bits of three numbers. Steele et al., SplitMix64, OOPSLA 2014. */
-static inline uint64_t mixed(uint64_t a, uint64_t b, uint64_t c)
+#define VERIFICATION_DRAW 0x8CB92BA72F3D8DD7u /* from one verification of a request to the next */
+static inline uint64_t mixing(uint64_t a, uint64_t b, uint64_t c)
 {
-    uint64_t state = a * 0x9E3779B97F4A7C15u + b * 0xD1B54A32D192ED03u + c * 0x8CB92BA72F3D8DD7u + 0x2545F4914F6CDD1Du;
+    return a * 0x9E3779B97F4A7C15u + b * 0xD1B54A32D192ED03u + c * VERIFICATION_DRAW + 0x2545F4914F6CDD1Du;
+}
+static inline uint64_t mixed_of(uint64_t state)
+{
     state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9u;
     state = (state ^ (state >> 27)) * 0x94D049BB133111EBu;
     return state ^ (state >> 31);
 }
+static inline uint64_t mixed(uint64_t a, uint64_t b, uint64_t c) { return mixed_of(mixing(a, b, c)); }
+/* What the draft at this depth draws, after the one before it. */
+static inline uint64_t mixed_further(uint64_t state, uint64_t depth) { return mixed(state, depth, 0); }
 
 /* gaps.c, work.c: see there */
 typedef struct gaps gaps;

@@ -85,8 +85,7 @@ def logged_run(
         setup, 0, chains=lambda _: blocks, answers_private=False, keep_log=keep_log, turns_away=turns_away
     )
     fleet.feed(number, None, np.array(arrivals_ps, dtype=np.int64))
-    while fleet.next_key < NEVER_KEY:
-        fleet.advance(NEVER_KEY)
+    fleet.advance(NEVER_KEY)
     state = fleet.state(number)
     stalled_by = None
     if state.unfinished:

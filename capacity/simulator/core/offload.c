@@ -31,7 +31,6 @@ typedef struct {
     VEC(copies) stores;
     i64 unused_stores; /* + 1; 0: none */
     sequences aside;
-    names chunks;
 } offloading_v1;
 
 static i64 num_waiting(const policy *p)
@@ -134,7 +133,7 @@ static void begin(offloading_v1 *o, sequence *r, i64 tokens, const tier_hit *bel
     new->end_ps = end_ps;
     new->chunks.count = 0;
     for (i64 i = 0; i < below->places.count; i++) {
-        i64 name = o->chunks.at[below->places.at[i]];
+        i64 name = chunk_name(&o->tiers, r->request, below->places.at[i]);
         PUSH(m, &new->chunks, name);
         name_map_put(m, &o->on_the_way, name, 0);
     }
@@ -148,15 +147,14 @@ static int try_load(offloading_v1 *o, sequence *r)
     policy *p = &o->v1.base;
     pool *q = p->pool;
     i64 size = o->tiers.chunk_tokens;
-    name_chunks(&o->tiers, r->request, r->known / size, &o->chunks);
     const hit *h = q->ops->lookup(q, &r->table, r->known - 1);
     i64 gpu_tokens = h->tokens;
-    const tier_hit *below = find_below(&o->tiers, &r->table, &o->chunks, gpu_tokens / size, o->now_ps);
+    const tier_hit *below = find_below(&o->tiers, &r->table, gpu_tokens / size, r->known / size, o->now_ps);
     i64 tokens = (gpu_tokens / size + below->places.count) * size;
     if (tokens - gpu_tokens < size)
         return NOTHING;
     for (i64 i = 0; i < below->places.count && o->on_the_way.count; i++)
-        if (name_map_find(&o->on_the_way, o->chunks.at[below->places.at[i]]))
+        if (name_map_find(&o->on_the_way, chunk_name(&o->tiers, r->request, below->places.at[i])))
             return ELSEWHERE;
     i64 whole = MAX(tokens, MIN(r->known, p->limits.max_model_len));
     i64 wanted = p->limits.reserve_full_isl ? whole : tokens;
@@ -192,8 +190,7 @@ static i64 resume(offloading_v1 *o, sequence *r, step *s, i64 budget, i64 thresh
     if (!v1_allocate_running(&o->v1, r, tokens))
         return 0;
     queue_pop(&o->loaded);
-    PUSH(p->memory, &p->running, r);
-    r->status = RUNNING;
+    v1_run(&o->v1, r);
     add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = r->computed, .epoch = r->epoch,
                                 .yields = r->computed + tokens >= r->known, .cached = r->computed});
     return tokens;
@@ -246,25 +243,41 @@ static copies *copies_of(offloading_v1 *o, step *s)
     return &o->stores.at[s->stores];
 }
 
-/* Find places below for the chunks that this row completes. */
-static void reserve(offloading_v1 *o, const row *w, step *s)
+/* Find places below for the chunks that a row completes, with which so many tokens are known. */
+static void reserve(offloading_v1 *o, sequence *r, i64 known, step *s)
 {
     memory *m = o->v1.base.memory;
-    sequence *r = w->sequence;
-    i64 known = MIN(w->computed + w->tokens - w->drafts, r->known);
     if (known < (r->stored_chunks + 1) * o->tiers.chunk_tokens)
         return;
     i64 chunks = known / o->tiers.chunk_tokens;
     copies *c = copies_of(o, s);
     i64 before = c->places.count;
-    if (!reserve_below(&o->tiers, &r->table, r->stored_chunks, chunks, &c->places, o->now_ps))
+    int lagged = r->lags;
+    r->lags = !reserve_below(&o->tiers, &r->table, r->stored_chunks, chunks, &c->places, o->now_ps);
+    if (r->lags) {
+        if (!lagged)
+            group_lag(&o->v1.group, r);
         return;
+    }
     r->stored_chunks = chunks;
     if (c->places.count > before) {
-        name_chunks(&o->tiers, r->request, chunks, &o->chunks);
-        touch_nearest(&o->tiers, &r->table, &o->chunks);
+        touch_nearest(&o->tiers, &r->table, chunks);
         PUSH(m, &c->ends, c->places.count);
         PUSH(m, &c->owners, r);
+    }
+}
+
+/* For the rows of a step and for those that it knows by their sums, in the order of the running list. */
+static void reserve_all(offloading_v1 *o, step *s)
+{
+    const decode_group *g = &o->v1.group;
+    i64 next = 0, count = s->grouped ? g->full.count : 0;
+    for (i64 i = 0; i <= s->rows.count; i++) {
+        const row *w = i < s->rows.count ? &s->rows.at[i] : NULL;
+        for (; next < count && (!w || g->full.at[next].ticket < w->sequence->ticket); next++)
+            reserve(o, g->full.at[next].sequence, g->full.at[next].at, s);
+        if (w)
+            reserve(o, w->sequence, MIN(w->computed + w->tokens - w->drafts, w->sequence->known), s);
     }
 }
 
@@ -276,8 +289,9 @@ static void schedule(policy *p, step *s, i64 now_ps)
     take_arrivals(o);
     v1_schedule(p, s, now_ps);
     s->held_ps = o->held_ps;
-    for (i64 i = 0; i < s->rows.count; i++)
-        reserve(o, &s->rows.at[i], s);
+    if (s->held_ps && !s->rows.count && !s->group && !s->preempted.count)
+        v1_launched(&o->v1, s);
+    reserve_all(o, s);
 }
 
 /* account */
@@ -342,5 +356,7 @@ policy *offloading_v1_new(memory *m, const core_engine *setup, pool *p, const co
     o->v1.admit_waiting = admit_waiting;
     o->v1.finish = finish;
     tier_stack_init(&o->tiers, m, setup, requests);
+    if (o->v1.regular)
+        group_watch_chunks(&o->v1.group, o->tiers.chunk_tokens);
     return &o->v1.base;
 }

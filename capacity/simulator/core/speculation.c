@@ -3,12 +3,15 @@
 
 #define CLASS_DRAW ((uint64_t)1 << 40) /* instead of a verification: which class a request is of */
 
+i64 draft_class(const speculation *s, i64 request)
+{
+    return (i64)(mixed(s->seed, (uint64_t)request, CLASS_DRAW) >> 60);
+}
+
 /* The rates of a request's class. */
 static const double *rates_of(const speculation *s, i64 request)
 {
-    if (s->num_classes < 2)
-        return s->rates;
-    return s->rates + s->num_rates * (i64)(mixed(s->seed, (uint64_t)request, CLASS_DRAW) >> 60);
+    return s->num_classes < 2 ? s->rates : s->rates + s->num_rates * draft_class(s, request);
 }
 
 i64 accepted_drafts(const speculation *s, sequence *r, i64 drafts)
@@ -22,7 +25,7 @@ i64 accepted_drafts(const speculation *s, sequence *r, i64 drafts)
     const double *rates = r->rates;
     i64 count = 0, deepest = MIN(drafts, s->num_rates);
     while (count < deepest) {
-        state = mixed(state, (uint64_t)count, 0);
+        state = mixed_further(state, (uint64_t)count);
         if ((double)(state >> 11) * 0x1p-53 >= rates[count])
             break;
         count++;

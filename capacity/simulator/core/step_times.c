@@ -22,6 +22,7 @@
 #define MOST_SIZES ((i64)1 << 16)    /* numbers of decode rows whose last line is remembered */
 #define RECENT_LINES 8 /* remembered of each; a power of two */
 #define MOST_LINES ((i64)1 << 20)    /* then all are forgotten */
+#define DRAFTING_BITS 15
 #define AT_LEAST_1(ps) ((ps) < 1 ? 1 : (ps))
 
 /* Of a model: by operator, and of the host's work over the GPU's. */
@@ -49,6 +50,12 @@ typedef struct {
     decode_line line;
 } recent_line;
 
+/* What drafting took a batch of one size and mean context; others of the same place replace it. */
+typedef struct {
+    i64 sequences, context; /* 0, 0: nothing yet */
+    double seconds;
+} drafting;
+
 struct step_times {
     step_source source;
     exponents exact, quick; /* of the quick ones those by contexts alone: the others are in tables */
@@ -59,6 +66,7 @@ struct step_times {
     recent_line *recent; /* by decode_sequences, and by the last digit of the knot */
     void *recent_memory;
     i64 num_recent;
+    drafting *drafted; /* by hash; NULL: none yet */
     int failed;
 };
 
@@ -667,12 +675,8 @@ static double draft_step_seconds(step_times *draft, shape at, double drafts)
 }
 
 /* NaN: not in integers, or a callback failed. */
-static double draft_seconds(step_times *t, const shape *s)
+static double new_draft_seconds(const step_source *source, i64 sequences, i64 context)
 {
-    const step_source *source = &t->source;
-    i64 sequences = s->decode_sequences, context = s->decode_context_tokens / sequences;
-    if (!source->draft) return table_seconds(t, DRAFT_SECONDS, sequences);
-    if (context < 1) context = 1;
     i64 window = source->draft_window_tokens;
     i64 clipped = window >= 0 && window < context ? window : context;
     shape plain = {.decode_sequences = sequences, .decode_context_tokens = sequences * context,
@@ -680,6 +684,21 @@ static double draft_seconds(step_times *t, const shape *s)
     double first = draft_step_seconds(source->draft, plain, source->first_drafts);
     double level = draft_step_seconds(source->draft, plain, source->level_drafts);
     return first + (double)(source->draft_steps - 1) * level;
+}
+
+/* The same, which is asked for again and again: a batch's mean context is a whole number of tokens. */
+static double draft_seconds(step_times *t, const shape *s)
+{
+    i64 sequences = s->decode_sequences, context = s->decode_context_tokens / sequences;
+    if (!t->source.draft) return table_seconds(t, DRAFT_SECONDS, sequences);
+    if (context < 1) context = 1;
+    if (!t->drafted) t->drafted = calloc((size_t)1 << DRAFTING_BITS, sizeof *t->drafted);
+    if (!t->drafted) return new_draft_seconds(&t->source, sequences, context);
+    uint64_t hash = (uint64_t)(sequences << 40 ^ context) * 0x9E3779B97F4A7C15u;
+    drafting *known = &t->drafted[hash >> (64 - DRAFTING_BITS)];
+    if (known->sequences != sequences || known->context != context)
+        *known = (drafting){sequences, context, new_draft_seconds(&t->source, sequences, context)};
+    return known->seconds;
 }
 
 static i64 drafted_step_ps(step_times *t, const shape *s)
@@ -836,6 +855,7 @@ void step_times_free(step_times *t)
     for (i64 i = 0; i < NUM_TABLES; i++) free(t->tables[i].at);
     free(t->lines);
     free(t->recent_memory);
+    free(t->drafted);
     free_exponents(t);
     free(t);
 }

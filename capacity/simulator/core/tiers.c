@@ -2,9 +2,13 @@
  * kv_cache/offload.py.
  *
  * A chunk's name is the number of its last block's content where that is shared, and else of the request
- * and the chunk. Chunks of a tier form a list, the least recently used first. Where a request's chunks are
+ * and the chunk. Chunks of a tier form a list, the least recently used first. Where a request's own chunks are
  * stands in the `blocks` of its table, which its pool does not use: the chunk itself says whether it is
- * still the one. */
+ * still the one.
+ *
+ * A request's chain is made of spans: the runs that it shares, and what is its own. The first chunks of a span stand
+ * together in the list, the deepest of them first, as long as none is dropped or used without the others: then all of
+ * them are moved at once. */
 #include <math.h>
 
 #include "contents.h"
@@ -70,12 +74,59 @@ void name_map_drop(name_map *map, i64 name)
     }
 }
 
+/* Chunks `first` to `stop` of a request's chain, all of one span: a key of what it shares, or what is its own. */
+typedef struct {
+    i64 key, first, stop, name; /* key MISSING: its own; name: of chunk 0, had it one */
+} stretch;
+
+static i64 num_stretches(const tier_stack *t, i64 request)
+{
+    return t->contents ? t->contents->offsets[request + 1] - t->contents->offsets[request] + 1 : 1;
+}
+
+/* The first chunk whose last block is this one or a later one. */
+static i64 chunk_from(const tier_stack *t, i64 block) { return ceil_div(block + 1, t->chunk_blocks) - 1; }
+
+static stretch stretch_of(const tier_stack *t, i64 request, i64 number)
+{
+    if (number == num_stretches(t, request) - 1) {
+        i64 own = own_from(t->contents, request);
+        return (stretch){.key = MISSING, .first = chunk_from(t, own), .stop = (i64)1 << 31};
+    }
+    const core_contents *c = t->contents;
+    i64 run = c->offsets[request] + number, start = number ? c->stops[run - 1] : 0;
+    return (stretch){.key = c->keys[run],
+                     .first = chunk_from(t, start),
+                     .stop = chunk_from(t, c->stops[run]),
+                     .name = t->first_number[c->keys[run]] + t->chunk_blocks - 1 - start};
+}
+
+static inline i64 name_in(const tier_stack *t, const stretch *s, i64 request, i64 place)
+{
+    return s->key == MISSING ? ~(request << 32 | place) : s->name + place * t->chunk_blocks;
+}
+
+static stretch stretch_at(const tier_stack *t, i64 request, i64 place)
+{
+    REQUIRE(t->memory, place < (i64)1 << 31);
+    i64 number = num_stretches(t, request) - 1;
+    stretch s = stretch_of(t, request, number);
+    while (place < s.first)
+        s = stretch_of(t, request, --number);
+    return s;
+}
+
+/* The stretch that a chunk is in: the last one mostly. */
+static inline void follow(const tier_stack *t, i64 request, i64 place, stretch *last)
+{
+    if (place < last->first || place >= last->stop)
+        *last = stretch_at(t, request, place);
+}
+
 i64 chunk_name(const tier_stack *t, i64 request, i64 place)
 {
-    i64 block = (place + 1) * t->chunk_blocks - 1;
-    if (t->contents && block < own_from(t->contents, request))
-        return content_number(t->contents, t->first_number, request, block);
-    return ~(request << 32 | place);
+    stretch s = stretch_at(t, request, place);
+    return name_in(t, &s, request, place);
 }
 
 /* one tier */
@@ -83,7 +134,8 @@ i64 chunk_name(const tier_stack *t, i64 request, i64 place)
 typedef struct {
     i64 name;
     i64 ready_ps, busy_ps; /* until when it is being written, and until when it is in some transfer */
-    i64 older, newer;      /* of one that is not in use, `newer` is the next such */
+    uint32_t older, newer; /* of one that is not in use, `newer` is the next such */
+    uint32_t key, index;   /* of its span: the key + 1, or 0 for a request's own; and its place there */
 } chunk;
 
 struct tier_store {
@@ -96,6 +148,7 @@ struct tier_store {
     i64 held;
     VEC(chunk) chunks; /* the first stands for both ends of the list */
     i64 unused;        /* the first chunk that is not in use; 0: none */
+    uint32_t *shared_together, *own_together; /* by key and request: how many chunks of a span stand together */
     i64 write_free_ps, read_free_ps;
     core_tier_use use;
 };
@@ -122,29 +175,38 @@ static void put_last(tier_store *store, i64 number)
     chunk *c = &store->chunks.at[number], *ends = store->chunks.at;
     c->older = ends->older;
     c->newer = 0;
-    store->chunks.at[ends->older].newer = number;
-    ends->older = number;
+    store->chunks.at[ends->older].newer = (uint32_t)number;
+    ends->older = (uint32_t)number;
 }
 
-/* The chunk of that name; 0: not here. Its request's own ones are where its table remembers them. */
-static i64 find_chunk(const tier_store *store, i64 *remembered, i64 name)
-{
-    if (*remembered < store->chunks.count && store->chunks.at[*remembered].name == name)
-        return *remembered;
-    const i64 *own = name < 0 && store->returns ? name_map_find(&store->own, name) : NULL;
-    *remembered = name >= 0 ? store->by_name[name] : own ? *own - 1 : 0;
-    return *remembered;
-}
-
-/* Where a table remembers a chunk. */
+/* Where a table remembers a chunk of its request's own. */
 static i64 *memory_of(table *known, i64 tier, i64 place) { return &known->blocks.at[2 * place + tier]; }
 
-/* The chunk at a place of a request's chain; NULL: not here. */
-static chunk *chunk_at(const tier_stack *t, i64 tier, table *known, i64 place)
+/* The chunk at a place of a stretch; 0: not here. Its request's own ones are where its table remembers them. */
+static i64 find_chunk(const tier_stack *t, i64 tier, table *known, const stretch *s, i64 place)
 {
-    tier_store *store = t->stores[tier];
-    i64 number = find_chunk(store, memory_of(known, tier, place), chunk_name(t, known->request, place));
-    return number ? &store->chunks.at[number] : NULL;
+    const tier_store *store = t->stores[tier];
+    i64 name = name_in(t, s, known->request, place);
+    if (name >= 0)
+        return store->by_name[name];
+    i64 *remembered = memory_of(known, tier, place);
+    if (*remembered < store->chunks.count && store->chunks.at[*remembered].name == name)
+        return *remembered;
+    const i64 *own = store->returns ? name_map_find(&store->own, name) : NULL;
+    return *remembered = own ? *own - 1 : 0;
+}
+
+/* The chunk at a place of a request's chain; NULL: not here. `last` is where the last one was. */
+static chunk *chunk_at(const tier_stack *t, i64 tier, table *known, i64 place, stretch *last)
+{
+    follow(t, known->request, place, last);
+    i64 number = find_chunk(t, tier, known, last, place);
+    return number ? &t->stores[tier]->chunks.at[number] : NULL;
+}
+
+static uint32_t *together_of(const tier_store *store, const stretch *s, i64 request)
+{
+    return s->key == MISSING ? &store->own_together[request] : &store->shared_together[s->key];
 }
 
 /* A stretch of the list becomes the most recently used. */
@@ -154,51 +216,63 @@ static void move_last(tier_store *store, i64 oldest, i64 newest)
     i64 older = at[oldest].older, newer = at[newest].newer;
     if (!newer)
         return;
-    at[older].newer = newer;
-    at[newer].older = older;
+    at[older].newer = (uint32_t)newer;
+    at[newer].older = (uint32_t)older;
     at[oldest].older = at[0].older;
     at[newest].newer = 0;
-    at[at[0].older].newer = oldest;
-    at[0].older = newest;
+    at[at[0].older].newer = (uint32_t)oldest;
+    at[0].older = (uint32_t)newest;
 }
 
-/* These were used now, the first of them last: moved together where they stand together. */
-static void touch(tier_stack *t, i64 tier, table *known, const names *chunks)
+/* Chunks of a stretch before place `stop` were used now, the first of them last. */
+static void touch_stretch(tier_stack *t, i64 tier, table *known, const stretch *s, i64 stop)
 {
     tier_store *store = t->stores[tier];
-    i64 oldest = 0, newest = 0;
-    RESERVE(t->memory, &known->blocks, 2 * chunks->count);
-    for (i64 i = chunks->count - 1; i >= 0; i--) {
-        i64 number = find_chunk(store, memory_of(known, tier, i), chunks->at[i]);
-        if (!number)
-            continue;
-        if (!oldest || store->chunks.at[number].older != newest) {
-            if (oldest)
-                move_last(store, oldest, newest);
-            oldest = number;
-        }
-        newest = number;
+    uint32_t *together = together_of(store, s, known->request);
+    i64 first = s->first, alone = first + *together, next = stop;
+    for (i64 place = stop - 1; place >= alone; place--) {
+        i64 number = find_chunk(t, tier, known, s, place);
+        if (number)
+            move_last(store, number, number);
+        else
+            next = place; /* at last, the first that is not here */
     }
-    if (oldest)
-        move_last(store, oldest, newest);
+    if (alone > first)
+        move_last(store, find_chunk(t, tier, known, s, MIN(alone, stop) - 1), find_chunk(t, tier, known, s, first));
+    *together = (uint32_t)(next - first);
 }
 
-static void add_chunk(tier_store *store, i64 *remembered, i64 name)
+/* The first chunks of a request were used now, the first of them last. */
+static void touch(tier_stack *t, i64 tier, table *known, i64 chunks)
 {
-    i64 number = store->unused;
+    RESERVE(t->memory, &known->blocks, 2 * chunks);
+    for (i64 i = num_stretches(t, known->request) - 1; i >= 0; i--) {
+        stretch s = stretch_of(t, known->request, i);
+        if (s.first < MIN(s.stop, chunks))
+            touch_stretch(t, tier, known, &s, MIN(s.stop, chunks));
+    }
+}
+
+static void add_chunk(tier_stack *t, i64 tier, table *known, const stretch *s, i64 place)
+{
+    tier_store *store = t->stores[tier];
+    i64 number = store->unused, name = name_in(t, s, known->request, place);
     if (number) {
         store->unused = store->chunks.at[number].newer;
     } else {
         number = store->chunks.count;
+        REQUIRE(store->memory, number < UINT32_MAX);
         PUSH(store->memory, &store->chunks, (chunk){0});
     }
-    store->chunks.at[number] = (chunk){.name = name, .ready_ps = NEVER, .busy_ps = NEVER};
+    store->chunks.at[number] = (chunk){.name = name, .ready_ps = NEVER, .busy_ps = NEVER, .key = (uint32_t)(s->key + 1),
+                                       .index = (uint32_t)(place - s->first)};
     put_last(store, number);
     if (name >= 0)
         store->by_name[name] = number;
     else if (store->returns)
         name_map_put(store->memory, &store->own, name, number);
-    *remembered = number;
+    if (name < 0)
+        *memory_of(known, tier, place) = number;
     store->held++;
 }
 
@@ -210,8 +284,10 @@ static void drop_chunk(tier_store *store, i64 number)
         store->by_name[c->name] = 0;
     else if (store->returns)
         name_map_drop(&store->own, c->name);
+    uint32_t *together = c->key ? &store->shared_together[c->key - 1] : &store->own_together[~c->name >> 32];
+    *together = MIN(*together, c->index);
     c->name = NO_NAME;
-    c->newer = store->unused;
+    c->newer = (uint32_t)store->unused;
     store->unused = number;
     store->held--;
 }
@@ -233,6 +309,7 @@ static int make_room(tier_store *store, i64 excess, i64 now_ps)
         number = next;
     }
     store->use.evicted += excess;
+    __builtin_prefetch(&store->chunks.at[store->chunks.at[0].newer]); /* the next to go */
     return 1;
 }
 
@@ -241,16 +318,19 @@ static int reserve(tier_stack *t, i64 tier, table *known, const places *wanted, 
 {
     tier_store *store = t->stores[tier];
     i64 capacity = store->tier.capacity_chunks, before = taken->count;
+    stretch s = {0};
     for (i64 i = 0; i < wanted->count; i++)
-        if (!chunk_at(t, tier, known, wanted->at[i]))
+        if (!chunk_at(t, tier, known, wanted->at[i], &s))
             PUSH(t->memory, taken, wanted->at[i]);
     i64 excess = store->held + taken->count - before - capacity;
     if (capacity >= 0 && excess > 0 && !make_room(store, excess, now_ps)) {
         taken->count = before;
         return 0;
     }
-    for (i64 i = before; i < taken->count; i++)
-        add_chunk(store, memory_of(known, tier, taken->at[i]), chunk_name(t, known->request, taken->at[i]));
+    for (i64 i = before; i < taken->count; i++) {
+        follow(t, known->request, taken->at[i], &s);
+        add_chunk(t, tier, known, &s, taken->at[i]);
+    }
     return 1;
 }
 
@@ -273,8 +353,9 @@ static i64 write_chunks(tier_stack *t, i64 tier, table *known, const places *wri
     tier_store *store = t->stores[tier];
     store->write_free_ps = MAX(store->write_free_ps, now_ps) + payload_ps(store, written->count);
     i64 end_ps = store->write_free_ps + store->tier.latency_ps;
+    stretch s = {0};
     for (i64 i = 0; i < written->count; i++) {
-        chunk *c = chunk_at(t, tier, known, written->at[i]);
+        chunk *c = chunk_at(t, tier, known, written->at[i], &s);
         REQUIRE(t->memory, c);
         c->ready_ps = c->busy_ps = end_ps;
     }
@@ -288,8 +369,9 @@ static i64 read_chunks(tier_stack *t, i64 tier, table *known, const places *read
     tier_store *store = t->stores[tier];
     store->read_free_ps = MAX(store->read_free_ps, now_ps) + payload_ps(store, read->count);
     i64 end_ps = store->read_free_ps + store->tier.latency_ps;
+    stretch s = {0};
     for (i64 i = 0; i < read->count; i++) {
-        chunk *c = chunk_at(t, tier, known, read->at[i]);
+        chunk *c = chunk_at(t, tier, known, read->at[i], &s);
         if (c) /* else it only passes through: there was no room to keep it */
             c->busy_ps = MAX(c->busy_ps, end_ps);
     }
@@ -309,38 +391,31 @@ void tier_stack_init(tier_stack *t, memory *m, const core_engine *setup, const c
     for (i64 i = 0; i < t->num_stores; i++) {
         t->stores[i] = tier_store_new(m, setup->tiers[i], setup->chunk_bytes);
         t->stores[i]->returns = setup->role != ROLE_BOTH;
+        t->stores[i]->own_together = take_memory(m, (size_t)MAX(requests->count, 1) * sizeof(uint32_t));
     }
     if (setup->contents && setup->contents->offsets) {
         t->contents = setup->contents;
         t->first_number = number_contents(m, t->contents, requests->count);
         size_t numbers = (size_t)(t->first_number[t->contents->num_keys] + 1);
-        for (i64 i = 0; i < t->num_stores; i++)
+        for (i64 i = 0; i < t->num_stores; i++) {
             t->stores[i]->by_name = take_memory(m, numbers * sizeof *t->stores[i]->by_name);
+            t->stores[i]->shared_together = take_memory(m, (size_t)(t->contents->num_keys + 1) * sizeof(uint32_t));
+        }
     }
 }
 
-/* Names of the first chunks of a request. */
-void name_chunks(const tier_stack *t, i64 request, i64 chunks, names *found)
-{
-    REQUIRE(t->memory, chunks < (i64)1 << 31);
-    found->count = 0;
-    RESERVE(t->memory, found, chunks);
-    for (i64 place = 0; place < chunks; place++)
-        found->at[place] = chunk_name(t, request, place);
-    found->count = chunks;
-}
-
-/* The unbroken run of chunks from place `first` on that can be read below the GPU. Touches all of them. */
-const tier_hit *find_below(tier_stack *t, table *known, const names *chunks, i64 first, i64 now_ps)
+/* The unbroken run of chunks from place `first` on that can be read below the GPU. Touches all `chunks`. */
+const tier_hit *find_below(tier_stack *t, table *known, i64 first, i64 chunks, i64 now_ps)
 {
     tier_hit *h = &t->hit;
     h->places.count = h->tiers.count = 0;
     for (i64 i = 0; i < t->num_stores; i++)
         touch(t, i, known, chunks);
-    for (i64 place = first; place < chunks->count; place++) {
+    stretch s = {0};
+    for (i64 place = first; place < chunks; place++) {
         i64 tier = 0;
         for (; tier < t->num_stores; tier++) {
-            const chunk *c = chunk_at(t, tier, known, place);
+            const chunk *c = chunk_at(t, tier, known, place, &s);
             if (c && c->ready_ps <= now_ps)
                 break;
         }
@@ -357,8 +432,9 @@ static void arrive(tier_stack *t, table *known, i64 ready_ps, i64 now_ps)
 {
     t->taken.count = 0;
     reserve(t, 0, known, &t->wanted, &t->taken, now_ps);
+    stretch s = {0};
     for (i64 i = 0; i < t->taken.count; i++) {
-        chunk *c = chunk_at(t, 0, known, t->taken.at[i]);
+        chunk *c = chunk_at(t, 0, known, t->taken.at[i], &s);
         c->ready_ps = c->busy_ps = ready_ps;
         t->stores[0]->use.stored++;
     }
@@ -389,7 +465,7 @@ int reserve_below(tier_stack *t, table *known, i64 first, i64 stop, places *take
     return reserve(t, 0, known, &t->wanted, taken, now_ps);
 }
 
-void touch_nearest(tier_stack *t, table *known, const names *chunks) { touch(t, 0, known, chunks); }
+void touch_nearest(tier_stack *t, table *known, i64 chunks) { touch(t, 0, known, chunks); }
 
 /* Copy reserved chunks out of the GPU, then from tier to tier downwards. */
 void store_below(tier_stack *t, table *known, const places *stored, i64 now_ps)

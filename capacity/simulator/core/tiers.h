@@ -42,11 +42,10 @@ typedef struct {
 
 void tier_stack_init(tier_stack *t, memory *m, const core_engine *setup, const core_requests *requests);
 i64 chunk_name(const tier_stack *t, i64 request, i64 place);
-void name_chunks(const tier_stack *t, i64 request, i64 chunks, names *found);
-const tier_hit *find_below(tier_stack *t, table *known, const names *chunks, i64 first, i64 now_ps);
+const tier_hit *find_below(tier_stack *t, table *known, i64 first, i64 chunks, i64 now_ps);
 i64 load_from_below(tier_stack *t, table *known, const tier_hit *h, i64 now_ps);
 int reserve_below(tier_stack *t, table *known, i64 first, i64 stop, places *taken, i64 now_ps);
-void touch_nearest(tier_stack *t, table *known, const names *chunks);
+void touch_nearest(tier_stack *t, table *known, i64 chunks);
 void store_below(tier_stack *t, table *known, const places *stored, i64 now_ps);
 void count_hit_tokens(tier_stack *t, i64 tier, i64 tokens);
 i64 tier_stack_use(const tier_stack *t, core_tier_use *uses);

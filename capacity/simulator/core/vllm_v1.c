@@ -1,7 +1,9 @@
 /* vLLM V1: continuous batching with chunked prefill, one token budget, recompute preemption. See vllm_v1.py. */
 #include "vllm_v1.h"
 
+#include "drafts.h"
 #include "run_pool.h"
+#include "stages.h"
 
 /* the waiting queue: arrival order, or the least (priority, arrival, order) first */
 
@@ -185,7 +187,7 @@ static inline int commits_at_once(const sequence *r, i64 tokens)
     return tokens == 1 && r->computed >= r->prompt_tokens && !r->drafts && r->scheduled && r->preempted == MISSING;
 }
 
-/* What `commit` does for such a row, as it is decided. */
+/* What `v1_commit` does for such a row, as it is decided. */
 static inline void add_decode_row(vllm_v1 *v, step *s, sequence *r)
 {
     policy *p = &v->base;
@@ -325,6 +327,15 @@ static int admit(vllm_v1 *v, sequence *r, i64 tokens, const hit *h)
     return 1;
 }
 
+/* The last of those that run. */
+void v1_run(vllm_v1 *v, sequence *r)
+{
+    r->place = v->base.running.count;
+    PUSH(v->base.memory, &v->base.running, r);
+    r->status = RUNNING;
+    r->ticket = v->next_ticket++;
+}
+
 /* Start the head of the queue; returns its tokens in this step, 0 if it does not fit. */
 i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
 {
@@ -351,10 +362,7 @@ i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
     v1_waiting_pop(v);
     if (p->waiting.count)
         __builtin_prefetch(queue_at(&p->waiting, 0));
-    r->place = p->running.count;
-    PUSH(p->memory, &p->running, r);
-    r->status = RUNNING;
-    r->ticket = v->next_ticket++;
+    v1_run(v, r);
     r->computed = computed;
     i64 drafts = tokens + computed - r->known;
     add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = computed, .drafts = MAX(drafts, 0),
@@ -376,7 +384,7 @@ void v1_admit_waiting(policy *p, step *s, i64 budget)
 }
 
 /* Count the scheduled tokens as computed, at once: the step's output corrects it. */
-static void commit(vllm_v1 *v, step *s)
+void v1_commit(vllm_v1 *v, step *s)
 {
     int prefill = 0;
     for (i64 i = 0; i < s->rows.count; i++) {
@@ -429,7 +437,7 @@ static void schedule_rows(vllm_v1 *v, step *s)
         v->admission_bound = v1_waiting_count(v) > 0;
     if (s->preempted.count > 1)
         sort_preempted(v, s);
-    commit(v, s);
+    v1_commit(v, s);
 }
 
 /* decide by sums
@@ -482,23 +490,23 @@ static int take_chunks(vllm_v1 *v, step *s, i64 *budget, i64 free_blocks)
     return 1;
 }
 
-/* One step of the group and what is beside it; 0: the policy itself has to decide. */
-static int schedule_group(vllm_v1 *v, step *s)
+/* One step of a group and what is beside it; 0: the policy itself has to decide. Who prefills stands in `v->group`. */
+int v1_schedule_group(vllm_v1 *v, decode_group *g, step *s)
 {
     policy *p = &v->base;
-    decode_group *g = &v->group;
+    sequences *prefilling = &v->group.prefilling;
     i64 budget = p->limits.max_num_batched_tokens - g->size;
     group_find_due(g);
     i64 new_blocks = group_blocks_needed(g);
     if (budget < 0 || new_blocks > p->pool->free_blocks)
         return 0;
-    if (g->prefilling.count && !take_chunks(v, s, &budget, p->pool->free_blocks - new_blocks)) {
+    if (prefilling->count && !take_chunks(v, s, &budget, p->pool->free_blocks - new_blocks)) {
         s->rows.count = 0;
         return 0;
     }
     group_allocate(g, s, v->pending);
     if (budget > 0)
-        v1_admit_waiting(p, s, budget);
+        v->admit_waiting(p, s, budget);
     if (!s->rows.count && !g->size)
         return 1;
     s->grouped = 1;
@@ -507,14 +515,14 @@ static int schedule_group(vllm_v1 *v, step *s)
     s->sums.decode_context_tokens = g->contexts;
     s->sums.decode_window_context_tokens = group_window_contexts(g);
     group_step(g, &s->ending);
-    g->prefilling.count = 0;
+    prefilling->count = 0;
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
         sequence *r = w->sequence;
         count_row(p, s, w);
         r->computed = w->computed + w->tokens;
         if (!w->yields)
-            PUSH(p->memory, &g->prefilling, r);
+            PUSH(p->memory, prefilling, r);
         else if (r->known + 1 >= r->max_known)
             PUSH(p->memory, &s->ending, r);
         else
@@ -666,16 +674,27 @@ void v1_schedule(policy *p, step *s, i64 now_ps)
     (void)now_ps;
     vllm_v1 *v = (vllm_v1 *)p;
     int by_sums = v->regular && (v->group.active || take_over(v));
-    if (by_sums && !schedule_group(v, s)) {
+    if (v->stages)
+        by_sums = stages_schedule(v, s);
+    else if (v->drafted)
+        by_sums = drafts_schedule(v, s);
+    else if (by_sums && !v1_schedule_group(v, &v->group, s)) {
         spell_out(v);
         by_sums = 0;
     }
     if (!by_sums)
         schedule_rows(v, s);
-    if (s->rows.count || s->group || s->preempted.count) {
-        v->pending = s;
-        v->num_pending++;
-    }
+    if (s->rows.count || s->group || s->preempted.count)
+        v1_launched(v, s);
+}
+
+/* The step is one of those in flight from now on. */
+void v1_launched(vllm_v1 *v, step *s)
+{
+    v->pending = s;
+    v->num_pending++;
+    if (v->stages)
+        stages_launched(v, s);
 }
 
 /* account */
@@ -714,6 +733,10 @@ void v1_abort(policy *p, sequence *r)
     vllm_v1 *v = (vllm_v1 *)p;
     if (v->group.active)
         spell_out(v);
+    if (v->stages)
+        stages_spell_out(v);
+    if (v->drafted)
+        drafts_spell_out(v);
     v->finish(v, r);
 }
 
@@ -744,20 +767,9 @@ static void update_group(vllm_v1 *v, step *s)
     }
 }
 
-/* Append what the step sampled; fills `finished` in row order. */
-void v1_update(policy *p, step *s)
+void v1_update_rows(vllm_v1 *v, step *s)
 {
-    vllm_v1 *v = (vllm_v1 *)p;
-    if (v->pending == s)
-        v->pending = NULL;
-    v->num_pending--;
-    if (s->grouped) {
-        update_group(v, s);
-        v->last_end_ps = s->end;
-        return;
-    }
-    v->last_end_ps = s->end;
-    i64 already = s->finished.count;
+    policy *p = &v->base;
     for (i64 i = 0; i < s->rows.count; i++) {
         row *w = &s->rows.at[i];
         sequence *r = w->sequence;
@@ -769,6 +781,29 @@ void v1_update(policy *p, step *s)
         if (append(v, r, w, s))
             PUSH(p->memory, &s->finished, r);
     }
+}
+
+/* Append what the step sampled; fills `finished` in row order. */
+void v1_update(policy *p, step *s)
+{
+    vllm_v1 *v = (vllm_v1 *)p;
+    if (v->pending == s)
+        v->pending = NULL;
+    v->num_pending--;
+    for (i64 i = 0; i < s->gone.count; i++)
+        s->gone.at[i]->rows_in_flight--; /* they ended in the step before, as members of a group */
+    if (v->stages)
+        stages_ended(v, s);
+    if (v->drafted && drafts_update(v, s))
+        return;
+    if (s->grouped) {
+        update_group(v, s);
+        v->last_end_ps = s->end;
+        return;
+    }
+    v->last_end_ps = s->end;
+    i64 already = s->finished.count;
+    v1_update_rows(v, s);
     for (i64 i = already; i < s->finished.count; i++)
         v->finish(v, s->finished.at[i]);
 }
@@ -777,6 +812,23 @@ static const policy_ops V1_OPS = {
     .add = v1_add, .add_loaded = v1_add_loaded, .schedule = v1_schedule, .update = v1_update,
     .abort = v1_abort, .num_waiting = v1_num_waiting,
 };
+
+/* Whether rows of this engine can be known by their sums, and as what. */
+static void init_groups(vllm_v1 *v, const policy_ops *ops, const core_engine *setup)
+{
+    policy *p = &v->base;
+    int plain = ops == &V1_OPS;
+    if ((!plain && !setup->num_tiers) || setup->max_loras || p->limits.prefill_schedule_interval > 1
+        || setup->data_parallel_size > 1 || setup->keep_log || p->streams || setup->contiguous_blocks)
+        return;
+    group_init(&v->group, p->memory, setup, p->pool);
+    if (!v->speculates && p->limits.pipeline_stages == 1)
+        v->regular = 1;
+    else if (!v->speculates && plain && !p->asynchronous && !v->group.visits)
+        v->stages = stages_new(p->memory, setup, p->pool);
+    else if (v->speculates && plain)
+        v->drafted = drafts_new(v, setup);
+}
 
 void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool)
 {
@@ -792,11 +844,7 @@ void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engin
     v->finish = v1_finish;
     v->next_ticket = 1;
     v->last_end_ps = MISSING;
-    v->regular = ops == &V1_OPS && !v->speculates && p->limits.pipeline_stages == 1
-                 && p->limits.prefill_schedule_interval == 1 && setup->data_parallel_size == 1 && !setup->keep_log
-                 && !setup->message_ps && setup->stream_interval == 1 && !setup->contiguous_blocks;
-    if (v->regular)
-        group_init(&v->group, m, setup, pool);
+    init_groups(v, ops, setup);
 }
 
 policy *vllm_v1_new(memory *m, const core_engine *setup, pool *pool)

@@ -8,6 +8,9 @@
 #pragma GCC visibility push(hidden)
 #endif
 
+typedef struct stage_groups stage_groups; /* stages.c */
+typedef struct draft_group draft_group;   /* drafts.c */
+
 typedef struct vllm_v1 {
     policy base;
     speculation drafts;
@@ -23,10 +26,13 @@ typedef struct vllm_v1 {
     i64 num_pending;
     int regular;                 /* decode steps of this engine can be taken by their sums */
     decode_group group;
+    stage_groups *stages;        /* the same of one with pipeline stages; else NULL */
+    draft_group *drafted;        /* the verifications of drafts; or NULL */
 } vllm_v1;
 
 void vllm_v1_init(vllm_v1 *v, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool);
 void v1_schedule(policy *p, step *s, i64 now_ps);
+void v1_launched(vllm_v1 *v, step *s); /* one that v1_schedule has left empty */
 void v1_update(policy *p, step *s);
 int v1_add(policy *p, sequence *r);
 void v1_add_loaded(policy *p, sequence *r);
@@ -35,7 +41,11 @@ void v1_finish(vllm_v1 *v, sequence *r);
 i64 v1_num_waiting(const policy *p);
 i64 v1_threshold(vllm_v1 *v);
 int v1_allocate_running(vllm_v1 *v, sequence *r, i64 tokens);
+void v1_run(vllm_v1 *v, sequence *r);
 i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold);
+void v1_commit(vllm_v1 *v, step *s);
+void v1_update_rows(vllm_v1 *v, step *s); /* adds those whom they end to those that are finished */
+int v1_schedule_group(vllm_v1 *v, decode_group *g, step *s);
 void v1_admit_waiting(policy *p, step *s, i64 budget);
 /* who waits, in the order in which they are tried */
 i64 v1_waiting_count(const vllm_v1 *v);

@@ -36,6 +36,7 @@ from capacity.simulator.schedulers.vllm_v0 import VllmV0
 from capacity.simulator.schedulers.vllm_v1 import VllmV1
 
 __all__ = [
+    "HEEDED",
     "SCHEDULERS",
     "AdapterSlots",
     "DrawnSpeculation",
@@ -51,6 +52,7 @@ __all__ = [
     "find_scheduler",
     "make_policy",
     "schedulers_that",
+    "schedulers_that_read",
 ]
 
 
@@ -61,7 +63,8 @@ class Scheduler:
     `drafts`: it schedules speculative tokens. `offloads`: KV can lie in tiers below the GPU. `adapts`:
     requests may have LoRA adapters. `swaps`: preempted KV can
     wait in host memory. `hands_over`: KV that it prefilled can be sent to another engine. `shares_content`: its pool
-    stores equal blocks once (vLLM V0). `balance` gives requests to data-parallel ranks (see `lockstep`).
+    stores equal blocks once (vLLM V0). `reads`: of what users may set, and not every scheduler heeds, the names in a pool
+    and in traffic. `balance` gives requests to data-parallel ranks (see `lockstep`).
     `engine_options` are fields of the engine's release that are keywords of the policy, where they are not 0.
     `asynchronous`, `synchronous`: the schedulers to take where the pool asks for one or the other.
     """
@@ -73,6 +76,7 @@ class Scheduler:
     swaps: bool = False
     hands_over: bool = False
     shares_content: bool = False
+    reads: tuple[str, ...] = ()
     balance: str = PUBLISHED_QUEUES
     engine_options: tuple[str, ...] = ()
     asynchronous: str | None = None
@@ -93,20 +97,32 @@ _V1 = Scheduler(
     offloads=True,
     adapts=True,
     hands_over=True,
+    reads=(
+        "async_scheduling",
+        "scheduling_policy",
+        "watermark",
+        "long_prefill_token_threshold",
+        "scheduler_reserve_full_isl",
+        "prefill_schedule_interval",
+    ),
     asynchronous="vllm-v1-async",
     synchronous="vllm-v1",
 )
 SCHEDULERS: dict[str, Scheduler] = {
     "vllm-v1": _V1,
     "vllm-v1-async": replace(_V1, make=partial(_vllm_v1, asynchronous=True)),
-    "vllm-v0": Scheduler(make=VllmV0, swaps=True, shares_content=True),
+    "vllm-v0": Scheduler(make=VllmV0, swaps=True, shares_content=True, reads=("scheduling_policy",)),
     "static": Scheduler(make=StaticBatching),
     "slots": Scheduler(make=SlotBatching),
-    "sglang": Scheduler(make=Sglang, hands_over=True, balance="round-robin"),
+    "sglang": Scheduler(make=Sglang, hands_over=True, reads=("max_tokens",), balance="round-robin"),
     "tensorrt-llm": Scheduler(
-        make=TensorRtLlm, hands_over=True, balance="fewest-requests", engine_options=("batch_wait_steps",)
+        make=TensorRtLlm,
+        hands_over=True,
+        reads=("max_tokens",),
+        balance="fewest-requests",
+        engine_options=("batch_wait_steps",),
     ),
-    "tgi": Scheduler(make=Tgi, hands_over=True),
+    "tgi": Scheduler(make=Tgi, hands_over=True, reads=("max_tokens",)),
 }
 
 
@@ -117,6 +133,14 @@ def find_scheduler(name: str | type[Policy]) -> Scheduler:
     if name not in SCHEDULERS:
         raise UnknownName("scheduling policy", name, SCHEDULERS)
     return SCHEDULERS[name]
+
+
+HEEDED = tuple(dict.fromkeys(name for scheduler in SCHEDULERS.values() for name in scheduler.reads))
+
+
+def schedulers_that_read(name: str) -> tuple[str, ...]:
+    """Names of the schedulers that heed what users may set under this name (of `HEEDED`)."""
+    return tuple(policy for policy, scheduler in SCHEDULERS.items() if name in scheduler.reads)
 
 
 def schedulers_that(ability: str) -> tuple[str, ...]:

@@ -14,8 +14,9 @@ EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS = 0.7, 3
 )
 def ttft(s: Situation) -> str:
     e = s.estimate
-    ttft = milliseconds(e.ttft_s.value)
-    return f"{ttft} for {e.input_len:,} prompt tokens, without queueing; {e.bound.prefill} bound"
+    ttft = milliseconds(s.ttft_s)
+    queueing = "of a batch, without queueing" if e.batch_size else "queueing included"
+    return f"{ttft} for {e.input_len:,} prompt tokens, {queueing}; {e.bound.prefill} bound"
 
 
 @term(
@@ -46,7 +47,7 @@ def e2e(s: Situation) -> str:
     e = s.estimate
     steps = e.output_len - 1
     tpot = 0.0 if e.tpot_s is None else e.tpot_s.value
-    return f"{milliseconds(e.ttft_s.value)} + {steps:,} x {milliseconds(tpot)} = {e.e2e_s.value:,.2f} s"
+    return f"{milliseconds(s.ttft_s)} + {steps:,} x {milliseconds(tpot)} = {s.e2e_s:,.2f} s"
 
 
 @term(
@@ -58,7 +59,7 @@ def throughput(s: Situation) -> str:
     e = s.estimate
     return (
         f"{e.output_tokens_per_s.value:,.0f} output tokens/s in all, {e.output_tokens_per_s_per_gpu.value:,.0f} a GPU, "
-        f"{e.output_tokens_per_s_per_user.value:,.1f} a user"
+        f"{e.output_tokens_per_s.value / s.requests_in_flight:,.1f} a user"
     )
 
 
@@ -153,7 +154,7 @@ def chunked(s: Situation) -> str:
 def acceptance(s: Situation) -> str:
     from capacity.pool.drafting import Speculation, expected_tokens, find_speculator
 
-    chain = find_speculator("eagle").as_chain().accepting(str(EXAMPLE_ACCEPTANCE))
+    chain = find_speculator("eagle").accepting(str(EXAMPLE_ACCEPTANCE))
     tokens = expected_tokens(EXAMPLE_ACCEPTANCE, EXAMPLE_DRAFTS)
     drafted = Speculation(s.pool, chain).round(s.requests_in_flight, s.estimate.input_len, EXAMPLE_DRAFTS)
     return (

@@ -66,7 +66,7 @@ def disaggregation(s: Situation) -> str:
     seconds = link.latency_s + size / (link.bytes_per_s * s.pool.pool.num_gpus)
     return (
         f"{size / 1e6:,.0f} MB of KV travel for each prompt: {milliseconds(seconds)} over {link.kind}, beside a "
-        f"TTFT of {milliseconds(e.ttft_s.value)}"
+        f"TTFT of {milliseconds(s.ttft_s)}"
     )
 
 

@@ -15,9 +15,9 @@ from capacity.techniques.glossary.term import GIB, Situation, milliseconds, term
 def slo(s: Situation) -> str:
     """What a limit must at least allow."""
     e = s.estimate
-    tpot = "" if e.tpot_s is None else f" and a TPOT of {milliseconds(e.tpot_s.value)}"
+    tpot = "" if e.tpot_s is None else f" or TPOT below {milliseconds(e.tpot_s.value)}"
     return (
-        f"no limit below a TTFT of {milliseconds(e.ttft_s.value)}{tpot} can be kept, even without queueing; "
+        f"no mean TTFT below {milliseconds(s.ttft_s)}{tpot} can be kept at this load; "
         "`--slo ttft:p99:500ms` asks whether yours is"
     )
 
@@ -42,7 +42,7 @@ def little(s: Situation) -> str:
     """Concurrency = rate x time in the system."""
     e = s.estimate
     rate = e.requests_per_s.value
-    return f"{rate:,.2f} requests/s x {e.e2e_s.value:,.2f} s = {rate * e.e2e_s.value:,.1f} requests in flight"
+    return f"{rate:,.2f} requests/s x {s.e2e_s:,.2f} s = {rate * s.e2e_s:,.1f} requests in flight"
 
 
 @term(

@@ -129,7 +129,7 @@ term(
 def draft_tree(s: Situation) -> str:
     from capacity.pool.drafting import Speculation, find_speculator
 
-    way, requests = find_speculator("eagle2"), s.requests_in_flight
+    way, requests = find_speculator("eagle2-tree"), s.requests_in_flight
     speculation = Speculation(s.pool, way)
     chain = speculation.round(requests, s.estimate.input_len, way.draft_tokens, way.draft_tokens)
     tree = speculation.round(requests, s.estimate.input_len)
@@ -173,7 +173,7 @@ def drafting(s: Situation, method: str) -> str:
 
 term(
     "EAGLE",
-    "One layer that drafts from the model's hidden states, in a tree; EAGLE-3 takes several layers' states.",
+    "One layer that drafts from the model's hidden states, a chain or a tree; EAGLE-3 takes several layers' states.",
     also="eagle2, eagle3",
 )(partial(drafting, method="eagle3"))
 term(

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 
 if TYPE_CHECKING:
-    from capacity.answers.records import Estimate
+    from capacity.answers.records import Estimate, Quantity
     from capacity.pool.resolve import ResolvedPool
 
 GIB = 2**30
@@ -25,7 +26,22 @@ class Situation:
     @property
     def requests_in_flight(self) -> int:
         """Requests at a time."""
-        return self.estimate.batch_size or self.estimate.concurrency or 1
+        return round(self.estimate.requests_in_flight or 1)
+
+    @property
+    def ttft_s(self) -> float:
+        """Of its first token. Raises InvalidInput without a steady state."""
+        return self._steady(self.estimate.ttft_s)
+
+    @property
+    def e2e_s(self) -> float:
+        """Of a whole request. Raises InvalidInput without a steady state."""
+        return self._steady(self.estimate.e2e_s)
+
+    def _steady(self, latency: Quantity | None) -> float:
+        if latency is None:
+            raise InvalidInput(f"no steady state: {self.estimate.verdict_reason}; ask for less")
+        return latency.value
 
 
 Sentence = Callable[[Situation], str]

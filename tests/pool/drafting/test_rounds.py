@@ -125,7 +125,7 @@ def test_the_published_throughputs_lie_between_ours() -> None:
 
 
 SPEC_BENCH = {
-    "EAGLE3": "eagle3", "EAGLE2": "eagle2", "EAGLE": "eagle", "Medusa": "medusa", "PLD": "ngram", "SpS": "draft-model",
+    "EAGLE3": "eagle3-tree", "EAGLE2": "eagle2-tree", "EAGLE": "eagle-tree", "Medusa": "medusa-tree", "PLD": "ngram", "SpS": "draft-model",
 }  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def test_spec_bench_speedups_at_batch_one(tmp_path: Path) -> None:
     for (model, name), values in measured.items():
         speculator = find_speculator(name)
         length = values["mean_accepted_tokens_per_step"]
-        if model == "vicuna-7b-v1.3" or name == "eagle3":
+        if model == "vicuna-7b-v1.3" or name == "eagle3-tree":
             assert speculator.accepted_length == pytest.approx(length, abs=0.01)
         draft = pool("llama-68m", "a100", "hf-transformers") if name == "draft-model" else None
         speculation = Speculation(
@@ -260,7 +260,7 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
     target = pool("llama-3.1-8b", "h100")
     with pytest.raises(InvalidInput, match="needs a draft model"):
         Speculation(target, find_speculator("draft-model"))
-    with pytest.raises(InvalidInput, match="takes no draft model"):
+    with pytest.raises(InvalidInput, match="takes no --draft"):
         Speculation(target, find_speculator("eagle"), draft=pool("llama-68m", "h100"))
     with pytest.raises(InvalidInput, match="vocabulary"):
         Speculation(target, find_speculator("draft-model"), draft=pool("llama-68m", "h100"))

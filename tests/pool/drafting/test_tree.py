@@ -125,7 +125,7 @@ def test_what_a_tree_adds_to_eagles_chains(chain: float, published: float) -> No
 
 def test_a_speculators_tree_and_its_chain() -> None:
     """`--acceptance 0.5` is of the first candidate: a chain of 2 yields 1.75, a tree more; a length is the tree's."""
-    eagle = find_speculator("eagle")
+    eagle = find_speculator("eagle-tree")
     assert eagle.accepting("0.5").as_chain().tokens_per_round(2) == 1.75
     assert eagle.accepting("0.5").tokens_per_round(2) > 2
     assert eagle.accepting("length:2.5").tokens_per_round(5) == pytest.approx(2.5)
@@ -206,9 +206,9 @@ def test_simulation_and_formula_agree_on_a_tree() -> None:
 def test_a_simulated_tree_says_that_it_is_one() -> None:
     """vLLM drafts chains unless told otherwise: who asks for EAGLE-3's tree reads how many rows it is."""
     load = {"gpu": "h100", "input_len": 64, "output_len": 16, "num_prompts": 4, "request_rate": 4.0}
-    tree_run = capacity.simulate("llama-3.1-8b", speculator="eagle3", num_speculative_tokens=4, **load)
+    tree_run = capacity.simulate("llama-3.1-8b", speculator="eagle3-tree", num_speculative_tokens=4, **load)
     assert any("a tree of 30, 4 deep" in warning for warning in tree_run.warnings)
-    for speculator in ("eagle3-chain", None):
+    for speculator in ("eagle3", None):
         chain_run = capacity.simulate("llama-3.1-8b", speculator=speculator, **load)
         assert not any("tree" in warning for warning in chain_run.warnings)
 

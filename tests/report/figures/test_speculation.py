@@ -5,10 +5,10 @@ from __future__ import annotations
 import capacity
 from capacity.report.figures.speculation import acceptance_chart, methods_chart, speedup_chart
 
-METHODS = ("eagle3-chain", "ngram")
+METHODS = ("eagle3", "ngram")
 
 
-def asked(method: str = "eagle3-chain", **options: str) -> capacity.Speculating:
+def asked(method: str = "eagle3", **options: str) -> capacity.Speculating:
     return capacity.speculate("llama-3.1-8b", gpu="h100", method=method, batches=(1, 512), **options)
 
 

@@ -133,14 +133,12 @@ def compiled(
     )
     order = np.array([request for _, request in arrivals])
     engines.feed(number, order, np.array([at_ps for at_ps, _ in arrivals]))
+    told = []
     for at_ps, request in cancels:
-        while engines.next_key < 4 * at_ps + ARRIVE:
-            engines.advance(4 * at_ps + ARRIVE)
-        engines.advance(4 * at_ps + ARRIVE)
+        told += engines.advance(4 * at_ps + ARRIVE)
         engines.cancel(number, request, at_ps)
-    while engines.next_key < NEVER:
-        engines.advance(NEVER)
-    turned_away = sum(kind == REFUSED for kind, *_ in engines.take_events())
+    told += engines.advance(NEVER)
+    turned_away = sum(kind == REFUSED for kind, *_ in told)
     state = engines.state(number)
     return engines.log(number), state, state.rejected + turned_away
 

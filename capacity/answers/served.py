@@ -1,0 +1,191 @@
+"""A load on one engine with queueing: a run of the traffic that `simulate` makes, and its means.
+
+`estimate`, `explain` and whoever asks what clients see at a concurrency or a rate ask here, so that they say what
+`simulate` says. Of a closed loop the lengths decide more than anything: equal ones march in step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from capacity.answers.deployment_run import run_service, verdict_on
+from capacity.answers.engine_setup import make_workload
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Service, Traffic
+from capacity.pool.resolve import ResolvedPool
+from capacity.simulator import SimulationResult
+from capacity.simulator.load_means import LoadMeans, whole_means
+from capacity.simulator.peaks import LEAST_RESIDENCES
+from capacity.simulator.verdict import Verdict
+from capacity.workload.described import DEFAULT_NUM_PROMPTS
+
+WAVES = 10  # requests of a closed loop's run, in times its concurrency: as published benchmarks send
+MOST_PROMPTS = 50_000
+DIFFERING_RANGE_RATIO = 0.8  # of lengths that differ, where nobody says how much: InferenceMAX's
+LEAST_RANGE_RATIO = 0.1  # below, lengths are still all but equal
+MATTERS = 1.2  # a factor between two TTFTs that is worth a line
+LENGTH_FIELDS = frozenset(("random_range_ratio", "length_distribution"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What the clients of a load see.
+
+    `steady` is over the steady part of the run, None where there is none (then the verdict says why); `whole` over all
+    its `num_prompts` requests, warm-up and drain included, as `vllm bench serve` counts; None where the run was of
+    fewer requests in flight. `differing` is `steady` of the same load with lengths that differ, where the traffic
+    leaves open whether they do and the run is a closed loop of equal ones.
+    """
+
+    verdict: Verdict
+    num_prompts: int
+    steady: LoadMeans | None
+    whole: LoadMeans | None
+    differing: LoadMeans | None
+
+    @property
+    def in_step(self) -> bool:
+        """Whether equal lengths keep the requests in step, and that decides TTFT."""
+        return in_step(self.steady, self.differing)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the lengths."""
+        return step_notes(self.steady, self.differing)
+
+
+def in_step(own: LoadMeans | None, differing: LoadMeans | None) -> bool:
+    """Whether TTFT depends on whether lengths differ."""
+    if own is None or differing is None:
+        return False
+    return not 1 / MATTERS < own.ttft_s / differing.ttft_s < MATTERS
+
+
+def step_notes(own: LoadMeans | None, differing: LoadMeans | None) -> tuple[str, ...]:
+    """How TTFT hangs on the lengths, where it does."""
+    if own is None or differing is None or not in_step(own, differing):
+        return ()
+    ttft_s = own.ttft_s
+    return (
+        "equal lengths in a closed loop march in step: requests that began together end together, and wait for each "
+        f"other's prefills; mean TTFT is {ttft_s * 1e3:,.0f} ms so, and {differing.ttft_s * 1e3:,.0f} ms where "
+        "lengths differ by up to 80 %; its interval covers both, --random-range-ratio says which",
+    )
+
+
+def served(resolved: ResolvedPool, traffic: Traffic, slots: int, *, regimes: bool = True) -> Served:
+    """The load of `traffic` on one engine that runs about `slots` such requests at once, the rest waiting.
+
+    `regimes`: also with lengths that differ, where the traffic leaves it open.
+    Raises InvalidInput for what is not simulated.
+    """
+    engine = _alone(resolved)
+    wanted = traffic.concurrency
+    simulated = _crowded(traffic, slots)
+    run, verdict, num_prompts = _run(engine, simulated)
+    differing = differing_lengths(engine, simulated) if regimes else None
+    other = None if differing is None else _run(engine, differing)[1].steady
+    crowd = simulated.concurrency
+    if wanted is None or crowd is None or wanted == crowd:
+        return Served(
+            verdict=verdict,
+            num_prompts=num_prompts,
+            steady=verdict.steady,
+            whole=whole_means(run.summary, run.records),
+            differing=other,
+        )
+    full = replace(
+        verdict,
+        reason=f"a closed loop of {wanted:,}, of which about {slots:,} run at a time and the others wait",
+    )
+    return Served(
+        verdict=full,
+        num_prompts=num_prompts,
+        steady=_queued(verdict.steady, wanted),
+        whole=None,
+        differing=_queued(other, wanted),
+    )
+
+
+def _alone(resolved: ResolvedPool) -> ResolvedPool:
+    """One engine of the pool, which prefills and decodes; with the step times that are known already."""
+    if resolved.pool.replicas == 1 and resolved.pool.role == "both":
+        return resolved
+    return replace(resolved, pool=resolved.pool.model_copy(update={"replicas": 1, "role": "both"}))
+
+
+def _crowded(traffic: Traffic, slots: int) -> Traffic:
+    """The traffic with as many requests in flight as make a difference: further ones only wait, and for how long
+    follows from Little's law."""
+    crowd = 2 * slots + 16
+    if traffic.concurrency is None or traffic.concurrency <= crowd:
+        return traffic
+    return traffic.model_copy(update={"concurrency": crowd})
+
+
+def _queued(means: LoadMeans | None, in_flight: int) -> LoadMeans | None:
+    """The means of an engine that is full with more requests waiting: they add to the first token's time alone."""
+    if means is None:
+        return None
+    e2e_s = in_flight / means.requests_per_s
+    more_s = e2e_s - means.e2e_s
+    return replace(
+        means,
+        e2e_s=e2e_s,
+        ttft_s=means.ttft_s + more_s,
+        waiting_s=means.waiting_s + more_s,
+        in_flight=float(in_flight),
+    )
+
+
+def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Verdict, int]:
+    """A run that is long enough to show a steady state, unless the traffic says how long, and its verdict."""
+    num_prompts = traffic.num_prompts
+    if num_prompts is not None:
+        return (*_of_prompts(resolved, traffic, num_prompts), num_prompts)
+    num_prompts = max(DEFAULT_NUM_PROMPTS, WAVES * (traffic.concurrency or 0))
+    while True:
+        run, verdict = _of_prompts(resolved, traffic, num_prompts)
+        needed = _prompts_to_tell(run, traffic)
+        if verdict.verdict != "too short to tell" or not num_prompts < needed <= MOST_PROMPTS:
+            return run, verdict, num_prompts
+        num_prompts = needed
+
+
+def _prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
+    """Arrivals over several times a request's stay, as it was in a run."""
+    latency = run.summary.e2el_ms
+    if latency is None or traffic.request_rate is None:
+        return 0
+    return math.ceil(1.5 * LEAST_RESIDENCES * latency.median / 1e3 * traffic.request_rate)
+
+
+def _of_prompts(
+    resolved: ResolvedPool, traffic: Traffic, num_prompts: int
+) -> tuple[SimulationResult, Verdict]:
+    requests = make_workload(traffic.model_copy(update={"num_prompts": num_prompts}))
+    service = Service()
+    run = run_service([resolved], service, requests, scheduling=traffic.scheduling, seed=traffic.seed)
+    verdict = verdict_on(run, [resolved], service, requests, scheduling=traffic.scheduling)
+    if verdict is None:
+        raise InvalidInput(f"the load cannot be served: {run.reason}")
+    if (
+        verdict.verdict == "too short to tell" and requests.is_closed_loop
+    ):  # which has a steady state, if not here
+        verdict = replace(verdict, steady=whole_means(run.summary, run.records))
+    return run, verdict
+
+
+def differing_lengths(resolved: ResolvedPool, traffic: Traffic) -> Traffic | None:
+    """The traffic of a closed loop with lengths that differ, where it has equal ones that nobody asked for; or None."""
+    lone = traffic.concurrency is None or traffic.concurrency < 2 or traffic.trace is not None
+    if lone or LENGTH_FIELDS & traffic.model_fields_set or traffic.request_rate is not None:
+        return None
+    if traffic.input_len is None or traffic.output_len is None or traffic.output_len < 2:
+        return None
+    longest = min(resolved.max_model_len, resolved.memory.kv_capacity_tokens)
+    ratio = min(DIFFERING_RANGE_RATIO, longest / (traffic.input_len + traffic.output_len) - 1)
+    if ratio < LEAST_RANGE_RATIO:
+        return None
+    return traffic.model_copy(update={"random_range_ratio": ratio})

@@ -1,0 +1,75 @@
+"""Words for ways to draft: vLLM's methods and checkpoints, its V0 engine's flags, and the names that a pool keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+METHODS = {  # vLLM 0.33.0, config/speculative.py: all of them draft chains, but for a speculative_token_tree
+    "ngram": "ngram",
+    "ngram_gpu": "ngram",
+    "medusa": "medusa",
+    "eagle": "eagle",
+    "eagle3": "eagle3",
+    "draft_model": "draft-model",
+    "mtp": "mtp",
+    "deepseek_mtp": "mtp",
+    "glm4_moe_mtp": "mtp",
+    "qwen3_next_mtp": "mtp",
+    "ernie_mtp": "mtp",
+    "longcat_flash_mtp": "mtp",
+    "mimo_mtp": "mtp",
+}
+IN_CHECKPOINTS = {  # what vLLM takes a draft checkpoint for by its name, else for a model of its own
+    "eagle3": "eagle3",
+    "eagle": "eagle",
+    "medusa": "medusa",
+}
+TREE = "-tree"  # ends the name of a way that drafts trees: the name alone is its chain
+LOOKUP = ("ngram", "[ngram]")  # V0's --speculative-model for prompt lookup
+OTHER_NAMES = {"eagle-3": "eagle3", "eagle-2": "eagle2", "draft_model": "draft-model", "deepseek_mtp": "mtp"}
+
+
+DRAFT_FIELDS = (
+    "speculator",
+    "draft",
+    "draft_tensor_parallel_size",
+    "num_speculative_tokens",
+    "acceptance",
+    "acceptance_spread",
+)  # of a pool: all that is about drafts
+
+
+def drafting_name(name: str) -> str:
+    """A way to draft as it is kept: `eagle3-chain` is `eagle3`, since a name alone is the chain."""
+    plain = name.strip().lower().removesuffix("-chain")
+    return OTHER_NAMES.get(plain, plain)
+
+
+def way_of(checkpoint: str) -> str:
+    """The way to draft that a draft checkpoint's name means, as vLLM guesses where no method is given."""
+    name = checkpoint.rpartition("/")[2].lower()
+    if checkpoint.lower() in LOOKUP:
+        return "ngram"
+    return next((way for word, way in IN_CHECKPOINTS.items() if word in name), "draft-model")
+
+
+def drafting_fields(method: str | None, checkpoint: str | None) -> dict[str, object]:
+    """`speculator` and, for a draft model, `draft`: what a method (of `METHODS`) and a checkpoint say together.
+
+    Heads and layers are checkpoints too, whose shapes follow from the target's: their names are not kept.
+    """
+    way = method or (None if checkpoint is None else way_of(checkpoint))
+    if way is None:
+        return {}
+    if way == "draft-model" and checkpoint is not None:
+        return {"speculator": way, "draft": checkpoint}
+    return {"speculator": way}
+
+
+def with_way(fields: Mapping[str, object]) -> dict[str, object]:
+    """A pool's fields, where a draft without a way to draft says the way by its name."""
+    draft = fields.get("draft")
+    if not isinstance(draft, str) or fields.get("speculator") is not None:
+        return dict(fields)
+    others = {name: value for name, value in fields.items() if name not in ("draft", "speculator")}
+    return {**others, **drafting_fields(None, draft)}

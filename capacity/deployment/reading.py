@@ -1,0 +1,136 @@
+"""What a question reads of a deployment: a field that would change nothing in the answer is refused, not swallowed.
+
+A field says what part of the product reads it (`read_by`, none: all), and which other fields it means nothing without
+(`needs`); both stand at its declaration. `QUESTIONS` says which parts answer a question. The command line and the
+Python API ask here, with what was written beside a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from pydantic.fields import FieldInfo
+
+from capacity.base.errors import InvalidInput
+from capacity.base.spec import Spec
+from capacity.deployment.flags import Need, Part, needs_of, part_of
+
+Parts = Mapping[
+    Part, tuple[Need, ...]
+]  # parts that answer a question: always, or only beside one of these fields
+
+LOADS = (Need("concurrency"), Need("request_rate"))
+CLOSED_FORM: Parts = {"memory": (), "limits": (), "steps": ()}
+SIMULATED: Parts = dict.fromkeys(
+    ("memory", "limits", "steps", "schedule", "host_memory", "drafts", "rounds"), ()
+)
+QUESTIONS: Mapping[str, Parts] = {
+    "fit": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
+    "estimate": {**CLOSED_FORM, "schedule": LOADS, "host_memory": LOADS},
+    "explain": {**CLOSED_FORM, "schedule": LOADS, "host_memory": LOADS},
+    "simulate": SIMULATED,
+    "cost": SIMULATED,
+    "curve": SIMULATED,
+    "tornado": SIMULATED,
+    "advise": SIMULATED,
+    "quantize": CLOSED_FORM,
+    "scale": CLOSED_FORM,
+    "speculate": {**CLOSED_FORM, "drafts": (), "rounds": (), "schedule": (Need("simulate"),)},
+    "attention-io": {},
+    "charts": CLOSED_FORM,
+    "batching": {**CLOSED_FORM, "schedule": ()},
+}
+WITHOUT: Mapping[Part, str] = {
+    "memory": "a memory plan",
+    "limits": "an engine's limits",
+    "steps": "step times",
+}
+STANDS_FOR = {  # options that say several fields at once
+    "speculative_config": ("speculator", "draft", "num_speculative_tokens"),
+    "kv_transfer_config": ("role", "kv_offloading_size"),
+}
+
+
+def refuse_idle(question: str, specs: Iterable[Spec], given: Iterable[str], **beside: object) -> None:
+    """Raise InvalidInput, in one line, for a given field that changes nothing in the answer to `question`.
+
+    `specs` say all that is asked, a file's words too; `given` are the names that were written, of which those at their
+    default are no words; `beside` are further keywords of the question. A question that is not listed reads all.
+    """
+    asked = _Asked(specs, beside)
+    for name in given:
+        for field in STANDS_FOR.get(name, (name,)):
+            if asked.says(field):
+                _check(question, field, f"--{name.replace('_', '-')}", asked)
+
+
+def unread(question: str, specs: Iterable[Spec], given: Iterable[str]) -> Iterator[str]:
+    """The given names that `refuse_idle` would refuse."""
+    specs = tuple(specs)
+    for name in given:
+        try:
+            refuse_idle(question, specs, (name,))
+        except InvalidInput:
+            yield name
+
+
+def reads(question: str, part: Part | None) -> bool:
+    """Whether a question reads this part of a deployment, in some case."""
+    return part is None or part in QUESTIONS.get(question, SIMULATED)
+
+
+class _Asked:
+    """The fields of a question, those at their default too; replicas are those of all pools."""
+
+    def __init__(self, specs: Iterable[Spec], beside: Mapping[str, object]) -> None:
+        self.fields: dict[str, FieldInfo] = {}
+        self._values: dict[str, object] = {}
+        pools = 0
+        for spec in specs:
+            pools += "gpu" in type(spec).model_fields
+            for name, field in type(spec).model_fields.items():
+                value = getattr(spec, name)
+                if name not in self.fields or value != field.default:
+                    self._values[name] = value
+                self.fields[name] = field
+        if pools > 1:
+            self._values["replicas"] = pools
+        self._values |= {name: value for name, value in beside.items() if value}
+
+    def says(self, name: str) -> bool:
+        """Whether a field is there and not at its default."""
+        default = self.fields[name].default if name in self.fields else None
+        return name in self._values and self._values[name] != default
+
+    def meets(self, needs: Iterable[Need]) -> bool:
+        """Whether one of the needs is met."""
+        return any(self._meets(need) for need in needs)
+
+    def _meets(self, need: Need) -> bool:
+        value = self._values.get(need.field)
+        if need.values:
+            return value in need.values
+        return self.says(need.field) and not (need.finite and value == math.inf)
+
+
+def _check(question: str, name: str, flag: str, asked: _Asked) -> None:
+    part, needs = part_of(asked.fields[name]), needs_of(asked.fields[name])
+    if part is not None:
+        beside = QUESTIONS.get(question, SIMULATED).get(part)
+        if beside is None:
+            raise InvalidInput(
+                f"{flag} changes nothing without {WITHOUT.get(part, 'a simulation')}, and `{question}` makes none: "
+                "leave it out, or ask `capacity simulate`"
+            )
+        needs = needs if not beside or asked.meets(beside) else beside
+    if needs and not asked.meets(needs):
+        raise InvalidInput(f"{flag} changes nothing without {_ways(flag, needs)}")
+
+
+def _ways(flag: str, needs: tuple[Need, ...]) -> str:
+    """What would make the flag mean something, and the way out."""
+    *first, last = (need.words for need in needs)
+    if first:
+        return f"{', '.join(first)} or {last}: add one, or leave {flag} out"
+    return f"{last}: add it, or leave {flag} out"

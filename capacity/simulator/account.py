@@ -1,0 +1,130 @@
+"""What a deployment tells of itself: samples while it runs, and in the end how it ended and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import simpy
+
+from capacity.simulator.dispatch import Dispatch, name_of
+from capacity.simulator.engines import EngineAccount, Engines
+from capacity.simulator.frontend import to_client_clock
+from capacity.simulator.ledger import Ledger, Sample
+from capacity.simulator.members import Member, Recording
+from capacity.simulator.metrics import MISSING
+from capacity.simulator.result import LoadSample, SimulationResult, Status, add_up
+from capacity.simulator.setup import Role
+from capacity.step import PS_PER_S
+from capacity.workload import Workload
+
+
+class Deployment(Protocol):
+    """A running deployment, or one that has run, as its account sees it."""
+
+    env: simpy.Environment
+    workload: Workload
+    dispatch: Dispatch
+    recording: Recording
+    ledger: Ledger
+    engines: Engines
+    members: list[Member]
+    feeds: bool  # whether each engine was given all its requests at once
+
+    @property
+    def outstanding(self) -> int: ...
+    @property
+    def waiting_for_replica(self) -> int: ...
+    @property
+    def by_role(self) -> dict[Role, int] | None: ...
+
+
+class Account:
+    """Requests that were not answered at the first attempt, by reason, and samples over time."""
+
+    def __init__(self) -> None:
+        self.timed_out = self.restarted = self.lost = self.rejected = 0
+        self.stalled_by: str | None = None
+        self.load: list[LoadSample] = []
+        self.series: list[Sample] = []
+
+    def sample(self, deployment: Deployment, now_ps: int) -> None:
+        """Take down the load of the deployment and the state of its engines, added up."""
+        serving = [number for number, member in enumerate(deployment.members) if member.serving]
+        states = [deployment.engines.state(number) for number in serving]
+        self.load.append(
+            LoadSample(
+                time_s=now_ps / PS_PER_S,
+                replicas=len(states),
+                outstanding=deployment.outstanding,
+                by_role=deployment.by_role,
+            )
+        )
+        self.series.append(
+            Sample(
+                time_s=now_ps / PS_PER_S,
+                running=sum(state.num_running for state in states),
+                waiting=sum(state.num_waiting for state in states) + deployment.waiting_for_replica,
+                kv_used_blocks=sum(state.kv_used_blocks for state in states),
+            )
+        )
+
+    def result(
+        self, deployment: Deployment, *, goodput_ms: Mapping[str, float] | None, interrupted: bool
+    ) -> SimulationResult:
+        """What happened, added up."""
+        ledger, members, recording = deployment.ledger, deployment.members, deployment.recording
+        if deployment.feeds:
+            arrived = np.frombuffer(ledger.arrival_ps, dtype=np.int64) != MISSING
+            for number, member in enumerate(members):
+                member.requests = int(arrived[number :: len(members)].sum())
+        if recording.frontend is not None and recording.frontend.delays:
+            to_client_clock(ledger, recording.frontend)
+        engines = [deployment.engines.account(number) for number in range(len(members))]
+        status, reason = (
+            self._interrupted(deployment, engines) if interrupted else self._ended(deployment, engines)
+        )
+        result = add_up(
+            members,
+            engines,
+            ledger.table(deployment.workload),
+            gaps=deployment.engines.gaps,
+            goodput_ms=goodput_ms,
+            status=status,
+            reason=reason,
+        )
+        router = deployment.dispatch.router
+        return replace(
+            result,
+            rejected=result.rejected + self.rejected,
+            router=name_of(router),
+            timed_out=self.timed_out,
+            restarted=self.restarted,
+            lost=self.lost,
+            load=tuple(self.load) if router is not None else (),
+            series=tuple(self.series),
+        )
+
+    def _interrupted(self, deployment: Deployment, engines: Sequence[EngineAccount]) -> tuple[Status, str]:
+        now_ps = max([int(deployment.env.now), *(engine.now_ps for engine in engines)])
+        return "interrupted", f"interrupted at {now_ps / PS_PER_S:.3f} s of simulated time"
+
+    def _ended(self, deployment: Deployment, engines: Sequence[EngineAccount]) -> tuple[Status, str | None]:
+        """How the run ended, and why not all requests were answered."""
+        if self.stalled_by is not None:
+            return "stalled", self.stalled_by
+        there = [engine for engine, member in zip(engines, deployment.members, strict=True) if member.alive]
+        for engine in there:
+            if engine.stalled_by is not None:
+                return "stalled", engine.stalled_by
+        waiting = deployment.waiting_for_replica
+        if waiting:
+            return "stalled", f"{waiting} requests wait for a replica, and there is none"
+        # facts about our own code, cheap enough to check always
+        assert all(engine.free_blocks == engine.num_blocks for engine in there), "KV blocks leaked"
+        answered = sum(engine.completed + engine.rejected for engine in engines)
+        turned_away = self.rejected + self.timed_out + self.lost
+        assert answered + turned_away == len(deployment.workload), "requests were lost"
+        return "complete", None

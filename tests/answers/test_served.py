@@ -1,0 +1,142 @@
+"""A load as its clients see it: the run that `simulate` makes, its steady state, and Little's law."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import capacity
+from capacity.answers.phases import phases_of, request_lengths
+from capacity.answers.served import Served, differing_lengths, served
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool, Traffic
+from capacity.pool.resolve import ResolvedPool, resolve
+
+LENGTHS: dict[str, Any] = {"input_len": 1024, "output_len": 128}
+POOL: dict[str, Any] = {"gpu": "h100"}
+MODEL = "llama-3.1-8b"
+
+
+@pytest.fixture(scope="module")
+def pool() -> ResolvedPool:
+    return resolve(MODEL, Pool(**POOL))
+
+
+def load_on(pool: ResolvedPool, **load: Any) -> Served:
+    traffic = Traffic(**LENGTHS, **load)
+    found = phases_of(pool, traffic, request_lengths(pool, traffic)).served
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "load", [{"concurrency": 16}, {"concurrency": 16, "random_range_ratio": 0.5}, {"request_rate": 6.0}]
+)
+def test_it_is_the_run_that_simulate_makes(pool: ResolvedPool, load: dict[str, Any]) -> None:
+    """To the last digit: the means over all requests, and those of the steady part."""
+    whole, run = load_on(pool, **load).whole, capacity.simulate(MODEL, **POOL, **LENGTHS, **load)
+    assert whole is not None
+    summary = run.to_dict()
+    assert (
+        whole.to_dict().items()
+        >= {
+            key: summary[key]
+            for key in ("mean_ttft_ms", "mean_tpot_ms", "mean_e2el_ms", "request_throughput")
+        }.items()
+    )
+    estimate = capacity.estimate(MODEL, **POOL, **LENGTHS, **load)
+    steady = summary["evidence"]["steady"]
+    assert estimate.ttft_s is not None
+    assert estimate.tpot_s is not None
+    assert estimate.ttft_s.value * 1e3 == steady["mean_ttft_ms"]
+    assert estimate.tpot_s.value * 1e3 == steady["mean_tpot_ms"]
+    assert (estimate.verdict, estimate.verdict_reason) == (summary["verdict"], summary["verdict_reason"])
+
+
+def test_equal_lengths_march_in_step_and_the_interval_holds_both_regimes() -> None:
+    """The README's load: the mean TTFT of equal lengths is several times that of differing ones."""
+    asked: dict[str, Any] = {"gpu": "h100", "tensor_parallel_size": 4, "input_len": 1024, "output_len": 256}
+    open_question = capacity.estimate("llama-3.1-70b", **asked, concurrency=32)
+    equal = capacity.estimate("llama-3.1-70b", **asked, concurrency=32, random_range_ratio=0.0)
+    differing = capacity.estimate("llama-3.1-70b", **asked, concurrency=32, random_range_ratio=0.8)
+    span, both = open_question.ttft_s, (equal.ttft_s, differing.ttft_s)
+    assert span is not None
+    assert open_question.in_step
+    assert any("march in step" in note for note in open_question.warnings)
+    values = [each.value for each in both if each is not None]
+    assert values[0] == span.value > 3 * values[1]
+    assert span.low is not None
+    assert span.high is not None
+    assert span.low < values[1] < values[0] < span.high
+    for fixed, ttft in zip((equal, differing), both, strict=True):
+        assert not fixed.in_step
+        assert not any("march in step" in note for note in fixed.warnings)
+        assert ttft is not None
+        assert (ttft.high or 0) - (ttft.low or 0) < span.high - span.low
+    run = capacity.simulate("llama-3.1-70b", **asked, concurrency=32, num_prompts=320)
+    assert any("march in step" in note for note in run.warnings)
+    assert run.mean_ttft_ms is not None
+    assert (run.mean_ttft_ms.low or 0) < values[1] * 1e3 < values[0] * 1e3 < (run.mean_ttft_ms.high or 0)
+
+
+def test_lengths_that_are_said_or_cannot_differ_are_left_as_they_are(pool: ResolvedPool) -> None:
+    assert differing_lengths(pool, Traffic(**LENGTHS, concurrency=4)) is not None
+    for settled in (
+        {"concurrency": 1},
+        {"request_rate": 4.0},
+        {"concurrency": 4, "random_range_ratio": 0.0},
+        {"concurrency": 4, "length_distribution": "gamma"},
+    ):
+        assert differing_lengths(pool, Traffic(**LENGTHS, **settled)) is None
+    tight = resolve(MODEL, Pool(**POOL, max_model_len=1500))
+    assert differing_lengths(tight, Traffic(**LENGTHS, concurrency=4)).random_range_ratio == pytest.approx(  # type: ignore[union-attr]
+        1500 / 1152 - 1
+    )
+    assert (
+        differing_lengths(resolve(MODEL, Pool(**POOL, max_model_len=1200)), Traffic(**LENGTHS, concurrency=4))
+        is None
+    )
+
+
+def test_an_overloaded_rate_has_no_latency() -> None:
+    answer = capacity.estimate(MODEL, **POOL, **LENGTHS, request_rate=500.0)
+    assert answer.verdict == "overloaded"
+    assert (
+        answer.ttft_s
+        is answer.tpot_s
+        is answer.e2e_s
+        is answer.requests_in_flight
+        is answer.whole_run
+        is None
+    )
+    assert answer.requests_per_s.value < 500
+    most = capacity.estimate(MODEL, **POOL, **LENGTHS, concurrency=2000).requests_per_s.value
+    assert answer.requests_per_s.value == pytest.approx(most, rel=0.1)
+    with pytest.raises(InvalidInput, match="no steady state"):
+        capacity.explain(MODEL, **POOL, **LENGTHS, request_rate=500.0)
+
+
+def test_a_rate_whose_requests_stay_long_is_run_for_long(pool: ResolvedPool) -> None:
+    """1,000 arrivals are over in a few of a request's stays: more of them are sent, until it can be told."""
+    for rate, output_len, steady in ((3.0, 3000, True), (12.0, 1500, False)):
+        traffic = Traffic(input_len=64, output_len=output_len, request_rate=rate)
+        load = phases_of(pool, traffic, request_lengths(pool, traffic)).served
+        assert load is not None
+        assert (load.steady is not None) is steady
+        assert load.num_prompts > 1000
+
+
+def test_requests_beyond_the_places_only_wait() -> None:
+    """What is simulated with fewer waiting, and added by Little's law, is what a run of them all shows."""
+    narrow = resolve(MODEL, Pool(**POOL, max_num_seqs=16))
+    traffic = Traffic(**LENGTHS, concurrency=200, random_range_ratio=0.3)
+    short, whole = served(narrow, traffic, 16), served(narrow, traffic, 200)
+    assert short.whole is None
+    assert whole.whole is not None
+    assert short.steady is not None
+    assert whole.steady is not None
+    assert short.steady.in_flight == 200
+    assert short.steady.tpot_s == pytest.approx(whole.steady.tpot_s, rel=0.02)
+    assert short.steady.ttft_s == pytest.approx(whole.steady.ttft_s, rel=0.03)
+    assert short.steady.requests_per_s == pytest.approx(whole.steady.requests_per_s, rel=0.02)

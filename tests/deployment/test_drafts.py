@@ -1,0 +1,53 @@
+"""Words for ways to draft: one name means one thing, by whichever flag, JSON or checkpoint it comes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from vllm_pools import pool
+
+from capacity.deployment.drafts import METHODS, drafting_name, way_of
+from capacity.pool.drafting import find_speculator
+
+DRAFT = {"method": "draft_model", "model": "org/small", "num_speculative_tokens": 4}
+
+
+def test_a_name_alone_is_a_chain_and_a_tree_is_asked_for() -> None:
+    for name in ("eagle", "eagle2", "eagle3", "medusa"):
+        assert find_speculator(name).tree_tokens is None
+        assert find_speculator(f"{name}-tree").tree_tokens
+        assert find_speculator(f"{name}-chain") == find_speculator(name)
+        assert pool(speculator=f"{name}-chain") == pool(speculator=name)
+    assert drafting_name(" EAGLE-3 ") == "eagle3"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_of_vllm_drafts_a_chain(method: str) -> None:
+    assert find_speculator(METHODS[method]).tree_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "way"),
+    [
+        ("JackFram/llama-68m", "draft-model"),
+        ("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "eagle3"),
+        ("yuhuili/EAGLE-LLaMA3-Instruct-70B", "eagle"),
+        ("abhigoyal/vllm-medusa-vicuna-7b-v1.3", "medusa"),
+        ("[ngram]", "ngram"),
+    ],
+)
+def test_a_checkpoint_is_what_vllm_takes_it_for(checkpoint: str, way: str) -> None:
+    assert way_of(checkpoint) == way
+    kept = checkpoint if way == "draft-model" else None
+    assert (pool(draft=checkpoint).speculator, pool(draft=checkpoint).draft) == (way, kept)
+
+
+def test_a_draft_model_is_one_pool_however_it_is_written() -> None:
+    asked = pool(speculator="draft-model", draft="org/small", num_speculative_tokens=4)
+    assert pool(speculative_config=json.dumps(DRAFT)) == asked
+    assert pool(speculative_config={name: DRAFT[name] for name in DRAFT if name != "method"}) == asked
+    assert pool(draft="org/small", num_speculative_tokens=4) == asked
+    split = pool(speculative_config=DRAFT | {"draft_tensor_parallel_size": 1})
+    assert split.draft_tensor_parallel_size == 1
+    assert split.without_drafts == pool()
