@@ -23,7 +23,9 @@ class GapBatches:
     def __init__(self) -> None:
         self._waiting: list[tuple[IntArray, IntArray]] = []
         self._counts: IntArray | None = None  # by batch and bin
-        self._used: tuple[int, IntArray] | None = None  # the core's: most bins are empty, and often nobody asks
+        self._used: tuple[int, IntArray] | None = (
+            None  # the core's: most bins are empty, and often nobody asks
+        )
         self._size = FIRST_SIZE
         self._seen = 0
 
