@@ -106,7 +106,7 @@ def step_model(
 
 def published(path: Path = PUBLISHED) -> Iterator[Evidence]:
     """Steps from public documents."""
-    formats = {"fp8": "fp8", "int8": "bitsandbytes-int8"}
+    formats = {"fp8": "fp8", "int8": "int8-weight-only"}
     for r in pd.read_csv(path).itertuples():
         steps = step_model(
             r.gpu,

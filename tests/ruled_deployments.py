@@ -1,6 +1,6 @@
 """Small deployments in which single rules decide: those that random ones hardly ever touch, found by searching.
 
-Each is a kind and a seed. The seeds of `RULED` are the first of their kind that show a wrong rule; see core_mutations.py.
+Each is a kind and a seed. Those of `RULED` are the first of their kind that show a wrong rule: core_mutations.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AFFINE = AffineStepTimes(0.01, 1e-4, per_context_token_s=1e-6)
 
 
 def crowded(policy: str, rng: random.Random) -> Deployment:
-    """Hardly any blocks, few tokens a step, texts in common, priorities: who runs is sent back, and hits what is left."""
+    """Hardly any blocks, few tokens a step, texts in common: who runs is sent back, and hits what is left."""
     count, block_size = rng.randint(3, 14), rng.choice([1, 2, 4])
     prompts = [rng.randint(1, 24) for _ in range(count)]
     outputs = [rng.choice([1, rng.randint(2, 30)]) for _ in range(count)]

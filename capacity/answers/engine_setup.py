@@ -260,7 +260,9 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
 def refuse_unheeded(resolved: ResolvedPool, policy: str, asked: Pool | Traffic) -> None:
     """Raise InvalidInput for what the pool, or the traffic, asks of a scheduler that does not heed it."""
     scheduler = SCHEDULERS.get(policy)
-    for name in HEEDED if scheduler is not None else ():
+    if scheduler is None:
+        return
+    for name in HEEDED:
         field = type(asked).model_fields.get(name)
         if field is None or getattr(asked, name) == field.default or name in scheduler.reads:
             continue

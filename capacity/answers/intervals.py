@@ -54,7 +54,7 @@ def beside_client(quantity: Quantity, traffic: Traffic, *, unit_s: float = 1.0) 
 
 def served_mean(metric: Literal["ttft", "tpot"], value: float, resolved: ResolvedPool) -> Quantity:
     """A simulated mean with the band that such means earned against served runs."""
-    band = served_band(metric, is_moe=resolved.model.is_moe)
+    band = served_band(metric, is_moe=resolved.model.is_moe).widened(resolved.step_model.error_factor)
     return with_interval(value, band.low, band.high)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from capacity.simulator.verdict import Verdict
 
 
-Basis = Literal["analytic", "calibrated"]
+Basis = Literal["analytic", "calibrated", "assumed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

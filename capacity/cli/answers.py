@@ -17,6 +17,7 @@ from capacity.cli.options import (
     check_format,
     fail,
     progress_bar,
+    refuse_alone,
     show,
 )
 from capacity.cli.question import Question, request_of
@@ -117,6 +118,8 @@ def simulate(
     from capacity.simulator import exports
     from capacity.simulator.timeline import Timeline
 
+    if sample_interval is not None:
+        refuse_alone("--sample-interval", ("--series", series))
     observer = Timeline() if timeline else None
     request = request_of(question)
     with progress_bar() as progress:

@@ -55,6 +55,14 @@ def check_format(format: str, formats: Sequence[str] = FORMATS) -> str:
     return format
 
 
+def refuse_alone(flag: str, *others: tuple[str, object]) -> None:
+    """Raise InvalidInput for a flag that changes nothing without another one, which is None."""
+    if all(value is None for _, value in others):
+        raise InvalidInput(
+            f"{flag} changes nothing without {' or '.join(name for name, _ in others)}: add it, or leave {flag} out"
+        )
+
+
 def show(text: str) -> None:
     """Print with one newline at the end."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")

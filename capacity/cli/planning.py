@@ -20,19 +20,23 @@ from capacity.cli.options import (
     ProfilesOption,
     ReplicationsOption,
     check_format,
+    dashed,
     progress_bar,
+    refuse_alone,
     show,
     write,
 )
-from capacity.cli.question import Question, note, request_of
+from capacity.cli.question import Question, note, note_command, request_of
 from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, TRAFFIC, plain_verb, verb
 
 if TYPE_CHECKING:
+    from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
 
 PLACE = ("model", "deployment", "from_vllm", "format", "profiles", "download")
 NO_ARRIVALS = ("batch_size", "scheduling")
 
+PEAK_TO_MEAN = 1.6
 SloOption = Annotated[
     list[str] | None,
     typer.Option("--slo", help="Service levels: ttft:p95:500ms tpot:p99:50ms, ttft:500 (each)."),
@@ -101,16 +105,16 @@ def _refuse_idle(options: Mapping[str, Any]) -> None:
     from capacity.deployment.reading import refuse_idle
     from capacity.planning.space import Search
 
-    specs = (Search, Traffic, Cost)
+    specs: tuple[type[Spec], ...] = (Search, Traffic, Cost)
     made = [build(spec, part) for spec, part in zip(specs, split(options, *specs), strict=True)]
     refuse_idle("plan", made, options)
 
 
-def _request(question: Question, replicas: int | None = None) -> DeploymentFile:
+def _request(question: Question, replicas: int | None = None, **beside: object) -> DeploymentFile:
     """The deployment to ask about, `replicas` of it where that is a verb's own option; what is not used, on stderr."""
     if replicas is not None:
         question = replace(question, flags={**question.flags, "replicas": replicas})
-    request = request_of(question, as_flags=False)
+    request = request_of(question, as_flags=False, **beside)
     note("not used", sorted(request.service.model_fields_set))
     return request
 
@@ -141,7 +145,9 @@ def curve(
     peak_rate: Annotated[
         float | None, typer.Option("--peak-rate", help="Requests/s at noon: asks for replicas by the hour.")
     ] = None,
-    peak_to_mean: Annotated[float, typer.Option("--peak-to-mean", help="Of that day's rates.")] = 1.6,
+    peak_to_mean: Annotated[
+        float, typer.Option("--peak-to-mean", help="Of that day's rates.")
+    ] = PEAK_TO_MEAN,
     hourly_rates: Annotated[
         str | None, typer.Option("--hourly-rates", help="24 rates in place of a peak.")
     ] = None,
@@ -152,7 +158,9 @@ def curve(
 ) -> None:
     """How much can it take? Latency against load, the knee, the highest rate in the SLO, users, replicas by hour."""
     check_format(question.format)
-    request = _request(question, replicas)
+    if peak_to_mean != PEAK_TO_MEAN:
+        refuse_alone("--peak-to-mean", ("--peak-rate", peak_rate))
+    request = _request(question, replicas, peak_rate=peak_rate, hourly_rates=hourly_rates, request_rate=1.0)
     with progress_bar("simulations") as progress:
         answer = capacity.curve(
             request,
@@ -258,11 +266,14 @@ def from_vllm(
 ) -> None:
     """Read a pasted `vllm serve ...` as a deployment file, which every verb takes by --deployment."""
     from capacity.deployment import DeploymentFile, to_toml
+    from capacity.deployment.reading import unread
     from capacity.deployment.vllm_command import read_vllm_command
 
     read = read_vllm_command(command)
     deployment = DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
-    note("ignored", read.ignored)
+    note_command(read)
+    pool = deployment.pools[0]
+    note("not used", (f"--{dashed(name)}" for name in unread("simulate", (pool,), read.fields)))
     if output is None:
         show(to_toml(deployment))
     else:

@@ -13,6 +13,7 @@ from capacity.cli.options import dashed
 if TYPE_CHECKING:
     from capacity.base.spec import Spec
     from capacity.deployment import DeploymentFile
+    from capacity.deployment.vllm_command import VllmCommand
 
     AnySpec = TypeVar("AnySpec", bound=Spec)
 
@@ -38,10 +39,11 @@ class Question:
         return {name: value for name, value in self.flags.items() if name in spec.model_fields}
 
 
-def request_of(question: Question, *, as_flags: bool = True) -> DeploymentFile:
+def request_of(question: Question, *, as_flags: bool = True, **beside: object) -> DeploymentFile:
     """Flags over a pasted command over the deployment file, checked; also written to a file where that is wanted.
 
-    `as_flags`: errors name fields as the command line does. Raises InvalidInput, and MalformedFile for the file.
+    `as_flags`: errors name fields as the command line does; `beside`: further keywords of the question. Raises
+    InvalidInput, and MalformedFile for the file.
     """
     from capacity.deployment import (
         Billing,
@@ -86,7 +88,7 @@ def request_of(question: Question, *, as_flags: bool = True) -> DeploymentFile:
     if question.write_deployment is None:  # a file is for other verbs too
         billing = {name: value for name, value in question.of(Billing).items() if name != "replicas"}
         specs = (build(Billing, billing, flags=as_flags), *said) if billing else said
-        refuse_idle(question.verb, specs, question.flags)
+        refuse_idle(question.verb, specs, question.flags, **beside)
         note("not used", (f"--{dashed(name)}" for name in unread(question.verb, said, pasted)))
     else:
         write_file(request, question.write_deployment)
@@ -112,8 +114,15 @@ def pasted_command(text: str | None) -> tuple[str | None, Fields]:
     from capacity.deployment.vllm_command import read_vllm_command
 
     command = read_vllm_command(text)
-    note("ignored", command.ignored)
+    note_command(command)
     return command.model, command.fields
+
+
+def note_command(command: VllmCommand) -> None:
+    """On stderr, what of a pasted command is not read, and why."""
+    note("ignored, as no answer depends on it", command.ignored)
+    note("not modelled", command.not_modelled)
+    note("unknown, and so not read", command.unknown)
 
 
 def note(what: str, names: Iterable[str]) -> None:

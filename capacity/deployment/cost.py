@@ -12,17 +12,20 @@ class Cost(Spec):
     """What a GPU-hour costs. No default: without a tier or a price there is no cost."""
 
     price_tier: Literal["on-demand", "reserved", "spot", "owned"] | None = flag(
-        None, "Price tier of the dated table: on-demand, reserved, spot, owned."
+        None, "Price tier of the dated table: on-demand, reserved, spot, owned.", read_by="price"
     )
-    price_provider: str | None = flag(None, "Provider in the price table; default: the median of the tier.")
+    price_provider: str | None = flag(
+        None, "Provider in the price table; default: the median of the tier.", read_by="price"
+    )
     price_instance: str | None = flag(
-        None, "Rentable instance (product) in the price table, such as p5.48xlarge."
+        None, "Rentable instance (product) in the price table, such as p5.48xlarge.", read_by="price"
     )
     price_file: str | None = flag(
         None,
         "Price table of your own (CSV in the form of capacity/hardware/prices.csv), in place of the bundled one.",
+        read_by="price",
     )
-    price: str | None = flag(None, "$ per GPU-hour: 2.50, or h100=2.50.")
+    price: str | None = flag(None, "$ per GPU-hour: 2.50, or h100=2.50.", read_by="price")
 
 
 class Billing(Spec):

@@ -76,7 +76,7 @@ def deployment_of(
     service: Fields = NOTHING,
     cost: Fields = NOTHING,
     question: str = "",
-    **beside: object,
+    **beside: Any,
 ) -> Deployment:
     """A deployment from the fields of its specs; or a deployment file's, which then says everything.
 
@@ -84,8 +84,8 @@ def deployment_of(
     for one that changes nothing in its answer, and for one beside a file.
     """
     if isinstance(model, DeploymentFile):
-        if beside := next((name for fields in (pool, traffic, service, cost) for name in fields), None):
-            raise InvalidInput(f"{beside!r} stands beside a deployment that says it itself: change it there")
+        if other := next((name for fields in (pool, traffic, service, cost) for name in fields), None):
+            raise InvalidInput(f"{other!r} stands beside a deployment that says it itself: change it there")
         return Deployment(
             model=model.model,
             pools=model.pools,

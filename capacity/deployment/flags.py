@@ -15,7 +15,9 @@ _SHORT = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)([kKmMgG])")
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
-Part = Literal["memory", "limits", "steps", "schedule", "host_memory", "drafts", "rounds"]
+Part = Literal[
+    "memory", "limits", "steps", "schedule", "host_memory", "drafts", "rounds", "roles", "price", "rate"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,7 +286,7 @@ class Pool(Spec):
     role: Literal["both", "prefill", "decode"] = flag(
         "both",
         "What its engines do: both, or in a disaggregated deployment prefill or decode.",
-        read_by="schedule",
+        read_by="roles",
     )
     kv_transfer_config: str | JsonObject | None = flag(
         None, "The same as vLLM's JSON: kv_role kv_producer (prefill) or kv_consumer (decode)."

@@ -21,17 +21,22 @@ Parts = Mapping[
 ]  # parts that answer a question: always, or only beside one of these fields
 
 LOADS = (Need("concurrency"), Need("request_rate"))
-CLOSED_FORM: Parts = {"memory": (), "limits": (), "steps": ()}
+CLOSED_FORM: Parts = {"memory": (), "limits": (), "steps": (), "price": (), "rate": ()}
 SIMULATED: Parts = dict.fromkeys(
-    ("memory", "limits", "steps", "schedule", "host_memory", "drafts", "rounds"), ()
+    ("memory", "limits", "steps", "schedule", "host_memory", "drafts", "rounds", "price", "rate"), ()
 )
+DEPLOYED: Parts = {**SIMULATED, "roles": ()}
 QUESTIONS: Mapping[str, Parts] = {
     "fit": {"memory": (), "limits": (), "host_memory": (), "drafts": ()},
     "estimate": {**CLOSED_FORM, "schedule": LOADS, "host_memory": LOADS},
     "explain": {**CLOSED_FORM, "schedule": LOADS, "host_memory": LOADS},
-    "simulate": SIMULATED,
+    "simulate": DEPLOYED,
     "cost": SIMULATED,
-    "curve": SIMULATED,
+    "curve": {
+        **SIMULATED,
+        "price": (Need("peak_rate"), Need("hourly_rates")),
+        "rate": (Need("arrivals", ("on-off", "ramp", "diurnal")),),
+    },
     "tornado": SIMULATED,
     "advise": SIMULATED,
     "quantize": CLOSED_FORM,
@@ -45,6 +50,7 @@ WITHOUT: Mapping[Part, str] = {
     "memory": "a memory plan",
     "limits": "an engine's limits",
     "steps": "step times",
+    "roles": "engines that prefill and engines that decode",
 }
 STANDS_FOR = {  # options that say several fields at once
     "speculative_config": ("speculator", "draft", "num_speculative_tokens"),
@@ -66,18 +72,19 @@ def refuse_idle(question: str, specs: Iterable[Spec], given: Iterable[str], **be
 
 
 def unread(question: str, specs: Iterable[Spec], given: Iterable[str]) -> Iterator[str]:
-    """The given names that `refuse_idle` would refuse."""
-    specs = tuple(specs)
+    """The given names that change nothing, those at their default too, which `refuse_idle` lets pass."""
+    asked = _Asked(specs, {})
     for name in given:
         try:
-            refuse_idle(question, specs, (name,))
+            for field in STANDS_FOR.get(name, (name,)):
+                _check(question, field, name, asked)
         except InvalidInput:
             yield name
 
 
 def reads(question: str, part: Part | None) -> bool:
     """Whether a question reads this part of a deployment, in some case."""
-    return part is None or part in QUESTIONS.get(question, SIMULATED)
+    return part is None or part in QUESTIONS.get(question, DEPLOYED)
 
 
 class _Asked:
@@ -117,10 +124,10 @@ class _Asked:
 def _check(question: str, name: str, flag: str, asked: _Asked) -> None:
     part, needs = part_of(asked.fields[name]), needs_of(asked.fields[name])
     if part is not None:
-        beside = QUESTIONS.get(question, SIMULATED).get(part)
+        beside = QUESTIONS.get(question, DEPLOYED).get(part)
         if beside is None:
             raise InvalidInput(
-                f"{flag} changes nothing without {WITHOUT.get(part, 'a simulation')}, and `{question}` makes none: "
+                f"{flag} changes nothing without {WITHOUT.get(part, 'a simulation')}, and `{question}` has none: "
                 "leave it out, or ask `capacity simulate`"
             )
         needs = needs if not beside or asked.meets(beside) else beside

@@ -46,7 +46,9 @@ class Traffic(Spec):
     concurrency: int | None = flag(
         None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24
     )
-    request_rate: FiniteOrInf | None = flag(None, "Requests per second; inf: all at once.", "--rate", gt=0)
+    request_rate: FiniteOrInf | None = flag(
+        None, "Requests per second; inf: all at once.", "--rate", gt=0, read_by="rate"
+    )
     num_prompts: int | None = flag(None, "Requests in all.", "--num-requests", ge=0, le=50_000_000)
     burstiness: FiniteOrInf = flag(
         1.0,

@@ -3,41 +3,45 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import flags_of
+from capacity.deployment import vllm_flags
 from capacity.deployment.building import build
 from capacity.deployment.pool import Pool
 
 SPELLINGS = {
     alias.lstrip("-").replace("-", "_"): name
-    for name, field in Pool.model_fields.items()
-    for alias in flags_of(field)
+    for name, declared in Pool.model_fields.items()
+    for alias in flags_of(declared)
 }
 SWITCHES = {
     name
-    for name, field in Pool.model_fields.items()
-    if bool in (field.annotation, *get_args(field.annotation))
+    for name, declared in Pool.model_fields.items()
+    if bool in (declared.annotation, *get_args(declared.annotation))
 }
-OTHER_SWITCHES = {
-    "trust_remote_code", "disable_log_requests", "disable_log_stats", "enable_auto_tool_choice", "enable_lora",
-    "enable_log_requests", "disable_custom_all_reduce", "enable_eplb", "disable_uvicorn_access_log", "headless",
-    "enable_sleep_mode", "disable_hybrid_kv_cache_manager", "disable_frontend_multiprocessing", "enable_dbo",
-    "enable_server_load_tracking", "enable_prompt_tokens_details", "enable_force_include_usage", "skip_tokenizer_init",
-}  # fmt: skip
+LORA_FIELDS = {"max_loras", "max_cpu_loras", "max_lora_rank"}
+_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmCommand:
-    """What a pasted command says: the model, fields of `Pool` (without a GPU), and flags that mean nothing here."""
+    """What a pasted command says: the model, fields of `Pool` (without a GPU), and the flags that no field stands for.
+
+    `ignored` change no answer; `not_modelled` would, each with what is taken instead; `unknown` are not vLLM's as far
+    as this package knows.
+    """
 
     model: str
     fields: dict[str, str | bool]
     ignored: tuple[str, ...]
+    not_modelled: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     def pool(self, gpu: str) -> Pool:
         """The pool on `gpu`. Raises InvalidInput for a value that cannot be."""
@@ -51,10 +55,8 @@ def read_vllm_command(text: str) -> VllmCommand:
     understood.
     Raises InvalidInput where it is neither, or names no model.
     """
-    arguments = deque(_after_program(_words(text)))
-    model = ""
-    fields: dict[str, str | bool] = {}
-    ignored: list[str] = []
+    arguments, engine = _after_program(_words(text))
+    read = _Read(fields={} if engine is None else {"engine": engine})
     while arguments:
         word = arguments.popleft()
         flag, equals, value = word.partition("=")
@@ -62,28 +64,83 @@ def read_vllm_command(text: str) -> VllmCommand:
         name = SPELLINGS.get(spelling, spelling)
         switch = name.removeprefix("no_")
         if not word.startswith("-"):
-            if model:
-                ignored.append(word)
-            model = model or word
-        elif switch in SWITCHES | OTHER_SWITCHES:
+            read.word(word)
+        elif switch in SWITCHES | vllm_flags.SWITCHES:
             if not equals and arguments and arguments[0].lower() in ("true", "false"):
                 value = arguments.popleft()
-            if switch in SWITCHES:
-                fields[switch] = name == switch and value.lower() not in ("false", "0")
-            else:
-                ignored.append(word)
+            read.switch(word, switch, on=name == switch and value.lower() not in ("false", "0"))
         else:
             if not equals and arguments and not _is_flag(arguments[0]):
                 value = arguments.popleft()
-            if name == "model":
-                model = value
-            elif name in Pool.model_fields and name != "gpu":
-                fields[name] = value
-            elif not _is_default(name, value):
-                ignored.append(f"{flag} {value}".strip() + _near(name))
-    if not model:
-        raise InvalidInput("--from-vllm names no model: paste the whole `vllm serve MODEL ...`")
-    return VllmCommand(model=model, fields=fields, ignored=tuple(ignored))
+            read.value(flag, name, value)
+    return read.command()
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was read so far."""
+
+    fields: dict[str, str | bool]
+    model: str = ""
+    lora: bool = False
+    ignored: list[str] = field(default_factory=list)
+    not_modelled: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def word(self, word: str) -> None:
+        """A word that is no flag: the model, the first time."""
+        if self.model:
+            self.unknown.append(word)
+        self.model = self.model or word
+
+    def switch(self, word: str, name: str, *, on: bool) -> None:
+        """A flag without a value."""
+        if name == "enable_lora":
+            self.lora = on
+        elif name in SWITCHES:
+            self.fields[name] = on
+        else:
+            self.other(name, word)
+
+    def value(self, flag: str, name: str, value: str) -> None:
+        """A flag with its value."""
+        if name == "model":
+            self.model = value
+        elif name in Pool.model_fields and name not in ("gpu", "engine"):
+            self.fields[name] = _FORCED.get(value, value) if name == "quantization" else value
+        else:
+            self.other(name, f"{flag} {value}".strip())
+
+    def other(self, name: str, text: str) -> None:
+        """A flag that no field stands for, where it belongs."""
+        if name in vllm_flags.NOT_MODELLED:
+            self.not_modelled.append(f"{text} ({vllm_flags.NOT_MODELLED[name]})")
+        elif name in vllm_flags.IS_HARMLESS:
+            self.ignored.append(text)
+        else:
+            self.unknown.append(text + _near(name))
+
+    def command(self) -> VllmCommand:
+        """All of it. Raises InvalidInput without a model."""
+        if not self.model:
+            raise InvalidInput("--from-vllm names no model: paste the whole `vllm serve MODEL ...`")
+        if self.lora:
+            self.fields.setdefault("max_loras", "1")  # vLLM's default
+        else:  # of no effect without it
+            for name in sorted(LORA_FIELDS.intersection(self.fields)):
+                flag = f"--{name.replace('_', '-')} {self.fields.pop(name)}"
+                self.not_modelled.append(f"{flag} (--enable-lora is not on)")
+        return VllmCommand(
+            model=self.model,
+            fields=self.fields,
+            ignored=tuple(self.ignored),
+            not_modelled=tuple(self.not_modelled),
+            unknown=tuple(self.unknown),
+        )
+
+
+# vLLM takes Marlin by itself where it can; these names forbid it.
+_FORCED = {"awq": "awq-no-marlin", "gptq": "gptq-no-marlin"}
 
 
 def _words(text: str) -> list[str]:
@@ -94,14 +151,21 @@ def _words(text: str) -> list[str]:
         raise InvalidInput(f"--from-vllm cannot be split into words: {str(error).lower()}") from None
 
 
-def _after_program(words: list[str]) -> list[str]:
+def _after_program(words: list[str]) -> tuple[deque[str], str | None]:
+    """The arguments, and the engine that an image's tag names."""
     for place in range(len(words)):
         if words[place].endswith("vllm") and words[place + 1 : place + 2] == ["serve"]:
-            return words[place + 2 :]
-        image = words[place].rpartition("/")[2].partition(":")[0]
+            return deque(words[place + 2 :]), None
+        image, _, tag = words[place].rpartition("/")[2].partition(":")
         if words[place].startswith("vllm.entrypoints.") or image == "vllm-openai":
-            return words[place + 1 :]
+            return deque(words[place + 1 :]), _engine_of(tag)
     raise InvalidInput("--from-vllm must hold `vllm serve MODEL ...`")
+
+
+def _engine_of(tag: str) -> str | None:
+    """The release that a tag names, as v0.11.0 or v0.11.0-cu128; None for one that moves, such as latest."""
+    version = _VERSION.match(tag)
+    return None if version is None else f"vllm@{version[1].removesuffix('.0')}"
 
 
 def _near(name: str) -> str:
@@ -112,11 +176,3 @@ def _near(name: str) -> str:
 
 def _is_flag(word: str) -> bool:
     return word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha())
-
-
-def _is_default(name: str, value: str) -> bool:
-    """Flags that ask for what is modelled anyway."""
-    return (name, value) in {
-        ("load_format", "auto"),
-        ("seed", "0"),
-    }

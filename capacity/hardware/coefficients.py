@@ -131,6 +131,16 @@ class Residuals(Spec):
     high: Annotated[float, Field(ge=0)]  # 95 %
     fit: Fit
 
+    def widened(self, factor: float) -> Residuals:
+        """The band of times that lie within a further `factor`, up or down: by assumption, if it is not 1."""
+        if factor == 1.0:
+            return self
+        return Residuals(
+            low=(1 + self.low) / factor - 1,
+            high=(1 + self.high) * factor - 1,
+            fit=self.fit.model_copy(update={"basis": "assumed"}),
+        )
+
 
 class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from capacity.model.quantization import scheme_for
 from capacity.model.spec import ModelSpec
 from capacity.model.variants import checkpoint_method, read_variant
 
+_NUMBER = re.compile(r"\d+(?:\.\d+)*")
 _PRESETS = Path(__file__).parent / "presets"
 
 
@@ -34,7 +36,7 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
     name = str(name_or_path)
     preset = _aliases().get(_normal(name))
     if preset is not None:
-        return _load_preset(preset)
+        return _as_asked(_load_preset(preset), name)
     path = Path(name).expanduser()
     if not name.strip():
         raise UnknownName("model", name, model_names())
@@ -61,6 +63,20 @@ def _load_preset(name: str) -> ModelSpec:
         source=f"{preset['source']}, {preset['date']}",
         origin=str(path),
     )
+
+
+def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
+    """The preset under the name that was asked for: where a version or date in that is not its own, it is noted."""
+    own = {*version_numbers(model.name), *version_numbers(model.hf_id or "")}
+    if own.issuperset(version_numbers(name)):
+        return model
+    note = f"{name!r} is answered by preset {model.name} ({model.hf_id}), which has the same shapes"
+    return replace(model, notes=(*model.notes, note))
+
+
+def version_numbers(name: str) -> frozenset[str]:
+    """Versions, sizes and dates in a model's name: "DeepSeek-V3-0324" has 3 and 0324."""
+    return frozenset(_NUMBER.findall(name.split("/")[-1].lower()))
 
 
 def _load_variant(name: str) -> ModelSpec | None:

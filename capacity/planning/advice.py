@@ -126,7 +126,7 @@ def advise(
             sorted((line for line in lines if line.refused is None), key=lambda line: -line.benefit)
         ),
         refused=tuple(line for line in lines if line.refused is not None),
-        observations=tuple(_observations(requests, base)),
+        observations=tuple(_observations(resolved, requests, base)),
     )
 
 
@@ -157,13 +157,18 @@ class _Trials:
         return Advice(
             change=wanted.text,
             flags=wanted.flags,
-            note=wanted.note,
+            note="; ".join((wanted.note, *self._remarks(changed)) if wanted.note else self._remarks(changed)),
             effects=_effects(self.base, after),
             failed=max(after.failed - self.base.failed, 0),
             worst_quality_loss=loss.worst_loss_fraction if known else None,
             quality_known=known,
             quality=wanted.quality or loss.what,
         )
+
+    def _remarks(self, changed: ResolvedPool) -> tuple[str, ...]:
+        """On kernels of the change that are known by others' measurements alone."""
+        base = self.resolved.step_setting.remarks
+        return tuple(remark for remark in changed.step_setting.remarks if remark not in base)
 
     def _changed(self, wanted: Change) -> tuple[ResolvedPool, Outcome]:
         pool = build(Pool, {**self.resolved.pool.model_dump(), **wanted.pool})
@@ -228,8 +233,9 @@ def _streaming(base: Outcome) -> Advice:
     )
 
 
-def _observations(workload: Workload, base: Outcome) -> Iterator[str]:
-    """What the deployment does as it is."""
+def _observations(resolved: ResolvedPool, workload: Workload, base: Outcome) -> Iterator[str]:
+    """What the deployment does as it is, and what its times rest on."""
+    yield from resolved.step_setting.remarks
     if base.usd_per_request_full is not None and base.usd_per_request_served:
         used = base.usd_per_request_full / base.usd_per_request_served
         yield f"{used:.0%} of full load is used; the rest of the bill buys headroom"

@@ -33,6 +33,7 @@ from capacity.workload import Workload, parse_slos
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
 
+SHAPE_RATE = 1.0  # requests per second of traffic whose shape alone counts
 TOLERANCE = 0.02  # of the highest rate, by bisection
 MOST_DOUBLINGS = 12
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15, 1.3)  # of the highest rate, or of the bound without one
@@ -151,12 +152,15 @@ def curve(
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
     load.check()
-    deployment = deployment_of(model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve")
+    beside = load_fields | {"request_rate": SHAPE_RATE}
+    deployment = deployment_of(
+        model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve", **beside
+    )
     pool, traffic = deployment.pool, deployment.traffic
     resolved = resolve(deployment.model, pool, profiles=profiles, download=download)
     resolved.memory.require_fit()
     if traffic.trace is None and "request_rate" not in traffic.model_fields_set:
-        traffic = traffic.model_copy(update={"request_rate": 1.0})
+        traffic = traffic.model_copy(update={"request_rate": SHAPE_RATE})
     if load.replications < 1:
         raise InvalidInput(f"replications must be at least 1, not {load.replications}")
     workloads = draws(traffic, workload, load.replications)

@@ -205,7 +205,7 @@ class Surveyor:
             quality = quality_change(resolved.scheme, self.arena.model.checkpoint, resolved.kv_cache_dtype)
             if not quality.within(self.search.max_quality_loss):
                 return Turned("quality", _quality_reason(quality))
-            plan = resolved.memory
+            plan = resolved.memory_in_short
             if not plan.fits:
                 return Turned("does not fit", plan.reason or "does not fit")
             if policy_name(resolved) not in SCHEDULERS:
@@ -302,8 +302,8 @@ def _with_context(arena: Arena, pool: Pool, load: Load) -> tuple[Pool, ResolvedP
     """The pool as asked for; where the model's full context does not fit but the traffic's does, with the latter."""
     resolved = arena.resolved(pool)
     shorter = rounded_context(load.longest_request_tokens)
-    if pool.max_model_len is not None or resolved.memory.fits or shorter >= resolved.max_model_len:
+    if pool.max_model_len is not None or resolved.memory_in_short.fits or shorter >= resolved.max_model_len:
         return pool, resolved
     trimmed = pool.model_copy(update={"max_model_len": shorter})
     retried = arena.resolved(trimmed)
-    return (trimmed, retried) if retried.memory.fits else (pool, resolved)
+    return (trimmed, retried) if retried.memory_in_short.fits else (pool, resolved)

@@ -64,6 +64,12 @@ def warnings_of(arena: Arena, ranked: Sequence[Ranked]) -> tuple[str, ...]:
         texts.append(
             "the error band of the step times is assumed for some of these GPUs: confidence is only as good"
         )
+    pools = [answer.candidate.pool for answer in ranked]
+    texts += dict.fromkeys(
+        f"{pool.quantization or 'the checkpoint'}: {remark}"
+        for pool in pools
+        for remark in arena.resolved(pool).step_setting.remarks
+    )
     if any(answer.candidate.replicas > 1 for answer in ranked):
         texts.append("replicas share no prefix cache; a router stands before them (round robin unless named)")
     for name in dict.fromkeys(answer.candidate.pool.speculator for answer in ranked):

@@ -65,7 +65,7 @@ def full_load(
     input_len, output_len = max(round(lengths[0]), 1), max(round(lengths[1]), 1)
     speculation = _speculation(resolved)
     tokens = input_len + output_len  # each of a data-parallel rank
-    held = min(resolved.concurrent_requests(tokens), resolved.max_num_seqs)
+    held = resolved.largest_batch(tokens)
     each = held if speculation is None else speculation.largest_batch(tokens)
     if each < 1:
         raise InvalidInput(

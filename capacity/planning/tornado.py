@@ -60,6 +60,7 @@ class Tornado(AnswerRecord):
     base: Outcome
     swings: tuple[Swing, ...]
     not_varied: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 @documented(Pool, Traffic, Cost)
@@ -140,6 +141,7 @@ def tornado_of(
         base=base,
         swings=tuple(sorted(swings, key=lambda swing: -swing.span)),
         not_varied=tuple(left_out),
+        warnings=resolved.notes,
     )
 
 

@@ -34,8 +34,9 @@ class MemoryPlan:
     """Memory of the fullest GPU, in bytes, and what its KV cache holds; of one data-parallel rank.
 
     usable = weights + activations + overhead + KV cache. `kv_capacity_blocks` counts the null block, as the
-    engine's log does; `max_concurrency` is at `max_model_len`; `max_context_tokens` is the longest request that
-    fits alone, at most the model's. `reason` says why it does not fit, with a way out.
+    engine's log does; every stage has as many. A request of `max_model_len` needs `blocks_of_longest_request` of the
+    stage that needs most; `max_concurrency` is of such requests, below 1 where none fits; `max_context_tokens` is the
+    longest request that fits alone, at most `max_model_len`. `reason` says why it does not fit, with ways out.
     """
 
     total_bytes: int
@@ -50,6 +51,7 @@ class MemoryPlan:
     kv_window_bytes_per_token: int
     linear_state_bytes_per_request: int
     kv_capacity_blocks: int
+    blocks_of_longest_request: int
     max_context_tokens: int
     max_concurrency: float
     layout: KvLayout  # of the GPU with the fewest blocks
@@ -135,11 +137,10 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
     stages = stage_memories(settings, held)
     fullest = min(stages, key=lambda stage: stage.kv_cache_bytes)
     scarcest = min(stages, key=lambda stage: stage.blocks)
-    layout = scarcest.layout
     override = settings.pool.num_gpu_blocks_override
     blocks = scarcest.blocks if override is None else override
-    needed = layout.blocks_of_request(settings.max_model_len)
-    fits = fullest.kv_cache_bytes >= 0 and needed <= blocks - NULL_BLOCKS
+    needed = max(stage.layout.blocks_of_request(settings.max_model_len) for stage in stages)
+    free = max(blocks - NULL_BLOCKS, 0)
     return MemoryPlan(
         total_bytes=settings.profile.memory_engine_bytes,
         usable_bytes=fullest.usable_bytes,
@@ -153,23 +154,16 @@ def memory_plan(settings: PoolSettings, held: Sequence[HeldMemory] | None = None
         kv_window_bytes_per_token=round(model.window_kv_bytes_per_token(dtype)),
         linear_state_bytes_per_request=round(model.state_bytes_per_sequence()),
         kv_capacity_blocks=blocks,
-        max_context_tokens=layout.longest_request(
-            max(blocks - NULL_BLOCKS, 0), model.max_position_embeddings
+        blocks_of_longest_request=needed,
+        max_context_tokens=min(
+            stage.layout.longest_request(free, settings.max_model_len) for stage in stages
         ),
-        max_concurrency=blocks / needed if fits else 0.0,
-        layout=layout,
-        fits=fits,
+        max_concurrency=blocks / needed,
+        layout=scarcest.layout,
+        fits=fullest.kv_cache_bytes >= 0 and needed <= free,
         reason=None,
         warnings=_warnings(settings.profile, settings.pool.tensor_parallel_size),
     )
-
-
-def holds_longest_request(settings: PoolSettings) -> bool:
-    """Whether every stage's KV cache holds one request of `max_model_len`, by the blocks that memory gives."""
-    for stage in stage_memories(settings):
-        if stage.layout.blocks_of_request(settings.max_model_len) > stage.blocks - NULL_BLOCKS:
-            return False
-    return True
 
 
 def _check_limits(settings: PoolSettings) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool
+from capacity.deployment import Pool, build
 from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import HardwareProfile, load_profile
@@ -25,7 +25,7 @@ from capacity.pool.memory import MemoryPlan, memory_plan
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings
 from capacity.pool.structured import with_grammars
-from capacity.pool.why_not import why_not
+from capacity.pool.why_not import shortfall, why_not
 from capacity.step.closed_form import EngineLimits
 from capacity.step.model import StepModel
 from capacity.step.setting import StepSetting
@@ -43,12 +43,31 @@ class ResolvedPool(PoolSettings):
     @cached_property
     def memory(self) -> MemoryPlan:
         """What the weights leave for the KV cache. Raises InvalidInput for parallelism that cannot be."""
+        plan = self.memory_in_short
+        return plan if plan.fits else replace(plan, reason=why_not(self, plan, self.changed))
+
+    @cached_property
+    def memory_in_short(self) -> MemoryPlan:
+        """The same without ways out where it does not fit, which take some fifty plans."""
         plan = memory_plan(self)
-        return plan if plan.fits else replace(plan, reason=why_not(self, plan))
+        return plan if plan.fits else replace(plan, reason=shortfall(self, plan))
+
+    def changed(self, fields: Mapping[str, object]) -> ResolvedPool:
+        """The same with other fields of the pool, defaults filled in anew. Raises InvalidInput for what cannot be."""
+        pool = build(Pool, {**self.pool.model_dump(), **fields})
+        scheme = scheme_for(self.model, pool.quantization) if "quantization" in fields else self.scheme
+        other = with_defaults(pool, self.model, profile=self.profile, engine=self.engine, scheme=scheme)
+        if {"quantization", "kv_cache_dtype"} & set(fields):
+            _check_formats(other)
+        return other
 
     def concurrent_requests(self, tokens: int) -> int:
         """Requests of `tokens` tokens that the KV cache holds at once."""
         return self.memory.usable_blocks // self.memory.layout.blocks_of_request(tokens)
+
+    def largest_batch(self, tokens: int) -> int:
+        """Requests of `tokens` tokens that one engine, or one data-parallel rank, runs at once: held, and in a step."""
+        return min(self.concurrent_requests(tokens), self.max_num_seqs)
 
     @property
     def more_memory(self) -> str:
@@ -195,7 +214,7 @@ def with_defaults(
         longest_prefill=1 if chunked else max_model_len,
     )
     caching = engine.prefix_caching if pool.enable_prefix_caching is None else pool.enable_prefix_caching
-    return ResolvedPool(
+    resolved = ResolvedPool(
         pool=pool,
         model=model,
         profile=profile,
@@ -209,6 +228,7 @@ def with_defaults(
         prefix_caching=caching,
         notes=(*engine.notes, *model.notes, *_converted(model, scheme)),
     )
+    return replace(resolved, notes=(*resolved.notes, *resolved.step_setting.remarks))
 
 
 def _step_limits(

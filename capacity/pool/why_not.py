@@ -1,89 +1,173 @@
-"""Why a model does not fit, in one line: thing, need, limit, and ways out that were tried."""
+"""Why a model does not fit, in one line: thing, need, limit, and the smallest changes that do, each of them tried."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice, product
 
 from capacity.base.errors import InvalidInput
-from capacity.model.quantization import scheme_for
-from capacity.pool.memory import MemoryPlan, holds_longest_request
+from capacity.model.quantization import bits_per_weight, scheme_for
+from capacity.pool.memory import GIB, MemoryPlan, memory_plan
 from capacity.pool.parallelism import largest_tensor_parallel_size, tensor_parallel_sizes
 from capacity.pool.settings import PoolSettings
 
-NARROWER_FORMATS = ("fp8", "int4")  # tried in this order where the weights are not quantized
+NARROWER_FORMATS = ("fp8", "int4")  # tried in this order
+HIGHEST_UTILIZATION = 0.97  # of GPU memory: beyond it the driver and other processes want their own
+FEWEST_BATCHED_TOKENS = 512
+USEFUL_CONTEXT = 1024  # tokens: a change that leaves less is none
+MOST_STAGES = 8
+MOST_WAYS = 5
+
+Change = Mapping[str, object]  # fields of the pool, with other values
+Changed = Callable[[Change], PoolSettings]
+"""The same pool with other fields and its defaults filled in anew. Raises InvalidInput for what cannot be."""
 
 
-def why_not(settings: PoolSettings, plan: MemoryPlan) -> str:
-    """The reason of a plan that does not fit."""
-    if plan.kv_cache_bytes < 0:
-        return _weights_too_large(settings, plan)
-    if settings.pool.num_gpu_blocks_override is not None:
+def why_not(settings: PoolSettings, plan: MemoryPlan, changed: Changed) -> str:
+    """The reason of a plan that does not fit, and the ways out of it."""
+    if settings.pool.num_gpu_blocks_override is not None and plan.kv_cache_bytes >= 0:
         return _too_few_blocks(settings, plan)
-    return _request_too_long(settings, plan)
+    return f"{shortfall(settings, plan)} {_ways_out(settings, plan, Attempts(changed))}"
 
 
-def _weights_too_large(settings: PoolSettings, plan: MemoryPlan) -> str:
+def shortfall(settings: PoolSettings, plan: MemoryPlan) -> str:
+    """What is missing, without a way out."""
+    stored = f"{settings.model.name} ({settings.scheme.name})"
+    if plan.kv_cache_bytes >= 0:
+        request_bytes = plan.blocks_of_longest_request * plan.kv_block_bytes
+        return (
+            f"{stored} leaves {_gib(plan.kv_cache_bytes)} per GPU for the KV cache on {settings.profile.name}; "
+            f"one request of {settings.max_model_len:,} tokens needs {_gib(request_bytes)}."
+        )
     text = (
-        f"{_stored_model(settings)} needs {_gb(plan.weights_bytes)} of weights and "
-        f"{_gb(plan.activations_bytes + plan.overhead_bytes)} of activations and overhead per GPU; "
-        f"{settings.profile.name} has {_gb(plan.usable_bytes)} usable"
+        f"{stored} needs {_gib(plan.weights_bytes)} of weights and "
+        f"{_gib(plan.activations_bytes + plan.overhead_bytes)} of activations and overhead per GPU; "
+        f"{settings.profile.name} has {_gib(plan.usable_bytes)} usable"
     )
     if settings.pool.kv_cache_memory_bytes is not None:
-        text += f", and --kv-cache-memory-bytes asks for {_gb(settings.pool.kv_cache_memory_bytes)}"
-    return f"{text}: {_gb(-plan.kv_cache_bytes)} too little. {_remedy(settings)}"
+        text += f", and --kv-cache-memory-bytes asks for {_gib(settings.pool.kv_cache_memory_bytes)}"
+    return f"{text}: {_gib(-plan.kv_cache_bytes)} too little."
 
 
 def _too_few_blocks(settings: PoolSettings, plan: MemoryPlan) -> str:
-    needed = plan.layout.blocks_of_request(settings.max_model_len)
     shorter = f", or use --max-model-len {plan.max_context_tokens}" if plan.max_context_tokens else ""
     return (
         f"--num-gpu-blocks-override {plan.kv_capacity_blocks} holds no request of {settings.max_model_len:,} tokens: "
-        f"it needs {needed:,} blocks, and one is kept free. Raise it{shorter}."
+        f"it needs {plan.blocks_of_longest_request:,} blocks, and one is kept free. Raise it{shorter}."
     )
 
 
-def _request_too_long(settings: PoolSettings, plan: MemoryPlan) -> str:
-    request_bytes = plan.layout.blocks_of_request(settings.max_model_len) * plan.kv_block_bytes
-    shorter = [f"--max-model-len {plan.max_context_tokens}"] if plan.max_context_tokens >= 1 else []
-    return (
-        f"{_stored_model(settings)} leaves {_gb(plan.kv_cache_bytes)} per GPU for the KV cache on "
-        f"{settings.profile.name}; one request of {settings.max_model_len:,} tokens needs {_gb(request_bytes)}. "
-        f"{_remedy(settings, shorter)}"
-    )
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Changes, asked of the memory plan itself."""
+
+    changed: Changed
+
+    def plan(self, change: Change) -> MemoryPlan | None:
+        """Memory with this change; None where it cannot be."""
+        try:
+            return memory_plan(self.changed(change))
+        except InvalidInput:
+            return None
+
+    def first(self, changes: Iterable[Change]) -> Iterator[Change]:
+        """The first of these that fits, if any does."""
+        tried = ((change, self.plan(change)) for change in changes)
+        yield from islice((change for change, plan in tried if plan is not None and plan.fits), 1)
+
+    def first_shorter(self, changes: Iterable[Change]) -> Iterator[Change]:
+        """The first of these that leaves room for a context of some use, with the longest that then fits."""
+        for change in changes:
+            plan = self.plan(change)
+            if plan is not None and plan.max_context_tokens >= USEFUL_CONTEXT:
+                yield {**change, "max_model_len": plan.max_context_tokens}
+                return
 
 
-def _remedy(settings: PoolSettings, ways: Iterable[str] = ()) -> str:
-    """Ways out that were tried and fit, the cheapest first, after `ways`."""
-    ways = list(ways)
-    most = largest_tensor_parallel_size(settings.profile)
-    sizes = tensor_parallel_sizes(settings.model, most)
-    larger = (size for size in sizes if size > settings.pool.tensor_parallel_size)
-    enough = (size for size in larger if holds_longest_request(settings.with_tensor_parallel_size(size)))
-    ways += [f"--tensor-parallel-size {size}" for size in (next(enough, None),) if size is not None]
-    ways += _narrower(settings)
+def _ways_out(settings: PoolSettings, plan: MemoryPlan, attempts: Attempts) -> str:
+    """Of each kind the smallest change that fits: what costs nothing first, then narrower weights, then more GPUs."""
+    utilizations, budgets, seqs = _utilizations(settings), _budgets(settings), _seqs(settings)
+    both: list[Change] = [{**u, **tokens} for tokens, u in product(budgets, utilizations[-1:])]
+    free = [
+        *attempts.first(_less_kv(settings, plan)),
+        *attempts.first_shorter([{}]),
+        *attempts.first(utilizations),
+        *attempts.first(budgets),
+        *attempts.first(seqs),
+    ]
+    ways = free or [*attempts.first(both)] or [*attempts.first_shorter([*utilizations, *budgets, *both])]
+    narrower: list[Change] = [{"quantization": name} for name in _narrower(settings)]
+    ways += [*attempts.first(narrower)] or [*attempts.first_shorter(narrower)]
+    if not free and settings.kv_cache_dtype == "auto":
+        ways += attempts.first([{"kv_cache_dtype": "fp8"}])
+    stages = range(settings.pool.pipeline_parallel_size + 1, MOST_STAGES + 1)
+    ways += attempts.first({"tensor_parallel_size": size} for size in _larger_sizes(settings))
+    ways += attempts.first({"pipeline_parallel_size": count} for count in stages)
     if not ways:
-        return f"No tensor parallelism up to {most} on this GPU fits; use GPUs with more memory or a smaller model."
-    return f"Use {', or '.join(ways)}."
+        most = 2 * largest_tensor_parallel_size(settings.profile)
+        return (
+            f"Nothing that was tried fits: tensor parallelism up to {most}, {MOST_STAGES} pipeline stages, "
+            f"{' or '.join(NARROWER_FORMATS)} weights; use GPUs with more memory, or a smaller model."
+        )
+    return f"Use {', or '.join(map(_flags, ways[:MOST_WAYS]))}."
+
+
+def _less_kv(settings: PoolSettings, plan: MemoryPlan) -> list[Change]:
+    """All of the memory that is there, where more was asked for the KV cache by name."""
+    asked = settings.pool.kv_cache_memory_bytes
+    left = 0 if asked is None else asked + plan.kv_cache_bytes
+    return [{"kv_cache_memory_bytes": left}] if left > 0 and plan.kv_cache_bytes < 0 else []
+
+
+def _utilizations(settings: PoolSettings) -> list[Change]:
+    """Larger shares of the memory, ascending."""
+    if settings.pool.kv_cache_memory_bytes is not None:
+        return []
+    now, most = round(100 * settings.gpu_memory_utilization), round(100 * HIGHEST_UTILIZATION)
+    return [{"gpu_memory_utilization": share / 100} for share in range(now + 1, most + 1)]
+
+
+def _budgets(settings: PoolSettings) -> list[Change]:
+    """Fewer tokens a step, descending; prompts that are not chunked need theirs."""
+    least = FEWEST_BATCHED_TOKENS if settings.chunked_prefill else settings.max_model_len
+    return [{"max_num_batched_tokens": tokens} for tokens in _halves(settings.max_num_batched_tokens, least)]
+
+
+def _seqs(settings: PoolSettings) -> list[Change]:
+    """Fewer requests a step, descending."""
+    return [{"max_num_seqs": count} for count in _halves(settings.max_num_seqs, 1)]
+
+
+def _halves(now: int, least: int) -> Iterator[int]:
+    """Powers of two below `now`, from the largest down to `least`."""
+    power = 1 << max(now - 1, 0).bit_length() - 1 if now > 1 else 0
+    while power >= least and power:
+        yield power
+        power //= 2
 
 
 def _narrower(settings: PoolSettings) -> list[str]:
-    """The widest narrower weight format that would fit here; none for models that are quantized already."""
-    if settings.scheme.quantized:
-        return []
-    for name in NARROWER_FORMATS:
-        try:
-            scheme = scheme_for(settings.model, name)
-        except InvalidInput:
-            continue
-        if holds_longest_request(replace(settings, scheme=scheme)):
-            return [f"--quantization {name}"]
-    return []
+    """Formats that take clearly fewer bytes than the weights do."""
+    bits = bits_per_weight(settings.model, settings.scheme)
+    formats = {name: scheme_for(settings.model, name) for name in NARROWER_FORMATS}
+    return [name for name, stored in formats.items() if bits_per_weight(settings.model, stored) < 0.9 * bits]
 
 
-def _stored_model(settings: PoolSettings) -> str:
-    return f"{settings.model.name} ({settings.scheme.name})"
+def _larger_sizes(settings: PoolSettings) -> tuple[int, ...]:
+    """Tensor-parallel sizes beyond the pool's: within the domain or node, and over two of them."""
+    most = largest_tensor_parallel_size(settings.profile)
+    sizes = tensor_parallel_sizes(settings.model, 2 * most)
+    return tuple(
+        size
+        for size in sizes
+        if size > settings.pool.tensor_parallel_size and (size <= most or size == 2 * most)
+    )
 
 
-def _gb(value: float) -> str:
-    return f"{value / 1e9:.1f} GB"
+def _flags(change: Change) -> str:
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in change.items())
+
+
+def _gib(value: float) -> str:
+    return f"{value / GIB:.2f} GiB"

@@ -29,8 +29,18 @@ def _headline(answer: Fit) -> str:
 
 def fit_tables(answer: Fit) -> list[Part]:
     """Whether it fits, and where the memory of one GPU goes."""
-    verdict = "[green]fits[/green]" if answer.fits else f"[red]does not fit:[/red] {answer.reason}"
-    return [f"{_headline(answer)}: {verdict}", _memory_table(answer), *notes(answer.warnings)]
+    return [f"{_headline(answer)}: {_fit_verdict(answer)}", _memory_table(answer), *notes(answer.warnings)]
+
+
+def _fit_verdict(answer: Fit) -> str:
+    if answer.fits:
+        return "[green]fits[/green]"
+    if answer.memory.kv_cache_bytes and answer.max_context_tokens:
+        return (
+            f"[red]does not fit[/red] with requests of {answer.max_model_len:,} tokens, "
+            f"[green]fits up to {answer.max_context_tokens:,} tokens[/green]: {answer.reason}"
+        )
+    return f"[red]does not fit:[/red] {answer.reason}"
 
 
 def _memory_table(answer: Fit) -> Part:
@@ -48,6 +58,8 @@ def _memory_table(answer: Fit) -> Part:
         ("longest request", f"{answer.max_context_tokens:,} tokens", "that fits alone"),
         ("concurrency", f"{answer.max_concurrency:,.2f}", f"requests of {answer.max_model_len:,} tokens"),
     ]
+    if not answer.fits and answer.max_context_tokens:
+        rows.append(("", "", f"below 1: only a context of up to {answer.max_context_tokens:,} tokens fits"))
     if answer.smallest_tensor_parallel_size:
         rows.append(("smallest TP", str(answer.smallest_tensor_parallel_size), "that fits"))
     return facts("Memory of one GPU", rows)

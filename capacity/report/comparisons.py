@@ -103,7 +103,7 @@ def tornado_tables(tornado: Tornado) -> list[Part]:
     )
     head = f"[bold]{tornado.deployment}[/bold], {tornado.workload}: p95 E2E {tornado.base.e2e_p95_s:,.2f} s"
     left_out = f"not varied: {'; '.join(tornado.not_varied)}"
-    return [head, table, *([left_out] if tornado.not_varied else [])]
+    return [head, table, *([left_out] if tornado.not_varied else []), *notes(tornado.warnings)]
 
 
 # advice

@@ -23,21 +23,20 @@ class GapBatches:
     def __init__(self) -> None:
         self._waiting: list[tuple[IntArray, IntArray]] = []
         self._counts: IntArray | None = None  # by batch and bin
-        self._used: tuple[int, IntArray] | None = (
-            None  # the core's: most bins are empty, and often nobody asks
+        self._used: tuple[IntArray, int] | None = (
+            None  # of the core: by batch and bin from this one on, no more yet
         )
         self._size = FIRST_SIZE
         self._seen = 0
 
     @classmethod
-    def from_core(cls, counts: IntArray, *, first_bin: int, size: int, seen: int) -> GapBatches:
-        """What the compiled core holds: gaps by batch and bin, from the first bin on that has any, batches of `size`
-        gaps, `seen` gaps in all.
+    def from_core(cls, used: IntArray, first_bin: int, *, size: int, seen: int) -> GapBatches:
+        """What the compiled core holds: gaps by batch and bin from `first_bin` on, batches of `size` gaps, `seen` gaps.
+
+        Few are asked for them, so all the bins that no gap fell in are added when that happens.
         """
         batches = cls()
-        batches._size, batches._seen = size, seen
-        if counts.size:
-            batches._used = first_bin, counts
+        batches._used, batches._size, batches._seen = (used, first_bin), size, seen
         return batches
 
     def add(self, gaps_ps: IntArray, counts: IntArray) -> None:
@@ -55,9 +54,9 @@ class GapBatches:
 
     def _count(self) -> None:
         if self._used is not None:
-            (first_bin, used), self._used = self._used, None
+            (used, first_bin), self._used = self._used, None
             self._counts = np.zeros((MOST_BATCHES, NUM_BINS), dtype=np.int64)
-            self._counts[: len(used), first_bin : first_bin + used.shape[1]] = used
+            self._counts[: used.shape[0], first_bin : first_bin + used.shape[1]] = used
         if not self._waiting:
             return
         gaps_ps, counts = (np.concatenate(column) for column in zip(*self._waiting, strict=True))

@@ -78,6 +78,8 @@ class OperatorData:
     quantize_bytes: float = 0.0  # of a value of the activations
     quantize_rate: float = 0.0  # 0: they are not quantized
     walk_s: float = 0.0
+    from_rows: float = 0.0
+    below_rows: float = math.inf
     # collectives
     ranks: float = 1.0
     latency_s: float = 0.0  # of the link, where it counts
@@ -291,6 +293,8 @@ def _product(operator: Gemm) -> OperatorData:
         quantize_bytes=ACTIVATION_BYTES + bits / 8,
         quantize_rate=0.0 if quantized is None else quantized * bandwidth,
         walk_s=constants.per_k_s * operator.k,
+        from_rows=operator.from_rows,
+        below_rows=operator.below_rows,
     )
 
 

@@ -26,8 +26,10 @@ KNOT_BITS = 4  # leading bits of a context sum that make a knot; between two, de
 class StepModel:
     """Times of the steps of one engine.
 
-    With pipeline parallelism a step is the way of one batch through all stages. `notes` say what stands in for a
-    missing kernel or constant; `basis` is "calibrated" where the GPU has fits of its own, else "analytic".
+    With pipeline parallelism a step is the way of one batch through all stages. `error_factor`: how far off kernels
+    may be that are known by others' measurements alone (`StepSetting.remarks`); `notes` say what stands in for a
+    missing kernel or constant; `basis` is "calibrated" where the GPU has fits of its own, "assumed" where kernels that
+    others measured on other GPUs (`weight_kernels.toml`) are among them, else "analytic".
     Raises InvalidInput where the GPU cannot run the format, or the profile carries another GPU's fit.
     """
 
@@ -41,6 +43,7 @@ class StepModel:
         self._lookup = build.lookup
         operators = build_operators(build)
         self._operators = operators
+        self.error_factor = build.error_factor
         self.shared_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_shared)
         self.row_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_rows)
         self.sample_seconds = lru_cache(maxsize=CACHE_ENTRIES)(self._seconds_of_samples)
@@ -54,14 +57,16 @@ class StepModel:
         return tuple(dict.fromkeys(self._lookup.assumed))
 
     @property
-    def basis(self) -> Literal["analytic", "calibrated"]:
+    def basis(self) -> Literal["analytic", "calibrated", "assumed"]:
         """Whether this GPU's kernels have fits of their own."""
+        if self.error_factor > 1:
+            return "assumed"
         return "calibrated" if self._lookup.own_sources else "analytic"
 
     def residuals(self, phase: Literal["prefill", "decode"]) -> Residuals:
         """90 % band of measured over predicted, minus one, for the steps of a phase of this model."""
         regime = "decode_moe" if phase == "decode" and self.model.is_moe else phase
-        return self._lookup.residuals(regime)
+        return self._lookup.residuals(regime).widened(self.error_factor)
 
     def _step_seconds(self, shape: StepShape) -> float:
         rows = shape[1] + shape[7] + shape[8]

@@ -220,7 +220,11 @@ class Repeated(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm(Repeated):
-    """`count` equal matrix products a step, with their weights in any format."""
+    """`count` equal matrix products a step, with their weights in any format.
+
+    It runs in steps of `from_rows` to below `below_rows` rows: an engine may multiply more rows by another kernel.
+    Without columns (`n` and `k` 0) it is a pass over weights alone, such as writing them out at 16 bit.
+    """
 
     k: float
     n: float
@@ -230,9 +234,16 @@ class Gemm(Repeated):
     device: Device
     constants: GemmCoefficients
     rows: RowCount = all_tokens
+    from_rows: float = 0.0
+    below_rows: float = math.inf
 
     def seconds(self, shape: StepShape) -> float:
-        return self.count * self._one(self.rows(shape))
+        m = self.rows(shape)
+        return self.count * self._one(m) if self.runs(m) else 0.0
+
+    def runs(self, m: float) -> bool:
+        """Whether so many rows are multiplied by this kernel."""
+        return m > 0 and self.from_rows <= m < self.below_rows
 
     def _one(self, m: float) -> float:
         return gemm_seconds(
@@ -248,7 +259,7 @@ class Gemm(Repeated):
 
     def cost(self, shape: StepShape) -> OpCost:
         m = self.rows(shape)
-        if m <= 0:
+        if not self.runs(m):
             return idle(self.name)
         constants = self.constants
         flops = 2.0 * m * self.n * self.k

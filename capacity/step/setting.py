@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile, Link, load_profile
 from capacity.hardware.coefficients import Lookup, StepCoefficients
-from capacity.model.quantization import KvCacheFormat, QuantizationScheme, find_kv_cache_format
+from capacity.hardware.weight_kernels import weight_kernels
+from capacity.model.quantization import (
+    Execution,
+    KvCacheFormat,
+    QuantizationScheme,
+    WeightFormat,
+    find_kv_cache_format,
+)
 from capacity.model.spec import ModelSpec
 from capacity.step.collectives import Interconnect
 
@@ -75,6 +82,18 @@ class StepSetting:
     def joint(self) -> bool:
         """Whether data-parallel ranks meet at experts; those of a dense model have nothing to do with each other."""
         return self.data_parallel_size > 1 and self.model.is_moe
+
+    def execution(self, stored: WeightFormat) -> Execution:
+        """What multiplies a format here: by the engine's own kernel where it has one."""
+        execution = stored.execution(self.profile.dense_flops_per_s)
+        own = None if self.engine is None else self.engine.weight_kernels.get(execution.kernel)
+        return execution if own is None else replace(execution, kernel=own)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to say with every time: which kernels are known by others' measurements alone."""
+        kernels = [weight_kernels().get(self.execution(stored).kernel) for stored in self.weights.formats]
+        return tuple(dict.fromkeys(kernel.remark for kernel in kernels if kernel is not None))
 
     def link_of(self, gpus: int) -> Interconnect:
         """The link that a group of so many GPUs talks over."""

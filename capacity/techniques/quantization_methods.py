@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from capacity.base.errors import MalformedFile, UnknownName
 from capacity.base.spec import Spec
-from capacity.model.quantization import (
-    QuantizationScheme,
-    WeightFormat,
-    find_format,
-    scheme_for,
-    uniform_scheme,
-)
+from capacity.model.quantization import QuantizationScheme, scheme_for
 from capacity.pool.resolve import ResolvedPool
 
 TABLE = Path(__file__).with_name("quantization_methods.toml")
-SOURCE = f"capacity/techniques/{TABLE.name}"
 
 Kind = Literal["none", "weight-only", "weights and activations", "kv-cache"]
 
@@ -62,7 +54,6 @@ class QuantizationMethod(Spec):
     kind: Kind
     quantization: str | None = None
     kv_cache_dtype: str | None = None
-    format: WeightFormat | None = None
     calibration: str
     note: str = ""
     quality: tuple[Quality, ...] = Field(default=())
@@ -75,9 +66,7 @@ class QuantizationMethod(Spec):
 
     def scheme(self, resolved: ResolvedPool) -> QuantizationScheme:
         """Which parameters are stored how: the layers' matrices; embedding, LM head, router and norms at 16 bit."""
-        if self.format is None:
-            return scheme_for(resolved.model, self.quantization)
-        return uniform_scheme(self.name, self.format, base=find_format(resolved.model.dtype))
+        return scheme_for(resolved.model, self.quantization)
 
 
 @lru_cache(maxsize=1)
@@ -85,16 +74,9 @@ def quantization_methods() -> dict[str, QuantizationMethod]:
     """The catalogue. Raises MalformedFile."""
     try:
         tables = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-        return {name: _method(name, fields) for name, fields in tables.items()}
+        return {name: QuantizationMethod(name=name, **fields) for name, fields in tables.items()}
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise MalformedFile(TABLE, f"cannot be read: {error}") from None
-
-
-def _method(name: str, fields: Mapping[str, Any]) -> QuantizationMethod:
-    """A table of the catalogue; a weight format of its own has its name and source. Raises ValidationError."""
-    stored = fields.get("format")
-    own = {} if stored is None else {"format": {"name": name, "source": SOURCE, **stored}}
-    return QuantizationMethod(name=name, **{**fields, **own})
 
 
 def find_method(name: str) -> QuantizationMethod:

@@ -15,9 +15,13 @@ from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
 from capacity.hardware.pricing import Price, price_of
-from capacity.model import ModelSpec
+from capacity.hardware.weight_kernels import weight_kernels
+from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import (
+    bits_per_weight,
     find_kv_cache_format,
+    quantization_spellings,
+    scheme_for,
     weight_bytes,
 )
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -37,13 +41,13 @@ class QuantizedOption:
     """One method on one pool. Times in seconds; None where it does not fit or does not run, and `reason` says why.
 
     `tpot_small_s` is of a batch of 1, `tpot_large_s` of `large_batch`; `max_batch` requests of input + output
-    tokens fit the KV cache. Cost is that of a closed loop with as many requests as fit, at most the engine's limit.
+    tokens run at once: max_num_seqs, or what the KV cache holds. Cost is that of a closed loop of so many.
     """
 
     method: str
     title: str
     kind: str
-    bits_per_weight: float | None  # of a quantized matrix, scales included; None for KV methods
+    bits_per_weight: float | None  # 8 x bytes / parameters of what is quantized; None for KV methods
     weights_bytes: float  # of the whole model
     compute: str
     native: bool  # the GPU multiplies in this format; otherwise it dequantizes to 16 bit
@@ -111,10 +115,10 @@ def _option(resolved: ResolvedPool, method: QuantizationMethod, load: _Load) -> 
 
 
 def _held(pool: ResolvedPool, load: _Load) -> int:
-    """Requests that fit the KV cache. Raises DoesNotFit, or InvalidInput where none does."""
+    """Requests that run at once: max_num_seqs, or what fits the KV cache. Raises DoesNotFit; InvalidInput where none."""
     pool.memory.require_fit()
     tokens = load.input_len + load.output_len
-    held = pool.concurrent_requests(tokens)
+    held = pool.largest_batch(tokens)
     if held < 1:
         raise InvalidInput(f"no request of {tokens} tokens fits the KV cache")
     return held
@@ -123,13 +127,14 @@ def _held(pool: ResolvedPool, load: _Load) -> int:
 def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> QuantizedOption:
     """What the format says by itself: size, kernel, quality."""
     stored = pool.scheme.format_of("experts" if pool.model.is_moe else "dense_ffn")
-    execution = stored.execution(pool.profile.dense_flops_per_s)
+    execution = pool.step_setting.execution(stored)
+    remarks = pool.step_setting.remarks
     kv_format = find_kv_cache_format(pool.kv_cache_dtype, model_dtype=pool.model.dtype)
     return QuantizedOption(
         method=method.name,
         title=method.title,
         kind=method.kind,
-        bits_per_weight=None if method.kind == "kv-cache" else stored.bits_per_weight,
+        bits_per_weight=None if method.kind == "kv-cache" else bits_per_weight(pool.model, pool.scheme),
         weights_bytes=weight_bytes(pool.model, pool.scheme),
         compute=execution.compute_dtype,
         native=execution.note is None,
@@ -146,7 +151,7 @@ def _untimed(pool: ResolvedPool, method: QuantizationMethod, load: _Load) -> Qua
         usd_per_million_tokens=None,
         calibration=method.calibration,
         quality=tuple(quality.text for quality in method.quality),
-        note=method.note,
+        note="; ".join(text for text in (method.note, *remarks) if text),
         engine_loads=pool.engine.loads(pool.scheme.families) and pool.engine.caches_in(kv_format.name),
         pays_below_batch=None,
         reason=None,
@@ -165,9 +170,8 @@ def _roof_fraction(pool: ResolvedPool, compute_dtype: str) -> float:
 
 def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
     """With the times of one request, of the large batch, and of a closed loop of all that fit, and its cost."""
-    steps, limits = pool.step_model, pool.limits_from()
+    steps, limits, most = pool.step_model, pool.limits_from(), option.max_batch
     lengths = {"input_len": load.input_len, "output_len": load.output_len}
-    most = min(option.max_batch, limits.max_num_seqs)
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
     together = batch_times(steps, limits, load.large_batch, **lengths) if load.large_batch <= most else None
     loop = closed_loop_times(steps, limits, most, **lengths)
@@ -186,7 +190,9 @@ def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quantize
 def _with_break_even(resolved: ResolvedPool, option: QuantizedOption, load: _Load) -> QuantizedOption:
     if option.kind not in ("weight-only", "weights and activations"):
         return option
-    return replace(option, pays_below_batch=break_even_batch(resolved, option.method, load.input_len))
+    batch = break_even_batch(resolved, option.method, load.input_len)
+    within = batch is not None and batch <= option.max_batch
+    return replace(option, pays_below_batch=batch if within else None)
 
 
 def break_even_batch(resolved: ResolvedPool, method: str, context_tokens: int) -> int | None:
@@ -234,7 +240,9 @@ class Quantizing(AnswerRecord):
 
 @documented(Pool, Cost)
 def quantize(
-    model: str | ModelSpec | DeploymentFile,
+    model: Annotated[
+        str | ModelSpec | DeploymentFile, Flag("Preset name, config.json, folder, or Hugging Face id.")
+    ],
     *,
     input_len: InputLen = 1024,
     output_len: OutputLen = 256,
@@ -266,3 +274,48 @@ def quantize(
         rows=rows,
         warnings=notes_of(resolved),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizationRow:
+    """A name of `--quantization`: its other spellings, the matrix format behind it, and what multiplies that.
+
+    `kernel` is vLLM's where the GPU has its number format; `remark`: what is not measured here, or "".
+    """
+
+    name: str
+    also: tuple[str, ...]
+    bits_per_weight: float
+    family: str
+    kernel: str
+    remark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantizations(AnswerRecord):
+    """All names of `--quantization`."""
+
+    SCHEMA: ClassVar[str] = "capacity/quantizations/v1"
+
+    rows: tuple[QuantizationRow, ...]
+
+
+def quantization_list() -> Quantizations:
+    """The names that `--quantization` takes, in every verb; bits of Llama-3.1-8B."""
+    model = load_model("llama-3.1-8b")
+    rows = []
+    for name, others in quantization_spellings().items():
+        scheme = scheme_for(model, name)
+        stored = scheme.format_of("experts")
+        untabled = weight_kernels().get(stored.kernel)
+        rows.append(
+            QuantizationRow(
+                name=name,
+                also=others,
+                bits_per_weight=bits_per_weight(model, scheme),
+                family=stored.family,
+                kernel=stored.kernel,
+                remark=untabled.remark if untabled else "",
+            )
+        )
+    return Quantizations(rows=tuple(rows))

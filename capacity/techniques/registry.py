@@ -60,6 +60,14 @@ TECHNIQUES = (
         module="quantize",
         question="quantize",
         help="Which way to quantize? Memory, batch, latency, cost and published quality of each, side by side.",
+        instead=(
+            Instead(
+                "--list",
+                question="quantization_list",
+                schema="quantizations",
+                help="Only the names that --quantization takes, in every verb.",
+            ),
+        ),
     ),
     Technique(
         "speculate",

@@ -160,8 +160,8 @@ def _closed_loop(resolved: ResolvedPool, load: _Load) -> _Loop:
     """Raises DoesNotFit, or InvalidInput where no request fits the KV cache."""
     resolved.memory.require_fit()
     ranks = resolved.lockstep_ranks
-    held = resolved.concurrent_requests(load.tokens)
-    served = min(load.concurrency, ranks * held, ranks * resolved.max_num_seqs)
+    held = resolved.largest_batch(load.tokens)
+    served = min(load.concurrency, ranks * held)
     if served < 1:
         raise InvalidInput(f"no request of {load.tokens} tokens fits the KV cache")
     traffic = Traffic(input_len=load.input_len, output_len=load.output_len, concurrency=load.concurrency)

@@ -100,7 +100,8 @@ def test_what_does_not_fit_is_exit_code_1_in_one_line(run: Any) -> None:
 
 
 POOL = ("llama-3.1-8b", "--gpu", "h100")
-LOAD = ("--input-len", "300", "--output-len", "30", "--request-rate", "10", "--num-prompts", "150")
+REQUESTS = ("--input-len", "300", "--output-len", "30", "--num-prompts", "150")
+LOAD = (*REQUESTS, "--request-rate", "10")
 
 
 def test_cost(run: Any) -> None:
@@ -124,7 +125,7 @@ def test_curve(run: Any, tmp_path: Path) -> None:
     code, out, _ = run(
         "curve",
         *POOL,
-        *LOAD,
+        *REQUESTS,
         "--slo",
         "ttft:p95:200ms",
         "--requests-per-user-hour",
@@ -143,7 +144,7 @@ def test_curve(run: Any, tmp_path: Path) -> None:
     assert "stroke-dasharray" in page  # the line of the service level
     assert "users:" in page
     assert page.count("<tr>") == 25
-    code, _, err = run("curve", *POOL, *LOAD, "--rates", "1,x")
+    code, _, err = run("curve", *POOL, *REQUESTS, "--rates", "1,x")
     assert code == 2
     assert "--rates" in err
 
@@ -190,7 +191,7 @@ def test_a_pasted_command_in_place_of_flags(run: Any) -> None:
         "json",
     )
     assert code == 0
-    assert "ignored: --seed 7" in err
+    assert "ignored, as no answer depends on it: --seed 7" in err
     assert json.loads(out)["num_gpus"] == 2
 
 

@@ -8,10 +8,8 @@ import sys
 import pytest
 import typer
 
-from capacity.base.errors import InvalidInput
 from capacity.cli.question import Question
-from capacity.cli.verbs import NEEDED, POOL, TRAFFIC, plain_verb, refuse_idle, verb
-from capacity.deployment import Cost, Pool, Service, Traffic
+from capacity.cli.verbs import POOL, TRAFFIC, plain_verb, verb
 
 HEAVY = {"numpy", "pandas", "scipy", "plotly", "simpy", "streamlit", "torch"}
 ESTIMATE = ("estimate", "llama-3.1-8b", "--gpu", "h100", "--isl", "512", "--osl", "64", "--batch-size", "8")
@@ -78,14 +76,3 @@ def test_one_verb_is_declared_when_one_is_called(capsys: pytest.CaptureFixture[s
     assert declared == [3, ({"gpu": "h100", "tensor_parallel_size": "2"}, "csv")]
     with pytest.raises(Exception, match="input-len"):
         app(["asks", "--input-len", "3"], standalone_mode=False)
-
-
-def test_flags_that_need_another_and_those_that_they_need_are_fields() -> None:
-    fields = {name for spec in (Pool, Traffic, Service, Cost) for name in spec.model_fields}
-    assert set(NEEDED) | {needed for needed, _ in NEEDED.values()} <= fields
-
-
-def test_a_flag_that_changes_nothing_is_refused() -> None:
-    refuse_idle({"think_time_s": "1", "turns": "2"})
-    with pytest.raises(InvalidInput, match="--think-time-s changes nothing without --turns"):
-        refuse_idle({"think_time_s": "1"})

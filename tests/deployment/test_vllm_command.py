@@ -11,7 +11,9 @@ import capacity
 from capacity.answers.engine_setup import scheduler_limits
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
+from capacity.deployment import Pool, vllm_flags
 from capacity.deployment.vllm_command import read_vllm_command
+from capacity.deployment.vllm_flags import HARMLESS, NOT_MODELLED
 from capacity.pool.resolve import resolve
 from capacity.report.launching import launch_command
 
@@ -34,7 +36,7 @@ def test_kv_cache_memory_is_taken_as_given() -> None:
     assert found.kv_capacity_blocks == given // block_bytes
     too_much = capacity.fit(LLAMA, gpu="h100", kv_cache_memory_bytes=90 * 10**9)
     assert not too_much.fits
-    assert "--kv-cache-memory-bytes asks for 90.0 GB" in str(too_much.reason)
+    assert "--kv-cache-memory-bytes asks for 83.82 GiB" in str(too_much.reason)
 
 
 def test_fewer_tokens_may_be_scheduled_than_memory_is_kept_for() -> None:
@@ -129,7 +131,78 @@ def test_switches_are_those_of_the_pool() -> None:
 
 def test_a_slip_of_the_pen_is_named_beside_what_is_ignored() -> None:
     found = read_vllm_command("vllm serve org/name --tensor-paralel-size 2 --served-model-name x")
-    assert found.ignored == (
-        "--tensor-paralel-size 2 (did you mean --tensor-parallel-size?)",
-        "--served-model-name x",
+    assert found.ignored == ("--served-model-name x",)
+    assert found.unknown == ("--tensor-paralel-size 2 (did you mean --tensor-parallel-size?)",)
+
+
+def test_what_is_not_read_is_told_apart() -> None:
+    """What changes no answer, what would change one, and what nobody knows."""
+    found = read_vllm_command(
+        "vllm serve m --port 80 --cpu-offload-gb 4 --bogus-flag 3 --enable-eplb --seed 0 --max-lora-rank 64"
     )
+    assert found.ignored == ("--port 80", "--seed 0")
+    assert [text.partition(" (")[0] for text in found.not_modelled] == [
+        "--cpu-offload-gb 4",
+        "--enable-eplb",
+        "--max-lora-rank 64",
+    ]
+    assert found.unknown == ("--bogus-flag 3",)
+    assert found.fields == {}
+
+
+def test_no_flag_stands_in_two_tables() -> None:
+    harmless = [name for names in HARMLESS.values() for name in names]
+    assert len(harmless) == len(set(harmless))
+    for known in (set(harmless), set(NOT_MODELLED)):
+        assert not known & set(Pool.model_fields)
+    assert not set(harmless) & set(NOT_MODELLED)
+    assert {*harmless, *NOT_MODELLED, "enable_lora"} >= vllm_flags.SWITCHES
+
+
+def test_adapters_are_read_where_they_are_enabled() -> None:
+    assert read_vllm_command("vllm serve m --enable-lora").fields == {"max_loras": "1"}
+    read = read_vllm_command(
+        "vllm serve m --enable-lora --max-loras 4 --max-lora-rank 32 --lora-modules a=x b=y"
+    )
+    assert read.fields == {"max_loras": "4", "max_lora_rank": "32"}
+    assert "--num-adapters" in read.not_modelled[0]
+
+
+@pytest.mark.parametrize(
+    ("image", "engine"),
+    [
+        ("vllm/vllm-openai:v0.11.0", "vllm@0.11"),
+        ("docker.io/vllm/vllm-openai:v0.10.2-cu128", "vllm@0.10.2"),
+        ("vllm/vllm-openai:latest", None),
+        ("vllm/vllm-openai", None),
+    ],
+)
+def test_an_images_tag_is_the_engines_release(image: str, engine: str | None) -> None:
+    read = read_vllm_command(f"docker run --gpus all -p 8000:8000 {image} --model org/name")
+    assert (read.fields.get("engine"), read.model) == (engine, "org/name")
+
+
+def test_v0s_words_for_drafts_are_read() -> None:
+    read = read_vllm_command("vllm serve m --speculative-model JackFram/llama-68m --num-speculative-tokens 5")
+    pool = read.pool("h100")
+    assert (pool.speculator, pool.draft, pool.num_speculative_tokens) == (
+        "draft-model",
+        "JackFram/llama-68m",
+        5,
+    )
+    lookup = read_vllm_command(
+        "vllm serve m --speculative-model [ngram] --num-speculative-tokens 5 --ngram-prompt-lookup-max 4"
+    )
+    assert lookup.pool("h100").speculator == "ngram"
+    assert lookup.not_modelled[0].startswith("--ngram-prompt-lookup-max 4")
+
+
+@pytest.mark.parametrize(
+    ("given", "kernel"),
+    [("awq", "awq"), ("gptq", "gptq"), ("awq_marlin", "w4a16"), ("gptq_marlin", "w4a16")],
+)
+def test_naming_a_method_to_vllm_forbids_marlin(given: str, kernel: str) -> None:
+    """vLLM on awq: "forcing awq. Use quantization=awq_marlin for faster inference"."""
+    command = read_vllm_command(f"vllm serve {LLAMA} --quantization {given}")
+    resolved = resolve(LLAMA, pool(**command.fields))
+    assert resolved.scheme.dense_ffn.kernel == kernel

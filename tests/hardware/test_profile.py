@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import time
 import tomllib
 from pathlib import Path
@@ -328,3 +329,25 @@ def test_a_shared_source_carries_date_and_basis() -> None:
     undated = short.replace(table, table.replace(', date = "2026-11-21"', ""))
     with pytest.raises(MalformedFile, match=r"needs exactly \{value, source, date, basis\}"):
         parse_profile(undated)
+
+
+def test_no_alias_stands_for_another_card() -> None:
+    """The card's number, with its letters, is the profile's: an A10 is no A10G."""
+
+    def card(name: str) -> str:
+        words = re.sub(r"^(nvidia|amd)-|instinct-|geforce-", "", name)
+        words = words.replace("rtx6000pro", "rtx-pro-6000").replace("rtx-", "").replace("rtx", "")
+        return words.split("-")[1] if words.startswith("pro-") else words.split("-")[0]
+
+    for name in profile_names():
+        for alias in load_profile(name).aliases:
+            assert card(alias) == card(name), alias
+
+
+def test_an_a10_is_its_datasheet() -> None:
+    """125 TFLOP/s BF16, 31.2 FP32, 600 GB/s, 24 GB, 150 W; the A10G of AWS has 70 and 300 W."""
+    a10, a10g = load_profile("a10"), load_profile("a10g")
+    assert (a10.name, a10g.name) == ("a10-24gb", "a10g-24gb")
+    assert (a10.dense_flops_per_s["bf16"], a10.dense_flops_per_s["fp32"]) == (125e12, 31.2e12)
+    assert (a10.hbm_bytes_per_s, a10.tdp_watts, a10.memory_datasheet_bytes) == (600e9, 150, 24e9)
+    assert a10g.dense_flops_per_s["bf16"] == 70e12

@@ -17,6 +17,7 @@ from capacity.model import (
     load_model,
     model_names,
 )
+from capacity.model.presets import version_numbers
 
 PRESETS = Path(presets_module.__file__).parent / "presets"
 
@@ -57,6 +58,8 @@ COUNTS = [
     ("llama-4-maverick", 400_711_848_960, 386_547_056_640, 17_184_691_200, 49_152, 147_456, 0),
     ("kimi-k2", 1_026_408_209_408, 1_014_686_023_680, 32_861_477_888, 70_272, 0, 0),
     ("glm-4.7", 352_797_814_784, 335_963_750_400, 33_632_251_904, 376_832, 0, 0),
+    ("glm-4.6", 352_797_814_784, 335_963_750_400, 33_632_251_904, 376_832, 0, 0),
+    ("deepseek-v3.1", 671_026_404_352, 653_908_770_816, 37_552_282_624, 70_272, 0, 0),
     ("glm-5.2", 743_911_199_232, 724_775_731_200, 41_784_709_632, 89_856, 0, 0),
     ("minimax-m2", 228_689_748_992, 224_680_476_672, 11_030_537_216, 253_952, 0, 0),
     ("phi-3-mini", 3_821_079_552, 0, 3_821_079_552, 393_216, 393_216, 0),
@@ -251,3 +254,44 @@ def test_import_pulls_in_nothing_heavy() -> None:
     code = f"import sys, capacity.model; print(sorted({heavy} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+# Retrained or dated versions whose config.json has the shapes of the preset that answers for them, and names that say
+# a size or a version which the preset's own leaves out.
+OF_EQUAL_SHAPES = {
+    "deepseek-ai/DeepSeek-R1-0528", "deepseek-ai/DeepSeek-V3-0324", "deepseek-ai/DeepSeek-V2.5-1210",
+    "mistralai/Mistral-Large-Instruct-2411", "mistral-large-2", "mistral-small-3", "phi-4-14b", "glm-4.7-355b",
+    "minimax-m2-230b",
+}  # fmt: skip
+
+
+def test_no_alias_stands_for_another_product() -> None:
+    """Versions and sizes in an alias are the preset's own; where they are not, every answer says who answers."""
+    index = json.loads((PRESETS / "index.json").read_text())
+    noted = set()
+    for preset, others in index.items():
+        for alias in others:
+            model = load_model(alias)
+            assert model.name == preset
+            strange = version_numbers(alias) - version_numbers(preset) - version_numbers(model.hf_id or "")
+            assert bool(strange) == bool(model.notes), alias
+            if strange:
+                noted.add(alias)
+                assert model.hf_id in model.notes[0]
+    assert noted == OF_EQUAL_SHAPES
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "positions"),
+    [
+        ("zai-org/GLM-4.6", "glm-4.6", 202_752),
+        ("zai-org/GLM-4.5", "glm-4.5", 131_072),
+        ("deepseek-ai/DeepSeek-V3.1", "deepseek-v3.1", 163_840),
+        ("deepseek-ai/DeepSeek-V2.5", "deepseek-v2.5", 163_840),
+        ("mistralai/Mixtral-8x22B-Instruct-v0.1", "mixtral-8x22b-v0.1", 65_536),
+    ],
+)
+def test_each_version_answers_for_itself(name: str, preset: str, positions: int) -> None:
+    model = load_model(name)
+    assert (model.name, model.hf_id, model.max_position_embeddings) == (preset, name, positions)
+    assert not model.notes

@@ -82,8 +82,8 @@ def test_what_is_no_operator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_equal_operators_are_one_row() -> None:
     build = Builder(SETTING)
-    one, other = (build.gemm("down", "dense_ffn", k=64, n=32, count=count) for count in (2, 3))
-    wide = build.gemm("down", "dense_ffn", k=64, n=64, count=1)
+    one, other = (build.gemm("down", "dense_ffn", k=64, n=32, repeats=count)[0] for count in (2, 3))
+    (wide,) = build.gemm("down", "dense_ffn", k=64, n=64)
     quiet, loud = (build.traffic("norms", kernels=n, bytes_per_row=n) for n in (1.0, 2.0))
     rows = merged([one, quiet, wide, other, loud])
     assert rows == (

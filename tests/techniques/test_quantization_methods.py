@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import pytest
 
-from capacity.base.errors import UnknownName
+from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
-from capacity.model.quantization import weight_bytes
+from capacity.model.quantization import scheme_for, weight_bytes
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.techniques.quantization_methods import find_method, quantization_methods
 
@@ -66,3 +66,17 @@ def test_awq_of_llama_2_7b_is_as_large_as_its_published_checkpoint() -> None:
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(UnknownName, match="quantization method"):
         find_method("awq5")
+
+
+def test_every_name_of_the_catalogue_is_one_of_quantization() -> None:
+    """What `quantize` prints is what `-q` takes, and they mean the same bytes; KV formats say what they are called."""
+    resolved = pool()
+    for name, method in quantization_methods().items():
+        if method.kind == "kv-cache":
+            with pytest.raises(InvalidInput, match="use --kv-cache-dtype"):
+                resolve("llama-3.1-8b", Pool(gpu="h100", quantization=name))
+            continue
+        own = scheme_for(resolved.model, name)
+        assert weight_bytes(resolved.model, own) == weight_bytes(resolved.model, method.scheme(resolved)), (
+            name
+        )

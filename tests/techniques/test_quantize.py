@@ -13,6 +13,7 @@ from capacity.answers.deployment_run import run_service
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Service
 from capacity.hardware.pricing import find_price
+from capacity.hardware.weight_kernels import weight_kernels
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import decode_shape
 from capacity.step.closed_form import closed_loop_times
@@ -44,7 +45,9 @@ def options(gpu: str = "h100", model: str = "llama-3.1-8b") -> dict[str, Quantiz
         ("nvfp4", 4 + 8 / 16),
         ("gguf-q8_0", 8 + 16 / 32),
         ("gguf-q6_k", 6 + 8 / 16 + 16 / 256),
-        ("gguf-q2_k", 2 + 8 / 16 + 32 / 256),
+        ("gguf-q4_0", 4 + 16 / 32),
+        ("nf4", 4 + 32 / 64),
+        ("awq-no-marlin", 4 + (16 + 4) / 128),
         ("squeezellm-4", 4.27),
         ("quip-sharp-2", 2.02),
     ],
@@ -86,7 +89,9 @@ def test_kernels_reach_a_part_of_their_own_roof() -> None:
     assert (found["awq-int4"].kernel, found["awq-int4"].compute) == ("w4a16", "bf16")
     assert (found["fp8-tensor"].kernel, found["fp8-tensor"].compute) == ("fp8", "fp8")
     assert found["awq-int4"].kernel_roof_fraction < found["bf16"].kernel_roof_fraction
-    assert all(0.1 < option.kernel_roof_fraction < 1 for option in found.values())
+    own = {name for name, option in found.items() if option.kernel in weight_kernels()}
+    assert all(0.1 < option.kernel_roof_fraction < 1 for name, option in found.items() if name not in own)
+    assert all(0.001 < found[name].kernel_roof_fraction <= found["bf16"].kernel_roof_fraction for name in own)
     assert found["fp8-tensor"].min_compute_capability == 8.9
     assert options("a100")["fp8-tensor"].kernel == "w8a16"
     assert all(option.calibration for option in found.values())

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from capacity.base.spec import Spec
-from capacity.model.quantization import FormatFamily
+from capacity.model.quantization import FormatFamily, Kernel
 
 GIB = 2**30
 
@@ -66,7 +66,8 @@ class EngineSpec(Spec):
     `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
     `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
 
-    Formats. `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
+    Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`).
+    `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
     bit, which all have.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
@@ -106,6 +107,7 @@ class EngineSpec(Spec):
 
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
+    weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
     memory_rule: MemoryRule

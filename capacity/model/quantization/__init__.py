@@ -9,11 +9,17 @@ reader a method).
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.quantization.formats import find_format, grouped_int_format, known_formats
 from capacity.model.quantization.kv_cache import KvCacheFormat, find_kv_cache_format, kv_cache_format_names
-from capacity.model.quantization.names import known_quantizations, scheme_for, vllm_checkpoint
+from capacity.model.quantization.names import (
+    known_quantizations,
+    quantization_spellings,
+    scheme_for,
+    vllm_checkpoint,
+)
 from capacity.model.quantization.scheme import (
     FormatException,
     PartKind,
     QuantizationScheme,
+    bits_per_weight,
     uniform_scheme,
     weight_bytes,
 )
@@ -37,6 +43,7 @@ __all__ = [
     "QuantizationName",
     "QuantizationScheme",
     "WeightFormat",
+    "bits_per_weight",
     "find_format",
     "find_kv_cache_format",
     "grouped_int_format",
@@ -44,6 +51,7 @@ __all__ = [
     "known_quantizations",
     "kv_cache_format_names",
     "parse_quantization_config",
+    "quantization_spellings",
     "scheme_for",
     "uniform_scheme",
     "vllm_checkpoint",

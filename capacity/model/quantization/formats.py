@@ -3,51 +3,11 @@
 from __future__ import annotations
 
 from capacity.base.errors import UnknownName
+from capacity.model.quantization.format_families import gguf_block, grouped_int, of_authors, tensor_int8
 from capacity.model.quantization.weight_format import QuantizationName as Name
 from capacity.model.quantization.weight_format import WeightFormat
 
 _CUTLASS = "vLLM 0.33 docs features/quantization (supported hardware), 2026-11; datasheet"
-
-
-def _grouped_int(
-    bits: int, group: int, *, zero_point: bool = True, names: tuple[Name, ...] = ()
-) -> WeightFormat:
-    """Weight-only integers with one FP16 scale (and one zero point of `bits`) for each `group` inputs.
-
-    GPTQ's `g_idx` (4 bytes for each input, dropped at loading unless act-order is on) is left out: 0.2 % at 4 bit.
-    """
-    return WeightFormat(
-        name=f"int{bits}-g{group}{'' if zero_point else '-sym'}" if group > 0 else f"int{bits}-channel",
-        value_bits=bits,
-        compute_dtype="bf16",
-        kernel="w4a16" if bits <= 4 else "w8a16",
-        scale_bits=16,
-        zero_point_bits=bits if zero_point else 0,
-        block_columns=max(group, 0),
-        min_compute_capability=7.5,
-        family="int-weight-only",
-        quality="int4" if bits == 4 else "",
-        names=names,
-        source="AutoGPTQ and AutoAWQ checkpoint layout (qweight, scales FP16, qzeros), 2023-2024; datasheet",
-    )
-
-
-def _gguf(
-    name: str, bits: float, *, block: int = 32, scale: int = 16, minimum: int = 0, per_256: int = 0
-) -> WeightFormat:
-    return WeightFormat(
-        name=f"gguf-{name}",
-        value_bits=bits,
-        compute_dtype="bf16",
-        kernel="w4a16" if bits <= 4 else "w8a16",
-        scale_bits=scale,
-        zero_point_bits=minimum,
-        block_columns=block,
-        nested_scale_bits=per_256,
-        nested_group=256 // block if per_256 else 0,
-        family="gguf",
-        source="ggml-common.h block structures (ggml-org/llama.cpp), 2026; datasheet",
-    )
 
 
 _FORMATS: dict[str, WeightFormat] = {
@@ -94,11 +54,11 @@ _FORMATS: dict[str, WeightFormat] = {
             names=(
                 Name(
                     name="fp8",
-                    aliases=("fp8-e4m3", "w8a8-fp8", "modelopt", "modelopt-fp8"),
+                    aliases=("fp8-e4m3", "fp8-e5m2", "fp8-tensor", "w8a8-fp8", "modelopt", "modelopt-fp8"),
                     methods=("fp8", "fbgemm_fp8", "modelopt-fp8", "compressed-tensors-fp8", "quark-fp8"),
                 ),
             ),
-            aliases=("fp8-tensor", "fp8-per-tensor"),
+            aliases=("fp8-per-tensor",),
             source="E4M3, one FP32 scale for each matrix; " + _CUTLASS,
         ),
         WeightFormat(
@@ -166,7 +126,7 @@ _FORMATS: dict[str, WeightFormat] = {
             names=(
                 Name(
                     name="int8",
-                    aliases=("w8a8", "w8a8-int8", "int8-w8a8", "smoothquant"),
+                    aliases=("w8a8", "w8a8-int8", "int8-w8a8", "smoothquant", "int8-sq"),
                     methods=("compressed-tensors-int8",),
                 ),
             ),
@@ -181,24 +141,26 @@ _FORMATS: dict[str, WeightFormat] = {
             min_compute_capability=7.5,
             family="int-weight-only",
             quality="w8a16",
-            names=(Name(name="int8-weight-only", aliases=("w8a16",)),),
+            names=(Name(name="int8-weight-only", aliases=("w8a16", "eetq")),),
             source="weight-only INT8, one 16-bit scale for each output; datasheet",
         ),
         WeightFormat(
             name="llm-int8",
             value_bits=8,
             compute_dtype="int8",
-            kernel="int8",
+            kernel="llm_int8",
             scale_bits=32,
             activation="int8, per token; outlier columns at 16 bit",
             min_compute_capability=7.5,
-            fallback_kernel="w8a16",
+            fallback_kernel="llm_int8",
             family="bitsandbytes",
             names=(Name(name="llm-int8", aliases=("bitsandbytes-int8",), methods=("bitsandbytes-int8",)),),
             source="bitsandbytes LLM.int8(): one FP32 absmax for each output (SCB); datasheet",
         ),
-        _grouped_int(8, 128, names=(Name(name="gptq-int8", methods=("gptq",)),)),
-        _grouped_int(
+        tensor_int8("absmax-int8", scale_bits=32),
+        tensor_int8("zeropoint-int8", scale_bits=64),
+        grouped_int(8, 128, names=(Name(name="gptq-int8", methods=("gptq",)),)),
+        grouped_int(
             4,
             128,
             names=(
@@ -207,41 +169,35 @@ _FORMATS: dict[str, WeightFormat] = {
                     aliases=("gptq",),
                     unflagged=("gptq-marlin",),
                     methods=("gptq",),
-                    vllm="gptq",
+                    vllm="gptq_marlin",
                 ),
                 Name(
-                    name="awq-int4", aliases=("awq",), unflagged=("awq-marlin",), methods=("awq",), vllm="awq"
+                    name="awq-int4",
+                    aliases=("awq", "int4-awq"),
+                    unflagged=("awq-marlin",),
+                    methods=("awq",),
+                    vllm="awq_marlin",
                 ),
-                Name(name="int4-g128", aliases=("w4a16", "int4"), vllm="awq"),
+                Name(name="int4-g128", aliases=("w4a16", "int4", "rtn-int4"), vllm="awq_marlin"),
             ),
         ),
-        _grouped_int(4, 128, zero_point=False, names=(Name(name="int4-g128-sym"),)),
-        _grouped_int(4, 64),
-        _grouped_int(4, 32, names=(Name(name="int4-g32"),)),
-        _grouped_int(4, 32, zero_point=False, names=(Name(name="int4-g32-sym"),)),
-        _grouped_int(3, 128, names=(Name(name="gptq-int3", methods=("gptq",)),)),
-        _grouped_int(2, 64),
+        grouped_int(4, 128, kernel="awq", names=(Name(name="awq-no-marlin", vllm="awq"),)),
+        grouped_int(4, 128, kernel="gptq", names=(Name(name="gptq-no-marlin", vllm="gptq"),)),
+        grouped_int(4, 128, zero_point=False, names=(Name(name="int4-g128-sym"),)),
+        grouped_int(4, 64),
+        grouped_int(4, 32, names=(Name(name="int4-g32"),)),
+        grouped_int(4, 32, zero_point=False, names=(Name(name="int4-g32-sym"),)),
+        grouped_int(
+            3, 128, names=(Name(name="gptq-int3", aliases=("rtn-int3", "awq-int3"), methods=("gptq",)),)
+        ),
+        grouped_int(2, 64),
         WeightFormat(
             name="nf4",
             value_bits=4,
             compute_dtype="bf16",
-            kernel="w4a16",
+            kernel="bnb4",
             scale_bits=32,
             block_columns=64,
-            min_compute_capability=7.0,
-            family="bitsandbytes",
-            source="QLoRA (Dettmers 2023): NormalFloat4, one FP32 absmax for each 64 values; datasheet",
-        ),
-        WeightFormat(
-            name="nf4-dq",
-            value_bits=4,
-            compute_dtype="bf16",
-            kernel="w4a16",
-            scale_bits=8,
-            block_columns=64,
-            nested_scale_bits=32,
-            nested_group=256,
-            tensor_scale_bits=32,
             min_compute_capability=7.0,
             family="bitsandbytes",
             names=(
@@ -251,6 +207,21 @@ _FORMATS: dict[str, WeightFormat] = {
                     methods=("bitsandbytes-nf4",),
                 ),
             ),
+            source="QLoRA (Dettmers 2023): NormalFloat4, one FP32 absmax for each 64 values; datasheet",
+        ),
+        WeightFormat(
+            name="nf4-dq",
+            value_bits=4,
+            compute_dtype="bf16",
+            kernel="bnb4",
+            scale_bits=8,
+            block_columns=64,
+            nested_scale_bits=32,
+            nested_group=256,
+            tensor_scale_bits=32,
+            min_compute_capability=7.0,
+            family="bitsandbytes",
+            names=(Name(name="nf4-dq", methods=("bitsandbytes-nf4",)),),
             source="QLoRA (Dettmers 2023): NF4, 8-bit absmax for each 64 values, FP32 for each 256 of those; datasheet",
         ),
         WeightFormat(
@@ -291,16 +262,20 @@ _FORMATS: dict[str, WeightFormat] = {
             ),
             source="NVIDIA NVFP4: E2M1, one E4M3 scale for each 16 values, FP32 for each matrix, 2025-06; datasheet",
         ),
-        _gguf("q8_0", 8),
-        _gguf("q4_0", 4),
-        _gguf("q4_1", 4, minimum=16),
-        _gguf("q5_0", 5),
-        _gguf("q5_1", 5, minimum=16),
-        _gguf("q2_k", 2, block=16, scale=4, minimum=4, per_256=32),
-        _gguf("q3_k", 3, block=16, scale=6, per_256=16),
-        _gguf("q4_k", 4, scale=6, minimum=6, per_256=32),
-        _gguf("q5_k", 5, scale=6, minimum=6, per_256=32),
-        _gguf("q6_k", 6, block=16, scale=8, per_256=16),
+        of_authors("squeezellm-4", 4.27, kernel="lut", source="0.45 % sparse; paper, arXiv 2306.07629"),
+        of_authors("squeezellm-3", 3.24, kernel="lut", source="0.45 % sparse; paper, arXiv 2306.07629"),
+        of_authors("quip-sharp-4", 4.02, kernel="e8p", source="E8 lattice; paper, arXiv 2402.04396"),
+        of_authors("quip-sharp-2", 2.02, kernel="e8p", source="E8 lattice; paper, arXiv 2402.04396"),
+        gguf_block("q8_0", 8),
+        gguf_block("q4_0", 4),
+        gguf_block("q4_1", 4, minimum=16),
+        gguf_block("q5_0", 5),
+        gguf_block("q5_1", 5, minimum=16),
+        gguf_block("q2_k", 2, block=16, scale=4, minimum=4, per_256=32),
+        gguf_block("q3_k", 3, block=16, scale=6, per_256=16),
+        gguf_block("q4_k", 4, scale=6, minimum=6, per_256=32),
+        gguf_block("q5_k", 5, scale=6, minimum=6, per_256=32),
+        gguf_block("q6_k", 6, block=16, scale=8, per_256=16),
     )
 }
 # every spelling of `--quantization` -> its name and the format that it stands for
@@ -336,5 +311,5 @@ def find_format(name: str) -> WeightFormat:
 
 def grouped_int_format(bits: int, group_size: int, *, zero_point: bool) -> WeightFormat:
     """Weight-only integers of any width and group (`group_size` 0 or less: one scale for each output)."""
-    made = _grouped_int(bits, group_size, zero_point=zero_point)
+    made = grouped_int(bits, group_size, zero_point=zero_point)
     return _FORMATS.get(made.name, made)

@@ -17,6 +17,16 @@ def known_quantizations() -> tuple[str, ...]:
     return (*dict.fromkeys(name.name for name, _ in NAMED.values()), EXPERTS_INT8, *GGUF_MIXES)
 
 
+def quantization_spellings() -> dict[str, tuple[str, ...]]:
+    """Every name of `known_quantizations`, with its other spellings."""
+    others: dict[str, tuple[str, ...]] = dict.fromkeys(known_quantizations(), ())
+    for named, _ in NAMED.values():
+        others[named.name] = named.spellings[1:]
+    for alias, name in _GGUF_ALIASES.items():
+        others[name] = (*others[name], alias)
+    return others
+
+
 def vllm_checkpoint(quantization: str | None) -> str | None:
     """What vLLM's own `--quantization` is for a checkpoint in that format; None where it finds that out itself."""
     named, _ = NAMED.get(quantization or "", (None, None))
@@ -41,6 +51,8 @@ def scheme_for(model: Stored, name: str | None = None) -> QuantizationScheme:
     if key == EXPERTS_INT8:
         base = model.checkpoint.base
         return uniform_scheme(key, base, base=base, method=key, experts=find_format("int8-weight-only"))
+    if key.startswith("kv-"):
+        raise InvalidInput(f"{name} is of the KV cache: use --kv-cache-dtype {key.removeprefix('kv-')}")
     if key not in NAMED:
         aliases = [alias for alias, (named, _) in NAMED.items() if alias != named.name]
         raise UnknownName(

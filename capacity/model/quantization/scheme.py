@@ -93,13 +93,18 @@ class QuantizationScheme:
         return any(f.value_bits < 16 for f in (self.attention, self.dense_ffn, self.experts, self.embedding))
 
     @property
-    def families(self) -> tuple[FormatFamily, ...]:
-        """What an engine must be able to load, sorted."""
+    def formats(self) -> tuple[WeightFormat, ...]:
+        """All of them, once each."""
         every = (
             self.base, self.attention, self.linear_attention, self.dense_ffn, self.shared_expert, self.experts,
             self.lm_head, self.embedding, *(exception.weight_format for exception in self.exceptions),
         )  # fmt: skip
-        return tuple(sorted({stored.family for stored in every}))
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def families(self) -> tuple[FormatFamily, ...]:
+        """What an engine must be able to load, sorted."""
+        return tuple(sorted({stored.family for stored in self.formats}))
 
     def format_of(self, kind: PartKind) -> WeightFormat:
         """The format of a class of parameters, exceptions aside."""
@@ -120,6 +125,13 @@ class QuantizationScheme:
                 return self.embedding
             case _:
                 return self.base
+
+    def format_in(self, part_name: str, kind: PartKind, layer: int | None) -> WeightFormat:
+        """The format of one part in one layer (None: outside of the layers), exceptions included."""
+        for exception in self.exceptions:
+            if exception.part_name == part_name and (exception.layers is None or layer in exception.layers):
+                return exception.weight_format
+        return self.format_of(kind)
 
     def part_bytes(self, part: Part) -> float:
         """Bytes of all matrices of `part` as stored, with scales, zero points and exceptions."""
@@ -178,3 +190,16 @@ def weight_bytes(model: Stored, scheme: QuantizationScheme | None = None) -> flo
     """Bytes of all weights of `model`, stored as `scheme` says (None: as its checkpoint does)."""
     stored = scheme or model.checkpoint
     return sum(stored.part_bytes(part) for part in model.parameter_parts())
+
+
+MATRICES: tuple[PartKind, ...] = ("attention", "linear_attention", "dense_ffn", "shared_expert", "experts")
+
+
+def bits_per_weight(model: Stored, scheme: QuantizationScheme) -> float:
+    """8 x bytes / parameters of the layers' matrices that `scheme` quantizes, scales included; 16 bit: of all."""
+    matrices = [part for part in model.parameter_parts() if part.kind in MATRICES and part.columns > 1]
+    quantized = [part for part in matrices if scheme.format_of(part.kind).value_bits < 16] or matrices
+    params = sum(
+        part.rows * part.columns * part.matrices_per_layer * max(1, len(part.layers)) for part in quantized
+    )
+    return 8 * sum(scheme.part_bytes(part) for part in quantized) / params

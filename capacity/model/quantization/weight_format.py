@@ -9,9 +9,23 @@ from typing import Literal
 
 ComputeDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4"]
 FormatFamily = Literal[
-    "16-bit", "fp8", "mxfp8", "int8", "int-weight-only", "bitsandbytes", "mxfp4", "nvfp4", "gguf", "other"
+    "16-bit",
+    "fp8",
+    "mxfp8",
+    "int8",
+    "int-weight-only",
+    "bitsandbytes",
+    "mxfp4",
+    "nvfp4",
+    "gguf",
+    "research",
+    "other",
 ]
-Kernel = Literal["fp32", "bf16", "fp16", "fp8", "fp8_block", "int8", "w4a16", "w8a16", "nvfp4", "mxfp4"]
+Kernel = Literal[
+    "fp32", "bf16", "fp16", "fp8", "fp8_block", "int8", "w4a16", "w8a16", "nvfp4", "mxfp4",
+    "bnb4", "llm_int8", "gguf", "ggml", "awq", "awq_fused", "gptq", "lut", "e8p",
+]  # fmt: skip
+"""Of a table of measured kernels; those of the second line are `capacity/hardware/weight_kernels.toml`'s."""
 _NOMINAL_DIMENSION = (
     4096  # of a matrix, where a scale spans a whole row or tensor: for `bits_per_weight` only
 )

@@ -18,12 +18,13 @@ from capacity.report.techniques.cache_curve import cache_curve_parts
 from capacity.report.techniques.cells import Part, record_parts
 from capacity.report.techniques.engine_table import engines_parts
 from capacity.report.techniques.kv import kv_parts
-from capacity.report.techniques.quantize import quantize_parts
+from capacity.report.techniques.quantize import quantizations_parts, quantize_parts
 from capacity.report.techniques.scaling import scale_parts
 from capacity.report.techniques.speculate import speculate_parts, speculators_parts, textbook_parts
 
 TABLES: dict[str, Callable[[Any], list[Part]]] = {
     "quantize": quantize_parts,
+    "quantizations": quantizations_parts,
     "speculate": speculate_parts,
     "textbook": textbook_parts,
     "speculators": speculators_parts,

@@ -16,7 +16,7 @@ from capacity.report.techniques.cells import (
 )
 
 if TYPE_CHECKING:
-    from capacity.techniques.quantize import QuantizedOption, Quantizing
+    from capacity.techniques.quantize import QuantizationRow, Quantizations, QuantizedOption, Quantizing
 
 
 def quantize_parts(answer: Quantizing) -> list[Part]:
@@ -78,3 +78,20 @@ def _pays_below(row: QuantizedOption) -> str:
     if row.tpot_small_s is None or row.kind not in ("weight-only", "weights and activations"):
         return "-"
     return "any" if row.pays_below_batch is None else f"b={row.pays_below_batch:,}"
+
+
+def quantizations_parts(answer: Quantizations) -> list[Part]:
+    columns: Columns[QuantizationRow] = [
+        ("-q", text("name")),
+        ("also", lambda row: " ".join(row.also) or "-"),
+        ("bits", number("bits_per_weight", 1, 3)),
+        ("kernel", text("kernel")),
+        ("remark", lambda row: row.remark or "-"),
+    ]
+    return [
+        table(
+            "Names of --quantization, in every verb; bits of the matrices of Llama-3.1-8B",
+            answer.rows,
+            columns,
+        )
+    ]

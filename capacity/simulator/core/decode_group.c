@@ -95,54 +95,6 @@ void group_clear(decode_group *g)
     g->active = 0;
 }
 
-/* ends */
-
-static void end_at(decode_group *g, sequence *r, i64 clock)
-{
-    i64 place = clock & (END_CLOCKS - 1);
-    r->last_clock = clock;
-    r->next_end = g->ends[place];
-    g->ends[place] = r;
-    g->ended_at[place / 64] |= (uint64_t)1 << place % 64;
-}
-
-/* Those whose last step was that of `clock`, out of their list: the others of it end a round later, or more. */
-static sequence *take_ends(decode_group *g, i64 clock)
-{
-    i64 place = clock & (END_CLOCKS - 1);
-    uint64_t bit = (uint64_t)1 << place % 64;
-    sequence *ended = NULL, *next;
-    if (!(g->ended_at[place / 64] & bit))
-        return NULL;
-    sequence *all = g->ends[place];
-    g->ends[place] = NULL;
-    g->ended_at[place / 64] &= ~bit;
-    for (sequence *r = all; r; r = next) {
-        next = r->next_end;
-        if (r->last_clock > clock) {
-            end_at(g, r, r->last_clock);
-        } else {
-            r->next_end = ended;
-            ended = r;
-        }
-    }
-    return ended;
-}
-
-i64 group_steps_to_end(const decode_group *g)
-{
-    i64 place = g->clock & (END_CLOCKS - 1), word = place / 64;
-    uint64_t bits = g->ended_at[word] >> place % 64;
-    if (bits)
-        return __builtin_ctzll(bits);
-    for (i64 i = 1; i <= END_CLOCKS / 64; i++) {
-        bits = g->ended_at[(word + i) & (END_CLOCKS / 64 - 1)];
-        if (bits)
-            return 64 * i - place % 64 + __builtin_ctzll(bits);
-    }
-    return NEVER;
-}
-
 /* chunks of KV that are copied out once they are full */
 
 void group_watch_chunks(decode_group *g, i64 chunk_tokens)
@@ -209,6 +161,61 @@ static void find_full_chunks(decode_group *g)
             at[k] = at[k - 1];
         at[k] = one;
     }
+}
+
+/* ends */
+
+static void end_at(decode_group *g, sequence *r, i64 clock)
+{
+    i64 place = clock & (END_CLOCKS - 1);
+    r->last_clock = clock;
+    r->next_end = g->ends[place];
+    g->ends[place] = r;
+    g->ended_at[place / 64] |= (uint64_t)1 << place % 64;
+}
+
+/* Those whose last step was that of `clock`, out of their list: the others of it end a round later, or more. */
+static sequence *take_ends(decode_group *g, i64 clock)
+{
+    i64 place = clock & (END_CLOCKS - 1);
+    uint64_t bit = (uint64_t)1 << place % 64;
+    sequence *ended = NULL, *next;
+    if (!(g->ended_at[place / 64] & bit))
+        return NULL;
+    sequence *all = g->ends[place];
+    g->ends[place] = NULL;
+    g->ended_at[place / 64] &= ~bit;
+    for (sequence *r = all; r; r = next) {
+        next = r->next_end;
+        if (r->last_clock > clock) {
+            end_at(g, r, r->last_clock);
+        } else {
+            r->next_end = ended;
+            ended = r;
+        }
+    }
+    return ended;
+}
+
+void group_members(const decode_group *g, sequences *found)
+{
+    for (i64 i = 0; g->size && i < END_CLOCKS; i++)
+        for (sequence *r = g->ended_at[i / 64] & (uint64_t)1 << i % 64 ? g->ends[i] : NULL; r; r = r->next_end)
+            PUSH(g->memory, found, r);
+}
+
+i64 group_steps_to_end(const decode_group *g)
+{
+    i64 place = g->clock & (END_CLOCKS - 1), word = place / 64;
+    uint64_t bits = g->ended_at[word] >> place % 64;
+    if (bits)
+        return __builtin_ctzll(bits);
+    for (i64 i = 1; i <= END_CLOCKS / 64; i++) {
+        bits = g->ended_at[(word + i) & (END_CLOCKS / 64 - 1)];
+        if (bits)
+            return 64 * i - place % 64 + __builtin_ctzll(bits);
+    }
+    return NEVER;
 }
 
 /* `r` takes its next decode step, which computes token number `computed`, at `clock`. */

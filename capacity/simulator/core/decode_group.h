@@ -55,6 +55,7 @@ void group_join(decode_group *g, sequence *r, i64 computed, i64 clock);
 void group_step(decode_group *g, sequences *ending); /* one step on; adds those whom it completes */
 i64 group_steps_to_end(const decode_group *g); /* no member ends with any of so many steps */
 i64 group_window_contexts(const decode_group *g);
+void group_members(const decode_group *g, sequences *found); /* adds them, in no order */
 void group_sort(sequences *list); /* by their places in the running list */
 void group_find_due(decode_group *g);
 void group_watch_chunks(decode_group *g, i64 chunk_tokens);

@@ -12,6 +12,8 @@
 
 #include <math.h>
 
+#include "gaps.h"
+
 #define ALL_DRAWS ((uint64_t)1 << 53)
 
 typedef struct {
@@ -30,6 +32,9 @@ struct draft_group {
     i64 drafts, depth, lookahead, clock, sum_known;
     VEC(member) members;
     int some_due;
+    VEC(i64) due;        /* places of those that are; stale: somebody came or left since it was made */
+    int stale;
+    int ahead;           /* what the next step to end accepts is in `known` already */
     sequences others;    /* who runs and is no member */
     VEC(i64) tokens;     /* of the others in the step that is decided; 0: none */
     VEC(uint64_t) drawn; /* of those whose drafts so far are accepted */
@@ -110,10 +115,12 @@ static void join(vllm_v1 *v, sequence *r)
     r->drafted = 1;
     r->rows_in_flight--;
     PUSH(g->memory, &g->members, new);
+    g->stale = 1;
 }
 
 static void drop(draft_group *g, i64 place)
 {
+    g->stale = 1;
     g->sum_known -= g->members.at[place].known;
     g->members.at[place].sequence->drafted = 0;
     g->members.at[place] = g->members.at[--g->members.count];
@@ -181,7 +188,7 @@ static void form(vllm_v1 *v)
     draft_group *g = v->drafted;
     sequences *running = &v->base.running;
     g->others.count = g->members.count = 0;
-    g->sum_known = g->some_due = 0;
+    g->sum_known = g->some_due = g->due.count = g->ahead = 0;
     for (i64 i = 0; i < running->count; i++) {
         running->at[i]->ticket = v->next_ticket++;
         running->at[i]->drafted = 0;
@@ -232,18 +239,20 @@ static i64 look_at_due(vllm_v1 *v)
     return needed;
 }
 
-static void give_blocks(vllm_v1 *v)
+static void give_blocks(const vllm_v1 *v, member *m)
+{
+    i64 size = v->base.pool->block_size;
+    m->room = ceil_div(slots_of(v, m), size) * size;
+    set_due(v, m);
+}
+
+static void give_due_blocks(vllm_v1 *v)
 {
     draft_group *g = v->drafted;
-    i64 size = v->base.pool->block_size;
-    for (i64 i = 0; g->some_due && i < g->members.count; i++) {
-        member *m = &g->members.at[i];
-        if (m->known < m->due)
-            continue;
-        m->room = ceil_div(slots_of(v, m), size) * size;
-        set_due(v, m);
-    }
-    g->some_due = 0;
+    for (i64 i = 0; g->some_due && i < g->members.count; i++)
+        if (g->members.at[i].known >= g->members.at[i].due)
+            give_blocks(v, &g->members.at[i]);
+    g->due.count = g->some_due = 0;
 }
 
 /* How many tokens each of the others gets; -1: the budget would decide by list order. Returns blocks for them. */
@@ -317,7 +326,7 @@ int drafts_schedule(vllm_v1 *v, step *s)
         drafts_spell_out(v);
         return 0;
     }
-    give_blocks(v);
+    give_due_blocks(v);
     p->pool->free_blocks -= for_members;
     add_others(v, s);
     i64 started = p->running.count;
@@ -338,6 +347,7 @@ static void draw(draft_group *g)
     i64 count = g->members.count, going = 0;
     RESERVE(g->memory, &g->drawn, count);
     RESERVE(g->memory, &g->accepted, count);
+    RESERVE(g->memory, &g->due, count);
     member *at = g->members.at;
     uint64_t *drawn = g->drawn.at;
     i64 *places = g->accepted.at;
@@ -365,10 +375,14 @@ static void draw(draft_group *g)
         going = next;
         g->sum_known += going;
     }
-    int due = 0;
-    for (i64 i = 0; i < count; i++)
-        due |= at[i].known >= at[i].due;
-    g->some_due = g->some_due || due;
+    i64 *due = g->due.at, num_due = 0;
+    for (i64 i = 0; i < count; i++) {
+        due[num_due] = i;
+        num_due += at[i].known >= at[i].due;
+    }
+    g->due.count = num_due;
+    g->some_due = num_due > 0;
+    g->stale = 0;
     g->clock++;
 }
 
@@ -397,7 +411,9 @@ int drafts_update(vllm_v1 *v, step *s)
     if (s->group) {
         REQUIRE(g->memory, s->group == g->members.count);
         s->group_gap_ps = s->end - v->last_end_ps;
-        draw(g);
+        if (!g->ahead)
+            draw(g);
+        g->ahead = 0;
         for (i64 i = 0; g->some_due && i < g->members.count; i++)
             if (g->members.at[i].known >= g->members.at[i].sequence->max_known)
                 end_member(v, i--, s);
@@ -413,5 +429,97 @@ int drafts_update(vllm_v1 *v, step *s)
             g->others.at[kept++] = g->others.at[i];
     if (s->finished.count)
         g->others.count = kept;
+    return 1;
+}
+
+/* steps of members alone, one after the other */
+
+/* Whether this engine, which is about to decide, has members and nothing else. */
+static int is_quiet(const engine *e, vllm_v1 *v)
+{
+    const draft_group *g = v->drafted;
+    const step *s = v->pending;
+    if (!g->active || !g->members.count || g->others.count || v1_waiting_count(v) || e->loads.count || !s)
+        return 0;
+    if (g->members.count * (1 + g->drafts) > v->base.limits.max_num_batched_tokens || (g->stale && g->some_due))
+        return 0;
+    return e->num_in_flight == 1 && e->in_flight[0] == s && s->grouped && !s->rows.count && !s->gone.count
+           && !s->preempted.count && !s->held_ps;
+}
+
+/* Blocks for the next step of the members; 0: one of them leaves, or the blocks are not free. */
+static int take_blocks(vllm_v1 *v)
+{
+    draft_group *g = v->drafted;
+    i64 size = v->base.pool->block_size, needed = 0;
+    for (i64 i = 0; i < g->due.count; i++) {
+        const member *m = &g->members.at[g->due.at[i]];
+        if (m->known + 1 >= m->sequence->max_known || m->known > most_known(v))
+            return 0;
+        needed += ceil_div(slots_of(v, m), size) - m->room / size;
+    }
+    if (needed > v->base.pool->free_blocks)
+        return 0;
+    for (i64 i = 0; i < g->due.count; i++)
+        give_blocks(v, &g->members.at[g->due.at[i]]);
+    v->base.pool->free_blocks -= needed;
+    g->due.count = g->some_due = 0;
+    return 1;
+}
+
+static int some_end(const draft_group *g)
+{
+    for (i64 i = 0; i < g->due.count; i++) {
+        const member *m = &g->members.at[g->due.at[i]];
+        if (m->known >= m->sequence->max_known)
+            return 1;
+    }
+    return 0;
+}
+
+/* As engine.c takes them (decide, launch, settle), but for what cannot be there; see quiet.c. What the step in flight
+ * accepts is drawn as the next one is launched: if it ends a request, both are left to the engine. */
+int take_quiet_drafts(engine *e)
+{
+    vllm_v1 *v = (vllm_v1 *)e->drafted_v1;
+    if (!v || !is_quiet(e, v))
+        return 0;
+    fleet *f = e->fleet;
+    draft_group *g = v->drafted;
+    step *s = v->pending, *next = engine_new_step(e);
+    i64 arrival_ps = MIN(front_end_due_ps(&e->front_end),
+                         e->fed_next < e->fed_count ? e->fed_instants[e->fed_next] : NEVER);
+    i64 size = g->members.count, now_ps = e->now_ps, taken = 0;
+    while (f->steps < f->last_step && s->end < arrival_ps && 4 * s->end + DECIDE < f->bound && take_blocks(v)) {
+        next->sums = (shape){0};
+        add_members(g, next);
+        e->sums.steps++;
+        e->sums.rows += size;
+        time_step(e, next, now_ps);
+        draw(g);
+        if (some_end(g)) {
+            g->ahead = 1;
+            break;
+        }
+        ledger_use_kv(e, s->end - now_ps);
+        gaps_add(f->gaps, s->end - v->last_end_ps, size);
+        v->last_end_ps = now_ps = s->end;
+        f->steps++;
+        taken++;
+        step *ended = s;
+        s = next;
+        next = ended;
+    }
+    e->now_ps = now_ps;
+    e->in_flight[0] = v->pending = s;
+    if (taken)
+        e->in_vain = e->without_rows = 0;
+    if (g->ahead) {
+        v1_launched(v, next);
+        e->in_flight[e->num_in_flight++] = next;
+        e->without_rows = 0;
+    } else {
+        engine_spare_step(e, next);
+    }
     return 1;
 }

@@ -13,6 +13,7 @@ draft_group *drafts_new(vllm_v1 *v, const core_engine *setup); /* NULL: these dr
 int drafts_schedule(vllm_v1 *v, step *s);                      /* 0: the policy itself has to decide, row by row */
 int drafts_update(vllm_v1 *v, step *s);                        /* 0: the policy itself has to */
 void drafts_spell_out(vllm_v1 *v);
+int take_quiet_drafts(engine *e); /* steps of members alone: whether it took any; e->now_ps has moved then */
 
 #ifndef _WIN32
 #pragma GCC visibility pop

@@ -4,8 +4,7 @@
  */
 #include <math.h>
 
-#include "engine.h"
-#include "vllm_v1.h"
+#include "drafts.h"
 
 #define ROWS_AS_A_STEP 8 /* so many take about as long as a step without rows */
 #define ZERO_TIME_STEPS 10000 /* steps without rows in a row: nothing will ever come of them */
@@ -178,7 +177,7 @@ void engine_expect_arrivals(engine *e)
 
 /* steps */
 
-static step *new_step(engine *e)
+step *engine_new_step(engine *e)
 {
     step *s = e->spare_steps;
     if (s) {
@@ -190,7 +189,7 @@ static step *new_step(engine *e)
     return s;
 }
 
-static void spare_step(engine *e, step *s)
+void engine_spare_step(engine *e, step *s)
 {
     s->next_free = e->spare_steps;
     e->spare_steps = s;
@@ -336,7 +335,7 @@ static void settle(engine *e)
     for (i64 i = 0; i < s->num_parts; i++)
         recycle_all(e, &s->parts[i]->gone);
     e->fleet->steps += 1 + s->rows.count / ROWS_AS_A_STEP;
-    spare_step(e, s);
+    engine_spare_step(e, s);
     e->key = 4 * now_ps + DECIDE;
     engine_expect_arrivals(e);
 }
@@ -469,13 +468,13 @@ static void decide(engine *e)
         e->paused = 1;
         return;
     }
-    if (take_quiet_steps(e))
+    if (take_quiet_steps(e) || take_quiet_drafts(e))
         now_ps = e->now_ps;
     while (e->num_in_flight < e->policy->steps_in_flight && policy_unfinished(e->policy) && !e->endless) {
-        step *s = new_step(e);
+        step *s = engine_new_step(e);
         e->policy->ops->schedule(e->policy, s, now_ps);
         if (!s->rows.count && !s->group && !s->preempted.count && !s->finished.count && !s->held_ps) {
-            spare_step(e, s);
+            engine_spare_step(e, s);
             break;
         }
         launch(e, s, now_ps);
@@ -604,6 +603,8 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
     e->policy = ranks > 1 ? lockstep_new(m, &e->setup, ranks, policies) : policies[0];
     if (setup->policy == POLICY_VLLM_V1 && ranks == 1 && ((vllm_v1 *)e->policy)->regular && !setup->num_tiers)
         e->regular_v1 = e->policy;
+    if (setup->policy == POLICY_VLLM_V1 && ranks == 1 && ((vllm_v1 *)e->policy)->drafted)
+        e->drafted_v1 = e->policy;
     e->in_flight = take_memory(m, (size_t)(e->policy->steps_in_flight + 1) * sizeof *e->in_flight);
     e->stage_free_ps = take_memory(m, (size_t)e->policy->limits.pipeline_stages * sizeof *e->stage_free_ps);
     return e;

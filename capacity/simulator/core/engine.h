@@ -57,6 +57,7 @@ struct engine {
     pool **pools; /* one a rank */
     policy **policies;
     policy *regular_v1; /* the policy, where quiet.c may take its steps; or NULL */
+    policy *drafted_v1; /* and where drafts.c may */
     i64 num_blocks;
     /* steps in flight, oldest first, and the one whose end comes next */
     step **in_flight;
@@ -108,6 +109,8 @@ int engine_receive(engine *e, i64 request, i64 at_ps);
 void engine_receive_fed(engine *e, i64 until_ps);
 void engine_receive_tokenized(engine *e, i64 until_ps);
 void engine_expect_arrivals(engine *e);
+step *engine_new_step(engine *e); /* an empty one */
+void engine_spare_step(engine *e, step *s);
 void time_step(engine *e, step *s, i64 now_ps); /* how long it lasts, and from when to when */
 void engine_check_end(engine *e, const step *s); /* simulated time has an end */
 int take_quiet_steps(engine *e);          /* quiet.c: whether it took any; e->now_ps has moved then */

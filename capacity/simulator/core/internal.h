@@ -151,12 +151,12 @@ struct sequence {
     /* vllm_v1.c: place in the running list; decode_group.c: `computed` less the group's clock */
     i64 ticket, offset;
     i64 bucket, place_in_bucket; /* -1: in none */
-    i64 place;         /* vllm_v1.c: in the running list, while that is in no order */
-    i64 last_clock;    /* decode_group.c: its last step, and who has his in the same list */
-    sequence *next_end;
     i64 chunk_bucket, place_in_chunk_bucket; /* + 1; 0: in none */
     int lags;          /* offload.c: there was no place for a copy of its KV */
     int drafted;       /* drafts.c: one of the group */
+    i64 place;         /* vllm_v1.c: in the running list, while that is in no order */
+    i64 last_clock;    /* decode_group.c: its last step, and who has his in the same list */
+    sequence *next_end;
     sequence *next_free;
     table table;
 };

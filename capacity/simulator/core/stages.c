@@ -18,6 +18,7 @@ struct stage_groups {
     VEC(step *) in_flight; /* oldest first */
     stage_group *at;
     VEC(row) *rows; /* as they are spelled out */
+    sequences members;
     i64 *kept, *next;
 };
 
@@ -194,9 +195,10 @@ static void note_groups(vllm_v1 *v)
     for (i64 i = 0; i < v->base.running.count; i++)
         v->base.running.at[i]->bucket = v->base.running.at[i]->place_in_bucket = NOT_IN_A_GROUP;
     for (i64 i = 0; i < g->count; i++) {
-        for (i64 place = 0; place < END_CLOCKS; place++)
-            for (sequence *r = g->at[i].group.ends[place]; r; r = r->next_end)
-                r->bucket = i;
+        g->members.count = 0;
+        group_members(&g->at[i].group, &g->members);
+        for (i64 k = 0; k < g->members.count; k++)
+            g->members.at[k]->bucket = i;
         const step *s = g->at[i].pending;
         for (i64 k = 0; s && k < s->ending.count; k++)
             s->ending.at[k]->bucket = s->ending.at[k]->place_in_bucket = i;
@@ -246,8 +248,8 @@ void stages_spell_out(vllm_v1 *v)
     stage_groups *g = v->stages;
     if (!g->active)
         return;
-    note_groups(v);
     group_sort(&p->running);
+    note_groups(v);
     for (i64 i = 0; i < p->running.count; i++) {
         sequence *r = p->running.at[i];
         r->room = r->next_full = r->next_leave = 0;

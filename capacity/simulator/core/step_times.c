@@ -22,7 +22,8 @@
 #define MOST_SIZES ((i64)1 << 16)    /* numbers of decode rows whose last line is remembered */
 #define RECENT_LINES 8 /* remembered of each; a power of two */
 #define MOST_LINES ((i64)1 << 20)    /* then all are forgotten */
-#define DRAFTING_BITS 15
+#define DRAFTING_BITS 16
+#define SIZE_STRIDE 4099             /* between batches of one size and the next */
 #define AT_LEAST_1(ps) ((ps) < 1 ? 1 : (ps))
 
 /* Of a model: by operator, and of the host's work over the GPU's. */
@@ -52,7 +53,7 @@ typedef struct {
 
 /* What drafting took a batch of one size and mean context; others of the same place replace it. */
 typedef struct {
-    i64 sequences, context; /* 0, 0: nothing yet */
+    i64 batch; /* size and mean context; 0: nothing yet */
     double seconds;
 } drafting;
 
@@ -66,7 +67,7 @@ struct step_times {
     recent_line *recent; /* by decode_sequences, and by the last digit of the knot */
     void *recent_memory;
     i64 num_recent;
-    drafting *drafted; /* by hash; NULL: none yet */
+    drafting *drafted; /* contexts that follow each other lie side by side; NULL: none yet */
     int failed;
 };
 
@@ -205,7 +206,7 @@ static double expanded_tokens(const shape *s)
 
 static double gemm_seconds(const step_operator *o, const exponent *p, double m)
 {
-    if (m <= 0.0) return 0.0;
+    if (m <= 0.0 || m < o->from_rows || m >= o->below_rows) return 0.0;
     double moved = o->weight_bytes + m * o->row_bytes;
     double seconds = norm(2.0 * m * o->n * o->k / o->compute_rate, moved / o->memory_rate, p);
     if (o->quantize_rate != 0.0) seconds += m * o->k * o->quantize_bytes / o->quantize_rate;
@@ -693,11 +694,10 @@ static double draft_seconds(step_times *t, const shape *s)
     if (!t->source.draft) return table_seconds(t, DRAFT_SECONDS, sequences);
     if (context < 1) context = 1;
     if (!t->drafted) t->drafted = calloc((size_t)1 << DRAFTING_BITS, sizeof *t->drafted);
-    if (!t->drafted) return new_draft_seconds(&t->source, sequences, context);
-    uint64_t hash = (uint64_t)(sequences << 40 ^ context) * 0x9E3779B97F4A7C15u;
-    drafting *known = &t->drafted[hash >> (64 - DRAFTING_BITS)];
-    if (known->sequences != sequences || known->context != context)
-        *known = (drafting){sequences, context, new_draft_seconds(&t->source, sequences, context)};
+    if (!t->drafted || sequences >= MOST_SIZES) return new_draft_seconds(&t->source, sequences, context);
+    i64 batch = sequences << 40 | context, place = context + sequences * SIZE_STRIDE;
+    drafting *known = &t->drafted[place & (((i64)1 << DRAFTING_BITS) - 1)];
+    if (known->batch != batch) *known = (drafting){batch, new_draft_seconds(&t->source, sequences, context)};
     return known->seconds;
 }
 

@@ -39,6 +39,7 @@ typedef struct {
     double occupancy_s, sm_count, per_doubling_s;
     /* a product */
     double n, k, weight_bytes, quantize_bytes, quantize_rate /* 0: nothing is quantized */, walk_s;
+    double from_rows, below_rows; /* other numbers of rows are another kernel's */
     /* collectives; one_shot_rate 0: NCCL's */
     double ranks, latency_s, one_shot_rate, one_shot_fixed_s, per_rank_s;
     /* experts */

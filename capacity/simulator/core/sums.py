@@ -50,12 +50,9 @@ class WorkArrays(ctypes.Structure):
 
 def gap_counter(arrays: GapsArrays) -> GapCounter:
     """The gaps of a run; nothing of it stays in the core's memory."""
-    used = slice(arrays.first_bin, arrays.last_bin + 1)
-    filled = -(-arrays.count // arrays.batch_size)
+    filled, used = -(-arrays.count // arrays.batch_size), slice(arrays.first_bin, arrays.last_bin + 1)
     counts = _seen(arrays.batches, MOST_BATCHES, NUM_BATCH_BINS)[:filled, used].copy()
-    batches = GapBatches.from_core(
-        counts, first_bin=arrays.first_bin, size=arrays.batch_size, seen=arrays.count
-    )
+    batches = GapBatches.from_core(counts, arrays.first_bin, size=arrays.batch_size, seen=arrays.count)
     total_ps = arrays.total_high << 64 | arrays.total_low
     if arrays.bins:
         bins = _copied(arrays.bins, 1, NUM_BINS)[0]

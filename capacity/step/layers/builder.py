@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, NamedTuple
 
 from capacity.base.errors import InvalidInput
 from capacity.hardware.coefficients import AttentionCoefficients, AttentionOperator
+from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import Execution, PartKind, WeightFormat
 from capacity.step import StepShape
@@ -40,8 +44,21 @@ class MixerOperators(NamedTuple):
     attention: list[Operator]
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How a matrix of `count` layers is stored and multiplied; the bits are of all parts of it, by their sizes."""
+
+    weight_format: WeightFormat
+    execution: Execution
+    bits_per_weight: float
+    count: int
+
+
 class Builder:
-    """Makes the operators of one setting; `notes` say what stands in for a missing kernel."""
+    """Makes the operators of one setting; `notes` say what stands in for a missing kernel.
+
+    `error_factor`: by how much kernels that others measured may be off, up or down; 1: there are none.
+    """
 
     def __init__(self, setting: StepSetting) -> None:
         profile = setting.profile
@@ -49,17 +66,43 @@ class Builder:
         self.model = setting.model
         self.lookup = setting.lookup()
         self.notes: list[str] = []
+        self.error_factor = 1.0
         self.device = Device(hbm_bytes_per_s=profile.hbm_bytes_per_s, sm_count=profile.sm_count)
         self.flops_per_s = profile.dense_flops_per_s
         self.kv_cache = setting.kv_cache
 
-    def weights(self, kind: PartKind) -> tuple[WeightFormat, Execution]:
-        """Format of a kind of parameters, and what multiplies it here.
+    def formats(self, kind: PartKind, parts: Sequence[str], group: LayerGroup | None) -> Iterator[Stored]:
+        """In which formats these parts of a group's layers (None: what stands outside of layers) are multiplied.
+
+        Layers that differ in a part are told apart. Parts of one product in several formats: the bits of all of them,
+        by the kernel of the one that holds most. Raises InvalidInput as `execution`.
+        """
+        scheme = self.setting.weights
+        usual = scheme.format_of(kind)
+        layers: tuple[int | None, ...] = (None,) if group is None else group.layers
+        if group is None or not any(exception.part_name in parts for exception in scheme.exceptions):
+            yield Stored(usual, self.execution(usual), usual.bits_per_weight, len(layers))
+            return
+        sizes = {
+            part.name: part.rows * part.columns
+            for part in group.parts(self.model.hidden_size, self.model.norms_per_layer)
+        }
+        shares = [sizes[part] / sum(sizes[other] for other in parts) for part in parts]
+        alike = Counter(tuple(scheme.format_in(part, kind, layer) for part in parts) for layer in layers)
+        for formats, count in alike.items():
+            bits = sum(share * stored.bits_per_weight for share, stored in zip(shares, formats, strict=True))
+            held: Counter[WeightFormat] = Counter()
+            for share, stored in zip(shares, formats, strict=True):
+                held[stored] += share  # type: ignore[assignment]
+            main = held.most_common(1)[0][0]
+            yield Stored(main, self.execution(main), bits, count)
+
+    def execution(self, stored: WeightFormat) -> Execution:
+        """What multiplies a format here.
 
         Raises InvalidInput for what this GPU has neither tensor cores nor a fallback for.
         """
-        stored = self.setting.weights.format_of(kind)
-        execution = stored.execution(self.flops_per_s)
+        execution = self.setting.execution(stored)
         dtype = execution.compute_dtype
         if dtype not in self.flops_per_s and dtype != "fp32":
             raise InvalidInput(
@@ -68,32 +111,83 @@ class Builder:
             )
         if execution.note:
             self.notes.append(execution.note)
-        return stored, execution
+        return execution
+
+    def untabled(self, kernel: str) -> WeightKernel | None:
+        """The kernel, where its times are published figures of others, and so how far off they may be."""
+        found = weight_kernels().get(kernel)
+        if found is not None:
+            self.error_factor = max(self.error_factor, found.error_factor)
+        return found
 
     def peak(self, compute_dtype: str) -> float:
-        """Dense FLOP/s of the tensor cores; fp32 runs as TF32 where there is one."""
+        """Dense FLOP/s in a format. FP32 is FP32: PyTorch's matmul precision is "highest" unless changed, not TF32."""
         rates = self.flops_per_s
-        if compute_dtype == "fp32":
-            return rates.get("tf32", rates.get("fp32", rates["bf16"]))
-        return rates[compute_dtype]
+        return rates.get("fp32", rates["bf16"]) if compute_dtype == "fp32" else rates[compute_dtype]
 
     def gemm(
-        self, name: str, kind: PartKind, *, k: float, n: float, count: int, rows: RowCount = all_tokens
-    ) -> Gemm:
-        """`count` products of [rows, k] with [k, n] weights of a kind."""
-        stored, execution = self.weights(kind)
-        return Gemm(
-            name=name,
-            count=count,
-            k=k,
-            n=n,
-            weight_bytes=k * n * stored.bytes_per_weight,
-            activation_bits=activation_bits(execution.compute_dtype),
-            flops_per_s=self.peak(execution.compute_dtype),
-            device=self.device,
-            constants=self.lookup.kernel("gemm", execution.kernel),
-            rows=rows,
-        )
+        self,
+        name: str,
+        kind: PartKind,
+        *,
+        k: float,
+        n: float,
+        parts: Sequence[str] = (),
+        group: LayerGroup | None = None,
+        repeats: int = 1,
+        rows: RowCount = all_tokens,
+    ) -> list[Gemm]:
+        """Products of [rows, k] with [k, n] weights of `parts`, `repeats` in each layer of a group (None: once).
+
+        Several where layers or numbers of rows take different kernels.
+        """
+        return [
+            gemm
+            for stored in self.formats(kind, parts, group)
+            for gemm in self._by_rows(
+                name,
+                stored,
+                k=k,
+                n=n,
+                count=stored.count * repeats,
+                rows=rows,
+                device=self.device,
+                activation_bits=activation_bits(stored.execution.compute_dtype),
+            )
+        ]
+
+    def _by_rows(self, name: str, stored: Stored, *, k: float, n: float, **product: Any) -> Iterator[Gemm]:
+        """A product by each of the kernels that steps of few or many rows take."""
+        kernel, native = stored.execution.kernel, stored.execution.compute_dtype
+        weights, copied = k * n * (stored.bits_per_weight / 8), k * n * ACTIVATION_BYTES
+        found = self.untabled(kernel)
+        if found is None:
+            constants = self.lookup.kernel("gemm", kernel)
+            rate = self.peak(native)
+            yield Gemm(
+                name=name, k=k, n=n, weight_bytes=weights, flops_per_s=rate, constants=constants, **product
+            )
+            return
+        starts = [0.0, *(path.from_rows for path in found.paths[1:]), inf]
+        for path, start, end in zip(found.paths, starts, starts[1:], strict=False):
+            product |= {"from_rows": start, "below_rows": end, "flops_per_s": self.peak(path.roof or native)}
+            if path.dequantize is not None:
+                yield Gemm(
+                    name=f"dequantize {name}",
+                    k=0.0,
+                    n=0.0,
+                    weight_bytes=weights + copied,
+                    constants=path.dequantize.as_gemm,
+                    **product,
+                )
+            yield Gemm(
+                name=name,
+                k=k,
+                n=n,
+                weight_bytes=weights if path.dequantize is None else copied,
+                constants=path.gemm or self.lookup.kernel("gemm", path.product or "bf16"),
+                **product,
+            )
 
     def attention(
         self, name: str, kernel: AttentionOperator, work: AttentionWork, *, count: int

@@ -26,12 +26,11 @@ def head(build: Builder) -> Iterator[Operator]:
     """LM head and sampling: rows are the sampled ones alone."""
     model, ranks = build.model, build.setting.tensor_parallel_size
     vocabulary = math.ceil(model.vocab_size / ranks)
-    yield build.gemm(
+    yield from build.gemm(
         "lm_head",
         "embedding" if model.tie_word_embeddings else "lm_head",
         k=model.hidden_size,
         n=vocabulary,
-        count=1,
         rows=sampled_tokens,
     )
     if ranks > 1:

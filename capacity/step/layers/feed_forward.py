@@ -8,57 +8,75 @@ from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import PartKind
 from capacity.step.collectives import Transfer
-from capacity.step.layers.builder import Builder, activation_bits
+from capacity.step.layers.builder import Builder, Stored, activation_bits
 from capacity.step.operators import ACTIVATION_BYTES, Experts, Operator
 
 EXCHANGE = "expert exchange"
+EXPERT_PARTS = ("mlp.experts.gate_proj", "mlp.experts.up_proj", "mlp.experts.down_proj")
 SHARED = ("experts", EXCHANGE)  # what data-parallel ranks do together
 
 
 def dense(part: DenseFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
     """Gate and up, down, and the activation between them."""
-    return _gated("", "dense_ffn", part.intermediate_size, group, build)
+    return _gated("", ("mlp", "dense_ffn"), part.intermediate_size, group, build)
 
 
 def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Operator]:
     """Router, routed experts, shared experts, and the exchange among data-parallel ranks."""
     setting, hidden = build.setting, build.model.hidden_size
-    stored, execution = build.weights("experts")
     ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
     operators: list[Operator] = [
-        build.gemm("router", "router", k=hidden, n=part.num_experts, count=group.num_layers),
-        Experts(
-            name="experts",
-            count=group.num_layers,
-            hidden=hidden,
-            intermediate=part.expert_intermediate_size / (1 if setting.expert_parallel else ranks),
-            matrices=3,
-            num_experts=part.num_experts,
-            experts_per_token=part.experts_per_token,
-            expert_ranks=ranks if setting.expert_parallel else 1,
-            weight_bits=stored.bits_per_weight,
-            activation_bits=activation_bits(execution.compute_dtype),
-            flops_per_s=build.peak(execution.compute_dtype),
-            device=build.device,
-            constants=build.lookup.kernel("moe", execution.kernel),
-            token_groups=setting.data_parallel_size if setting.joint else 1,
-        ),
+        *build.gemm("router", "router", k=hidden, n=part.num_experts, parts=("mlp.gate",), group=group),
+        *(_experts(part, stored, build, ranks) for stored in build.formats("experts", EXPERT_PARTS, group)),
     ]
     if part.shared_intermediate_size:
-        operators += _gated("shared ", "shared_expert", part.shared_intermediate_size, group, build)
+        operators += _gated(
+            "shared ", ("mlp.shared_expert", "shared_expert"), part.shared_intermediate_size, group, build
+        )
     if setting.joint:
         operators.append(_exchange(part, group, build, ranks))
     return operators
 
 
+def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -> Experts:
+    """The routed experts of the layers that store them so."""
+    setting, execution = build.setting, stored.execution
+    untabled = build.untabled(execution.kernel)
+    return Experts(
+        name="experts",
+        count=stored.count,
+        hidden=build.model.hidden_size,
+        intermediate=part.expert_intermediate_size / (1 if setting.expert_parallel else ranks),
+        matrices=3,
+        num_experts=part.num_experts,
+        experts_per_token=part.experts_per_token,
+        expert_ranks=ranks if setting.expert_parallel else 1,
+        weight_bits=stored.bits_per_weight,
+        activation_bits=activation_bits(execution.compute_dtype),
+        flops_per_s=build.peak(execution.compute_dtype),
+        device=build.device,
+        constants=build.lookup.kernel("moe", untabled.experts if untabled else execution.kernel),
+        token_groups=setting.data_parallel_size if setting.joint else 1,
+    )
+
+
 def _gated(
-    prefix: str, kind: PartKind, intermediate: float, group: LayerGroup, build: Builder
+    prefix: str, parts: tuple[str, PartKind], intermediate: float, group: LayerGroup, build: Builder
 ) -> list[Operator]:
+    """`parts`: what their names begin with, and their kind."""
+    of, kind = parts
     hidden, layers = build.model.hidden_size, group.num_layers
     width = intermediate / build.setting.tensor_parallel_size
     return [
-        build.gemm(f"{prefix}gate_up", kind, k=hidden, n=2 * width, count=layers),
-        build.gemm(f"{prefix}down", kind, k=width, n=hidden, count=layers),
+        *build.gemm(
+            f"{prefix}gate_up",
+            kind,
+            k=hidden,
+            n=2 * width,
+            parts=(f"{of}.gate_proj", f"{of}.up_proj"),
+            group=group,
+        ),
+        *build.gemm(f"{prefix}down", kind, k=width, n=hidden, parts=(f"{of}.down_proj",), group=group),
         build.traffic(
             "norms, rope, activation",
             kernels=float(layers),

@@ -11,6 +11,8 @@ from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.operators import ACTIVATION_BYTES
 
 KERNELS_OF_QK_NORM = 1.0
+QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+OUTPUT = ("self_attn.o_proj",)
 
 
 def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOperators:
@@ -29,8 +31,8 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
     }
     return MixerOperators(
         products=[
-            build.gemm("qkv", "attention", k=hidden, n=query_width + 2 * kv_width, count=layers),
-            build.gemm("attention output", "attention", k=width, n=hidden, count=layers),
+            *build.gemm("qkv", "attention", k=hidden, n=query_width + 2 * kv_width, parts=QKV, group=group),
+            *build.gemm("attention output", "attention", k=width, n=hidden, parts=OUTPUT, group=group),
             build.elementwise(
                 group,
                 rope_values=width + kv_width,

@@ -8,7 +8,7 @@ from capacity.hardware.coefficients import AttentionCoefficients, Fit
 from capacity.model.layers import LatentAttention, LayerGroup, SparseIndexer
 from capacity.step import StepShape
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
-from capacity.step.layers.grouped import shard
+from capacity.step.layers.grouped import OUTPUT, shard
 from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator, expanded_tokens
 
 KERNELS_OF_MLA = 2.0  # norms of the two latents, joining rope and nope parts
@@ -29,12 +29,13 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
     latent, rope, value = mixer.kv_lora_rank, mixer.qk_rope_head_dim, mixer.v_head_dim
     products: list[Operator] = [
         *_query_products(mixer, group, build, heads),
-        build.gemm(
+        *build.gemm(
             "attention output",
             "attention",
             k=heads * value,
             n=build.model.hidden_size,
-            count=group.num_layers,
+            parts=OUTPUT,
+            group=group,
         ),
         build.elementwise(
             group,
@@ -48,10 +49,12 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
         "attention",
         k=latent,
         n=heads * (mixer.qk_nope_head_dim + value) / 2,
-        count=2 * group.num_layers,
+        parts=("self_attn.kv_b_proj",),
+        group=group,
+        repeats=2,
         rows=expanded_tokens,
     )
-    return MixerOperators(products=products, attention=[expansion, *_attention(mixer, group, build, heads)])
+    return MixerOperators(products=products, attention=[*expansion, *_attention(mixer, group, build, heads)])
 
 
 def _attention(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Attention]:
@@ -80,15 +83,17 @@ def _attention(mixer: LatentAttention, group: LayerGroup, build: Builder, heads:
 def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, heads: float) -> list[Gemm]:
     """Down to the latents, and the queries up from theirs where they have one."""
     hidden, latent = build.model.hidden_size, mixer.kv_lora_rank + mixer.qk_rope_head_dim
-    width, rank, layers = heads * mixer.qk_head_dim, mixer.q_lora_rank, group.num_layers
+    width, rank = heads * mixer.qk_head_dim, mixer.q_lora_rank
+    to_latent = ("self_attn.kv_a_proj_with_mqa",)
     if rank is None:
         return [
-            build.gemm("q", "attention", k=hidden, n=width, count=layers),
-            build.gemm("kv_a", "attention", k=hidden, n=latent, count=layers),
+            *build.gemm("q", "attention", k=hidden, n=width, parts=("self_attn.q_proj",), group=group),
+            *build.gemm("kv_a", "attention", k=hidden, n=latent, parts=to_latent, group=group),
         ]
+    to_latents = ("self_attn.q_a_proj", *to_latent)
     return [
-        build.gemm("qkv_a", "attention", k=hidden, n=rank + latent, count=layers),
-        build.gemm("q_b", "attention", k=rank, n=width, count=layers),
+        *build.gemm("qkv_a", "attention", k=hidden, n=rank + latent, parts=to_latents, group=group),
+        *build.gemm("q_b", "attention", k=rank, n=width, parts=("self_attn.q_b_proj",), group=group),
     ]
 
 

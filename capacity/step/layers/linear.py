@@ -11,6 +11,8 @@ from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.layers.grouped import shard
 from capacity.step.operators import ACTIVATION_BYTES, all_tokens
 
+INTO = ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z", "linear_attn.in_proj_ba")
+OUTPUT = ("linear_attn.out_proj",)
 KERNELS_OF_LINEAR_ATTENTION = 6.0  # convolution, gates, norm of keys, gated norm, state bookkeeping
 _RECURRENCE = AttentionCoefficients(
     compute_fraction=0.2,
@@ -38,8 +40,8 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
     )
     return MixerOperators(
         products=[
-            build.gemm("linear qkvz", "linear_attention", k=hidden, n=into, count=layers),
-            build.gemm("linear output", "linear_attention", k=values, n=hidden, count=layers),
+            *build.gemm("linear qkvz", "linear_attention", k=hidden, n=into, parts=INTO, group=group),
+            *build.gemm("linear output", "linear_attention", k=values, n=hidden, parts=OUTPUT, group=group),
             build.elementwise(
                 group, rope_values=2 * keys + 2 * values, cache_bytes=0.0, kernels=KERNELS_OF_LINEAR_ATTENTION
             ),

@@ -47,6 +47,11 @@ def read_trace(
         known = next((entry for entry in TRACE_FORMATS if entry.recognises(first)), None)
         if known is None:
             _refuse(lines, first)
+        if spread_ticks and not known.spreads_ticks:
+            raise InvalidInput(
+                f"--trace-spread-ticks changes nothing without a trace of a coarse clock, and {known.title} is none: "
+                "leave it out"
+            )
         return known.read(lines, first, options)
 
 

@@ -53,3 +53,4 @@ class TraceFormat:
     read: Callable[[TraceLines, FirstLine, TraceOptions], Workload]
     needed: tuple[str, ...] = ()  # columns or keys that a refusal of an unknown file names
     tabular: bool = False
+    spreads_ticks: bool = False  # it has a coarse clock in some files, whose ticks it can spread

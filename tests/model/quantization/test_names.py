@@ -10,6 +10,7 @@ from capacity.model.quantization import (
     find_format,
     known_formats,
     known_quantizations,
+    quantization_spellings,
     scheme_for,
     weight_bytes,
 )
@@ -41,7 +42,7 @@ def test_every_name_gives_a_scheme_that_fits_every_model(name: str, model_name: 
 
 def test_fewer_bits_are_fewer_bytes() -> None:
     model = load_model("llama-3.1-70b")
-    order = ["fp32", "bf16", "int8", "fp8", "gptq-int4", "nf4"]
+    order = ["fp32", "bf16", "int8", "fp8", "nf4", "gptq-int4", "nf4-dq"]
     sizes = [weight_bytes(model, scheme_for(model, name)) for name in order]
     assert sizes == sorted(sizes, reverse=True)
 
@@ -59,7 +60,12 @@ def test_16_bit_is_two_bytes_for_each_parameter() -> None:
         ("awq", "int4-g128"),
         ("awq_marlin", "int4-g128"),
         ("gptq", "int4-g128"),
-        ("bitsandbytes", "nf4-dq"),
+        ("bitsandbytes", "nf4"),
+        ("NF4_DQ", "nf4-dq"),
+        ("int8_sq", "int8"),
+        ("int4_awq", "int4-g128"),
+        ("EETQ", "int8-channel-w8a16"),
+        ("fp8_e5m2", "fp8"),
         ("modelopt", "fp8"),
         ("modelopt_fp4", "nvfp4"),
         ("w8a8", "int8"),
@@ -96,3 +102,16 @@ def test_embeddings_and_norms_stay_at_16_bit() -> None:
     scheme = scheme_for(model, "awq")
     kept = [part for part in model.parameter_parts() if part.kind in ("embedding", "lm_head", "norm")]
     assert all(scheme.part_bytes(part) == 2 * part.params for part in kept)
+
+
+def test_formats_of_the_kv_cache_are_told_apart() -> None:
+    with pytest.raises(InvalidInput, match="kv-fp8 is of the KV cache: use --kv-cache-dtype fp8"):
+        scheme_for(load_model("llama-3.1-8b"), "kv-fp8")
+
+
+def test_every_spelling_is_listed() -> None:
+    listed = quantization_spellings()
+    assert tuple(listed) == known_quantizations()
+    for name, others in listed.items():
+        for spelling in others:
+            assert scheme_for(load_model("llama-3.1-8b"), spelling).name == name

@@ -125,7 +125,8 @@ def test_the_published_throughputs_lie_between_ours() -> None:
 
 
 SPEC_BENCH = {
-    "EAGLE3": "eagle3-tree", "EAGLE2": "eagle2-tree", "EAGLE": "eagle-tree", "Medusa": "medusa-tree", "PLD": "ngram", "SpS": "draft-model",
+    "EAGLE3": "eagle3-tree", "EAGLE2": "eagle2-tree", "EAGLE": "eagle-tree", "Medusa": "medusa-tree",
+    "PLD": "ngram", "SpS": "draft-model",
 }  # fmt: skip
 
 

@@ -198,6 +198,11 @@ def _despite_ticks(workload: Workload, *, spread: bool) -> Workload:
     """Say, or repair, that many requests share a few equally spaced timestamps."""
     ticks_s = np.unique(workload.arrival_s)
     if len(ticks_s) < 10 or len(workload) < 3 * len(ticks_s):
+        if spread:
+            raise InvalidInput(
+                f"--trace-spread-ticks changes nothing without a coarse clock: {len(workload):,} requests of "
+                f"{workload.name} have {len(ticks_s):,} timestamps; leave it out"
+            )
         return workload
     tick_s = float(np.median(np.diff(ticks_s)))
     clock = f"{len(workload):,} requests share {len(ticks_s):,} timestamps about {tick_s:g} s apart"
@@ -216,6 +221,7 @@ def _despite_ticks(workload: Workload, *, spread: bool) -> Workload:
 FORMAT = TraceFormat(
     name="hashed",
     title="Mooncake, Qwen",
+    spreads_ticks=True,
     recognises=lambda first: isinstance(first, JsonLines) and "timestamp" in first.record,
     read=_read,
     needed=("timestamp", "input_length", "output_length"),

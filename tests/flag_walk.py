@@ -22,7 +22,7 @@ BASES = {  # a question of each verb that takes the flags of specs
     "explain": f"{SMALL} --isl 3000 --osl 60 --batch-size 8",
     "simulate": f"{SMALL} {LOAD}",
     "cost": f"{SMALL} {LOAD} --price 2",
-    "curve": f"{SMALL} {LOAD} --slo ttft:p95:500ms --rates 4,12 --replications 1",
+    "curve": f"{SMALL} --isl 600 --osl 60 --num-prompts 60 --slo ttft:p95:500ms --rates 4,12 --replications 1",
     "tornado": f"{SMALL} {LOAD} --price 2",
     "advise": f"{SMALL} {LOAD} --price 2",
     "quantize": f"{SMALL} --price 2",
@@ -41,7 +41,7 @@ VALUES = {
     "autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1", "autoscale-target-requests": "2",
     "batch-size": "16", "block-size": "64", "burstiness": "0.2", "client-length-cv": "2", "client-zipf": "0.1",
     "clients": "5", "concurrency": "3", "data-parallel-size": "2", "day-length-s": "4", "day-peak-to-mean": "2",
-    "decode-autoscale-max-replicas": "3 --autoscale-target-requests 4 --replica-startup-s 1",
+    "decode-autoscale-max-replicas": "3 --autoscale-interval-s 0.5 --autoscale-target-requests 1 --replica-startup-s 1",
     "decode-autoscale-target-requests": "1", "decode-context-parallel-size": "2", "decode-router": "round-robin",
     "draft": "llama-3.2-1b", "draft-tensor-parallel-size": "1", "dtype": "float32", "enable-chunked-prefill": "off",
     "enable-expert-parallel": "on", "enable-prefix-caching": "off", "end-request-rate": "30", "enforce-eager": "on",
@@ -65,13 +65,32 @@ VALUES = {
     "random-range-ratio": "0.5", "recovery-s": "3", "replica-startup-s": "0.5", "replicas": "2", "request-rate": "5",
     "request-timeout-s": "0.5", "requests-of-lost-replicas": "fail", "role": "decode", "router": "least-kv",
     "scale-down-delay-s": "0.5", "scheduler-reserve-full-isl": "off", "scheduling": "static",
-    "scheduling-policy": "priority", "seed": "7", "speculative-config": '{"method":"eagle3"}', "speculator": "ngram",
+    "scheduling-policy": "priority", "seed": "7", "speculative-config": '{"method":"ngram"}', "speculator": "ngram",
     "step-noise": "0.1", "step-noise-seed": "3", "structured-output": "each", "swap-space": "0.001",
     "tensor-parallel-size": "2", "think-time-s": "3", "trace": "requests.csv", "trace-from-s": "2",
     "trace-rate-factor": "2", "trace-sessions": "closed", "trace-spread-ticks": "on", "trace-time-scale": "2",
     "trace-until-s": "3", "turns": "3", "watermark": "0.5",
+    # keywords of questions
+    "api": "DeepInfra", "api-cache-write-multiple": "2", "api-cached-fraction": "0.5", "api-cached-multiple": "0.5",
+    "api-input-price": "0.3 --api-output-price 0.5", "api-output-price": "0.9 --api-input-price 0.3",
+    "api-price-file": "no.csv", "axis": "pipeline", "batches": "1,4", "batching-window-s": "3",
+    "client-latency-s": "0.2", "co2-g-per-kwh": "300", "confidence": "0.5", "context-tokens": "2048",
+    "contexts": "4K", "deadline-hours": "9", "documents": "9000", "draft-tokens": "2", "goodput": "ttft:100",
+    "hourly-rates": ",".join("123" * 8), "interruptions-per-hour": "0.1", "large-batch": "32", "list": "on",
+    "max-batch": "4", "method": "ngram", "methods": "fp8", "most-gpus": "2", "peak-rate": "20",
+    "peak-to-mean": "3", "rates": "3,9", "replications": "2", "requests-per-user-hour": "5", "restart-s": "60",
+    "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "spread": "off", "textbook": "on",
+    "tpot-s": "8",
 }  # fmt: skip
-TRACE = "--trace requests.csv"  # in place of generated requests
+INSTEAD = {  # of the base question of `simulate`, where a flag counts on no such model or requests
+    "enable-expert-parallel": "qwen3-30b-a3b --gpu h100 -tp 2 --isl 600 --osl 20 --request-rate 9 --num-prompts 20",
+    **dict.fromkeys(
+        ("trace-from-s", "trace-until-s", "trace-sessions", "trace-time-scale", "trace-rate-factor"),
+        f"{SMALL} --trace {{trace}}",
+    ),
+    "trace-spread-ticks": f"{SMALL} --trace {{coarse}}",
+    "scheduling-policy": f"{SMALL} --trace {{trace}} --max-num-seqs 1",
+}  # fmt: skip
 BESIDE = {  # where a flag counts, if not on the base question
     "acceptance": "--speculator eagle3", "acceptance-spread": "--speculator eagle3",
     "adapter-skew": "--max-loras 1 --num-adapters 8", "api-server-count": "--front-end-input-token-s 1e-5",
@@ -96,17 +115,17 @@ BESIDE = {  # where a flag counts, if not on the base question
     "kv-offloading-size": f"{FEW_BLOCKS} {MANY}",
     "kv-offloading-backend": f"{FEW_BLOCKS} {MANY} --kv-offloading-size 1",
     "kv-offloading-bytes-per-s": f"{FEW_BLOCKS} {MANY} --kv-offloading-size 1",
-    "kv-offloading-disk-bytes-per-s": f"{FEW_BLOCKS} {MANY} --kv-offloading-size 0.01 --kv-offloading-disk-size 4 "
+    "kv-offloading-disk-bytes-per-s": f"{FEW_BLOCKS} {MANY} --kv-offloading-size 0.5 --kv-offloading-disk-size 4 "
     "--kv-offloading-disk-bytes-per-s 1e9",
-    "kv-offloading-disk-latency-s": f"{FEW_BLOCKS} {MANY} --kv-offloading-size 0.01 --kv-offloading-disk-size 4 "
+    "kv-offloading-disk-latency-s": f"{FEW_BLOCKS} {MANY} --kv-offloading-size 0.5 --kv-offloading-disk-size 4 "
     "--kv-offloading-disk-bytes-per-s 1e9",
-    "kv-offloading-disk-size": f"{FEW_BLOCKS} {MANY} --kv-offloading-size 0.01",
+    "kv-offloading-disk-size": f"{FEW_BLOCKS} {MANY} --kv-offloading-size 0.5",
     "kv-transfer-bytes-per-s": "--replicas 2 --prefill-replicas 1",
     "kv-transfer-layerwise": "--replicas 2 --prefill-replicas 1",
     "kv-transfer-link": "--replicas 2 --prefill-replicas 1", "long-requests": "--max-request-tokens 650 "
     "--random-range-ratio 0.5", "lora-read-bytes-per-s": "--max-loras 1 --max-cpu-loras 2 --num-adapters 8",
     "max-cpu-loras": "--max-loras 1 --max-cpu-loras 8 --num-adapters 8 "
-    "--lora-read-bytes-per-s 1e7",
+    "--lora-read-bytes-per-s 1e9 --num-prompts 200 --request-rate 4",
     "max-lora-rank": "--max-loras 1 --num-adapters 8", "max-request-tokens": "--random-range-ratio 0.5",
     "max-tokens": "--engine sglang --max-model-len 1024 --num-gpu-blocks-override 4000",
     "max-tokens-cv": "--engine sglang --max-model-len 1024 --num-gpu-blocks-override 4000 --max-tokens 400",

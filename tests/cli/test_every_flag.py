@@ -1,0 +1,89 @@
+"""Every flag of every verb changes the answer, or is refused in one line that says what it would need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from flag_walk import BASES, BESIDE, INSTEAD, VALUES, ask, options, spelled
+from recorded_files import hashed, json_lines
+
+WHERE = {"format", "deployment", "from-vllm", "write-deployment", "profiles", "download"}
+NOT_WALKED = {
+    **dict.fromkeys(WHERE, "where the question, its GPUs or its answer stand: tests of their own"),
+    **dict.fromkeys(
+        ("records", "series", "timeline", "save-trace", "chart", "output"), "files beside the answer"
+    ),
+    "engine-loop": "the same numbers by another loop, which is tested",
+    "list": "another question, which is tested",
+    "textbook": "another question, which is tested",
+}
+SAME = {  # answers that a flag leaves as they are at the value tried, and why that is right
+    ("explain", "block-size"): "rounds the check that the batch fits",
+    ("explain", "max-loras"): "memory alone, which is only checked",
+    ("speculate", "block-size"): "rounds the largest batch",
+    ("scale", "block-size"): "rounds the largest batch",
+    ("batching", "max-loras"): "memory alone, of which there is enough",
+    **{
+        (verb, name): "the price is given by --price"
+        for verb in ("quantize", "scale", "cost", "tornado", "advise")
+        for name in ("price-tier", "price-provider", "price-instance")
+    },
+}
+FILE_FLAGS = {"sample-interval": "of the file that --series writes"}
+QUICK = ("fit", "estimate", "explain", "simulate", "quantize", "speculate", "attention-io")
+SLOW = tuple(verb for verb in BASES if verb not in QUICK)
+VERBS = [*QUICK, *(pytest.param(verb, marks=pytest.mark.slow) for verb in SLOW)]
+NOTHING = "changes nothing without"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_flag_changes_the_answer_or_is_refused(verb: str) -> None:
+    base = ask(f"{verb} {BASES[verb]}")
+    assert base.answer is not None, base.refusal
+    silent = []
+    for name in (name for name, _ in options(verb) if name not in NOT_WALKED):
+        assert name in VALUES, f"a new flag needs a value in flag_walk.py: {verb} --{name}"
+        alone = ask(f"{verb} {BASES[verb]} {spelled(name)}")
+        if (
+            alone.answer == base.answer
+            and (verb, name) not in SAME
+            and not _counts(f"{verb} {BASES[verb]}", name)
+        ):
+            silent.append(name)
+    assert not silent, f"`{verb}` takes these, and they change nothing: {silent}"
+
+
+def _counts(line: str, name: str) -> bool:
+    """Whether a flag changes the answer beside those that it depends on."""
+    beside = BESIDE.get(name)
+    if beside is None:
+        return False
+    without, with_it = ask(f"{line} {beside}"), ask(f"{line} {beside} {spelled(name)}")
+    return without.answer is not None and without.answer != with_it.answer
+
+
+def test_a_flag_that_is_refused_alone_counts_beside_what_it_names(tmp_path: Path) -> None:
+    """Else the refusal would hide a flag that does nothing at all."""
+    (tmp_path / "trace.csv").write_text(_arrivals())
+    (tmp_path / "coarse.jsonl").write_text(json_lines(hashed(tick=200)))
+    base, idle = f"simulate {BASES['simulate']}", []
+    for name in (name for name, _ in options("simulate") if name not in NOT_WALKED):
+        if name not in INSTEAD and NOTHING not in ask(f"{base} {spelled(name)}").refusal:
+            continue
+        line, beside = base, BESIDE.get(name, "")
+        if name in INSTEAD:
+            files = {"trace": tmp_path / "trace.csv", "coarse": tmp_path / "coarse.jsonl"}
+            line = f"simulate {INSTEAD[name]}".format(**files)
+        without, with_it = ask(f"{line} {beside}"), ask(f"{line} {beside} {spelled(name)}")
+        if name in FILE_FLAGS:
+            continue
+        if without.answer is None or with_it.answer is None or without.answer == with_it.answer:
+            idle.append((name, without.refusal or with_it.refusal))
+    assert not idle
+
+
+def _arrivals() -> str:
+    """Sessions of three turns on a clock of whole seconds, the later ones more urgent."""
+    lines = [f"{turn * 2},{300 + 9 * chat},40,{chat},{-chat}" for turn in range(3) for chat in range(6)]
+    return "\n".join(("arrival_s,prompt_tokens,output_tokens,session,priority", *lines, ""))
