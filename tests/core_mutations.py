@@ -184,8 +184,8 @@ CORE_MUTATIONS = (
     wrong(
         "merged batches keep their gaps",
         "gaps.c",
-        "batch = MOST_BATCHES / 2; batch < MOST_BATCHES",
-        "batch = MOST_BATCHES / 2; batch < MOST_BATCHES - 1",
+        "memset(octave + half, 0, (size_t)half * sizeof *octave);",
+        "memset(octave + half, 0, (size_t)(half - OCTAVE_BINS) * sizeof *octave);",
     ),
     wrong(
         "gaps that differ in their leading digit are equal",
