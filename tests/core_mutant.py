@@ -6,14 +6,14 @@ import ctypes
 import functools
 import multiprocessing
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from core_mutations import CoreMutation
-from random_deployments import outcome, random_deployment, unlike
+from random_deployments import Deployment, outcome, random_deployment, unlike
 from reference_schedules import NAMED, POLICIES, lines
 from rule_scenarios import RULES
 from ruled_deployments import RULED, ruled
@@ -35,7 +35,9 @@ def written(engine: str) -> list[dict[str, Any]]:
 class CoreMutants:
     """The engines' objects, compiled once, and what the readable engines did with some random deployments."""
 
-    def __init__(self, folder: Path, seeds: Iterable[int]) -> None:
+    def __init__(
+        self, folder: Path, seeds: Iterable[int], deployments: Mapping[str, Deployment] | None = None
+    ) -> None:
         command = build.working_compiler()
         assert command is not None
         self._compiler = command
@@ -48,11 +50,9 @@ class CoreMutants:
             for engine, policy in POLICIES.items()
             for scenario in written(engine)
         ]
-        deployments = {", ".join(map(str, rule)): ruled(*rule) for rule in RULED}
-        deployments |= {str(seed): random_deployment(seed) for seed in seeds}
-        self._read = {
-            name: (deployment, outcome(deployment, "events")) for name, deployment in deployments.items()
-        }
+        met = {", ".join(map(str, rule)): ruled(*rule) for rule in RULED}
+        met |= {str(seed): random_deployment(seed) for seed in seeds} | dict(deployments or {})
+        self._read = {name: (deployment, outcome(deployment, "events")) for name, deployment in met.items()}
 
     def _compiled(self, source: Path) -> Path:
         target = self._folder / f"{source.stem}.o"

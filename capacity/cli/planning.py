@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ import typer
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
+    DetailOption,
     DownloadOption,
     FormatOption,
     ModelArgument,
@@ -27,6 +27,7 @@ from capacity.cli.options import (
     write,
 )
 from capacity.cli.question import Question, note, note_command, request_of
+from capacity.cli.search_progress import search_progress
 from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, TRAFFIC, plain_verb, verb
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def plan(
             "--output", help="A folder for the report, the launch command, the manifest and the benchmark."
         ),
     ] = None,
+    detail: DetailOption = False,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -76,7 +78,14 @@ def plan(
     """What to rent? The cheapest deployments that meet a service level on real traffic, with proof and price."""
     check_format(format)
     _refuse_idle(options)
-    with _search_bar() as progress:
+    if output is not None:
+        from capacity.deployment.launching import is_launched
+
+        for engine in listed(options.get("engines")):
+            if not is_launched(engine):
+                alone = f"{output} gets the report and plan.json alone"
+                print(f"note: nothing launches {engine}, a baseline: {alone}", file=sys.stderr)
+    with search_progress() as progress:
         answer = capacity.plan(
             model,
             slo=slo or (),
@@ -86,7 +95,7 @@ def plan(
             progress=progress,
             **options,
         )
-    _show(answer, format)
+    _show(answer, format, detail=detail)
     if output is not None:
         from capacity.deployment import Traffic
         from capacity.report.plan_files import write_plan_files
@@ -248,13 +257,9 @@ def sweep(
             export_to=export,
             progress=progress,
         )
-    if format != "table":
-        from capacity.report import tables as report
-
-        show(report.render(swept, format))
-        return
-    outcomes = f"{swept.done:,} done, {swept.failed:,} failed, {swept.skipped:,} were there"
-    show(f"{swept.points:,} points: {outcomes}; in {store}")
+    _show(swept, format)
+    if format == "table":
+        show(f"kept in {store}")
     if swept.first_failure is not None:
         print(f"the first that failed: {swept.first_failure}", file=sys.stderr)
 
@@ -280,36 +285,15 @@ def from_vllm(
         write(output, to_toml(deployment))
 
 
-def _show(answer: Any, format: str) -> None:
+def _show(answer: Any, format: str, *, detail: bool = True) -> None:
     from capacity.report import tables as report
 
-    show(report.render(answer, format))
+    show(report.render(answer, format, detail=detail))
 
 
-@contextmanager
-def _search_bar() -> Iterator[Callable[[Any], None] | None]:
-    """A progress bar on stderr with the best answer so far; None where nobody is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[best]}"), console=Console(stderr=True)) as progress:
-        task = progress.add_task("survey", total=None, best="")
-
-        def update(snapshot: Any) -> None:
-            best = "" if snapshot.best is None else f"so far: {snapshot.best.label}"
-            progress.update(
-                task,
-                description=snapshot.stage,
-                completed=snapshot.settled,
-                total=snapshot.engines,
-                best=best,
-            )
-
-        yield update
+def listed(value: Any) -> Sequence[str]:
+    """`a,b` as a list; nothing as none."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
 
 
 def numbers(flag: str, text: str | None) -> list[float] | None:
