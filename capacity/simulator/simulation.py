@@ -115,7 +115,7 @@ def simulate(
         raise
     result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
     cluster.engines.close()
-    return replace(result, readable_because=why_readable(recording, setups))
+    return replace(result, readable_because=why_readable(recording, setups, cluster.requests))
 
 
 def _deployment(
