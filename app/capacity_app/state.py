@@ -16,7 +16,7 @@ from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.fields import parse_json_object
 from capacity.deployment.engines import engine_names
 from capacity.hardware import profile_names
-from capacity.hardware.pricing import TIERS, find_price
+from capacity.hardware.pricing import TIERS, cautions_of, find_price
 from capacity.model import ModelSpec, from_hf_config, load_model, model_names
 from capacity.model.quantization import known_quantizations, kv_cache_format_names
 from capacity.report.display import MEMORY_UNITS, TIME_UNITS, Units
@@ -170,10 +170,12 @@ def _cost(gpu: str) -> dict[str, Any]:
     if tier == NO_PRICE:
         return {}
     try:
-        find_price(gpu, tier=tier)
+        price = find_price(gpu, tier=tier)
     except CapacityError as error:
         st.caption(f":material/info: no cost: {plain(str(error))}")
         return {}
+    for caution in cautions_of(price):
+        st.caption(f":material/info: {plain(caution)}")
     return {"price_tier": tier}
 
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from capacity.answers.engine_setup import engine_frontend, engine_setup, goodput_ms
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Service
+from capacity.deployment import Cost, Service
 from capacity.hardware import Link
+from capacity.hardware.pricing import Price, price_of
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import SimulationResult, StepObserver, simulate
 from capacity.simulator.capacity_probe import Known, capacity_for
@@ -43,7 +44,7 @@ def run_service(
 
     `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises InvalidInput.
     """
-    pools = _with_roles(pools, service)
+    pools = with_roles(pools, service)
     setups = [like for pool in pools for like in [engine_setup(pool, scheduling)] * _engines(pool)]
     failures, scaling, decode_scaling = _failures(service, seed), _scaling(service), _decode_scaling(service)
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
@@ -78,7 +79,7 @@ def _engines(resolved: ResolvedPool) -> int:
     return resolved.pool.replicas * resolved.independent_ranks
 
 
-def _with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
+def with_roles(pools: Sequence[ResolvedPool], service: Service) -> list[ResolvedPool]:
     """The pools, with one pool of which some replicas prefill taken apart."""
     prefill = service.prefill_replicas
     if prefill is None:
@@ -164,6 +165,24 @@ def _autoscaling(
     )
 
 
+def deployment_price(pools: Sequence[ResolvedPool], service: Service, cost: Cost) -> Price | None:
+    """The price of a GPU-hour of the pools, which are of one kind. Raises InvalidInput where they are not."""
+    price = price_of(pools[0].profile.name, cost)
+    if price is None:
+        return None
+    gpus = sorted({pool.profile.name for pool in pools})
+    if len(gpus) > 1:
+        raise InvalidInput(
+            f"a price is of one kind of GPU, and these pools have {' and '.join(gpus)}: leave it out"
+        )
+    if service.autoscale_max_replicas is not None:
+        raise InvalidInput(
+            "the bill of an autoscaled deployment changes by the hour: leave the price out here, "
+            "`capacity curve --hourly-rates` gives a day's"
+        )
+    return price
+
+
 def verdict_on(
     run: SimulationResult,
     pools: Sequence[ResolvedPool],
@@ -177,7 +196,7 @@ def verdict_on(
     if run.status != "complete":
         return None
     capacity = None
-    pools = _scaled_up(_with_roles(pools, service), service)
+    pools = _scaled_up(with_roles(pools, service), service)
     if not workload.is_closed_loop and len(workload) >= LEAST_REQUESTS:
         patient = Service(
             router=service.router,

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.engine_setup import engine_frontend
 from capacity.answers.fit import fit_with, without_drafts
 from capacity.answers.intervals import Latencies, batch_latencies, beside_client, served_latencies
@@ -24,7 +25,8 @@ from capacity.answers.records import (
 )
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
-from capacity.hardware.pricing import CostEstimate, Price, cost_estimate, joules_per_token, price_of
+from capacity.hardware.cost_estimate import CostEstimate
+from capacity.hardware.pricing import Price, cautions_of, joules_per_token, price_of
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import StepCost
@@ -73,12 +75,15 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     in_flight = _in_flight(phases, requests_per_s, latencies)
     bill = cost_of(
         price,
-        times,
-        num_gpus=resolved.pool.num_gpus,
-        input_len=lengths.input_len,
-        output_len=lengths.output_len,
+        [(resolved, 1)],
+        ServedLoad(
+            requests_per_s=requests_per_s.value,
+            input_tokens=lengths.input_len,
+            output_tokens=lengths.output_len,
+            in_flight=None if traffic.request_rate is not None else in_flight,
+        ),
     )
-    memory = fit_with(resolved, (*steps.notes, *phases.warnings))
+    memory = fit_with(resolved, (*steps.notes, *phases.warnings, *cautions_of(price)))
     return Estimate(
         **{field.name: getattr(memory, field.name) for field in fields(Fit)},
         input_len=lengths.input_len,
@@ -177,22 +182,6 @@ def _intensity(resolved: ResolvedPool, prefill: StepCost, decode: StepCost | Non
         prefill_flops_per_byte=prefill.flops / prefill.bytes,
         decode_flops_per_byte=None if decode is None else decode.flops / decode.bytes,
         ridge_flops_per_byte=resolved.ridge_flops_per_byte,
-    )
-
-
-def cost_of(
-    price: Price | None, times: PhaseTimes, *, num_gpus: int, input_len: int, output_len: int
-) -> CostEstimate | None:
-    """What a load costs that runs at the speed of its closed form; None without a price."""
-    if price is None:
-        return None
-    return cost_estimate(
-        price,
-        num_gpus=num_gpus,
-        requests_per_s=times.requests_per_s,
-        input_tokens=input_len,
-        output_tokens=output_len,
-        prefill_share=times.prefill_share,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.answers.attribution import BoundTime, Response, Shares
 from capacity.base.record import AnswerRecord
-from capacity.hardware.pricing import CostEstimate
+from capacity.hardware.cost_estimate import CostEstimate
 from capacity.step import Bound
 
 if TYPE_CHECKING:
@@ -266,6 +266,7 @@ class Simulation:
     step_bounds: tuple[BoundTime, ...] = ()
     mean_ttft_ms: Quantity | None = None
     mean_tpot_ms: Quantity | None = None
+    cost: CostEstimate | None = None  # of the load that the steady part shows
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain JSON values, `schema` first."""
@@ -294,6 +295,7 @@ class Simulation:
                 name: None if mean is None else {"low": mean.low, "high": mean.high}
                 for name, mean in (("mean_ttft_ms", self.mean_ttft_ms), ("mean_tpot_ms", self.mean_tpot_ms))
             },
+            "cost": None if self.cost is None else asdict(self.cost),
             "warnings": list(self.warnings),
         }
 
@@ -319,7 +321,7 @@ class Simulation:
             **{key: {"type": ["string", "null"]} for key in ("reason", "verdict", "verdict_reason")},
             **{key: {"type": ["object", "null"]} for key in ("evidence", "intervals")},
             "slos": {"type": "array", "items": {"type": "object"}},
-            "goodput": {"type": ["object", "null"]},
+            **{key: {"type": ["object", "null"]} for key in ("goodput", "cost")},
             "replications": {"type": ["object", "null"]},
             "time_parts": {"type": ["object", "null"]},
             "step_bounds": {"type": "array", "items": {"type": "object"}},

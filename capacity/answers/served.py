@@ -148,7 +148,7 @@ def _run(resolved: ResolvedPool, traffic: Traffic) -> tuple[SimulationResult, Ve
     num_prompts = traffic.num_prompts
     if num_prompts is not None:
         return (*_of_prompts(resolved, traffic, num_prompts), num_prompts)
-    num_prompts = max(DEFAULT_NUM_PROMPTS, WAVES * (traffic.concurrency or 0))
+    num_prompts = long_enough(traffic).num_prompts or DEFAULT_NUM_PROMPTS
     while True:
         run, verdict = _of_prompts(resolved, traffic, num_prompts)
         needed = _prompts_to_tell(run, traffic)
@@ -163,6 +163,14 @@ def _prompts_to_tell(run: SimulationResult, traffic: Traffic) -> int:
     if latency is None or traffic.request_rate is None:
         return 0
     return math.ceil(1.5 * LEAST_RESIDENCES * latency.median / 1e3 * traffic.request_rate)
+
+
+def long_enough(traffic: Traffic) -> Traffic:
+    """The traffic with as many requests as a closed loop's steady state takes, where nobody says how many."""
+    if traffic.num_prompts is not None or traffic.trace is not None or traffic.concurrency is None:
+        return traffic
+    wanted = min(max(DEFAULT_NUM_PROMPTS, WAVES * traffic.concurrency), MOST_PROMPTS)
+    return traffic.model_copy(update={"num_prompts": wanted})
 
 
 def _of_prompts(

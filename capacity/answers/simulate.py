@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from capacity.answers.attribution import bound_times
-from capacity.answers.deployment_run import run_service, verdict_on
+from capacity.answers.costs import cost_of
+from capacity.answers.deployment_run import deployment_price, run_service, verdict_on, with_roles
 from capacity.answers.engine_setup import (
     drafting_notes,
     engine_frontend,
@@ -21,10 +22,13 @@ from capacity.answers.intervals import beside_client, served_mean, with_interval
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
+from capacity.answers.steady_load import steady_load
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import documented, split
-from capacity.deployment import DeploymentFile, Pool, Service, Traffic, deployment_of
+from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, deployment_of
+from capacity.hardware.cost_estimate import CostEstimate
+from capacity.hardware.pricing import Price, cautions_of
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
@@ -34,11 +38,12 @@ from capacity.simulator.levels import hold
 from capacity.simulator.load_means import LoadMeans, whole_means
 from capacity.simulator.replications import Replications, over_runs, replication_seeds
 from capacity.simulator.time_parts import time_parts
+from capacity.simulator.verdict import Verdict
 from capacity.workload import Workload, parse_slos, write_timed_trace
 from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
 
-@documented(Pool, Traffic, Service)
+@documented(Pool, Traffic, Service, Cost)
 def simulate(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
@@ -69,12 +74,13 @@ def simulate(
     An interrupt ends the run early: `run.status` says so, and what was simulated so far is kept. Raises
     DoesNotFit, or InvalidInput and its kinds.
     """
-    pool, traffic_fields, service_fields = split(options, Pool, Traffic, Service)
+    pool, traffic_fields, service_fields, prices = split(options, Pool, Traffic, Service, Cost)
     deployment = deployment_of(
         model,
         pool=pool,
         traffic=traffic_fields,
         service=service_fields,
+        cost=prices,
         question="simulate",
         trace=workload,
         **_beside(other_pools),
@@ -85,6 +91,7 @@ def simulate(
         for pool in (*deployment.pools, *other_pools)
     ]
     _check(pools, None if workload is not None else traffic)
+    price = deployment_price(pools, service, deployment.cost)
     levels = parse_slos(slo or ())
     requests = requests_of(traffic, workload)
     saved = _saved(requests, save_trace)
@@ -115,6 +122,7 @@ def simulate(
         answer = replace(answer, mean_ttft_ms=beside_client(answer.mean_ttft_ms, traffic, unit_s=1e-3))
     return replace(
         answer,
+        cost=_cost(price, pools, service, requests, run, verdict),
         replications=replicated,
         verdict=verdict,
         slos=hold(levels, run.records, run.summary, steady=steady),
@@ -125,6 +133,7 @@ def simulate(
             *_failure_notes(service),
             *unheeded_notes(pools, traffic),
             *_loop_notes(run, engine_loop, observer),
+            *cautions_of(price),
             *saved,
         ),
     )
@@ -133,6 +142,21 @@ def simulate(
 def _beside(other_pools: Sequence[Pool]) -> dict[str, Any]:
     """What further pools are to fields that need several engines."""
     return {"replicas": 1 + len(other_pools)} if other_pools else {}
+
+
+def _cost(
+    price: Price | None,
+    pools: Sequence[ResolvedPool],
+    service: Service,
+    requests: Workload,
+    run: SimulationResult,
+    verdict: Verdict | None,
+) -> CostEstimate | None:
+    """What the deployment costs at the load that the run shows; None without a price, or where nothing was served."""
+    if price is None or not run.records.completed.any():
+        return None
+    counted = [(pool, pool.pool.replicas) for pool in with_roles(pools, service)]
+    return cost_of(price, counted, steady_load(run.records, verdict, requests, counted))
 
 
 def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:

@@ -7,12 +7,16 @@ from typing import Literal
 from capacity.base.spec import Spec
 from capacity.deployment.flags import Need, flag
 
+PriceTier = Literal["on-demand", "reserved", "reserved-1y", "reserved-3y", "spot", "owned"]
+
 
 class Cost(Spec):
     """What a GPU-hour costs. No default: without a tier or a price there is no cost."""
 
-    price_tier: Literal["on-demand", "reserved", "spot", "owned"] | None = flag(
-        None, "Price tier of the dated table: on-demand, reserved, spot, owned.", read_by="price"
+    price_tier: PriceTier | None = flag(
+        None,
+        "Price tier of the dated table: on-demand, reserved (of any term), reserved-1y, reserved-3y, spot, owned.",
+        read_by="price",
     )
     price_provider: str | None = flag(
         None, "Provider in the price table; default: the median of the tier.", read_by="price"

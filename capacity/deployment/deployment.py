@@ -31,6 +31,7 @@ ESTIMATE_TRAFFIC = (  # what `estimate` and `explain` answer to: one kind of req
     "concurrency",
     "client_latency_s",
     "request_rate",
+    "requests_per_day",
     "burstiness",
     "num_prompts",
     "random_range_ratio",

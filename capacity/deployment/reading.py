@@ -34,7 +34,6 @@ QUESTIONS: Mapping[str, Parts] = {
     "cost": SIMULATED,
     "curve": {
         **SIMULATED,
-        "price": (Need("peak_rate"), Need("hourly_rates")),
         "rate": (Need("arrivals", ("on-off", "ramp", "diurnal")),),
     },
     "tornado": SIMULATED,
@@ -55,6 +54,7 @@ WITHOUT: Mapping[Part, str] = {
 STANDS_FOR = {  # options that say several fields at once
     "speculative_config": ("speculator", "draft", "num_speculative_tokens"),
     "kv_transfer_config": ("role", "kv_offloading_size"),
+    "requests_per_day": ("request_rate",),
 }
 
 

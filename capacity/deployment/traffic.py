@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from capacity.base.spec import Spec
 from capacity.deployment.client_latency import CLIENTS, USUAL_S, LatencySeconds
 from capacity.deployment.flags import FiniteOrInf, Need, flag
+
+SECONDS_PER_DAY = 86_400
 
 
 class Traffic(Spec):
@@ -48,6 +54,12 @@ class Traffic(Spec):
     )
     request_rate: FiniteOrInf | None = flag(
         None, "Requests per second; inf: all at once.", "--rate", gt=0, read_by="rate"
+    )
+    requests_per_day: float | None = flag(
+        None,
+        "Requests in 24 hours, which come evenly: --request-rate N / 86,400, and kept as that.",
+        gt=0,
+        read_by="rate",
     )
     num_prompts: int | None = flag(None, "Requests in all.", "--num-requests", ge=0, le=50_000_000)
     burstiness: FiniteOrInf = flag(
@@ -182,3 +194,25 @@ class Traffic(Spec):
         1, "Answers to every prompt, which share its KV (n of the API).", "--n", ge=1, le=1024
     )
     seed: int = flag(0, "Seed of everything random.", ge=0, le=2**63 - 1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rate_of_day(cls, fields: Any) -> Any:
+        """Requests of a day as their rate; what is no number, or stands beside a rate, is left to be refused."""
+        if not isinstance(fields, Mapping) or fields.get("request_rate") is not None:
+            return fields
+        try:
+            per_day = float(fields.get("requests_per_day") or "")
+        except (TypeError, ValueError):
+            return fields
+        if not 0 < per_day < math.inf:
+            return fields
+        others = {name: value for name, value in fields.items() if name != "requests_per_day"}
+        return {**others, "request_rate": per_day / SECONDS_PER_DAY}
+
+    @field_validator("requests_per_day")
+    @classmethod
+    def _one_rate(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("request_rate") is not None:
+            raise ValueError("the rate is given already (request_rate): give one of them")
+        return value

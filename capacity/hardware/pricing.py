@@ -1,8 +1,9 @@
 """What it costs: a dated, sourced price table, and the arithmetic from $ per GPU-hour to $ per token.
 
 There is no default price: a tier, or a price of one's own, must be given. Prices of one chip differ 4 to 5 times
-between providers, so a quote always names its provider and date. Input and output tokens share the bill by the
-GPU time that prefill and decode take, not by their number.
+between providers, so a price says of how many offers it is the median, from where to where they go and when they were
+read; that of a tier with too few providers says so. Input and output tokens share the bill by the GPU time that
+prefill and decode take, not by their number.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.deployment import Cost
+from capacity.deployment.cost import Cost, PriceTier
 from capacity.hardware import load_profile
 from capacity.hardware.price_files import read_price_rows
 
-Tier = Literal["on-demand", "reserved", "spot", "owned"]
-TIERS: tuple[Tier, ...] = get_args(Tier)
+TIERS: tuple[PriceTier, ...] = get_args(PriceTier)
+ENOUGH_PROVIDERS = 3  # below, the median of a tier is no market price
 HOURS_PER_MONTH = 730
 SECONDS_PER_HOUR = 3600
 TABLE = Path(__file__).with_name("prices.csv")
@@ -30,56 +31,82 @@ COLUMNS = ("gpu", "provider", "product", "tier", "usd_per_gpu_hour", "gpus_per_i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """$ per GPU-hour of one product. `gpus_per_instance` is the least that can be rented of it.
+    """$ per GPU-hour of one product, or of a tier. `gpus_per_instance` is the least that can be rented of it.
 
-    `tier` is "given" for the user's own price. `selection` says how a price was picked out of several.
+    `tier` is "given" for the user's own price. `market` says what a tier's price is the median of; None: one product's.
     """
 
     gpu: str
     provider: str
     product: str
-    tier: Tier | Literal["given"]
+    tier: PriceTier | Literal["given"]
     usd_per_gpu_hour: float
     gpus_per_instance: int
     date: str
     source: str
-    selection: str | None = None
+    market: Market | None = None
 
     @property
     def described(self) -> str:
-        """Provider, product, size of an instance, date and source in one line."""
+        """Provider, product, size of an instance, date and source in one line; of a tier, what it is the median of."""
         if self.tier == "given":
             return self.source
-        picked = f"; {self.selection}" if self.selection else ""
+        if self.market is not None:
+            return self.market.described
         sold = "" if self.gpus_per_instance == 1 else f", sold by {self.gpus_per_instance} GPUs"
-        return f"{self.provider} {self.product}{sold}, {self.date} ({self.source}){picked}"
+        return f"{self.provider} {self.product}{sold}, {self.date} ({self.source})"
+
+    @property
+    def quoted(self) -> str:
+        """The price in one line, with what must be known of it."""
+        quote = f"{self.gpu}: ${self.usd_per_gpu_hour:g} per GPU-hour, {self.tier}, {self.described}"
+        return quote if self.caution is None else f"{quote}; {self.caution}"
+
+    @property
+    def thin(self) -> bool:
+        """Whether it stands for a tier of which too few providers are known."""
+        market = self.market
+        return market is not None and not market.picked and len(market.providers) < ENOUGH_PROVIDERS
+
+    @property
+    def caution(self) -> str | None:
+        """What a reader must know before relying on it; None: nothing."""
+        if not self.thin or self.market is None:
+            return None
+        of = " and ".join(self.market.providers)
+        return (
+            f"the {self.tier} price of {self.gpu} is known of {of} alone: no market price "
+            "(--price gives your own, --price-provider picks one)"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostEstimate:
-    """$ of one deployment at the load that it serves.
+class Market:
+    """What the price of a tier is the median of: `offers` of `providers`, from the lowest to the highest.
 
-    usd_per_request = input_tokens x input price + output_tokens x output price. `billed_usd_per_hour` is that of
-    whole instances, where GPUs are sold in nodes; the other figures are of the GPUs in use.
+    `picked`: by the user, who named a provider or brought a list.
     """
 
-    tier: str
-    source: str
-    date: str
-    usd_per_gpu_hour: float
-    num_gpus: int
-    usd_per_hour: float
-    usd_per_month: float
-    billed_gpus: int
-    billed_usd_per_hour: float
-    usd_per_request: float
-    usd_per_million_input_tokens: float
-    usd_per_million_output_tokens: float
-    usd_per_million_tokens: float
-    rule: str
+    offers: int
+    providers: tuple[str, ...]
+    low: Price
+    high: Price
+    first_date: str
+    last_date: str
+    picked: bool
 
-
-RULE = "input tokens carry the share of GPU time that prefill takes, output tokens that of decode"
+    @property
+    def described(self) -> str:
+        """The offers, their spread and their dates in one line."""
+        if self.offers == 1:
+            return f"the only offer known: {self.low.described}"
+        middle = "mean of two offers" if self.offers == 2 else f"median of {self.offers} offers"
+        firms = len(self.providers)
+        read = (
+            self.first_date if self.first_date == self.last_date else f"{self.first_date} to {self.last_date}"
+        )
+        low, high = (f"${offer.usd_per_gpu_hour:.2f} ({offer.provider})" for offer in (self.low, self.high))
+        return f"{middle} by {firms} provider{'s' * (firms > 1)}, {low} to {high}, read {read}"
 
 
 @lru_cache(maxsize=1)
@@ -94,9 +121,11 @@ def read_prices(path: str | Path) -> tuple[Price, ...]:
 
 
 def _price(row: Mapping[str, str | None], path: str | Path, where: str) -> Price:
-    tier = row.get("tier")
-    if tier not in TIERS:
-        raise MalformedFile(path, f"tier is {tier!r}, must be one of {', '.join(TIERS)}", where=where)
+    tier = next((known for known in TIERS if known == row.get("tier")), None)
+    if tier is None:
+        raise MalformedFile(
+            path, f"tier is {row.get('tier')!r}, must be one of {', '.join(TIERS)}", where=where
+        )
     texts = {key: row.get(key) for key in ("gpu", "provider", "product", "date", "source")}
     missing = next((key for key, value in texts.items() if not value), None)
     if missing is not None:
@@ -132,6 +161,11 @@ def price_of(gpu: str, cost: Cost) -> Price | None:
     )
 
 
+def cautions_of(price: Price | None) -> tuple[str, ...]:
+    """What a reader must know before relying on a price; nothing of none."""
+    return () if price is None or price.caution is None else (price.caution,)
+
+
 def _own_prices(path: str) -> tuple[Price, ...]:
     """A user's table, whose GPUs may be named by aliases."""
     table = read_prices(path)
@@ -151,9 +185,9 @@ def find_price(
     """The price of a GPU-hour of `gpu` (a profile's name or alias); None where nobody asked for one.
 
     `override` is the user's own ("2.50", "h100=2.50", "h100=2.50,b200=6"). Otherwise `tier` picks from the table:
-    the median product of the tier (the lower one of two), or that of `provider` or `instance`. `table` replaces
-    the bundled one, and needs no tier where it has a single one. Raises UnknownName or InvalidInput where the
-    table has none.
+    the median of the tier's products (`reserved` is of any term), or of those of `provider` or `instance`. `table`
+    replaces the bundled one, and needs no tier where it has a single one. Raises UnknownName or InvalidInput where
+    the table has none.
     """
     name = _profile_name(gpu).partition("@")[0]
     if override is not None:
@@ -170,9 +204,12 @@ def find_price(
             if what is not None:
                 raise InvalidInput(f"a price of {what!r} needs a tier: --price-tier {' or '.join(TIERS)}")
         return None
-    if tier not in TIERS:
+    known = next((each for each in TIERS if each == tier), None)
+    if known is None:
         raise UnknownName("price tier", tier, TIERS)
-    return _from_table(name, tier, provider, instance, price_table() if table is None else table)
+    if table is None:
+        return _from_table(name, known, provider, instance, price_table(), picked=provider is not None)
+    return _from_table(name, known, provider, instance, table, picked=True)
 
 
 def _only_tier(name: str, table: tuple[Price, ...]) -> str:
@@ -202,10 +239,16 @@ def _given(name: str, usd: float) -> Price:
 
 
 def _from_table(
-    name: str, tier: str, provider: str | None, instance: str | None, table: tuple[Price, ...]
+    name: str,
+    tier: PriceTier,
+    provider: str | None,
+    instance: str | None,
+    table: tuple[Price, ...],
+    *,
+    picked: bool,
 ) -> Price:
     of_gpu = [price for price in table if price.gpu == name]
-    of_tier = [price for price in of_gpu if price.tier == tier]
+    of_tier = [price for price in of_gpu if price.tier == tier or price.tier.startswith(f"{tier}-")]
     if not of_tier:
         known = sorted({price.tier for price in of_gpu})
         have = f"it has {', '.join(known)}" if known else "it has no price of that GPU"
@@ -222,17 +265,37 @@ def _from_table(
         if not chosen:
             raise UnknownName(f"{tier} instance of {name}", instance, {price.product for price in of_tier})
         of_tier = chosen
-    return _median(of_tier)
+    if len(of_tier) == 1 and (provider is not None or instance is not None):
+        return of_tier[0]
+    return _median(name, tier, of_tier, picked=picked)
 
 
-def _median(prices: list[Price]) -> Price:
-    if len(prices) == 1:
-        return prices[0]
-    values = [price.usd_per_gpu_hour for price in prices]
-    middle = statistics.median_low(values)
-    chosen = next(price for price in prices if price.usd_per_gpu_hour == middle)
-    spread = f"median of {len(prices)} from ${min(values):.2f} to ${max(values):.2f}"
-    return replace(chosen, selection=spread)
+def _median(gpu: str, tier: PriceTier, offers: list[Price], *, picked: bool) -> Price:
+    """The middle of the offers, of two their mean; the least that can be rented is that of any of them."""
+    ordered = sorted(offers, key=lambda offer: offer.usd_per_gpu_hour)
+    dates = sorted({offer.date for offer in offers})
+    providers = tuple(sorted({offer.provider for offer in offers}))
+    only = ordered[0] if len(offers) == 1 else None
+    market = Market(
+        offers=len(offers),
+        providers=providers,
+        low=ordered[0],
+        high=ordered[-1],
+        first_date=dates[0],
+        last_date=dates[-1],
+        picked=picked,
+    )
+    return Price(
+        gpu=gpu,
+        provider=providers[0] if len(providers) == 1 else "market",
+        product="median" if only is None else only.product,
+        tier=tier,
+        usd_per_gpu_hour=statistics.median(offer.usd_per_gpu_hour for offer in offers),
+        gpus_per_instance=min(offer.gpus_per_instance for offer in offers),
+        date=dates[-1],
+        source="the price table" if only is None else only.source,
+        market=market,
+    )
 
 
 def _profile_name(gpu: str) -> str:
@@ -270,48 +333,9 @@ def _usd(amount: str, text: str) -> float:
     return usd
 
 
-def cost_estimate(
-    price: Price,
-    *,
-    num_gpus: int,
-    requests_per_s: float,
-    input_tokens: float,
-    output_tokens: float,
-    prefill_share: float,
-) -> CostEstimate:
-    """What a deployment of `num_gpus` costs that serves `requests_per_s` of mean lengths.
-
-    `prefill_share` is the part of busy GPU time that goes to prefill. Raises InvalidInput for a rate or a length
-    that is not positive.
-    """
-    for what, value in (("requests_per_s", requests_per_s), ("input_tokens", input_tokens)):
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidInput(f"{what} is {value}; a cost needs a finite number above 0")
-    if not (math.isfinite(output_tokens) and output_tokens > 0):
-        raise InvalidInput(f"output_tokens is {output_tokens}; a cost needs a finite number above 0")
-    if not 0 <= prefill_share <= 1:
-        raise InvalidInput(f"prefill_share is {prefill_share}, must be between 0 and 1")
-    if num_gpus < 1:
-        raise InvalidInput(f"num_gpus is {num_gpus}, must be at least 1")
-    hourly = usd_per_hour(price, num_gpus)
-    billed = math.ceil(num_gpus / price.gpus_per_instance) * price.gpus_per_instance
-    per_request = hourly / SECONDS_PER_HOUR / requests_per_s
-    return CostEstimate(
-        tier=price.tier,
-        source=price.described,
-        date=price.date,
-        usd_per_gpu_hour=price.usd_per_gpu_hour,
-        num_gpus=num_gpus,
-        usd_per_hour=hourly,
-        usd_per_month=hourly * HOURS_PER_MONTH,
-        billed_gpus=billed,
-        billed_usd_per_hour=usd_per_hour(price, billed),
-        usd_per_request=per_request,
-        usd_per_million_input_tokens=per_request * prefill_share / input_tokens * 1e6,
-        usd_per_million_output_tokens=per_request * (1 - prefill_share) / output_tokens * 1e6,
-        usd_per_million_tokens=per_request / (input_tokens + output_tokens) * 1e6,
-        rule=RULE,
-    )
+def billed_gpus(price: Price, num_gpus: int) -> int:
+    """GPUs of the fewest whole instances that hold `num_gpus`."""
+    return math.ceil(num_gpus / price.gpus_per_instance) * price.gpus_per_instance
 
 
 def usd_per_hour(price: Price, num_gpus: int) -> float:

@@ -19,7 +19,7 @@ from capacity.base.errors import CapacityError
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
-from capacity.hardware.pricing import Price, price_of
+from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.model import ModelSpec
 from capacity.planning.checklist import Change, changes
 from capacity.planning.outcome import Latencies, Outcome, change, latencies_of, outcome
@@ -52,7 +52,10 @@ class Effects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One change: its effects, and what it costs in quality; `refused` says why it cannot be, without any."""
+    """One change: its effects, and what it costs in quality; `refused` says why it cannot be, without any.
+
+    `thin_price`: its price is known of too few providers to be one of the market; such advice comes last.
+    """
 
     change: str
     flags: str
@@ -63,6 +66,7 @@ class Advice:
     quality_known: bool
     quality: str
     refused: str | None = None
+    thin_price: bool = False
 
     @property
     def benefit(self) -> float:
@@ -79,6 +83,7 @@ class AdviceList(AnswerRecord):
     """Advice for one deployment, the most beneficial first; `observations` are figures that need no change."""
 
     SCHEMA: ClassVar[str] = "capacity/advice/v2"
+    ROWS: ClassVar[str] = "advice"
 
     deployment: str
     workload: str
@@ -123,10 +128,13 @@ def advise(
         workload=requests.name,
         base=base,
         advice=tuple(
-            sorted((line for line in lines if line.refused is None), key=lambda line: -line.benefit)
+            sorted(
+                (line for line in lines if line.refused is None),
+                key=lambda line: (line.thin_price, -line.benefit),
+            )
         ),
         refused=tuple(line for line in lines if line.refused is not None),
-        observations=tuple(_observations(resolved, requests, base)),
+        observations=(*_observations(resolved, requests, base), *cautions_of(price)),
     )
 
 
@@ -163,6 +171,7 @@ class _Trials:
             worst_quality_loss=loss.worst_loss_fraction if known else None,
             quality_known=known,
             quality=wanted.quality or loss.what,
+            thin_price=wanted.price is not None and wanted.price.thin,
         )
 
     def _remarks(self, changed: ResolvedPool) -> tuple[str, ...]:

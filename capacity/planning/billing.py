@@ -1,7 +1,7 @@
 """The bill of a deployment: at the load that it serves and at full load, against an API, on spot, by a deadline.
 
 All of it is arithmetic on a price, a rate and lengths. Whole instances are billed, idle or not; a month has 730
-hours; input and output tokens share the bill by the GPU time that prefill and decode take (`pricing.RULE`).
+hours; input and output tokens share the bill by the GPU time that prefill and decode take (`cost_estimate.RULE`).
 GPUs are counted at their full all-in power, idle or not: an upper bound at low load.
 """
 
@@ -15,10 +15,17 @@ from typing import ClassVar
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Billing
-from capacity.hardware.pricing import HOURS_PER_MONTH, RULE, SECONDS_PER_HOUR, Price, usd_per_hour
+from capacity.hardware.cost_estimate import MILLION, RULE, unit_costs
+from capacity.hardware.pricing import (
+    HOURS_PER_MONTH,
+    SECONDS_PER_HOUR,
+    Price,
+    billed_gpus,
+    usd_per_hour,
+)
 from capacity.planning.hosted_prices import ApiPrice
 
-MILLION = 1e6
+HOURS_PER_DAY = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +45,17 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadCost:
-    """$ and joules of one load. `usd_per_million_tokens` is blended: the bill over all tokens, in and out."""
+    """$ and joules of one load. `usd_per_million_tokens` is blended: the bill over all tokens, in and out.
+
+    `prefill_share` is the part of the bill that input tokens carry.
+    """
 
     requests_per_s: float
+    requests_per_day: float
     output_tokens_per_s: float
+    prefill_share: float
     usd_per_request: float
+    usd_per_thousand_requests: float
     usd_per_million_input_tokens: float
     usd_per_million_output_tokens: float
     usd_per_million_tokens: float
@@ -116,6 +129,7 @@ class Bill(AnswerRecord):
     num_gpus: int
     billed_gpus: int
     usd_per_hour: float
+    usd_per_day: float
     usd_per_month: float
     watts: float
     co2_g_per_kwh: float | None
@@ -128,11 +142,6 @@ class Bill(AnswerRecord):
     job: BatchJob | None
     rule: str
     warnings: tuple[str, ...]
-
-
-def billed_gpus(price: Price, num_gpus: int) -> int:
-    """GPUs of the fewest whole instances that hold `num_gpus`."""
-    return math.ceil(num_gpus / price.gpus_per_instance) * price.gpus_per_instance
 
 
 def make_bill(
@@ -169,6 +178,7 @@ def make_bill(
         num_gpus=gpus,
         billed_gpus=billed,
         usd_per_hour=hourly,
+        usd_per_day=hourly * HOURS_PER_DAY,
         usd_per_month=hourly * HOURS_PER_MONTH,
         watts=watts,
         co2_g_per_kwh=billing.co2_g_per_kwh,
@@ -188,17 +198,27 @@ def load_cost(hourly_usd: float, watts: float, rates: Rates, billing: Billing) -
     """The unit costs of a load. Input and output tokens times their prices add up to the bill."""
     if not rates.requests_per_s > 0:
         raise InvalidInput(f"requests_per_s is {rates.requests_per_s}; a cost needs a rate above 0")
-    per_request = hourly_usd / SECONDS_PER_HOUR / rates.requests_per_s
+    units = unit_costs(
+        hourly_usd,
+        requests_per_s=rates.requests_per_s,
+        input_tokens=rates.input_tokens,
+        output_tokens=rates.output_tokens,
+        prefill_share=rates.prefill_share,
+    )
+    per_request = units.usd_per_request
     output_rate = rates.requests_per_s * rates.output_tokens
     kwh_per_million = watts / rates.tokens_per_s * MILLION / 3.6e6
     each = billing.requests_per_user_hour
     return LoadCost(
         requests_per_s=rates.requests_per_s,
+        requests_per_day=rates.requests_per_s * SECONDS_PER_HOUR * HOURS_PER_DAY,
         output_tokens_per_s=output_rate,
+        prefill_share=rates.prefill_share,
         usd_per_request=per_request,
-        usd_per_million_input_tokens=per_request * rates.prefill_share / rates.input_tokens * MILLION,
-        usd_per_million_output_tokens=per_request * (1 - rates.prefill_share) / rates.output_tokens * MILLION,
-        usd_per_million_tokens=per_request / (rates.input_tokens + rates.output_tokens) * MILLION,
+        usd_per_thousand_requests=per_request * 1e3,
+        usd_per_million_input_tokens=units.usd_per_million_input_tokens,
+        usd_per_million_output_tokens=units.usd_per_million_output_tokens,
+        usd_per_million_tokens=units.usd_per_million_tokens,
         usd_per_user_month=None if each is None else per_request * each * HOURS_PER_MONTH,
         users=None if each is None else rates.requests_per_s * SECONDS_PER_HOUR / each,
         joules_per_output_token=watts / output_rate,

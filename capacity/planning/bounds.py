@@ -36,11 +36,13 @@ StepSeconds = Callable[[StepShape], float]
 class Load:
     """A workload's sums, as bounds need them.
 
-    `computed_input_tokens` is the mean prompt less all that an endless prefix cache could supply.
+    `computed_input_tokens` is the mean prompt less all that an endless prefix cache could supply. `offered_per_s` is
+    the rate at which requests come by the clock; None: of a closed loop, or all at once.
     """
 
     requests: int
     span_s: float
+    offered_per_s: float | None
     input_tokens: float
     output_tokens: float
     decode_context_tokens: float
@@ -61,16 +63,18 @@ class Load:
         tokens = np.maximum(outputs - 1, 0)
         decoded = max(int(tokens.sum()), 1)
         first = workloads[0]
+        open_loop = not any(w.is_closed_loop for w in workloads) and first.span_s > 0
         return cls(
             requests=len(first),
             span_s=float(np.mean([w.span_s for w in workloads])),
+            offered_per_s=float(np.mean([w.offered_per_s for w in workloads])) if open_loop else None,
             input_tokens=float(prompts.mean()),
             output_tokens=float(outputs.mean()),
             decode_context_tokens=float((contexts * tokens).sum() / decoded),
             computed_input_tokens=min(_unshared_tokens(first), float(prompts.mean())),
             prompt_tokens=np.sort(prompts),
             contexts=np.sort(contexts[outputs > 1]),
-            open_loop=not any(w.is_closed_loop for w in workloads) and first.span_s > 0,
+            open_loop=open_loop,
             longest_request_tokens=int((prompts + outputs).max()),
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.deployment.drafts import DRAFT_FIELDS
-from capacity.hardware.pricing import Price, find_price, price_table
+from capacity.hardware.pricing import Price, cautions_of, find_price, price_table
 from capacity.model import Attention, ModelSpec
 from capacity.planning.outcome import Latencies
 from capacity.planning.space import rounded_context
@@ -218,15 +218,16 @@ def _sizes(resolved: ResolvedPool, price: Price | None) -> Iterator[Change]:
     except CapacityError as error:
         yield Change(text="rent spot capacity", refused=str(error))
         return
-    yield Change(
-        text="rent spot capacity", price=spot, note=f"interruptions aside; {spot.described if spot else ''}"
-    )
+    if spot is not None:
+        notes = (f"interruptions aside; {spot.described}", *cautions_of(spot))
+        yield Change(text="rent spot capacity", price=spot, note="; ".join(notes))
 
 
 def _cheaper(resolved: ResolvedPool, price: Price) -> Iterator[Change]:
     """The dearest of the GPUs that are cheaper in the same tier and hold the model."""
     names = {quote.gpu for quote in price_table() if quote.tier == price.tier} - {price.gpu}
-    quotes = [quote for name in names if (quote := find_price(name, tier=price.tier)) is not None]
+    found = (find_price(name, tier=price.tier) for name in names)
+    quotes = [quote for quote in found if quote is not None and (price.thin or not quote.thin)]
     tried = 0
     for quote in sorted(quotes, key=lambda quote: (-quote.usd_per_gpu_hour, quote.gpu)):
         if quote.usd_per_gpu_hour >= price.usd_per_gpu_hour or tried >= OTHER_GPUS:

@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capacity.answers.costs import ServedLoad
+from capacity.answers.deployment_run import run_service, verdict_on
 from capacity.answers.engine_setup import requests_of
+from capacity.answers.served import long_enough
+from capacity.answers.steady_load import steady_load
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
-from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Traffic, build, deployment_of
-from capacity.hardware.pricing import Price, price_of
+from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
+from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.planning.billing import Bill, make_bill
 from capacity.planning.hosted_prices import ApiPrice, find_api_prices, read_api_prices
-from capacity.planning.outcome import measure
-from capacity.planning.saturated import full_load
+from capacity.planning.saturated import full_load, rates_of
 from capacity.planning.trial import deployment_label
 from capacity.pool.resolve import ResolvedPool, resolve
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from capacity.model import ModelSpec
     from capacity.workload import Workload
 
-TOO_MUCH = 1.02  # served over offered time, above which a queue was left to grow
+TOO_MUCH = 1.005  # offered over served, above which it is worth a line
 
 
 @documented(Pool, Traffic, Cost, Billing)
@@ -36,8 +39,9 @@ def cost(
     download: bool = False,
     **options: Any,
 ) -> Bill:
-    """The bill of `replicas` engines. With a `request_rate` or a trace, the served load is simulated; without, only
-    the full load is costed (`input_len` and `output_len` are needed then).
+    """The bill of `replicas` engines. With a `request_rate`, `requests_per_day`, `concurrency` or a trace, the served
+    load is simulated, without the run's filling and draining; without, only the full load is costed (`input_len` and
+    `output_len` are needed then).
 
     Raises DoesNotFit; InvalidInput without a price (`price_tier`, or `price`).
     """
@@ -50,18 +54,21 @@ def cost(
     price = price_of(resolved.profile.name, deployment.cost)
     if price is None:
         raise InvalidInput(
-            "no price: give --price-tier on-demand (reserved, spot, owned), or --price 2.50 for $ per GPU-hour"
+            "no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), or --price 2.50 for $ per GPU-hour"
         )
     traffic, replicas = deployment.traffic, billing.replicas
-    served: Served | None = None
-    if workload is not None or traffic.trace is not None or traffic.request_rate is not None:
-        served = _served(resolved, requests_of(traffic, workload), replicas)
-        lengths = served.lengths
+    run = _run_of(resolved, traffic, workload, replicas)
+    if run is not None:
+        lengths, hits = (run.load.input_tokens, run.load.output_tokens), run.load.hit_fraction
     elif traffic.input_len is None or traffic.output_len is None:
-        raise InvalidInput("no load: give --input-len and --output-len, with a --request-rate, or a --trace")
+        raise InvalidInput(
+            "no load: give --input-len and --output-len, with a --request-rate, --requests-per-day or "
+            "--concurrency, or a --trace"
+        )
     else:
-        lengths = traffic.input_len, traffic.output_len
-    full = full_load(resolved, lengths, replicas, hit_fraction=0.0 if served is None else served.hit_fraction)
+        lengths, hits = (float(traffic.input_len), float(traffic.output_len)), 0.0
+    full = full_load(resolved, lengths, replicas, hit_fraction=hits)
+    apis, api_notes = _apis(resolved.model.name, billing)
     return make_bill(
         price,
         billing,
@@ -69,22 +76,30 @@ def cost(
         gpus_per_replica=pool.num_gpus,
         watts_per_gpu=resolved.profile.system_watts_per_gpu,
         full=full,
-        served=None if served is None else replace(full, requests_per_s=served.requests_per_s),
-        apis=_apis(resolved.model.name, billing),
+        served=None if run is None else rates_of([(resolved, replicas)], run.load),
+        apis=apis,
         warnings=(
+            *cautions_of(price),
             *resolved.notes,
-            *(() if served is None else served.warnings),
+            *(() if run is None else run.warnings),
             *_cautions(price, billing),
+            *api_notes,
         ),
     )
 
 
-def _apis(model: str, billing: Billing) -> tuple[ApiPrice, ...]:
-    """The listed prices to compare with: those asked for, or all of a list of one's own."""
+def _apis(model: str, billing: Billing) -> tuple[tuple[ApiPrice, ...], tuple[str, ...]]:
+    """The listed prices to compare with: those asked for, or all of a list of one's own; and what is missing."""
     if billing.api is None and billing.api_price_file is None:
-        return ()
+        return (), ()
     table = None if billing.api_price_file is None else read_api_prices(billing.api_price_file)
-    return find_api_prices(model, billing.api or "all", table=table)
+    found = find_api_prices(model, billing.api or "all", table=table)
+    if found:
+        return found, ()
+    return (), (
+        f"no provider's API price of {model} is listed: --api-input-price and --api-output-price compare with your "
+        "own, --api-price-file with a list of yours",
+    )
 
 
 def _cautions(price: Price, billing: Billing) -> Iterator[str]:
@@ -93,26 +108,38 @@ def _cautions(price: Price, billing: Billing) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """What a simulation served: requests per second of mean `lengths` (in, out), and the share of prompts that hit."""
+class _Run:
+    """What a simulation of the traffic shows: the load that is served in the long run, and what of it to say."""
 
-    requests_per_s: float
-    lengths: tuple[float, float]
-    hit_fraction: float
+    load: ServedLoad
     warnings: tuple[str, ...]
 
 
-def _served(resolved: ResolvedPool, requests: Workload, replicas: int) -> Served:
-    """The load that a simulation serves. Raises InvalidInput where it serves nothing."""
-    latencies = measure(resolved, requests, replicas=replicas)
-    rate, offered = latencies.requests_per_s, requests.request_rate_per_s
-    if not rate:
-        raise InvalidInput("no request was served: nothing to divide the bill by")
-    left_behind = not math.isinf(offered) and rate * TOO_MUCH < offered and requests.span_s > 0
-    queue = f"{offered:,.2f} requests/s were offered, {rate:,.2f} served, draining the queue included"
-    return Served(
-        requests_per_s=rate,
-        lengths=(float(requests.prompt_tokens.mean()), float(requests.output_tokens.mean())),
-        hit_fraction=latencies.hit_fraction,
-        warnings=(queue,) if left_behind else (),
-    )
+def _run_of(
+    resolved: ResolvedPool, traffic: Traffic, workload: Workload | None, replicas: int
+) -> _Run | None:
+    """The traffic served by `replicas` engines; None where it says nothing of how requests come.
+
+    Raises InvalidInput where none is served.
+    """
+    asked = (traffic.trace, traffic.request_rate, traffic.concurrency)
+    if workload is None and all(each is None for each in asked):
+        return None
+    requests = requests_of(long_enough(traffic), workload)
+    pool = replace(resolved, pool=resolved.pool.model_copy(update={"replicas": replicas}))
+    service = Service()
+    run = run_service([pool], service, requests, seed=traffic.seed)
+    verdict = verdict_on(run, [pool], service, requests)
+    load = steady_load(run.records, verdict, requests, [(resolved, replicas)])
+    offered = requests.offered_per_s
+    warnings = []
+    if not requests.is_closed_loop and load.requests_per_s * TOO_MUCH < offered < math.inf:
+        warnings.append(
+            f"{offered:,.2f} requests/s are offered, {load.requests_per_s:,.2f} served: the rest is a queue that "
+            "grows, or is turned away"
+        )
+    if requests.is_closed_loop and (verdict is None or verdict.steady is None):
+        warnings.append(
+            "a run too short to show a steady part: filling and draining are billed (--num-prompts)"
+        )
+    return _Run(load=load, warnings=tuple(warnings))

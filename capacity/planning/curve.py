@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ConfigDict
 
+from capacity.answers.costs import Pools, cost_of
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, build, deployment_of
-from capacity.hardware.pricing import Price, price_of
+from capacity.hardware.cost_estimate import CostEstimate
+from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.planning.bounds import Load, bound
 from capacity.planning.day import Day, day_of, replicas_by_hour
 from capacity.planning.draws import draws
 from capacity.planning.judging import Goal, Level, Trial
+from capacity.planning.plan_cost import trial_load
 from capacity.planning.step_error import ScaledSteps, factors_at
 from capacity.planning.trial import deployment_label, simulate_trial
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -88,6 +91,7 @@ class CurvePoint:
     kv_utilization_peak: float
     levels: tuple[Level, ...]
     met: bool
+    cost: CostEstimate | None = None  # at this rate, or at as much of it as is served
 
     @property
     def power(self) -> float:
@@ -119,6 +123,7 @@ class Curve(AnswerRecord):
     """A deployment under rising load. `knee_per_s` is the rate of the greatest throughput over latency."""
 
     SCHEMA: ClassVar[str] = "capacity/curve/v1"
+    ROWS: ClassVar[str] = "points"
 
     deployment: str
     workload: str
@@ -195,7 +200,10 @@ def draw_curve(
     highest, notes = runs.highest(guess, load.confidence) if goal.slos else (None, ())
     around = highest.predicted if highest is not None and highest.predicted > 0 else guess
     rates = sorted(load.rates) if load.rates else [share * around for share in SHARES]
-    points = tuple(_point(rate, runs.trial(rate, None, give_up=False)) for rate in rates)
+    points = tuple(
+        _point(rate, runs.trial(rate, None, give_up=False), price, [(resolved, replicas)], workloads[0])
+        for rate in rates
+    )
     each = load.requests_per_user_hour
     usable = None if highest is None else highest.at_confidence
     day = None
@@ -212,7 +220,7 @@ def draw_curve(
         requests_per_user_hour=each,
         users=None if each is None or usable is None else usable * 3600 / each,
         day=day,
-        warnings=(*notes, *resolved.notes, *workloads[0].notices),
+        warnings=(*notes, *cautions_of(price), *resolved.notes, *workloads[0].notices),
     )
 
 
@@ -308,15 +316,19 @@ def highest_rate(met: Callable[[float], bool], guess: float) -> float:
     return low
 
 
-def _point(rate: float, trial: Trial) -> CurvePoint:
+def _point(rate: float, trial: Trial, price: Price | None, pools: Pools, workload: Workload) -> CurvePoint:
+    """What is served is what would be for as long as the load lasts: the run's filling and draining are left out."""
+    load = trial_load(pools, trial, workload, offered_per_s=rate)
+    served = 0.0 if load is None else load.requests_per_s
     return CurvePoint(
         request_rate_per_s=rate,
-        requests_per_s=trial.requests_per_s,
-        output_tokens_per_s=trial.output_tokens_per_s,
+        requests_per_s=served,
+        output_tokens_per_s=0.0 if load is None else served * load.output_tokens,
         mean_e2e_s=trial.mean_e2e_s,
         tokens_per_s_per_user=trial.tokens_per_s_per_user,
         mean_batch_size=trial.mean_batch_size,
         kv_utilization_peak=trial.kv_utilization_peak,
         levels=trial.levels,
         met=trial.met,
+        cost=None if load is None else cost_of(price, pools, load),
     )

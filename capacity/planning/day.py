@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from capacity.base.errors import InvalidInput
-from capacity.hardware.pricing import HOURS_PER_MONTH, Price, usd_per_hour
-from capacity.planning.billing import billed_gpus
+from capacity.hardware.pricing import HOURS_PER_MONTH, Price, billed_gpus, usd_per_hour
 
 HOURS = 24
 

@@ -88,20 +88,20 @@ def _number(
 def find_api_prices(
     model: str, providers: str, *, table: tuple[ApiPrice, ...] | None = None
 ) -> tuple[ApiPrice, ...]:
-    """The prices of `model` from the named providers ("DeepInfra,SambaNova"), or from `all`.
+    """The prices of `model` from the named providers ("DeepInfra,SambaNova"), or from `all`: then there may be none.
 
-    Raises InvalidInput, and UnknownName for a provider without one.
+    Raises InvalidInput where a provider is named and the model has no price; UnknownName for a provider without one.
     """
     listed = api_price_list() if table is None else table
     of_model = [price for price in listed if price.model.lower() == model.lower()]
+    if providers.strip().lower() == "all":
+        return tuple(of_model)
     if not of_model:
         have = ", ".join(sorted({price.model for price in listed}))
         raise InvalidInput(
             f"the API price list has no price of {model} (it has {have}); give --api-input-price and "
             "--api-output-price, or an --api-price-file"
         )
-    if providers.strip().lower() == "all":
-        return tuple(of_model)
     prices = []
     for name in providers.split(","):
         chosen = [price for price in of_model if price.provider.lower() == name.strip().lower()]

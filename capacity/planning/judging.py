@@ -79,6 +79,7 @@ class Trial:
     mean_batch_size: float
     kv_utilization_peak: float
     preemptions: int
+    hit_fraction: float = 0.0  # of prompt tokens that the prefix cache supplied
 
     @property
     def ratio(self) -> float:
@@ -123,7 +124,17 @@ def judged(
         / max(sum(r.steps for r in runs), 1),
         kv_utilization_peak=max(run.kv_utilization_peak for run in runs),
         preemptions=sum(run.preemptions for run in runs),
+        hit_fraction=_hits(tables),
     )
+
+
+def _hits(tables: Sequence[RequestTable]) -> float:
+    """The share of the completed requests' prompt tokens that the prefix cache supplied."""
+    cached, prompts = (
+        sum(int(getattr(table, column)[table.completed].sum()) for table in tables)
+        for column in ("cached_tokens", "prompt_tokens")
+    )
+    return cached / prompts if prompts else 0.0
 
 
 def _duration_s(table: RequestTable) -> float:

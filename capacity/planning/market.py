@@ -32,8 +32,20 @@ class Market:
                 quotes[gpu] = None
                 if needed:
                     unpriced[gpu] = str(error)
+        if needed:
+            unpriced |= _beside_markets(quotes)
+            quotes |= dict.fromkeys(unpriced)
         watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
         return cls(quotes=quotes, unpriced=unpriced, watts=watts)
+
+
+def _beside_markets(quotes: dict[str, Price | None]) -> dict[str, str]:
+    """The GPUs whose price is no market price, and why, where others have one: they could win by it alone."""
+    if all(quote is None or quote.thin for quote in quotes.values()):
+        return {}
+    return {
+        gpu: quote.caution for gpu, quote in quotes.items() if quote is not None and quote.caution is not None
+    }
 
 
 def gpu_names(search: Search, profiles: list[str]) -> tuple[str, ...]:

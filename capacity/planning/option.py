@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from capacity.deployment import Pool
-from capacity.hardware.pricing import Price, usd_per_hour
-from capacity.planning.billing import billed_gpus
+from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
 from capacity.planning.bounds import Bound
 from capacity.planning.quality import QualityChange
 from capacity.planning.records import Kind, Rejection

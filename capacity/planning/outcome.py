@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from capacity.answers.steady_load import long_run_rate
 from capacity.deployment import Billing
-from capacity.hardware.pricing import Price, usd_per_hour
-from capacity.planning.billing import billed_gpus, load_cost
+from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
+from capacity.planning.billing import load_cost
 from capacity.planning.saturated import full_load
 from capacity.planning.step_error import Factors
 from capacity.planning.trial import Engines, run_engines
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator.metrics import RequestTable
-from capacity.step import PS_PER_S
+from capacity.simulator.verdict import judge
 from capacity.workload import Workload
 
 Floats = npt.NDArray[np.float64]
@@ -46,13 +47,8 @@ class Latencies:
     ttft_s: Floats
     tpot_s: Floats
     e2e_s: Floats
-    duration_s: float
+    requests_per_s: float  # served for as long as the load lasts: filling and draining of the run left out
     hit_fraction: float = 0.0  # of prompt tokens that the prefix cache supplied
-
-    @property
-    def requests_per_s(self) -> float:
-        """Completed requests over the time from the first arrival to the last token."""
-        return float(np.isfinite(self.e2e_s).sum()) / self.duration_s if self.duration_s else 0.0
 
 
 def measure(
@@ -67,12 +63,11 @@ def measure(
 def latencies_of(table: RequestTable, workload: Workload) -> Latencies:
     """The latencies that a run of `workload` left in its records."""
     done = table.completed
-    first_s, last_s = float(workload.arrival_s[0]), float(table.finish_ps.max()) / PS_PER_S
     return Latencies(
         ttft_s=table.latency_s("ttft"),
         tpot_s=table.latency_s("tpot"),
         e2e_s=table.latency_s("e2e"),
-        duration_s=max(last_s - first_s, 0.0),
+        requests_per_s=long_run_rate(table, judge(table, workload), workload) if done.any() else 0.0,
         hit_fraction=float(table.cached_tokens[done].sum() / max(table.prompt_tokens[done].sum(), 1)),
     )
 

@@ -96,7 +96,7 @@ def _check(search: Search, cost: Cost) -> None:
         raise InvalidInput("no GPUs: give --gpus h100,h200 or --gpus all")
     if search.objective == "cost" and not priced:
         raise InvalidInput(
-            "the objective is cost and there is no price: give --price-tier on-demand (reserved, spot, owned), "
+            "the objective is cost and there is no price: give --price-tier on-demand (reserved-1y, spot, owned, ...), "
             "--price h100=2.50, --price-file, or --objective gpus"
         )
     if search.budget is not None and not priced:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from capacity.answers.costs import cost_of
 from capacity.deployment.launching import is_launched, launch_command
-from capacity.hardware.pricing import CostEstimate, cost_estimate
+from capacity.hardware.cost_estimate import CostEstimate
 from capacity.model import ModelSpec
 from capacity.planning.arena import Arena, Task
 from capacity.planning.bench import Bench
@@ -16,6 +17,7 @@ from capacity.planning.bounds import Load
 from capacity.planning.contender import Contender
 from capacity.planning.judging import Level, Trial
 from capacity.planning.option import Order, Survey
+from capacity.planning.plan_cost import trial_load
 from capacity.planning.records import LaunchLine, Miss, Ranked
 from capacity.planning.space import Candidate, Search
 from capacity.planning.step_error import LEVELS
@@ -107,17 +109,10 @@ class Ranking:
 
     def _cost(self, tried: Tried, trial: Trial) -> CostEstimate | None:
         """At the load that is served: idle time and whole instances are paid for."""
-        option = tried.option
-        if option.price is None or not trial.requests_per_s:
-            return None
-        return cost_estimate(
-            option.price,
-            num_gpus=option.billed_gpus(tried.replicas),
-            requests_per_s=trial.requests_per_s,
-            input_tokens=self.load.input_tokens,
-            output_tokens=self.load.output_tokens,
-            prefill_share=option.bound.prefill_share,
-        )
+        pools = [(self.arena.resolved(pool), pool.replicas) for pool in tried.candidate.pools]
+        workload = self.arena.workloads[0]
+        load = trial_load(pools, trial, workload, offered_per_s=self.load.offered_per_s)
+        return None if load is None else cost_of(tried.option.price, pools, load)
 
     def misses(self, contenders: Iterable[Contender], survey: Survey) -> tuple[Miss, ...]:
         """The parts of the SLO that stay out of reach, on the candidate that comes nearest to all of it."""

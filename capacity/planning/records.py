@@ -10,7 +10,7 @@ from pydantic import Field
 
 from capacity.base.record import UNWRITTEN, AnswerRecord, Written
 from capacity.deployment import Pool
-from capacity.hardware.pricing import CostEstimate
+from capacity.hardware.cost_estimate import CostEstimate
 from capacity.planning.judging import Level, Trial
 from capacity.planning.quality import QualityChange
 from capacity.planning.space import Candidate, Objective
@@ -216,6 +216,7 @@ class Plan(AnswerRecord):
     """
 
     SCHEMA: ClassVar[str] = "capacity/plan/v1"
+    ROWS: ClassVar[str] = "ranked"
     LAST: ClassVar[tuple[str, ...]] = ("proof", "reasons")
 
     model: str

@@ -3,50 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from capacity.answers.costs import ServedLoad, prefill_share
 from capacity.base.errors import InvalidInput
 from capacity.planning.billing import Rates
 from capacity.planning.step_error import Factors
-from capacity.pool.drafting import Speculation, speculator_of
+from capacity.pool.drafting.token_steps import TokenSteps
 from capacity.pool.resolve import ResolvedPool
-from capacity.step import StepCost, StepShape
+from capacity.step import StepShape
 from capacity.step.closed_form import closed_loop_times
 
 
-@dataclass(frozen=True, slots=True)
-class PricedSteps:
-    """Step times of an engine for closed forms: stretched by `factors`, and decode at the price of drafted rounds.
+class _StretchedSteps(TokenSteps):
+    """Step times of an engine for closed forms, stretched by `factors`."""
 
-    A round yields several tokens: its time over them stands for the decode part of every step.
-    """
-
-    resolved: ResolvedPool
-    factors: Factors
-    speculation: Speculation | None
-    draft_tokens: int
+    def __init__(self, resolved: ResolvedPool, factors: Factors) -> None:
+        super().__init__(resolved)
+        self._factors = factors
 
     def step_seconds(self, shape: StepShape) -> float:
-        factor = self.factors.prefill if shape.prefill_tokens else self.factors.decode
-        return (self.resolved.step_model.step_seconds(shape) + self._gained_s(shape)) * factor
+        factor = self._factors.prefill if shape.prefill_tokens else self._factors.decode
+        return super().step_seconds(shape) * factor
 
     def joint_seconds(self, shapes: Sequence[StepShape]) -> float:
-        """Of data-parallel ranks in lock-step; they gain what the fullest gains."""
         prefill = any(shape.prefill_tokens for shape in shapes)
-        factor = self.factors.prefill if prefill else self.factors.decode
-        gained = max(map(self._gained_s, shapes), default=0.0, key=abs)
-        return (self.resolved.step_model.joint_seconds(shapes) + gained) * factor
-
-    def step_cost(self, shape: StepShape) -> StepCost:
-        return self.resolved.step_model.step_cost(shape)
-
-    def _gained_s(self, shape: StepShape) -> float:
-        """What a token of a drafted round takes longer than one of a plain step; mostly below 0."""
-        if self.speculation is None or not shape.decode_sequences:
-            return 0.0
-        context = max(shape.decode_context_tokens // shape.decode_sequences, 1)
-        drafted = self.speculation.round(shape.decode_sequences, context, self.draft_tokens)
-        return drafted.tpot_s - drafted.plain_step_s
+        return super().joint_seconds(shapes) * (self._factors.prefill if prefill else self._factors.decode)
 
 
 def full_load(
@@ -63,30 +44,39 @@ def full_load(
     Blocks that requests share, and so more of them at once, are left out. Raises InvalidInput where not one fits.
     """
     input_len, output_len = max(round(lengths[0]), 1), max(round(lengths[1]), 1)
-    speculation = _speculation(resolved)
-    tokens = input_len + output_len  # each of a data-parallel rank
-    held = resolved.largest_batch(tokens)
-    each = held if speculation is None else speculation.largest_batch(tokens)
+    steps = _StretchedSteps(resolved, factors or Factors())
+    each = steps.largest_batch(input_len + output_len)  # of a data-parallel rank
     if each < 1:
         raise InvalidInput(
             f"one request of {input_len + output_len:,} tokens exceeds the KV cache; {resolved.more_memory}"
         )
-    pool = resolved.pool
-    drafts = 0 if speculation is None else speculation.speculator.depth(pool.num_speculative_tokens)
-    steps = PricedSteps(resolved, factors or Factors(), speculation, drafts)
-    ranks = resolved.lockstep_ranks
+    ranks, stages = resolved.lockstep_ranks, min(resolved.pool.pipeline_parallel_size, each)
     times = closed_loop_times(
-        steps, resolved.limits, each * ranks, input_len=input_len, output_len=output_len, ranks=ranks
+        steps,
+        resolved.limits,
+        each // stages * ranks,
+        input_len=input_len,
+        output_len=output_len,
+        ranks=ranks,
     )
     prefill = min(max(times.prefill_share, 0.0), 1.0)
     busy = 1 - prefill * hit_fraction  # of the time that it took without hits
-    return Rates(
-        requests_per_s=times.requests_per_s * resolved.independent_ranks * replicas / busy,
+    streams = resolved.independent_ranks * stages * replicas
+    load = ServedLoad(
+        requests_per_s=times.requests_per_s * streams / busy,
         input_tokens=lengths[0],
         output_tokens=lengths[1],
-        prefill_share=prefill * (1 - hit_fraction) / busy,
+        in_flight=float(each // stages * ranks * streams),
+        hit_fraction=hit_fraction,
     )
+    return rates_of([(resolved, replicas)], load)
 
 
-def _speculation(resolved: ResolvedPool) -> Speculation | None:
-    return None if resolved.pool.speculator is None else Speculation(resolved, speculator_of(resolved.pool))
+def rates_of(pools: Sequence[tuple[ResolvedPool, int]], load: ServedLoad) -> Rates:
+    """A load with the prompts' part of GPU time at it."""
+    return Rates(
+        requests_per_s=load.requests_per_s,
+        input_tokens=load.input_tokens,
+        output_tokens=load.output_tokens,
+        prefill_share=prefill_share(pools, load),
+    )

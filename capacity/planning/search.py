@@ -293,11 +293,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         ended=state.ended,
         first_answer_s=state.first_answer_s,
         elapsed_s=state.elapsed_s,
-        prices=tuple(
-            f"{price.gpu}: ${price.usd_per_gpu_hour:g} per GPU-hour, {price.tier}, {price.described}"
-            for price in market.quotes.values()
-            if price is not None
-        ),
+        prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
         not_searched=not_searched(search, load, arena.model),
         warnings=(*_left_out(market), *_unfinished(state), *warnings_of(arena, ranked)),
     )

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 LOAD_ROWS: tuple[tuple[str, str, str], ...] = (
     ("requests/s", "requests_per_s", ",.3f"),
+    ("requests a day", "requests_per_day", ",.0f"),
     ("output tokens/s", "output_tokens_per_s", ",.0f"),
-    ("$ per request", "usd_per_request", ".6f"),
+    ("$ per 1k requests", "usd_per_thousand_requests", ",.4f"),
     ("$ per 1M input tokens", "usd_per_million_input_tokens", ",.4f"),
     ("$ per 1M output tokens", "usd_per_million_output_tokens", ",.4f"),
     ("$ per 1M tokens, in and out", "usd_per_million_tokens", ",.4f"),
+    ("GPU time on input", "prefill_share", ".1%"),
     ("users", "users", ",.0f"),
     ("$ per user-month", "usd_per_user_month", ",.4f"),
     ("J per output token", "joules_per_output_token", ",.3f"),
@@ -46,6 +48,7 @@ def _bill_facts(bill: Bill) -> Part:
         ("price", f"${bill.usd_per_gpu_hour:,.4g} per GPU-hour", f"{bill.tier}: {bill.source}"),
         ("GPUs", f"{bill.billed_gpus:,}", "" if bill.billed_gpus == bill.num_gpus else whole),
         ("hour", f"${bill.usd_per_hour:,.2f}", ""),
+        ("day", f"${bill.usd_per_day:,.2f}", "24 h, busy or idle"),
         ("month", f"${bill.usd_per_month:,.2f}", "730 h"),
         ("power", f"{bill.watts / 1e3:,.2f} kW", "all in, at full use: an upper bound of what is served"),
     ]

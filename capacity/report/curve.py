@@ -9,7 +9,7 @@ from capacity.report.layout import Part, facts, grid, listed, notes
 from capacity.report.plan import level_text
 
 if TYPE_CHECKING:
-    from capacity.planning.curve import Curve
+    from capacity.planning.curve import Curve, CurvePoint
     from capacity.planning.day import Day
 
 
@@ -25,7 +25,9 @@ def curve_tables(curve: Curve) -> list[Part]:
 
 
 def _load_table(curve: Curve) -> Part:
-    heads = ("requests/s", "served", "out tok/s", "mean E2E, s", "tok/s/user", "batch")
+    priced = any(point.cost is not None for point in curve.points)
+    dollars = ("$/1M out",) if priced else ()
+    heads = ("requests/s", "served", "out tok/s", "mean E2E, s", "tok/s/user", "batch", *dollars)
     slos = (level.slo for level in curve.points[0].levels)
     title = "Load, at step times as predicted"
     table = grid(title, *((head, "right") for head in (*heads, *slos)))
@@ -38,9 +40,14 @@ def _load_table(curve: Curve) -> Part:
             f"{point.mean_e2e_s:,.2f}",
             shown(point.tokens_per_s_per_user, ",.1f"),
             f"{point.mean_batch_size:,.1f}",
+            *([_dollars(point)] if priced else []),
             *(f"{level_text(level)}{'' if level.met else ' x'}" for level in point.levels),
         )
     return table
+
+
+def _dollars(point: CurvePoint) -> str:
+    return shown(None if point.cost is None else point.cost.usd_per_million_output_tokens, ",.3f")
 
 
 def _highest_facts(curve: Curve) -> list[Part]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from capacity.answers.records import Quantity
+from capacity.hardware.cost_estimate import CostEstimate
 
 MemoryUnit = Literal["GiB", "GB"]
 TimeUnit = Literal["ms", "s"]
@@ -79,6 +80,18 @@ def usd_text(quantity: Quantity | None) -> str:
 def usd_interval(quantity: Quantity | None) -> str:
     """Its interval."""
     return "" if quantity is None else between(quantity, 1, 3, "")
+
+
+def bill_rows(cost: CostEstimate) -> list[tuple[str, str, str]]:
+    """What a deployment costs by the hour and the month, and by which price."""
+    whole = f"{cost.billed_gpus} GPUs in whole instances, {cost.num_gpus} used; " * (
+        cost.billed_gpus > cost.num_gpus
+    )
+    price = f"{whole}{cost.tier}, ${cost.usd_per_gpu_hour:.2f} per GPU-hour: {cost.source}"
+    return [
+        ("cost", f"${cost.usd_per_hour:,.2f}/h", price),
+        ("  month", f"${cost.usd_per_month:,.0f}", "730 h"),
+    ]
 
 
 def usd_and_interval(quantity: Quantity | None) -> tuple[str, str]:

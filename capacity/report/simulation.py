@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.display import between, shown
+from capacity.report.display import between, bill_rows, shown
 from capacity.report.layout import Part, crossed, facts, grid, notes
 
 if TYPE_CHECKING:
@@ -27,8 +27,35 @@ Fact = tuple[str, str, str]
 Values = Mapping[str, Any]  # the answer as JSON values
 
 
+def simulation_summary(answer: Simulation) -> list[Part]:
+    """What was served, latencies, and the service levels."""
+    hint = "--detail has where the time goes, what bounds the steps, and each percentile's interval"
+    return [
+        *_what_was_served(answer),
+        *_replications(answer),
+        *_goodput(answer.goodput),
+        *_service_levels(answer.slos),
+        *notes(answer.warnings),
+        hint,
+    ]
+
+
 def simulation_tables(answer: Simulation) -> list[Part]:
     """The whole answer, most important first."""
+    return [
+        *_what_was_served(answer),
+        *_time_parts(answer),
+        *_step_bounds(answer),
+        *_steady_part(answer.verdict),
+        *_replications(answer),
+        *_goodput(answer.goodput),
+        *_service_levels(answer.slos),
+        *notes(answer.warnings),
+    ]
+
+
+def _what_was_served(answer: Simulation) -> list[Part]:
+    """The verdict, what was served, and latencies."""
     values = answer.to_dict()
     gpus = _at_start(values.get("replicas") or ()) or f"{answer.gpu.count} x {answer.gpu.name}"
     headline = f"[bold]{answer.model.name}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}"
@@ -41,13 +68,6 @@ def simulation_tables(answer: Simulation) -> list[Part]:
         facts("Served", _served_rows(answer, values)),
         latency,
         *_model_error(answer),
-        *_time_parts(answer),
-        *_step_bounds(answer),
-        *_steady_part(answer.verdict),
-        *_replications(answer),
-        *_goodput(answer.goodput),
-        *_service_levels(answer.slos),
-        *notes(answer.warnings),
     ]
 
 
@@ -81,11 +101,26 @@ def _served_rows(answer: Simulation, values: Values) -> list[Fact]:
         ("preemptions", f"{values['preemptions']:,}", ""),
         ("prefix cache hits", _hits(values["prefix_cache_hit_fraction"]), "of prompt tokens"),
         *_tier_rows(answer),
+        *_cost_rows(answer),
     ]
     if ranks := values["data_parallel_requests"]:
         spread = f"in lock-step; {min(ranks):,} to {max(ranks):,} requests each"
         rows.append(("data-parallel ranks", str(len(ranks)), spread))
     return [*rows, *_replica_rows(values)] if values.get("replicas") else rows
+
+
+def _cost_rows(answer: Simulation) -> list[Fact]:
+    """What the deployment costs at the load that the run shows, without its filling and draining."""
+    cost = answer.cost
+    if cost is None:
+        return []
+    load = f"at {cost.requests_per_s:,.2f} requests/s, the run's filling and draining left out"
+    return [
+        *bill_rows(cost),
+        ("  1M input tokens", f"${cost.usd_per_million_input_tokens:,.3f}", load),
+        ("  1M output tokens", f"${cost.usd_per_million_output_tokens:,.3f}", "by share of GPU time"),
+        ("  1k requests", f"${1e3 * cost.usd_per_request:,.4f}", ""),
+    ]
 
 
 def _goodput_rows(values: Values) -> list[Fact]:

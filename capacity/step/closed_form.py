@@ -156,7 +156,7 @@ def closed_loop_times(
     context = input_len + (output_len + 1) // 2
     joining = concurrency / output_len
     together = min(joining / -math.expm1(-joining), concurrency)
-    seconds = _joint_seconds(steps, ranks)
+    seconds = joint_seconds_of(steps, ranks)
     most = decoding = math.ceil(concurrency / ranks)  # of one rank
     for _ in range(8):
         others = decode_shape(max(decoding - 1, 0), context, window_tokens=limits.window_tokens)
@@ -165,7 +165,7 @@ def closed_loop_times(
         prefill_s = sum(seconds([shape, *[beside] * (ranks - 1)]) for shape in prefill)
         decode = decode_shape(decoding, context, window_tokens=limits.window_tokens)
         decode_step_s = seconds([decode] * ranks)
-        prolongation_s = _shared_prolongation_s(
+        prolongation_s = shared_prolongation_s(
             seconds, limits, together, input_len=input_len, beside=beside, ranks=ranks
         )
         cycle_s = (output_len - 1) * decode_step_s + concurrency * prolongation_s + limits.request_latency_s
@@ -192,14 +192,14 @@ def closed_loop_times(
 JointSeconds = Callable[[Sequence[StepShape]], float]
 
 
-def _joint_seconds(steps: StepModelLike, ranks: int) -> JointSeconds:
+def joint_seconds_of(steps: StepModelLike, ranks: int) -> JointSeconds:
     """Time of a step of all ranks, one shape each."""
     if ranks == 1:
         return lambda shapes: steps.step_seconds(shapes[0])
     return cast("JointStepModelLike", steps).joint_seconds
 
 
-def _shared_prolongation_s(
+def shared_prolongation_s(
     seconds: JointSeconds,
     limits: EngineLimits,
     together: float,

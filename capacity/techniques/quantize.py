@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from capacity.answers.estimate import cost_of
+from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
 from capacity.base.errors import CapacityError, InvalidInput
@@ -14,7 +14,7 @@ from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, deployment_of
-from capacity.hardware.pricing import Price, price_of
+from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import (
@@ -175,7 +175,13 @@ def _timed(pool: ResolvedPool, option: QuantizedOption, load: _Load) -> Quantize
     alone = batch_times(steps, limits, SMALL_BATCH, **lengths)
     together = batch_times(steps, limits, load.large_batch, **lengths) if load.large_batch <= most else None
     loop = closed_loop_times(steps, limits, most, **lengths)
-    cost = cost_of(load.price, loop, num_gpus=pool.pool.num_gpus, **lengths)
+    full = ServedLoad(
+        requests_per_s=loop.requests_per_s,
+        input_tokens=load.input_len,
+        output_tokens=load.output_len,
+        in_flight=float(most),
+    )
+    cost = cost_of(load.price, [(pool, 1)], full)
     return replace(
         option,
         ttft_s=alone.ttft_s,
@@ -272,7 +278,7 @@ def quantize(
         large_batch=large_batch,
         price=None if price is None else price.described,
         rows=rows,
-        warnings=notes_of(resolved),
+        warnings=(*notes_of(resolved), *cautions_of(price)),
     )
 
 

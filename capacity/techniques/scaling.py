@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from capacity.answers.estimate import cost_of
+from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import gpu_summary
 from capacity.answers.phases import RequestLengths, load_times
 from capacity.answers.records import GpuSummary
@@ -224,13 +224,13 @@ def _served(resolved: ResolvedPool, load: _Load, loop: _Loop) -> Layout:
 
 
 def _usd_per_million_tokens(resolved: ResolvedPool, load: _Load, loop: _Loop) -> float | None:
-    cost = cost_of(
-        load.price,
-        loop.times,
-        num_gpus=resolved.pool.num_gpus,
-        input_len=load.input_len,
-        output_len=load.output_len,
+    served = ServedLoad(
+        requests_per_s=loop.times.requests_per_s,
+        input_tokens=load.input_len,
+        output_tokens=load.output_len,
+        in_flight=float(loop.served),
     )
+    cost = cost_of(load.price, [(resolved, 1)], served)
     return None if cost is None else cost.usd_per_million_tokens
 
 

@@ -52,12 +52,20 @@ def described(traffic: Traffic) -> Workload:
 
     Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
     """
-    workload = _generated(traffic) if traffic.trace is None else _traced(traffic, traffic.trace)
+    workload = _paced(traffic) if traffic.trace is None else _traced(traffic, traffic.trace)
     if traffic.max_request_tokens is not None:
         workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
     if traffic.num_adapters is not None:
         workload = _adapted(workload, traffic, traffic.num_adapters)
     return workload if traffic.max_tokens is None else _asking(workload, traffic, traffic.max_tokens)
+
+
+def _paced(traffic: Traffic) -> Workload:
+    """Generated requests, which know the rate that they were drawn at where it is the same all along."""
+    workload, rate = _generated(traffic), traffic.request_rate
+    if rate is None or math.isinf(rate) or traffic.arrivals not in ("steady", "diurnal"):
+        return workload
+    return replace(workload, asked_per_s=rate)
 
 
 def _adapted(workload: Workload, traffic: Traffic, num_adapters: int) -> Workload:

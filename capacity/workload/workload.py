@@ -30,7 +30,8 @@ class Workload:
     has said, and a deployment's traffic does.
 
     Equal arrivals keep their order. `content` says which prompts share prefixes; None: no two do.
-    `notices` are the remarks of readers and generators that a report should show.
+    `notices` are the remarks of readers and generators that a report should show. `asked_per_s` is the rate at which
+    arrivals were drawn, which these few are near; None: they themselves say it.
     Raises InvalidInput, naming column, request and value.
     """
 
@@ -52,6 +53,7 @@ class Workload:
     name: str = "workload"
     source: str | None = None
     notices: tuple[str, ...] = ()
+    asked_per_s: float | None = None
 
     def __post_init__(self) -> None:
         arrival_s = float_column("arrival_s", self.arrival_s, maximum=MAX_TIME_S)
@@ -167,6 +169,11 @@ class Workload:
         return (len(self) - 1) / self.span_s if self.span_s > 0 else float("inf")
 
     @property
+    def offered_per_s(self) -> float:
+        """Requests per second that come in the long run: as asked for, or as these do."""
+        return self.request_rate_per_s if self.asked_per_s is None else self.asked_per_s
+
+    @property
     def arrival_cv(self) -> float | None:
         """Coefficient of variation of the gaps between arrivals: 1 for Poisson; None with fewer than two gaps."""
         gaps_s = np.diff(self.arrival_s)
@@ -242,6 +249,7 @@ class Workload:
             max_tokens=None if self.max_tokens is None else self.max_tokens[rows],
             adapter=None if self.adapter is None else self.adapter[rows],
             sample_of=None if self.sample_of is None else self.sample_of[rows],
+            asked_per_s=None,
         )
 
     def fit_to(self, max_model_len: int, *, how: Literal["drop", "clip"] = "drop") -> Workload:
@@ -286,7 +294,8 @@ class Workload:
         """The same shape at `factor` times the rate: arrivals closer, think times (being people's) as they were."""
         if not (0 < factor < float("inf")):
             raise InvalidInput(f"the rate factor must be finite and above 0, not {factor}")
-        return replace(self, arrival_s=self.arrival_s / factor)
+        asked_per_s = None if self.asked_per_s is None else self.asked_per_s * factor
+        return replace(self, arrival_s=self.arrival_s / factor, asked_per_s=asked_per_s)
 
     def at_rate(self, requests_per_s: float) -> Workload:
         """The same shape at `requests_per_s` on average."""
@@ -296,14 +305,16 @@ class Workload:
             raise InvalidInput(
                 f"all requests of {self.name} arrive at once: there is no shape to bring to another rate"
             )
-        return self.at_rate_factor(requests_per_s / self.request_rate_per_s)
+        paced = self.at_rate_factor(requests_per_s / self.request_rate_per_s)
+        return replace(paced, asked_per_s=requests_per_s)
 
     def time_scaled(self, factor: float) -> Workload:
         """Every time, thinking included, multiplied by `factor`: a film at 1/`factor` of its speed."""
         if not (0 < factor < float("inf")):
             raise InvalidInput(f"the time factor must be finite and above 0, not {factor}")
         think_s = None if self.think_s is None else self.think_s * factor
-        return replace(self, arrival_s=self.arrival_s * factor, think_s=think_s)
+        asked_per_s = None if self.asked_per_s is None else self.asked_per_s / factor
+        return replace(self, arrival_s=self.arrival_s * factor, think_s=think_s, asked_per_s=asked_per_s)
 
     def from_zero(self) -> Workload:
         """The first request at 0 s."""
@@ -311,7 +322,7 @@ class Workload:
 
     def all_at_once(self) -> Workload:
         """Every request at 0 s, in order, as for an infinite request rate."""
-        return replace(self, arrival_s=np.zeros(len(self)))
+        return replace(self, arrival_s=np.zeros(len(self)), asked_per_s=None)
 
     def in_closed_loop(self, concurrency: int) -> Workload:
         """At most `concurrency` requests in flight at the client, each sent as soon as there is room."""

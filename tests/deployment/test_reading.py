@@ -88,3 +88,11 @@ def test_a_file_says_what_other_questions_read() -> None:
         True,
         True,
     )
+
+
+def test_requests_of_a_day_are_read_as_the_rate_that_they_are() -> None:
+    traffic = Traffic(requests_per_day=86_400)
+    assert traffic.request_rate == 1.0
+    with pytest.raises(InvalidInput, match="--requests-per-day changes nothing without --arrivals"):
+        refuse_idle("curve", [Pool(gpu="h100"), traffic], ["requests_per_day"])
+    refuse_idle("cost", [Pool(gpu="h100"), traffic], ["requests_per_day"])

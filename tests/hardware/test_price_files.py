@@ -84,5 +84,5 @@ def test_a_plan_takes_the_price_file(tmp_path: Path) -> None:
     assert found.best is not None
     assert found.best.cost is not None
     assert found.best.billed_gpus == 8
-    assert found.best.cost.billed_usd_per_hour == pytest.approx(8 * 1.95)
+    assert found.best.cost.usd_per_hour == pytest.approx(8 * 1.95)
     assert "Acme node-8" in found.prices[0]

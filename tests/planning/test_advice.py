@@ -92,3 +92,17 @@ def test_without_a_price_money_is_not_made_up() -> None:
     answer = advise(MODEL, **(LOAD | {"num_prompts": 20}))
     assert all(found.effects is not None and found.effects.usd_per_hour is None for found in answer.advice)
     assert "no price was given" in (line(answer, "spot").refused or "")
+
+
+def test_a_price_of_too_few_providers_never_heads_the_advice() -> None:
+    """Spot H200s are a third of the price, and known of two providers: the line comes last, and says so."""
+    answer = advise(
+        "llama-3.1-8b", gpu="h200", price_tier="on-demand", input_len=300, output_len=40, request_rate=4.0,
+        num_prompts=60,
+    )  # fmt: skip
+    spot = answer.advice[-1]
+    assert spot.change == "rent spot capacity"
+    assert spot.thin_price
+    assert "no market price" in spot.note
+    assert not any(line.thin_price for line in answer.advice[:-1])
+    assert spot.benefit > answer.advice[0].benefit  # by its price alone it would have come first

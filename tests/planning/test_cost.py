@@ -27,7 +27,7 @@ def test_whole_nodes_are_billed() -> None:
         "llama-3.1-8b",
         gpu="h100",
         price_tier="on-demand",
-        price_provider="AWS",
+        price_instance="p5.48xlarge",
         input_len=500,
         output_len=100,
     )

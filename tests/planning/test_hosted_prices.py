@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.deployment import Billing
 from capacity.model import model_names
-from capacity.planning.cost import cost
-from capacity.planning.hosted_prices import api_price_list, read_api_prices
+from capacity.planning.cost import _apis, cost
+from capacity.planning.hosted_prices import api_price_list, find_api_prices, read_api_prices
 
 CENT = 0.005
 
@@ -41,7 +42,22 @@ def test_an_api_price_list_with_cache_discounts(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="from 'C'"):
         cost("llama-3.1-8b", **load, api="C")
     with pytest.raises(InvalidInput, match="no price of qwen3-8b"):
-        cost("qwen3-8b", **load, api="all")
+        cost("qwen3-8b", **load, api="A")
+    bill = cost("qwen3-8b", **load, api="all")  # what is missing is said, and the bill stands
+    assert bill.apis == ()
+    assert any("no provider's API price of qwen3-8b is listed" in warning for warning in bill.warnings)
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_all_listed_apis_of_every_preset(model: str) -> None:
+    """Those that are listed, or one line that says what is missing; never an error."""
+    found = find_api_prices(model, "all")
+    assert {price.model for price in found} <= {model}
+    assert (
+        _apis(model, Billing(api="all"))[1] == ()
+        if found
+        else "no provider" in _apis(model, Billing(api="all"))[1][0]
+    )
 
 
 def test_every_listed_api_price_is_dated_sourced_and_of_a_known_model() -> None:

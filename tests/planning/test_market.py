@@ -32,3 +32,19 @@ def test_a_price_is_missed_only_where_it_is_needed(
     assert quote.usd_per_gpu_hour == 2.5
     assert market.quotes["a100-sxm-80gb"] is None
     assert set(market.unpriced) == ({"a100-sxm-80gb"} if needed else set())
+
+
+def test_a_price_of_too_few_providers_does_not_stand_beside_a_market() -> None:
+    """An A10G is sold by AWS alone: it is left out where others have a market price, and has its own where none has."""
+    beside = Market.of(Search(gpus=("h100", "a10g")), Cost(price_tier="on-demand"), [])
+    assert beside.quotes["a10g-24gb"] is None
+    assert "known of AWS alone" in beside.unpriced["a10g-24gb"]
+    assert beside.quotes["h100-sxm-80gb"] is not None
+    alone = Market.of(Search(gpus=("a10g",)), Cost(price_tier="on-demand"), [])
+    assert alone.unpriced == {}
+    quote = alone.quotes["a10g-24gb"]
+    assert quote is not None
+    assert quote.caution is not None
+    assert quote.caution in quote.quoted
+    picked = Market.of(Search(gpus=("h100", "a10g")), Cost(price_tier="on-demand", price_provider="AWS"), [])
+    assert picked.unpriced == {}  # whoever names a provider means its price

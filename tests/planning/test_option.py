@@ -18,7 +18,7 @@ from capacity.planning.quality import AS_PUBLISHED
 
 def test_whole_instances_are_billed() -> None:
     answer = plan(
-        "llama-3.1-8b", slo="ttft:p95:500ms", gpus="h100", price_tier="on-demand", price_provider="AWS",
+        "llama-3.1-8b", slo="ttft:p95:500ms", gpus="h100", price_tier="on-demand", price_instance="p5.48xlarge",
         request_rate=5.0, tensor_parallel_sizes=(1,), quantizations=(None,), kv_cache_dtypes=("auto",),
         max_num_batched_tokens=(None,), **SHORT,
     )  # fmt: skip
@@ -33,7 +33,7 @@ def test_whole_instances_are_billed() -> None:
 @given(limit=st.floats(0, 40_000))
 def test_the_most_replicas_below_an_objective_are_the_last_that_are(objective: str, limit: float) -> None:
     """Prices are of whole instances of eight, and so equal for several numbers of replicas."""
-    price = price_of("h100", Cost(price_tier="on-demand", price_provider="AWS"))
+    price = price_of("h100", Cost(price_tier="on-demand", price_instance="p5.48xlarge"))
     engine = option(objective, price=price, least=3)
     below = [count for count in range(engine.least, engine.most + 1) if engine.objective(count) < limit]
     assert engine.most_below((limit,)) == max(below, default=0)

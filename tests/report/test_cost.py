@@ -42,5 +42,16 @@ def test_each_part_that_is_wanted_has_a_table() -> None:
 
 
 def test_whole_instances_are_named() -> None:
-    bill = cost("llama-3.1-8b", **POOL, price_tier="on-demand", price_provider="AWS")
+    bill = cost("llama-3.1-8b", **POOL, price_tier="on-demand", price_instance="p5.48xlarge")
     assert "8 in whole instances, 1 used" in printed(bill_tables(bill))
+
+
+def test_a_day_and_a_thousand_requests() -> None:
+    """Of a rate that a day is given as: what a day costs, over as many thousands of requests."""
+    bill = cost("llama-3.1-8b", **POOL, price="2.5", requests_per_day=86_400, num_prompts=120)
+    assert bill.served is not None
+    assert bill.served.requests_per_day == 86_400
+    assert bill.served.usd_per_thousand_requests == bill.usd_per_day / 86.4 == 60 / 86.4
+    text = printed(bill_tables(bill))
+    for part in ("$60.00", "86,400", f"{60 / 86.4:.4f}", "GPU time on input"):
+        assert part in text

@@ -32,12 +32,13 @@ def usd(question: str, **cost: str) -> float:
 
 @pytest.mark.parametrize("question", PRICED)
 def test_the_price_is_of_the_instance_and_file_that_were_named(question: str, tmp_path: Path) -> None:
-    """Cost per token is the price times a GPU-hour's share: $6 costs three times $2, whatever names the price."""
+    """Cost per token is the price times a GPU-hour's share: $6 costs three times $2, whatever names the price, and
+    eight times that where one GPU is rented as an instance of eight."""
     file = tmp_path / "prices.csv"
     file.write_text(TABLE)
     small = usd(question, price_file=str(file), price_instance="small")
     assert small == pytest.approx(usd(question, price="2.00"))
-    assert usd(question, price_file=str(file), price_instance="large") == pytest.approx(3 * small)
+    assert usd(question, price_file=str(file), price_instance="large") == pytest.approx(8 * 3 * small)
     assert usd(question, price_tier="on-demand", price_instance="p5.48xlarge") != usd(
         question, price_tier="on-demand"
     )

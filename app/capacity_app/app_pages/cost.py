@@ -7,7 +7,6 @@ from typing import Any
 import streamlit as st
 
 from capacity.planning.billing import Bill, LoadCost
-from capacity.planning.hosted_prices import api_price_list
 from capacity.report.figures import costs as figures
 from capacity.techniques.glossary import define
 from capacity_app import parts, state
@@ -35,6 +34,11 @@ def figures_of_merit(bill: Bill) -> None:
                 value=usd(bill.usd_per_hour, 2),
                 below=f"{bill.billed_gpus} GPU{'s' * (bill.billed_gpus > 1)} at {usd(bill.usd_per_gpu_hour, 2)}",
             ),
+            parts.Kpi(
+                label="Per day",
+                value=usd(bill.usd_per_day, 2),
+                below=f"{load.requests_per_day:,.0f} requests {at}",
+            ),
             parts.Kpi(label="Per month", value=usd(bill.usd_per_month, 0), below="730 h"),
             parts.Kpi(
                 label="$ per 1M output",
@@ -47,7 +51,7 @@ def figures_of_merit(bill: Bill) -> None:
                 value=usd(load.usd_per_million_input_tokens),
                 below=f"{at}; full load {usd(bill.full.usd_per_million_input_tokens)}",
             ),
-            parts.Kpi(label="$ per request", value=usd(load.usd_per_request, 6), below=at),
+            parts.Kpi(label="$ per 1k requests", value=usd(load.usd_per_thousand_requests, 4), below=at),
             parts.Kpi(
                 label="Utilization",
                 value="-" if bill.utilization is None else f"{bill.utilization:.0%}",
@@ -78,16 +82,12 @@ def break_even_lines(bill: Bill) -> None:
 
 def api_options() -> dict[str, Any]:
     """An API to compare with: the dated list's, and a price of one's own."""
-    has_price = any(price.model == state.model_spec(inputs).name for price in api_price_list())
     with st.container(horizontal=True, vertical_alignment="bottom"):
         listed = st.toggle(
             "Compare with listed APIs",
             True,
             **state.bound("cost_apis", True),
-            disabled=not has_price,
-            help="By the dated list of API prices."
-            if has_price
-            else "The dated list has no price of this model.",
+            help="By the dated list of API prices; a remark below says where it has none.",
         )
         own = st.toggle("and with an API of", False, **state.bound("cost_api", False))
         api_in = state.number("$ per 1M input", "cost_api_in", 0.2, 0.0, 1000.0, disabled=not own, width=150)
@@ -97,7 +97,7 @@ def api_options() -> dict[str, Any]:
         cached = state.number(
             "Cached share of input", "cost_cached", 0.0, 0.0, 1.0, step=0.05, disabled=not own, width=150
         )
-    options: dict[str, Any] = {"api": "all"} if listed and has_price else {}
+    options: dict[str, Any] = {"api": "all"} if listed else {}
     if own:
         options |= {"api_input_price": api_in, "api_output_price": api_out, "api_cached_fraction": cached}
     return options

@@ -1,0 +1,110 @@
+"""What a deployment costs at the load that it serves: the one function that every verb takes its prices from.
+
+A load is requests per second of mean lengths. The bill is of whole instances, busy or idle; input and output tokens
+share it by the GPU time that a request's prompt and its output take at this load (`step.time_shares`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from capacity.hardware.cost_estimate import CostEstimate, cost_estimate
+from capacity.hardware.pricing import Price
+from capacity.pool.drafting.token_steps import TokenSteps
+from capacity.pool.resolve import ResolvedPool
+from capacity.step.time_shares import EngineLoad, RequestSeconds, request_seconds
+
+Pools = Sequence[tuple[ResolvedPool, int]]  # with their replicas
+ENDLESS = 1e9  # requests per second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedLoad:
+    """What a deployment serves: requests per second of mean lengths (tokens), all replicas together.
+
+    `in_flight`: requests of a closed loop; None: they arrive by the clock. Of prompt tokens, `hit_fraction` came from
+    the prefix cache.
+    """
+
+    requests_per_s: float
+    input_tokens: float
+    output_tokens: float
+    in_flight: float | None = None
+    hit_fraction: float = 0.0
+
+    def at(self, requests_per_s: float) -> ServedLoad:
+        """The same requests at another rate."""
+        return replace(self, requests_per_s=requests_per_s)
+
+
+def cost_of(price: Price | None, pools: Pools, load: ServedLoad) -> CostEstimate | None:
+    """What `pools` cost at `load`; None without a price. Raises InvalidInput for a load of nothing."""
+    if price is None:
+        return None
+    return cost_estimate(
+        price,
+        num_gpus=sum(pool.pool.num_gpus * replicas for pool, replicas in pools),
+        requests_per_s=load.requests_per_s,
+        input_tokens=load.input_tokens,
+        output_tokens=load.output_tokens,
+        prefill_share=prefill_share(pools, load),
+    )
+
+
+def prefill_share(pools: Pools, load: ServedLoad) -> float:
+    """The prompts' part of the GPU time of a request that any of `pools` may serve.
+
+    Where some prefill and others decode, the time of each is of their own GPUs.
+    """
+    prefill_gpu_s = decode_gpu_s = 0.0
+    for role in ("both", "prefill", "decode"):
+        kind = [(pool, count) for pool, count in pools if pool.pool.role == role]
+        replicas = sum(count for _, count in kind)
+        for pool, count in kind:
+            each = _of_stream(pool, load, replicas)
+            gpus = pool.pool.num_gpus / _streams(pool) * count / replicas
+            prefill_gpu_s += gpus * each.prefill_s
+            decode_gpu_s += gpus * each.decode_s
+    return prefill_gpu_s / (prefill_gpu_s + decode_gpu_s)
+
+
+def most_per_s(pools: Pools, load: ServedLoad) -> float:
+    """About how many such requests per second keep every engine busy all the time; infinite where that is not known."""
+    if any(pool.pool.role != "both" for pool, _ in pools):
+        return math.inf
+    rate = 0.0
+    for pool, count in pools:
+        each = _of_stream(pool, replace(load, requests_per_s=ENDLESS, in_flight=None), 1)
+        rate += count * _streams(pool) / (each.prefill_s + each.decode_s)
+    return rate
+
+
+def _streams(pool: ResolvedPool) -> int:
+    """What steps on its own in an engine: ranks that share nothing, and batches in the stages of a pipeline."""
+    return pool.independent_ranks * pool.pool.pipeline_parallel_size
+
+
+def _of_stream(pool: ResolvedPool, load: ServedLoad, replicas: int) -> RequestSeconds:
+    """The GPU time of a request in one stream of steps, among `replicas` that share the load alike.
+
+    One that only prefills has no output to decode beside it, one that only decodes finds every prompt computed.
+    """
+    stages = pool.pool.pipeline_parallel_size
+    streams = replicas * _streams(pool)
+    input_len, output_len = max(round(load.input_tokens), 1), max(round(load.output_tokens), 1)
+    steps, role = TokenSteps(pool), pool.pool.role
+    return request_seconds(
+        steps,
+        pool.limits,
+        EngineLoad(
+            requests_per_s=load.requests_per_s / streams,
+            input_len=input_len,
+            output_len=1 if role == "prefill" else output_len,
+            most_decoding=max(steps.largest_batch(input_len + output_len) // stages, 1),
+            in_flight=None if load.in_flight is None else load.in_flight / streams,
+            hit_fraction=1.0 if role == "decode" else load.hit_fraction,
+            ranks=pool.lockstep_ranks,
+        ),
+    )

@@ -1,0 +1,61 @@
+"""The load that a run shows for as long as it lasts: what a bill is divided by, without its filling and draining."""
+
+from __future__ import annotations
+
+import math
+
+from capacity.answers.costs import Pools, ServedLoad, most_per_s
+from capacity.base.errors import InvalidInput
+from capacity.simulator.metrics import RequestTable
+from capacity.simulator.verdict import Verdict
+from capacity.step import PS_PER_S
+from capacity.workload import Workload
+
+
+def steady_load(
+    records: RequestTable, verdict: Verdict | None, workload: Workload, pools: Pools
+) -> ServedLoad:
+    """What `pools` serve of `workload` in the long run, by a run of it that left `records`, and its verdict.
+
+    Raises InvalidInput where nothing was served.
+    """
+    done = records.completed
+    if not done.any():
+        raise InvalidInput("no request was served: nothing to divide the bill by")
+    prompts = records.prompt_tokens[done]
+    load = ServedLoad(
+        requests_per_s=1.0,
+        input_tokens=float(prompts.mean()),
+        output_tokens=float(records.output_tokens[done].mean()),
+        in_flight=None if workload.concurrency is None else float(workload.concurrency),
+        hit_fraction=float(records.cached_tokens[done].sum() / max(prompts.sum(), 1)),
+    )
+    return load.at(long_run_rate(records, verdict, workload, most_per_s=most_per_s(pools, load)))
+
+
+def long_run_rate(
+    records: RequestTable, verdict: Verdict | None, workload: Workload, *, most_per_s: float = math.inf
+) -> float:
+    """Requests per second that are served for as long as the load lasts.
+
+    Those that arrive by the clock are served as they come, less those that are turned away; of an overloaded deployment
+    as many as it works off (measured where a backlog was, else by the growth of the queue, `most_per_s` at most).
+    Those of a closed loop at the rate of the steady part, of the whole run where it has none.
+    """
+    if workload.is_closed_loop:
+        steady = None if verdict is None else verdict.steady
+        return _whole_run(records) if steady is None else steady.requests_per_s
+    served_share = float(records.completed.mean())
+    offered = workload.offered_per_s
+    if verdict is None or verdict.verdict in ("stable", "saturated"):
+        return offered * served_share
+    if verdict.capacity_requests_per_s is not None:
+        return min(offered * served_share, verdict.capacity_requests_per_s)
+    worked_off = min(offered * (1 - (verdict.growth_fraction or 0.0)), most_per_s) * served_share
+    return _whole_run(records) if math.isinf(worked_off) else worked_off
+
+
+def _whole_run(records: RequestTable) -> float:
+    """Completed requests over the time from the first arrival to the last token."""
+    seconds = (int(records.finish_ps.max()) - int(records.arrival_ps.min())) / PS_PER_S
+    return int(records.completed.sum()) / seconds if seconds > 0 else 0.0

@@ -1,0 +1,121 @@
+"""From a bill per hour to $ per request and per token: whole instances, and one rule for input and output."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from capacity.base.errors import InvalidInput
+from capacity.hardware.pricing import HOURS_PER_MONTH, SECONDS_PER_HOUR, Price, billed_gpus, usd_per_hour
+
+MILLION = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitCosts:
+    """What a request and a token cost: usd_per_request = input tokens x input price + output tokens x output price."""
+
+    usd_per_request: float
+    usd_per_million_input_tokens: float
+    usd_per_million_output_tokens: float
+    usd_per_million_tokens: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostEstimate:
+    """$ of one deployment at the load that it serves.
+
+    usd_per_request = input_tokens x input price + output_tokens x output price. The bill is of `billed_gpus`, whole
+    instances where GPUs are sold in nodes; `num_gpus` are in use. `prefill_share` is the part of it that input tokens
+    carry.
+    """
+
+    tier: str
+    source: str
+    date: str
+    usd_per_gpu_hour: float
+    num_gpus: int
+    billed_gpus: int
+    usd_per_hour: float
+    usd_per_month: float
+    requests_per_s: float
+    prefill_share: float
+    usd_per_request: float
+    usd_per_million_input_tokens: float
+    usd_per_million_output_tokens: float
+    usd_per_million_tokens: float
+    rule: str
+
+
+RULE = "input tokens carry the share of GPU time that prefill takes, output tokens that of decode"
+
+
+def cost_estimate(
+    price: Price,
+    *,
+    num_gpus: int,
+    requests_per_s: float,
+    input_tokens: float,
+    output_tokens: float,
+    prefill_share: float,
+) -> CostEstimate:
+    """What a deployment of `num_gpus` costs that serves `requests_per_s` of mean lengths.
+
+    `prefill_share` is the part of busy GPU time that goes to prefill. Raises InvalidInput for a rate or a length
+    that is not positive.
+    """
+    for what, value in (("requests_per_s", requests_per_s), ("input_tokens", input_tokens)):
+        if not (math.isfinite(value) and value > 0):
+            raise InvalidInput(f"{what} is {value}; a cost needs a finite number above 0")
+    if not (math.isfinite(output_tokens) and output_tokens > 0):
+        raise InvalidInput(f"output_tokens is {output_tokens}; a cost needs a finite number above 0")
+    if not 0 <= prefill_share <= 1:
+        raise InvalidInput(f"prefill_share is {prefill_share}, must be between 0 and 1")
+    if num_gpus < 1:
+        raise InvalidInput(f"num_gpus is {num_gpus}, must be at least 1")
+    billed = billed_gpus(price, num_gpus)
+    hourly = usd_per_hour(price, billed)
+    units = unit_costs(
+        hourly,
+        requests_per_s=requests_per_s,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        prefill_share=prefill_share,
+    )
+    return CostEstimate(
+        tier=price.tier,
+        source=price.described,
+        date=price.date,
+        usd_per_gpu_hour=price.usd_per_gpu_hour,
+        num_gpus=num_gpus,
+        billed_gpus=billed,
+        usd_per_hour=hourly,
+        usd_per_month=hourly * HOURS_PER_MONTH,
+        requests_per_s=requests_per_s,
+        prefill_share=prefill_share,
+        **_fields(units),
+        rule=RULE,
+    )
+
+
+def _fields(units: UnitCosts) -> dict[str, Any]:
+    return {field.name: getattr(units, field.name) for field in fields(units)}
+
+
+def unit_costs(
+    hourly_usd: float,
+    *,
+    requests_per_s: float,
+    input_tokens: float,
+    output_tokens: float,
+    prefill_share: float,
+) -> UnitCosts:
+    """What a bill of `hourly_usd` makes of a request and a token, at so many requests per second of these lengths."""
+    per_request = hourly_usd / SECONDS_PER_HOUR / requests_per_s
+    return UnitCosts(
+        usd_per_request=per_request,
+        usd_per_million_input_tokens=per_request * prefill_share / input_tokens * MILLION,
+        usd_per_million_output_tokens=per_request * (1 - prefill_share) / output_tokens * MILLION,
+        usd_per_million_tokens=per_request / (input_tokens + output_tokens) * MILLION,
+    )

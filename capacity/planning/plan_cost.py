@@ -1,0 +1,29 @@
+"""What a deployment serves of a load that it was tried on, and what that costs: for plans and points of a curve."""
+
+from __future__ import annotations
+
+from capacity.answers.costs import Pools, ServedLoad, most_per_s
+from capacity.planning.judging import Trial
+from capacity.workload import Workload
+
+
+def trial_load(
+    pools: Pools, trial: Trial, workload: Workload, *, offered_per_s: float | None
+) -> ServedLoad | None:
+    """What `pools` serve of the workload in the long run; None where the trial served nothing.
+
+    `offered_per_s`: how many requests come by the clock, and are served as far as the engines can; None: of a closed
+    loop, whose rate is the trial's.
+    """
+    if not trial.requests_per_s:
+        return None
+    load = ServedLoad(
+        requests_per_s=offered_per_s or trial.requests_per_s,
+        input_tokens=trial.input_tokens_per_s / trial.requests_per_s,
+        output_tokens=trial.output_tokens_per_s / trial.requests_per_s,
+        in_flight=None if workload.concurrency is None else float(workload.concurrency),
+        hit_fraction=trial.hit_fraction,
+    )
+    if offered_per_s is None or trial.met:
+        return load
+    return load.at(min(offered_per_s, max(most_per_s(pools, load), trial.requests_per_s)))

@@ -1,0 +1,97 @@
+"""The cost of a load: who shares it, GPUs that only prefill, pipelines, whole instances, the most that is served."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from capacity.answers.costs import ServedLoad, cost_of, most_per_s, prefill_share
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool
+from capacity.hardware.pricing import find_price
+from capacity.planning.saturated import full_load
+from capacity.pool.resolve import ResolvedPool, resolve
+
+LOAD = ServedLoad(requests_per_s=4.0, input_tokens=800.0, output_tokens=200.0)
+
+
+def engine(**fields: object) -> ResolvedPool:
+    return resolve("llama-3.1-8b", Pool(gpu="h100", **fields))  # type: ignore[arg-type]
+
+
+def test_no_price_no_cost() -> None:
+    assert cost_of(None, [(engine(), 1)], LOAD) is None
+
+
+def test_replicas_share_a_load_alike() -> None:
+    """Twice the load on twice the engines is the same price; the same load on twice the engines costs twice."""
+    price = find_price("h100", override="2")
+    one = cost_of(price, [(engine(), 1)], LOAD)
+    two = cost_of(price, [(engine(), 2)], LOAD.at(8.0))
+    idle = cost_of(price, [(engine(), 2)], LOAD)
+    assert one is not None
+    assert two is not None
+    assert idle is not None
+    assert two.usd_per_million_output_tokens == pytest.approx(one.usd_per_million_output_tokens)
+    assert idle.usd_per_request == pytest.approx(2 * one.usd_per_request)
+    assert idle.prefill_share < one.prefill_share  # fewer decode together, and each takes more
+
+
+def test_ranks_that_share_nothing_are_replicas() -> None:
+    ranks = prefill_share([(engine(data_parallel_size=2), 1)], LOAD)
+    assert ranks == pytest.approx(prefill_share([(engine(), 2)], LOAD))
+
+
+def test_a_busier_engine_spends_less_of_its_time_on_output() -> None:
+    shares = [prefill_share([(engine(), 1)], LOAD.at(rate)) for rate in (0.01, 1.0, 5.0, 20.0, 80.0)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.05 < shares[-1]
+
+
+def test_gpus_that_prefill_carry_the_input() -> None:
+    """Three that prefill beside one that decodes: the shares are of GPU time, each role's of its own GPUs."""
+    before, after = engine(role="prefill"), engine(role="decode")
+    apart = prefill_share([(before, 1), (after, 1)], LOAD)
+    assert 0 < apart < 1
+    assert prefill_share([(before, 3), (after, 1)], LOAD) == pytest.approx(apart)  # time, not GPUs that wait
+    wide = replace(after, pool=after.pool.model_copy(update={"tensor_parallel_size": 2}))
+    assert prefill_share([(before, 1), (wide, 1)], LOAD) < apart  # two GPUs for each second of decode
+
+
+def test_stages_of_a_pipeline_work_on_batches_of_their_own() -> None:
+    """With as much to do for each batch in the stages, a request takes its time of one of them."""
+    plain, staged = engine(), engine(pipeline_parallel_size=2)
+    assert prefill_share([(staged, 1)], LOAD.at(8.0)) == pytest.approx(
+        prefill_share([(plain, 1)], LOAD), rel=0.25
+    )
+    assert most_per_s([(staged, 1)], LOAD) > most_per_s([(plain, 1)], LOAD)
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b"])
+def test_the_most_is_about_full_load(model: str) -> None:
+    resolved = resolve(model, Pool(gpu="h100"))
+    full = full_load(resolved, (800.0, 200.0), 2)
+    assert most_per_s([(resolved, 2)], LOAD) == pytest.approx(full.requests_per_s, rel=0.05)
+    share = prefill_share([(resolved, 2)], LOAD.at(full.requests_per_s))
+    assert share == pytest.approx(full.prefill_share, rel=0.03)
+
+
+def test_drafts_make_output_cheaper() -> None:
+    plain, drafted = engine(), engine(speculator="eagle3-chain")
+    assert prefill_share([(drafted, 1)], LOAD) > prefill_share([(plain, 1)], LOAD)
+
+
+def test_whole_instances_are_billed() -> None:
+    price = find_price("h100", tier="on-demand", instance="p5.48xlarge")
+    assert price is not None
+    cost = cost_of(price, [(engine(), 1)], LOAD)
+    assert cost is not None
+    assert (cost.num_gpus, cost.billed_gpus) == (1, 8)
+    assert cost.usd_per_hour == pytest.approx(8 * price.usd_per_gpu_hour)
+    assert cost.usd_per_request == pytest.approx(cost.usd_per_hour / 3600 / 4.0)
+
+
+def test_a_load_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="requests_per_s is 0"):
+        cost_of(find_price("h100", override="2"), [(engine(), 1)], LOAD.at(0.0))

@@ -1,0 +1,86 @@
+"""From a bill to a request and a token: identities to the cent, whole instances, and loads that cannot be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capacity.base.errors import InvalidInput
+from capacity.hardware.cost_estimate import cost_estimate
+from capacity.hardware.pricing import Price, find_price
+
+CENT = 0.005
+
+
+def price_of(usd: float, *, instance: int = 1) -> Price:
+    found = find_price("h100", override=str(usd))
+    assert found is not None
+    return Price(**{name: getattr(found, name) for name in Price.__slots__} | {"gpus_per_instance": instance})
+
+
+@given(
+    usd=st.floats(0.01, 50),
+    gpus=st.integers(1, 64),
+    rate=st.floats(0.001, 1000),
+    inputs=st.integers(1, 100_000),
+    outputs=st.integers(1, 10_000),
+    share=st.floats(0, 1),
+)
+def test_cost_identities(usd: float, gpus: int, rate: float, inputs: int, outputs: int, share: float) -> None:
+    cost = cost_estimate(
+        price_of(usd),
+        num_gpus=gpus,
+        requests_per_s=rate,
+        input_tokens=inputs,
+        output_tokens=outputs,
+        prefill_share=share,
+    )
+    assert cost.usd_per_hour == pytest.approx(usd * gpus)
+    assert cost.usd_per_month == pytest.approx(cost.usd_per_hour * 730, abs=CENT)
+    requests_of_hour = rate * 3600
+    assert cost.usd_per_request * requests_of_hour == pytest.approx(cost.usd_per_hour, abs=CENT)
+    inputs_bill = requests_of_hour * inputs * cost.usd_per_million_input_tokens / 1e6
+    outputs_bill = requests_of_hour * outputs * cost.usd_per_million_output_tokens / 1e6
+    assert inputs_bill + outputs_bill == pytest.approx(cost.usd_per_hour, abs=CENT)
+    assert inputs_bill == pytest.approx(share * cost.usd_per_hour, abs=CENT)
+    blended = requests_of_hour * (inputs + outputs) * cost.usd_per_million_tokens / 1e6
+    assert blended == pytest.approx(cost.usd_per_hour, abs=CENT)
+
+
+@given(st.integers(1, 64), st.integers(1, 16))
+def test_whole_instances_are_billed(gpus: int, instance: int) -> None:
+    cost = cost_estimate(
+        price_of(2, instance=instance),
+        num_gpus=gpus,
+        requests_per_s=1,
+        input_tokens=1,
+        output_tokens=1,
+        prefill_share=0.5,
+    )
+    assert gpus <= cost.billed_gpus < gpus + instance
+    assert cost.billed_gpus % instance == 0
+    assert cost.usd_per_hour == pytest.approx(cost.billed_gpus * 2)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"num_gpus": 0},
+        {"requests_per_s": 0},
+        {"requests_per_s": float("nan")},
+        {"input_tokens": 0},
+        {"output_tokens": -1},
+        {"prefill_share": 1.1},
+    ],
+)
+def test_impossible_loads_are_refused(bad: dict[str, float]) -> None:
+    usual = {
+        "num_gpus": 1,
+        "requests_per_s": 1.0,
+        "input_tokens": 1.0,
+        "output_tokens": 1.0,
+        "prefill_share": 0.5,
+    }
+    with pytest.raises(InvalidInput, match=next(iter(bad))):
+        cost_estimate(price_of(2), **(usual | bad))  # type: ignore[arg-type]
