@@ -18,7 +18,7 @@ from capacity.planning.prospect import Prospect
 from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search, oddness, pairs, pools, rounded_context
 from capacity.planning.step_error import ScaledSteps
-from capacity.planning.trial import Role, most_replicas
+from capacity.planning.trial import Role
 from capacity.pool.drafting import expected_tokens_by_position
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup
@@ -198,8 +198,7 @@ class Surveyor:
 
     def _most(self, pool: Pool) -> int:
         """Replicas that GPUs, money and the traffic allow; may be 0."""
-        busy = min(most_replicas(workload) for workload in self.arena.workloads)
-        return min(self._gpus(pool.gpu) // pool.num_gpus, busy)
+        return min(self._gpus(pool.gpu) // pool.num_gpus, self.load.most_replicas)
 
     def _ratios(self, prefill: Pool, decode: Pool, gpu: str) -> int:
         """Pairs of numbers of replicas that the limits allow."""

@@ -11,7 +11,7 @@ from random_plans import question
 
 from capacity.planning.plan import plan
 
-SHORT_FORM = (6, 7, 12)  # of one, three and four replicas
+SHORT_FORM = (3, 7, 11)  # in two of them the first answer is not the cheapest
 LONG_FORM = [seed for seed in range(24) if seed not in SHORT_FORM]
 
 
