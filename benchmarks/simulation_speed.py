@@ -31,7 +31,7 @@ from pathlib import Path
 import simpy
 from simulation_cases import GPU, MODEL, V1, Case, cases
 
-from capacity.answers.deployment_run import run_service, verdict_on
+from capacity.answers.deployment_run import forget_capacities, run_service, verdict_on
 from capacity.deployment import Service
 from capacity.workload import Clients, GammaLengths, Workload, client_mix, diurnal, read_trace
 from capacity.workload.export import write_csv
@@ -112,7 +112,12 @@ def measured(case: Case, *, quick: bool = False, repeats: int = REPEATS) -> Spee
     if case.verdict:
         pools, service = [case.resolved], Service()
         plain_s = median_cpu_s(lambda: run_service(pools, service, drawn, keep_work=True).summary, repeats)
-        ratio = 1 + median_cpu_s(lambda: verdict_on(run, pools, service, drawn), repeats) / plain_s
+
+        def judged() -> None:
+            forget_capacities()  # else the first one's probe serves all
+            verdict_on(run, pools, service, drawn)
+
+        ratio = 1 + median_cpu_s(judged, repeats) / plain_s
     return Speed(
         case=case,
         count=len(drawn),

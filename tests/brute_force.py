@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,10 +35,10 @@ def brute_force(
     arena = Arena(model=load_model(model), workloads=workloads, goal=Goal(slos=parsed_slos(slo)))
     market = Market.of(search, Cost(price=PRICES), [])
     surveyor = Surveyor(arena=arena, search=search, load=Load.of(workloads), market=market)
-    found = surveyor.plain() + surveyor.drafting() + surveyor.disaggregated(math.inf)
+    found = surveyor.everything()
     options = {option.at(0): option for option in found.options}
     best, points, reached = math.inf, 0, set()
-    for candidate in every_candidate(arena, search, market):
+    for candidate in every_candidate(arena, search, market, surveyor):
         points += 1
         if not arena.run(Task(candidate=candidate, confidence=search.confidence)).met:
             continue
@@ -47,16 +48,19 @@ def brute_force(
         value = option.objective(candidate.replicas)
         reached = {candidate} if value < best else reached | {candidate} if value == best else reached
         best = min(best, value)
-    assert points == found.points
+    assert points == found.points, f"{points} deployments, {found.points} counted"
     return best, points, reached
 
 
-def every_candidate(arena: Arena, search: Search, market: Market) -> Iterator[Candidate]:
+def every_candidate(arena: Arena, search: Search, market: Market, surveyor: Surveyor) -> Iterator[Candidate]:
     for gpu in market.quotes:
         for pool in pools(search, gpu, arena.model):
             if "aggregated" in search.serving and _runs(arena, pool):
-                for replicas in range(1, search.max_gpus // pool.num_gpus + 1):
-                    yield Candidate(pool=pool, replicas=replicas)
+                most = search.max_gpus // pool.num_gpus
+                if most:
+                    yield Candidate(pool=pool, replicas=1)
+                for replicas, router in itertools.product(range(2, most + 1), surveyor.routers(most)):
+                    yield Candidate(pool=pool, replicas=replicas, router=router)
         for prefill, decode in pairs(search, gpu, arena.model):
             if "disaggregated" not in search.serving or not (_runs(arena, prefill) and _runs(arena, decode)):
                 continue

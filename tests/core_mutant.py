@@ -6,14 +6,14 @@ import ctypes
 import functools
 import multiprocessing
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from core_mutations import CoreMutation
-from random_deployments import outcome, random_deployment, unlike
+from random_deployments import Deployment, outcome, random_deployment, unlike
 from reference_schedules import NAMED, POLICIES, lines
 from rule_scenarios import RULES
 
@@ -34,7 +34,9 @@ def written(engine: str) -> list[dict[str, Any]]:
 class CoreMutants:
     """The engines' objects, compiled once, and what the readable engines did with some random deployments."""
 
-    def __init__(self, folder: Path, seeds: Iterable[int]) -> None:
+    def __init__(
+        self, folder: Path, seeds: Iterable[int], deployments: Mapping[str, Deployment] | None = None
+    ) -> None:
         command = build.working_compiler()
         assert command is not None
         self._compiler = command
@@ -47,10 +49,8 @@ class CoreMutants:
             for engine, policy in POLICIES.items()
             for scenario in written(engine)
         ]
-        self._read = {}
-        for seed in seeds:
-            deployment = random_deployment(seed)
-            self._read[seed] = deployment, outcome(deployment, "events")
+        met = {str(seed): random_deployment(seed) for seed in seeds} | dict(deployments or {})
+        self._read = {name: (deployment, outcome(deployment, "events")) for name, deployment in met.items()}
 
     def _compiled(self, source: Path) -> Path:
         target = self._folder / f"{source.stem}.o"
@@ -102,12 +102,12 @@ class CoreMutants:
             if not same:
                 tell.send(f"{policy}, {scenario.get('name')}")
                 return
-        for seed, (deployment, read) in self._read.items():
+        for name, (deployment, read) in self._read.items():
             try:
                 found = unlike(read, outcome(deployment, "core"))
             except Exception as error:
                 found = [repr(error)]
             if found:
-                tell.send(f"{seed}: {', '.join(found)[:200]}")
+                tell.send(f"{name}: {', '.join(found)[:200]}")
                 return
         tell.send(None)

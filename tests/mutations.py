@@ -337,8 +337,8 @@ MUTATIONS = (
     Mutation(
         name="a partly filled block is cached",
         where=BLOCK_POOL,
-        old="        full = tokens // self.block_size\n        content, cached",
-        new="        full = -(-tokens // self.block_size)\n        content, cached",
+        old="        full = tokens // self.block_size\n        block_key, cached",
+        new="        full = -(-tokens // self.block_size)\n        block_key, cached",
         tests=(named("v1async"),),
     ),
     # other engines

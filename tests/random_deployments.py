@@ -288,9 +288,9 @@ def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
             if kind > 0.8:
                 options["adapters"] = _adapters(rng)
             elif kind < 0.25:
-                setup = replace(setup, speculation=_drafts(rng))
+                setup = replace(setup, speculation=random_drafts(rng))
             elif kind < 0.45 and setup.enable_prefix_caching:
-                options["offload"] = _offload(rng)
+                options["offload"] = random_offload(rng)
             elif kind < 0.55:
                 setup = replace(setup, limits=replace(setup.limits, pipeline_stages=rng.choice([2, 3])))
             elif kind < 0.65:
@@ -338,7 +338,7 @@ def _with_abilities(rng: random.Random, setup: EngineSetup) -> EngineSetup:
     return replace(setup, policy_options=options)
 
 
-def _drafts(rng: random.Random) -> Speculation:
+def random_drafts(rng: random.Random) -> Speculation:
     k = rng.randint(1, 4)
     if rng.random() < 0.4:
         return Speculation(k, tuple(rng.randint(0, k) for _ in range(3)), lookahead_slots=rng.choice([0, k]))
@@ -368,7 +368,7 @@ def _for_adapters(rng: random.Random, workload: Workload) -> Workload:
     return replace(workload, adapter=np.array([rng.randint(0, most) for _ in range(len(workload))]))
 
 
-def _offload(rng: random.Random) -> Offload:
+def random_offload(rng: random.Random) -> Offload:
     tiers = tuple(
         Tier(
             name=name,

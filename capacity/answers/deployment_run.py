@@ -45,7 +45,7 @@ def run_service(
     `goodput`: limits per request as `vllm bench serve` writes them ("ttft:500", ms). Raises InvalidInput.
     """
     pools = with_roles(pools, service)
-    setups = [engine_setup(pool, scheduling) for pool in pools for _ in range(_engines(pool))]
+    setups = [like for pool in pools for like in [engine_setup(pool, scheduling)] * _engines(pool)]
     failures, scaling, decode_scaling = _failures(service, seed), _scaling(service), _decode_scaling(service)
     if observer is not None and (len(setups) > 1 or failures is not None or scaling is not None):
         raise InvalidInput("a timeline is of one engine alone: leave out --replicas, --router and the like")
@@ -227,6 +227,11 @@ def _known_capacities(deployment: tuple[object, ...]) -> Known:
     return found
 
 
+def forget_capacities() -> None:
+    """Have the next verdict probe anew."""
+    _probed.clear()
+
+
 def _losses(run: SimulationResult, pools: Sequence[ResolvedPool], workload: Workload) -> dict[str, int]:
     """What became of requests that were not completed."""
     longest = max(pool.max_model_len for pool in pools)
@@ -250,8 +255,8 @@ def _scaled_up(pools: Sequence[ResolvedPool], service: Service) -> list[Resolved
         most = service.decode_autoscale_max_replicas if role == "decode" else service.autoscale_max_replicas
         more = max((most or 0) - first[role], 0) if role not in counted else 0
         counted.add(role)  # replicas like the first pool's are added
-        replicas = pool.pool.replicas + more
-        scaled.append(replace(pool, pool=pool.pool.model_copy(update={"replicas": replicas})))
+        more_replicas = {"replicas": pool.pool.replicas + more}
+        scaled.append(replace(pool, pool=pool.pool.model_copy(update=more_replicas)) if more else pool)
     return scaled
 
 

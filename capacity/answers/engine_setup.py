@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from capacity.base.errors import InvalidInput
-from capacity.deployment import Pool, Traffic
+from capacity.deployment import Traffic
 from capacity.deployment.drafts import TREE
 from capacity.pool import drafting as speculative
 from capacity.pool.adapters import adapter_bytes
@@ -224,7 +224,7 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
     policy, contiguous = policy_name(resolved, scheduling), pool.kv_layout == "contiguous"
     blocks, block_tokens = _kv_blocks(plan)
     own = SCHEDULERS.get(resolved.engine.scheduler)
-    refuse_unheeded(resolved, policy, pool)
+    _refuse_unheeded(resolved, policy)
     setup = EngineSetup(
         step_times=resolved.step_model,
         num_blocks=blocks,
@@ -257,8 +257,20 @@ def engine_setup(resolved: ResolvedPool, scheduling: str = "continuous") -> Engi
     return setup
 
 
-def refuse_unheeded(resolved: ResolvedPool, policy: str, asked: Pool | Traffic) -> None:
-    """Raise InvalidInput for what the pool, or the traffic, asks of a scheduler that does not heed it."""
+def unheeded_notes(pools: Sequence[ResolvedPool], traffic: Traffic) -> tuple[str, ...]:
+    """That no engine heeds what the clients allow."""
+    heeding = schedulers_that_read("max_tokens")
+    if traffic.max_tokens is None or any(policy_name(pool, traffic.scheduling) in heeding for pool in pools):
+        return ()
+    return (
+        f"--max-tokens changes nothing under {pools[0].engine.label}, which reserves nothing for an answer to come; "
+        f"{', '.join(heeding)} do",
+    )
+
+
+def _refuse_unheeded(resolved: ResolvedPool, policy: str) -> None:
+    """Raise InvalidInput for what the pool asks of a scheduler that does not heed it."""
+    asked = resolved.pool
     scheduler = SCHEDULERS.get(policy)
     if scheduler is None:
         return
@@ -298,8 +310,8 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
     pool, able = resolved.pool, schedulers_that("drafts")
     if setup.policy not in able:
         raise InvalidInput(
-            f"drafts are scheduled under {' and '.join(able)}; {resolved.engine.label} is "
-            f"{setup.policy}: use --engine vllm, or leave out --speculator"
+            f"drafts are not simulated under {resolved.engine.label}: its scheduler, {setup.policy}, is modelled with a "
+            f"row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --speculator"
         )
     speculation = speculative.Speculation(resolved, speculator_of(pool))
     return with_drafts(setup, speculation, pool.num_speculative_tokens)
@@ -322,6 +334,12 @@ def drafting_notes(resolved: ResolvedPool) -> tuple[str, ...]:
         )
     if way.tree_tokens is None:
         return notes
+    if not way.name.endswith(TREE):
+        return (
+            *notes,
+            f"{resolved.engine.label} drafts a tree by default, {depth} deep, of which it verifies "
+            f"{way.verified_tokens(depth)}: --num-speculative-tokens makes it a chain",
+        )
     return (
         *notes,
         f"{way.name} drafts a tree of {way.verified_tokens(depth)}, {depth} deep, for every request; vLLM drafts a "

@@ -56,22 +56,26 @@ class Served:
 
 
 def in_step(own: LoadMeans | None, differing: LoadMeans | None) -> bool:
-    """Whether TTFT depends on whether lengths differ."""
+    """Whether TTFT or E2E depends on whether lengths differ."""
     if own is None or differing is None:
         return False
-    return not 1 / MATTERS < own.ttft_s / differing.ttft_s < MATTERS
+    factors = (own.ttft_s / differing.ttft_s, own.e2e_s / differing.e2e_s)
+    return not all(1 / MATTERS < factor < MATTERS for factor in factors)
 
 
 def step_notes(own: LoadMeans | None, differing: LoadMeans | None) -> tuple[str, ...]:
-    """How TTFT hangs on the lengths, where it does."""
+    """What hangs on the lengths, where it does."""
     if own is None or differing is None or not in_step(own, differing):
         return ()
-    ttft_s = own.ttft_s
     return (
         "equal lengths in a closed loop march in step: requests that began together end together, and wait for each "
-        f"other's prefills; mean TTFT is {ttft_s * 1e3:,.0f} ms so, and {differing.ttft_s * 1e3:,.0f} ms where "
-        "lengths differ by up to 80 %; its interval covers both, --random-range-ratio says which",
+        f"other's prefills; TTFT and E2E are {_in_words(own)} so, and {_in_words(differing)} where lengths differ "
+        f"by up to {DIFFERING_RANGE_RATIO:.0%}; the intervals hold both, and --random-range-ratio says which",
     )
+
+
+def _in_words(means: LoadMeans) -> str:
+    return f"{means.ttft_s * 1e3:,.0f} ms and {means.e2e_s:,.2f} s"
 
 
 def served(resolved: ResolvedPool, traffic: Traffic, slots: int, *, regimes: bool = True) -> Served:

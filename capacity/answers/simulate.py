@@ -14,9 +14,8 @@ from capacity.answers.engine_setup import (
     drafting_notes,
     engine_frontend,
     make_workload,
-    policy_name,
-    refuse_unheeded,
     requests_of,
+    unheeded_notes,
 )
 from capacity.answers.fit import gpu_summary, model_summary
 from capacity.answers.intervals import beside_client, served_mean, with_interval
@@ -84,6 +83,7 @@ def simulate(
         cost=prices,
         question="simulate",
         trace=workload,
+        **_beside(other_pools),
     )
     traffic, service = deployment.traffic, deployment.service
     pools = [
@@ -131,6 +131,7 @@ def simulate(
             *answer.warnings,
             *step_notes(whole_means(run.summary, run.records), next(iter(differing), None)),
             *_failure_notes(service),
+            *unheeded_notes(pools, traffic),
             *_loop_notes(run, engine_loop, observer),
             *cautions_of(price),
             *saved,
@@ -153,12 +154,15 @@ def _cost(
     return cost_of(price, counted, steady_load(run.records, verdict, requests, counted))
 
 
+def _beside(other_pools: Sequence[Pool]) -> dict[str, Any]:
+    """What further pools are to fields that need several engines."""
+    return {"replicas": 1 + len(other_pools)} if other_pools else {}
+
+
 def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     """Raises DoesNotFit, and InvalidInput for requests of the traffic that are too long for an engine."""
     for pool in pools:
         pool.memory.require_fit()
-    if traffic is not None:
-        refuse_unheeded(pools[0], policy_name(pools[0], traffic.scheduling), traffic)
     if traffic is not None and traffic.input_len and traffic.output_len:
         for pool in pools:
             check_length(pool, traffic.input_len + traffic.output_len)

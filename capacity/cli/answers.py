@@ -48,7 +48,7 @@ def fit(question: Question) -> None:
 
 
 def estimate(question: Question) -> None:
-    """How fast, and at what cost? TTFT, TPOT, throughput at a batch size or a concurrency, in closed form."""
+    """How fast, and at what cost? TTFT, TPOT, throughput at a concurrency or a request rate; a batch in closed form."""
     answer = capacity.estimate(request_of(question), profiles=question.profiles, download=question.download)
     _show(answer, question.format)
 

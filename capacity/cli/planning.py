@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +26,7 @@ from capacity.cli.options import (
     write,
 )
 from capacity.cli.question import Question, note, note_command, request_of
+from capacity.cli.search_progress import search_progress
 from capacity.cli.verbs import BILLING, COST, POOL, SEARCH, TRAFFIC, plain_verb, verb
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ def plan(
             "--output", help="A folder for the report, the launch command, the manifest and the benchmark."
         ),
     ] = None,
+    detail: Annotated[
+        bool, typer.Option("--detail", help="Every level, front, reason and source, not the answer alone.")
+    ] = False,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -76,7 +79,14 @@ def plan(
     """What to rent? The cheapest deployments that meet a service level on real traffic, with proof and price."""
     check_format(format)
     _refuse_idle(options)
-    with _search_bar() as progress:
+    if output is not None:
+        from capacity.deployment.launching import is_launched
+
+        for engine in listed(options.get("engines")):
+            if not is_launched(engine):
+                alone = f"{output} gets the report and plan.json alone"
+                print(f"note: nothing launches {engine}, a baseline: {alone}", file=sys.stderr)
+    with search_progress() as progress:
         answer = capacity.plan(
             model,
             slo=slo or (),
@@ -86,7 +96,7 @@ def plan(
             progress=progress,
             **options,
         )
-    _show(answer, format)
+    _show(answer, format, detail=detail)
     if output is not None:
         from capacity.deployment import Traffic
         from capacity.report.plan_files import write_plan_files
@@ -280,36 +290,16 @@ def from_vllm(
         write(output, to_toml(deployment))
 
 
-def _show(answer: Any, format: str) -> None:
+def _show(answer: Any, format: str, *, detail: bool = False) -> None:
     from capacity.report import tables as report
+    from capacity.report.plan import plan_tables
 
-    show(report.render(answer, format))
+    show(report.render(answer, format, tables=plan_tables if detail else None))
 
 
-@contextmanager
-def _search_bar() -> Iterator[Callable[[Any], None] | None]:
-    """A progress bar on stderr with the best answer so far; None where nobody is watching."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[best]}"), console=Console(stderr=True)) as progress:
-        task = progress.add_task("survey", total=None, best="")
-
-        def update(snapshot: Any) -> None:
-            best = "" if snapshot.best is None else f"so far: {snapshot.best.label}"
-            progress.update(
-                task,
-                description=snapshot.stage,
-                completed=snapshot.settled,
-                total=snapshot.engines,
-                best=best,
-            )
-
-        yield update
+def listed(value: Any) -> Sequence[str]:
+    """`a,b` as a list; nothing as none."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value or ()
 
 
 def numbers(flag: str, text: str | None) -> list[float] | None:

@@ -66,12 +66,18 @@ def _load_preset(name: str) -> ModelSpec:
 
 
 def _as_asked(model: ModelSpec, name: str) -> ModelSpec:
-    """The preset under the name that was asked for: where a version or date in that is not its own, it is noted."""
+    """The preset under the id that was asked for: where a version or date in the name is not its own, it is noted."""
+    asked = name.strip()
+    spelled = next(
+        (each for each in _index()[model.name] if "/" in each and _normal(each) == _normal(asked)), None
+    )
     own = {*version_numbers(model.name), *version_numbers(model.hf_id or "")}
-    if own.issuperset(version_numbers(name)):
+    notes = model.notes
+    if not own.issuperset(version_numbers(asked)):
+        notes += (f"{asked!r} is answered by preset {model.name} ({model.hf_id}), which has the same shapes",)
+    if spelled in (None, model.hf_id) and notes == model.notes:
         return model
-    note = f"{name!r} is answered by preset {model.name} ({model.hf_id}), which has the same shapes"
-    return replace(model, notes=(*model.notes, note))
+    return replace(model, hf_id=spelled or model.hf_id, notes=notes)
 
 
 def version_numbers(name: str) -> frozenset[str]:

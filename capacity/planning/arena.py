@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor, wait
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
@@ -17,10 +15,14 @@ from capacity.model import ModelSpec
 from capacity.planning.judging import Goal, Trial
 from capacity.planning.space import Candidate
 from capacity.planning.step_error import factors_at
-from capacity.planning.trial import Engines, Role, stretched, try_engines
+from capacity.planning.trial import Check, Engines, Role, stretched, try_engines
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import EngineSetup
 from capacity.workload import Workload
+
+
+class OutOfTime(Exception):
+    """Time is up in the middle of a search; what was found so far stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,8 @@ class Arena:
             self._setups[pool, confidence] = setup
         return setup
 
-    def run(self, task: Task) -> Trial:
-        """Simulate one candidate."""
+    def run(self, task: Task, *, check: Check = None) -> Trial:
+        """Simulate one candidate; what `check` raises on the way ends it."""
         candidate = task.candidate
         if candidate.prefill is None:
             engines = [self._engines(candidate.pool, candidate.replicas, "both", task.confidence)]
@@ -107,6 +109,7 @@ class Arena:
             sample=task.sample,
             intervals=task.intervals,
             first_draw=task.first_draw,
+            check=check,
         )
 
     def _first_tokens(self) -> tuple[Sequence[Workload], Goal]:
@@ -128,28 +131,16 @@ def enter(arena: Arena) -> None:
     _arena = arena
 
 
-def run_task(task: Task) -> Trial:
-    """Run a task in a worker process that has entered an arena."""
+def run_task(task: Task, until_s: float = math.inf) -> Trial | None:
+    """Run a task in a worker process that has entered an arena; None where `time.monotonic()` passes `until_s`."""
     assert _arena is not None
-    return _arena.run(task)
 
+    def check() -> None:
+        if time.monotonic() > until_s:
+            raise OutOfTime
 
-@overload
-def run_all(arena: Arena, tasks: Iterable[Task], executor: Executor | None) -> list[Trial]: ...
-@overload
-def run_all(
-    arena: Arena, tasks: Iterable[Task], executor: Executor | None, *, within_s: float
-) -> list[Trial | None]: ...
-def run_all(
-    arena: Arena, tasks: Iterable[Task], executor: Executor | None, *, within_s: float = math.inf
-) -> Sequence[Trial | None]:
-    """The trials of `tasks`, in order; `executor`'s workers must have entered this arena.
-
-    What has not begun after `within_s` seconds is left out: None in its place.
-    """
-    until_s = time.monotonic() + within_s
-    if executor is None:
-        return [arena.run(task) if time.monotonic() < until_s else None for task in tasks]
-    futures = [executor.submit(run_task, task) for task in tasks]
-    wait(futures, timeout=None if math.isinf(within_s) else max(within_s, 0.0))
-    return [None if future.cancel() else future.result() for future in futures]
+    try:
+        check()
+        return _arena.run(task, check=check)
+    except OutOfTime:
+        return None

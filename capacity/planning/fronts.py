@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from capacity.planning.hunt import Ask
 from capacity.planning.judging import Trial
 from capacity.planning.option import Option
 from capacity.planning.records import Point
 from capacity.planning.space import Candidate
+from capacity.planning.tried import Ask
 
 
 def points_of(trials: Mapping[Ask, Trial], options: Iterable[Option]) -> list[Point]:

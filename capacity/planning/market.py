@@ -17,6 +17,7 @@ class Market:
 
     quotes: dict[str, Price | None]
     unpriced: dict[str, str]
+    watts: dict[str, float]  # of one GPU at full use, all in
 
     @classmethod
     def of(cls, search: Search, cost: Cost, profiles: list[str]) -> Market:
@@ -34,7 +35,8 @@ class Market:
         if needed:
             unpriced |= _beside_markets(quotes)
             quotes |= dict.fromkeys(unpriced)
-        return cls(quotes=quotes, unpriced=unpriced)
+        watts = {gpu: load_profile(gpu, profiles).system_watts_per_gpu for gpu in quotes}
+        return cls(quotes=quotes, unpriced=unpriced, watts=watts)
 
 
 def _beside_markets(quotes: dict[str, Price | None]) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from capacity.deployment import Pool
 from capacity.hardware.pricing import Price, billed_gpus, usd_per_hour
@@ -12,13 +11,27 @@ from capacity.planning.quality import QualityChange
 from capacity.planning.records import Kind, Rejection
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search
 
+Order = tuple[float, ...]  # what is least is best: an objective, then loss of quality, oddness and replicas
+
+
+def objective_of(search: Search, price: Price | None, watts_per_gpu: float, gpus: int) -> float:
+    """What is minimised, as far as so many GPUs decide it; rises with them."""
+    match search.objective:
+        case "cost":
+            assert price is not None
+            return usd_per_hour(price, billed_gpus(price, gpus))
+        case "energy":
+            return watts_per_gpu * gpus
+        case _:
+            return float(gpus)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """An engine that might be an answer, with the replicas that are still open (`least` to `most`).
+    """An engine that might be an answer, with the replicas that its bounds leave open (`least` to `most`).
 
     With `prefill`, the engine only decodes, and `prefill_replicas` of that one prefill: options of one pair differ
-    in them. `gpu_s` is the GPU time of a request at best.
+    in them. `gpu_s` is the GPU time of a request at best; `oddness` how far it is from the engine's defaults.
     """
 
     pool: Pool
@@ -33,6 +46,7 @@ class Option:
     prefill: Pool | None = None
     prefill_replicas: int = 0
     router: str = ROUND_ROBIN
+    oddness: int = 0
 
     @property
     def family(self) -> tuple[str, str | None]:
@@ -40,16 +54,10 @@ class Option:
         return (self.pool.gpu, self.pool.quantization)
 
     @property
-    def promise(self) -> float:
-        """What a request would cost at best, up to whole GPUs."""
-        match self.search.objective:
-            case "cost":
-                assert self.price is not None
-                return self.gpu_s * self.price.usd_per_gpu_hour
-            case "energy":
-                return self.gpu_s * self.watts_per_gpu
-            case _:
-                return self.gpu_s
+    def loss(self) -> float:
+        """The worst published loss of quality; an unknown one is the worst there is."""
+        loss = self.quality.worst_loss_fraction
+        return 1.0 if loss is None else loss
 
     def gpus(self, replicas: int) -> int:
         """GPUs in use."""
@@ -71,22 +79,18 @@ class Option:
 
     def objective(self, replicas: int) -> float:
         """What is minimised, as far as it is known without simulating; rises with replicas."""
-        match self.search.objective:
-            case "cost":
-                usd = self.usd_per_hour(replicas)
-                assert usd is not None
-                return usd
-            case "energy":
-                return self.watts(replicas)
-            case _:
-                return float(self.gpus(replicas))
+        return objective_of(self.search, self.price, self.watts_per_gpu, self.gpus(replicas))
 
-    def most_below(self, objective: float) -> int:
-        """The most replicas, of those open, whose objective is below that; 0 where none is."""
+    def order(self, replicas: int) -> Order:
+        """Its place among answers: the objective, then the published loss of quality, then the plainer engine."""
+        return (self.objective(replicas), self.loss, self.oddness, replicas)
+
+    def most_below(self, order: Order) -> int:
+        """The most replicas, of those open, that come before that; 0 where none do."""
         low, high = self.least - 1, self.most
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.objective(middle) < objective else (low, middle - 1)
+            low, high = (middle, high) if self.order(middle) < order else (low, middle - 1)
         return 0 if low < self.least else low
 
     def at(self, replicas: int) -> Candidate:
@@ -110,19 +114,6 @@ class Survey:
     points: int
     least_ratio: tuple[float, Candidate, str] | None  # of the bounds that exclude for good: the nearest miss
 
-    def __add__(self, other: Survey) -> Survey:
-        ratios = [each for each in (self.least_ratio, other.least_ratio) if each is not None]
-        return Survey(
-            options=self.options + other.options,
-            rejected=self.rejected + other.rejected,
-            engines=self.engines + other.engines,
-            points=self.points + other.points,
-            least_ratio=min(ratios, key=lambda each: each[0], default=None),
-        )
-
-
-NOTHING = Survey(options=(), rejected=(), engines=0, points=0, least_ratio=None)
-
 
 @dataclass(frozen=True, slots=True)
 class Turned:
@@ -133,16 +124,31 @@ class Turned:
     ratio: float | None = None
 
 
-def costlier(option: Option, to_beat: float) -> Turned:
-    """That not even the bound of an option beats the answer."""
-    what = f"{option.least} replicas"
-    if option.prefill is not None:
-        what = f"{option.prefill_replicas} replicas that prefill and {option.least} that decode"
-    return Turned(
-        "costlier",
-        f"needs at least {what}: {amount(option, option.objective(option.least))}, "
-        f"no better than the answer's {amount(option, to_beat)}",
-    )
+@dataclass(kw_only=True)
+class SurveyBuilder:
+    """A survey in the making."""
+
+    options: list[Option] = field(default_factory=list)
+    rejected: list[Rejection] = field(default_factory=list)
+    engines: int = 0
+    points: int = 0
+    nearest: tuple[float, Candidate, str] | None = None
+
+    def turn(self, candidate: Candidate, why: Turned) -> None:
+        """Put an engine, or a pair, aside."""
+        self.rejected.append(Rejection.of(candidate, why.kind, why.reason, replicas=None))
+        if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
+            self.nearest = (why.ratio, candidate, why.reason)
+
+    def built(self) -> Survey:
+        """The survey."""
+        return Survey(
+            options=tuple(self.options),
+            rejected=tuple(self.rejected),
+            engines=self.engines,
+            points=self.points,
+            least_ratio=self.nearest,
+        )
 
 
 def amount(option: Option, value: float) -> str:
@@ -152,17 +158,5 @@ def amount(option: Option, value: float) -> str:
             return f"${value:,.2f}/h"
         case "energy":
             return f"{value / 1e3:,.1f} kW"
-        case "latency":
-            return f"{value:.2f} of the limit"
         case _:
-            return f"{value:.0f} GPUs"
-
-
-def families(options: tuple[Option, ...]) -> Iterator[tuple[tuple[str, str | None], list[Option]]]:
-    """Options by GPU and weight format, the most promising family and option first."""
-    groups: dict[tuple[str, str | None], list[Option]] = {}
-    for option in options:
-        groups.setdefault(option.family, []).append(option)
-    for group in groups.values():
-        group.sort(key=lambda option: option.promise)
-    yield from sorted(groups.items(), key=lambda item: item[1][0].promise)
+            return f"{value:.0f} GPU{'s' if value != 1 else ''}"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from capacity.answers.engine_setup import policy_name
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.planning.arena import Arena
 from capacity.planning.bounds import PLAIN, Bound, Drafting, Load, StepSeconds, bound
+from capacity.planning.contender import Contender, FirstTokens, PairContender
 from capacity.planning.market import Market
-from capacity.planning.option import Option, Survey, Turned, costlier
+from capacity.planning.option import Option, Survey, SurveyBuilder, Turned, objective_of
+from capacity.planning.prospect import Prospect
 from capacity.planning.quality import QualityChange, quality_change
-from capacity.planning.records import Rejection
-from capacity.planning.space import ROUND_ROBIN, Candidate, Search, pairs, pools, rounded_context
+from capacity.planning.space import ROUND_ROBIN, Candidate, Search, oddness, pairs, pools, rounded_context
 from capacity.planning.step_error import ScaledSteps
 from capacity.planning.trial import Role, most_replicas
 from capacity.pool.drafting import expected_tokens_by_position
@@ -25,72 +28,96 @@ from capacity.step import PS_PER_S, StepShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surveyor:
-    """Turns the engines of the space into options, or down with a reason."""
+    """Turns the engines of the space into options, or down with a reason; `survey` is of those looked at so far."""
 
     arena: Arena
     search: Search
     load: Load
     market: Market
+    survey: SurveyBuilder = field(default_factory=SurveyBuilder, repr=False)
     _sides: dict[tuple[Pool, Role], Side | Turned] = field(default_factory=dict, repr=False)
+    _first_tokens: dict[Pool, FirstTokens] = field(default_factory=dict, repr=False)
 
-    def plain(self) -> Survey:
-        """Every engine that neither drafts nor has its prefills done elsewhere."""
-        return self._aggregated(drafting=False)
-
-    def drafting(self) -> Survey:
-        """Every engine that drafts."""
-        return self._aggregated(drafting=True)
-
-    def _aggregated(self, *, drafting: bool) -> Survey:
-        survey = SurveyBuilder()
-        for gpu in self.market.quotes if "aggregated" in self.search.serving else ():
-            for pool in pools(self.search, gpu, self.arena.model):
-                if (pool.speculator is not None) != drafting:
-                    continue
-                survey.engines += 1
-                side = self._side(pool, "both")
-                candidate = Candidate(pool=pool, replicas=1)
-                if isinstance(side, Turned):
-                    survey.turn(candidate, side)
-                    if side.kind == "unmeetable":
-                        survey.points += self._most(pool)
-                    continue
-                most = self._most(pool)
-                routers = self._routers() if most > 1 else (ROUND_ROBIN,)
-                survey.points += most * len(routers)
-                blocked = self._blocked(side, candidate, most, side.bound.min_replicas)
-                if blocked is not None:
-                    survey.turn(candidate, blocked)
-                    continue
-                for router in routers:
-                    least = max(side.bound.min_replicas, 1 if router == ROUND_ROBIN else 2)
-                    if least <= most:
-                        survey.options.append(self._option(side, least=least, most=most, router=router))
-        return survey.built()
-
-    def disaggregated(self, ceiling: float) -> Survey:
-        """Pairs of a prefill and a decode engine, at every ratio that may be below `ceiling`."""
-        survey = SurveyBuilder()
-        for gpu in self.market.quotes if "disaggregated" in self.search.serving else ():
-            for prefill, decode in pairs(self.search, gpu, self.arena.model):
-                survey.engines += 1
-                sides = self._side(prefill, "prefill"), self._side(decode, "decode")
+    def prospects(self) -> Iterator[Prospect]:
+        """Every engine and every pair of the space, not looked at yet; GPUs without a price are turned down at once."""
+        model, serving = self.arena.model, self.search.serving
+        for gpu in self.market.quotes:
+            if gpu in self.market.unpriced:
+                candidate = Candidate(pool=Pool(gpu=gpu), replicas=1)
+                self.survey.turn(candidate, Turned("no price", self.market.unpriced[gpu]))
+                continue
+            for pool in pools(self.search, gpu, model) if "aggregated" in serving else ():
+                yield self._prospect(Candidate(pool=pool, replicas=1), partial(self._single, pool))
+            for prefill, decode in pairs(self.search, gpu, model) if "disaggregated" in serving else ():
                 candidate = Candidate(pool=decode, replicas=1, prefill=prefill, prefill_replicas=1)
-                turned = next((side for side in sides if isinstance(side, Turned)), None)
-                if turned is None or turned.kind == "unmeetable":
-                    survey.points += self._ratios(prefill, decode, gpu)
-                if turned is not None:
-                    survey.turn(candidate, turned)
-                    continue
-                options = self._pair(sides[0], sides[1], gpu)  # type: ignore[arg-type]
-                if isinstance(options, Turned):
-                    survey.turn(candidate, options)
-                    continue
-                open_ = [option for option in options if option.most_below(ceiling)]
-                survey.options += open_
-                if not open_:
-                    survey.turn(options[0].at(options[0].least), costlier(options[0], ceiling))
-        return survey.built()
+                yield self._prospect(candidate, partial(self._double, prefill, decode))
+
+    def everything(self) -> Survey:
+        """All of the space, looked at."""
+        for prospect in list(self.prospects()):
+            prospect.enter()
+        return self.survey.built()
+
+    def _prospect(self, candidate: Candidate, look: Callable[[], Sequence[Contender] | Turned]) -> Prospect:
+        self.survey.engines += 1
+        self.survey.points += self._points(candidate)
+        pool = candidate.pool
+        objective = objective_of(
+            self.search, self.market.quotes[pool.gpu], self.market.watts[pool.gpu], candidate.num_gpus
+        )
+        odd = oddness(pool, apart=candidate.prefill is not None)
+        return Prospect(candidate, (objective, 0.0, odd, 1), look, self._entered)
+
+    def _entered(self, prospect: Prospect, seen: Sequence[Contender] | Turned) -> None:
+        """Its options are in the search, or it is out of it: what cannot run was never a choice."""
+        survey, candidate = self.survey, prospect.candidate
+        if not isinstance(seen, Turned):
+            survey.options += [option for contender in seen for option in contender.options]
+            return
+        survey.turn(candidate, seen)
+        if seen.kind not in ("unmeetable", "limit"):
+            survey.points -= self._points(candidate)
+        if seen.kind == "impossible":
+            survey.engines -= 1
+
+    def _points(self, candidate: Candidate) -> int:
+        """Numbers of replicas, and routers, that the limits allow."""
+        if candidate.prefill is not None:
+            return self._ratios(candidate.prefill, candidate.pool, candidate.pool.gpu)
+        most = self._most(candidate.pool)
+        return min(most, 1) + max(most - 1, 0) * len(self.routers(most))
+
+    def _single(self, pool: Pool) -> Sequence[Contender] | Turned:
+        side = self._side(pool, "both")
+        if isinstance(side, Turned):
+            return side
+        most, bound_least = self._most(pool), side.bound.min_replicas
+        blocked = self._blocked(side, Candidate(pool=pool, replicas=1), most, bound_least)
+        if blocked is not None:
+            return blocked
+        contenders, routers = list[Contender](), self.routers(most)
+        if bound_least == 1 and ROUND_ROBIN not in routers:  # one alone needs none
+            contenders.append(Contender(self._option(side, least=1, most=1)))
+        for router in routers:
+            least = max(bound_least, 1 if router == ROUND_ROBIN else 2)
+            if least <= most:
+                contenders.append(Contender(self._option(side, least=least, most=most, router=router)))
+        return contenders
+
+    def _double(self, prefill: Pool, decode: Pool) -> Sequence[Contender] | Turned:
+        sides = self._side(prefill, "prefill"), self._side(decode, "decode")
+        turned = [side for side in sides if isinstance(side, Turned)]
+        if turned:  # what cannot run at all comes first
+            return min(turned, key=lambda side: side.kind == "unmeetable")
+        options = self._pair(sides[0], sides[1], decode.gpu)  # type: ignore[arg-type]
+        if isinstance(options, Turned):
+            return options
+        first = None
+        if self.load.open_loop:
+            least = FirstTokens(options[0].prefill_replicas)
+            assert options[0].prefill is not None
+            first = self._first_tokens.setdefault(options[0].prefill, least)
+        return (PairContender(options, first),)
 
     def _pair(self, prefill: Side, decode: Side, gpu: str) -> list[Option] | Turned:
         """An option for each number of prefill replicas."""
@@ -148,9 +175,13 @@ class Surveyor:
             prefill=None if prefill is None else prefill.pool,
             prefill_replicas=prefill_replicas,
             router=router,
+            oddness=oddness(side.pool, apart=prefill is not None, router=router),
         )
 
-    def _routers(self) -> tuple[str, ...]:
+    def routers(self, most: int) -> tuple[str, ...]:
+        """What may stand before the replicas, of which there are so many at most."""
+        if most <= 1:
+            return (ROUND_ROBIN,) if most else ()
         if self.search.routers:
             return self.search.routers
         shared = self.load.computed_input_tokens < self.load.input_tokens
@@ -197,9 +228,6 @@ class Surveyor:
 
     def _look(self, pool: Pool, role: Role) -> Side | Turned:
         """An engine in one role: excluded exactly, or bounded."""
-        unpriced = self.market.unpriced.get(pool.gpu)
-        if unpriced is not None:
-            return Turned("no price", unpriced)
         try:
             pool, resolved = _with_context(self.arena, pool, self.load)
             quality = quality_change(resolved.scheme, self.arena.model.checkpoint, resolved.kv_cache_dtype)
@@ -241,33 +269,6 @@ class Side:
     bound: Bound
     quality: QualityChange
     watts_per_gpu: float
-
-
-@dataclass(kw_only=True)
-class SurveyBuilder:
-    """A survey in the making."""
-
-    options: list[Option] = field(default_factory=list)
-    rejected: list[Rejection] = field(default_factory=list)
-    engines: int = 0
-    points: int = 0
-    nearest: tuple[float, Candidate, str] | None = None
-
-    def turn(self, candidate: Candidate, why: Turned) -> None:
-        """Put an engine, or a pair, aside."""
-        self.rejected.append(Rejection.of(candidate, why.kind, why.reason, replicas=None))
-        if why.ratio is not None and (self.nearest is None or why.ratio < self.nearest[0]):
-            self.nearest = (why.ratio, candidate, why.reason)
-
-    def built(self) -> Survey:
-        """The survey."""
-        return Survey(
-            options=tuple(self.options),
-            rejected=tuple(self.rejected),
-            engines=self.engines,
-            points=self.points,
-            least_ratio=self.nearest,
-        )
 
 
 def _one_rank(steps: ScaledSteps, ranks: int) -> StepSeconds | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,6 @@ from capacity.planning.space import DRAFT_MODEL, Search
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
-    from capacity.planning.arena import Arena
     from capacity.planning.records import Plan
     from capacity.planning.search import Progress
     from capacity.workload import Slo, Workload
@@ -37,10 +34,11 @@ def plan(
     """The cheapest deployments that meet the service levels on the real traffic, ranked, with proof and price.
 
     `slo` as "ttft:p95:500ms", or "ttft:500" for 500 ms of every request (`goodput_target` of them).
-    `workers` processes simulate side by side: a script that asks for more
+    `workers` processes simulate side by side, this one among them: a script that asks for more
     than one guards its own code by `if __name__ == "__main__"`. `progress(snapshot)` is called as answers improve.
     Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
     """
+    from capacity.deployment.routers import make_router
     from capacity.model import ModelSpec, load_model
     from capacity.planning.arena import Arena
     from capacity.planning.bounds import Load
@@ -59,14 +57,13 @@ def plan(
     goal = Goal(slos=parsed_slos(slo), goodput_target=search.goodput_target)
     workloads = draws(traffic, workload, search.replications)
     _check_goal(goal.slos, workloads[0])
+    for router in search.routers:
+        make_router(router, has_sessions=workloads[0].session is not None)
     arena = Arena(model=spec, workloads=workloads, goal=goal, profiles=profiles)
     load = Load.of(workloads)
     folders = [str(profiles)] if profiles else []
     market = Market.of(search, cost, folders)
-    with pool_of_workers(arena, workers) as executor:
-        return run_search(
-            arena, search, load, market, executor=executor, progress=progress, started_s=started_s
-        )
+    return run_search(arena, search, load, market, workers=workers, progress=progress, started_s=started_s)
 
 
 def parsed_slos(texts: Sequence[str] | str) -> tuple[Slo, ...]:
@@ -112,18 +109,3 @@ def _check_goal(slos: Sequence[Slo], workload: Workload) -> None:
         raise InvalidInput(
             "no limit on ttft or e2el: without one any queue would do, however long; add --slo ttft:p95:2s"
         )
-
-
-@contextmanager
-def pool_of_workers(arena: Arena, workers: int) -> Iterator[Executor | None]:
-    """Processes that have entered `arena`; None for one."""
-    if workers < 1:
-        raise InvalidInput(f"workers must be at least 1, not {workers}")
-    if workers == 1:
-        yield None
-        return
-    from capacity.base.processes import local_workers
-    from capacity.planning.arena import enter
-
-    with local_workers(workers, enter, (arena,)) as executor:
-        yield executor

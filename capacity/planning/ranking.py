@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from capacity.answers.costs import cost_of
+from capacity.deployment.launching import is_launched, launch_command
 from capacity.hardware.cost_estimate import CostEstimate
-from capacity.planning.arena import Arena, Task, run_all
+from capacity.model import ModelSpec
+from capacity.planning.arena import Arena, Task
+from capacity.planning.bench import Bench
 from capacity.planning.bounds import Load
-from capacity.planning.family import Family, Tried
+from capacity.planning.contender import Contender
 from capacity.planning.judging import Level, Trial
-from capacity.planning.option import Survey
+from capacity.planning.option import Order, Survey
 from capacity.planning.plan_cost import trial_load
-from capacity.planning.records import Miss, Ranked
+from capacity.planning.records import LaunchLine, Miss, Ranked
 from capacity.planning.space import Candidate, Search
 from capacity.planning.step_error import LEVELS
+from capacity.planning.tried import Tried
 
 TOP = 8  # answers that are ranked
 
 
 class Shown(NamedTuple):
-    """An answer that is ranked; `best` of its family, or beside it."""
+    """An answer that is ranked; `best` of its GPU and weight format, or beside it."""
 
     tried: Tried
     best: bool
 
     @property
-    def order(self) -> tuple[float, bool, float, float]:
-        """By objective; among equals what was simulated in full first, then by loss of quality and margin."""
-        tried = self.tried
-        return (tried.objective, tried.trial.seen != "all", tried.loss, tried.trial.ratio)
+    def order(self) -> tuple[Order, float]:
+        """As the search orders answers; among equals by margin."""
+        return (self.tried.order, self.tried.trial.ratio)
 
 
 class Closer(NamedTuple):
@@ -50,11 +53,13 @@ class Ranking:
     arena: Arena
     search: Search
     load: Load
-    executor: Executor | None
+    bench: Bench
 
-    def ranked(self, families: Iterable[Family], *, closer: int) -> tuple[Ranked, ...]:
-        """The best of each family, then other deployments on other hardware, by objective; the first ones in full."""
-        shown = _shown(families)
+    def ranked(
+        self, contenders: Iterable[Contender], leaders: Sequence[Tried], *, closer: int
+    ) -> tuple[Ranked, ...]:
+        """The best of each kind (`leaders`), then other deployments on other hardware; `closer` of them in full."""
+        shown = _shown(contenders, leaders)
         looks = self._look_closer([answer.tried for answer in shown[:closer]])
         rest = [Closer(answer.tried.trial, None, self.search.confidence) for answer in shown[closer:]]
         return tuple(self._answer(answer, look) for answer, look in zip(shown, looks + rest, strict=True))
@@ -69,12 +74,13 @@ class Ranking:
                 tasks.append(Task(candidate=candidate, confidence=required, intervals=True))
             tasks.append(Task(candidate=candidate, confidence=None, sample=True, give_up=False))
             tasks += [Task(candidate=candidate, confidence=level, sample=True) for level in higher]
-        trials = iter(run_all(self.arena, tasks, self.executor))
+        trials = iter(self.bench.all(tasks))
         looks = []
         for tried in answers:
-            trial = next(trials) if _wants_intervals(tried.trial) else tried.trial
+            trial = (next(trials) if _wants_intervals(tried.trial) else None) or tried.trial
             predicted = next(trials)
-            held = [level for level in higher if next(trials).met]
+            tries = [(level, next(trials)) for level in higher]
+            held = [level for level, tried_at in tries if tried_at is not None and tried_at.met]
             looks.append(Closer(trial, predicted, _highest(held, required)))
         return looks
 
@@ -95,6 +101,7 @@ class Ranking:
             watts=watts,
             joules_per_output_token=watts / trial.output_tokens_per_s if trial.output_tokens_per_s else None,
             quality=option.quality,
+            launch=launch_lines(self.arena.model, answer.tried.candidate),
             basis=steps.basis,
             step_error_assumed=steps.residuals("decode").fit.basis == "assumed",
             best_of_its_kind=answer.best,
@@ -107,32 +114,49 @@ class Ranking:
         load = trial_load(pools, trial, workload, offered_per_s=self.load.offered_per_s)
         return None if load is None else cost_of(tried.option.price, pools, load)
 
-    def misses(self, families: Iterable[Family], survey: Survey) -> tuple[Miss, ...]:
+    def misses(self, contenders: Iterable[Contender], survey: Survey) -> tuple[Miss, ...]:
         """The parts of the SLO that stay out of reach, on the candidate that comes nearest to all of it."""
-        missed = [tried for family in families for tried in family.missed]
+        missed = [tried for contender in contenders for tried in contender.missed]
         if not missed:
             return _bound_misses(survey)
-        candidate = min(missed, key=lambda tried: tried.trial.ratio).candidate
-        task = Task(candidate=candidate, confidence=self.search.confidence, give_up=False)
-        (trial,) = run_all(self.arena, [task], self.executor)
-        return tuple(_miss(level, candidate.label) for level in trial.levels if level.ratio > 1)
+        nearest = min(missed, key=lambda tried: tried.trial.ratio)
+        task = Task(candidate=nearest.candidate, confidence=self.search.confidence, give_up=False)
+        trial = self.bench.all([task])[0] or nearest.trial
+        return tuple(_miss(level, nearest.candidate.label) for level in trial.levels if level.ratio > 1)
 
 
-def _shown(families: Iterable[Family]) -> list[Shown]:
-    """One answer of each shape of hardware, the best of each family among them."""
+def launch_lines(model: ModelSpec, candidate: Candidate) -> tuple[LaunchLine, ...]:
+    """What starts each kind of server of a deployment; none where its engine is a baseline."""
+    lines = []
+    for pool in candidate.pools:
+        if not is_launched(pool.engine):
+            return ()
+        launch = launch_command(pool.engine, model.hf_id or model.name, pool)
+        lines.append(
+            LaunchLine(
+                role=pool.role,
+                replicas=pool.replicas,
+                command=shlex.join(launch.words),
+                notes=launch.notes,
+                files=dict(launch.files),
+            )
+        )
+    return tuple(lines)
+
+
+def _shown(contenders: Iterable[Contender], leaders: Sequence[Tried]) -> list[Shown]:
+    """One answer of each shape of hardware, the leaders among them."""
+    best = {(id(tried.option), tried.replicas) for tried in leaders}
     chosen: dict[tuple[object, ...], Shown] = {}
-    for family in families:
-        best = family.incumbent
-        for tried in family.met:
-            is_best = best is not None and tried.option is best.option and tried.replicas == best.replicas
-            answer, shape = Shown(tried, is_best), _shape(tried)
-            rival = chosen.get(shape)
-            if rival is None or is_best or (not rival.best and answer.order < rival.order):
-                chosen[shape] = answer
+    for tried in (*leaders, *(tried for contender in contenders for tried in contender.met)):
+        answer, shape = Shown(tried, (id(tried.option), tried.replicas) in best), _shape(tried)
+        rival = chosen.get(shape)
+        if rival is None or (not answer.best, answer.order) < (not rival.best, rival.order):
+            chosen[shape] = answer
     order = sorted(chosen.values(), key=lambda answer: answer.order)
-    leaders = [answer for answer in order if answer.best]
+    ahead = [answer for answer in order if answer.best]
     rest = [answer for answer in order if not answer.best]
-    return sorted((leaders + rest)[: max(TOP, len(leaders))], key=lambda answer: answer.order)
+    return sorted((ahead + rest)[: max(TOP, len(ahead))], key=lambda answer: answer.order)
 
 
 def _shape(tried: Tried) -> tuple[object, ...]:

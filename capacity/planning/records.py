@@ -26,6 +26,7 @@ Kind = Literal[
     "costlier",
     "unresolved",
 ]
+Ended = Literal["done", "time limit", "interrupted"]
 KINDS: dict[str, str] = {
     "impossible": "the engine or the GPU cannot run it",
     "does not fit": "the weights, or one request, exceed the memory",
@@ -91,11 +92,23 @@ class PairRejection(Rejection):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchLine:
+    """What starts one replica: its command as a shell takes it, what it cannot say, and the files that it reads."""
+
+    role: str
+    replicas: Count
+    command: str
+    notes: tuple[str, ...]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked(Written):
     """A deployment that meets the SLO.
 
     `trial` is with step times at the required confidence, `predicted` with step times as predicted (None where
-    that was not run). `confidence` is the highest level of `step_error.LEVELS` at which the SLO still held.
+    that was not run). `launch` has a line for each role, none for a baseline that nothing launches. `confidence` is
+    the highest level of `step_error.LEVELS` at which the SLO still held.
     """
 
     FIRST: ClassVar[tuple[str, ...]] = ("label", "pools", "pool", "replicas", "router")
@@ -112,6 +125,7 @@ class Ranked(Written):
     watts: float
     joules_per_output_token: float | None
     quality: QualityChange
+    launch: tuple[LaunchLine, ...]
     basis: str
     step_error_assumed: bool
     best_of_its_kind: bool
@@ -197,8 +211,8 @@ class SearchCounts(Written):
 class Plan(AnswerRecord):
     """The answer: `ranked` best first, empty where nothing meets the SLO (`misses` then says what is in the way).
 
-    `proved`: every cheaper candidate was excluded, bounded away or simulated; otherwise the time limit ended the
-    search and better ones may exist among the unresolved.
+    `proved`: every cheaper candidate was excluded, bounded away or simulated; otherwise the search `ended` early, and
+    better ones may exist among the unresolved.
     """
 
     SCHEMA: ClassVar[str] = "capacity/plan/v1"
@@ -220,6 +234,7 @@ class Plan(AnswerRecord):
     cost_front: tuple[Point, ...]
     counts: SearchCounts
     proved: bool
+    ended: Ended
     first_answer_s: float | None
     elapsed_s: float
     prices: tuple[str, ...]
@@ -240,6 +255,8 @@ class Plan(AnswerRecord):
         what = (
             f"{unresolved} engines were not reached" if unresolved else "answers were not simulated in full"
         )
+        if self.ended == "interrupted":
+            return f"the search was interrupted: {what}"
         return f"the time limit ended the search: {what} (--time-limit-s 0 has none)"
 
     @property

@@ -1,31 +1,37 @@
-"""The planner's stages in order: survey, hunt in all families side by side, then a closer look at the answers.
+"""The planner's stages in order: the cheapest deployment of all, then the best of every GPU and weight format.
 
-First the plain engines of every family, for an answer in seconds; then those that draft and those that prefill apart,
-which must beat the best answer of all.
+Each stage is a `Chase`: cheapest first, by what a deployment costs at least, so that whatever ends the search, what it
+has found is the best of the cheap end. The clock is looked at between trials and inside of them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from capacity.planning.arena import Arena, Task, run_all
+from capacity.planning.arena import Arena, OutOfTime
+from capacity.planning.bench import Bench
 from capacity.planning.bounds import Load
-from capacity.planning.family import Ceiling, Family
+from capacity.planning.chase import Chase, Entry
+from capacity.planning.contender import Contender
+from capacity.planning.fastest import Fastest
 from capacity.planning.fronts import cost_front, points_of, speed_front
-from capacity.planning.hunt import Ask, Batch, Hunt, hunt
-from capacity.planning.judging import Trial
 from capacity.planning.market import Market
-from capacity.planning.option import NOTHING, Survey, families
 from capacity.planning.options import Surveyor
+from capacity.planning.prospect import Prospect
 from capacity.planning.ranking import Ranking
-from capacity.planning.records import Plan, SearchCounts
+from capacity.planning.records import Ended, Plan, SearchCounts
+from capacity.planning.rejecting import Family, in_doubt, rejections
 from capacity.planning.remarks import not_searched, require_options, warnings_of
-from capacity.planning.space import Candidate, Search
+from capacity.planning.space import Candidate, Objective, Search
+from capacity.planning.tried import Tried
 
 CLOSER = 4  # answers that are run again in full, with intervals
+GRACE_S = 1.0  # after the time limit, to look closer at the answer
+FULL_SLOWER = 1.3  # a run of all replicas, over as many runs of one
+LATENCY_SHARE = 0.6  # of the time, for the least latency of all; the rest is for the fewest GPUs near it
+REPORT_S = 0.2  # between two reports of progress
 Progress = Callable[["Snapshot"], None]
 
 
@@ -42,163 +48,184 @@ class Snapshot:
     families: int
     best: Candidate | None
     objective: float | None
+    minimised: Objective
 
 
 @dataclass(kw_only=True)
 class _Search:
     arena: Arena
     search: Search
-    load: Load
     surveyor: Surveyor
-    executor: Executor | None
+    bench: Bench
     progress: Progress | None
     started_s: float
-    survey: Survey = NOTHING
     stage: str = ""
-    families: list[Family] = field(default_factory=list)
-    fresh: list[Family] = field(default_factory=list)  # those of this stage
+    chase: Chase | None = None  # of this stage
+    all: Chase | None = None  # over the whole space
+    entries: list[Entry] = field(default_factory=list)  # that latency has excluded from it
+    leaders: dict[Family, Tried] = field(default_factory=dict)
+    families: int = 0
+    ratio_limit: float | None = None
+    cut: bool = False  # the least latency was not looked for to the end
+    ended: Ended = "done"
     first_answer_s: float | None = None
-    trials: dict[Ask, Trial] = field(default_factory=dict)
+    _reported_s: float = 0.0
 
     @property
     def elapsed_s(self) -> float:
         return time.monotonic() - self.started_s
 
     @property
-    def late(self) -> bool:
-        return self.elapsed_s > self.limit_s
+    def until_s(self) -> float:
+        """By `time.monotonic`; infinite where there is no limit."""
+        return self.started_s + (self.search.time_limit_s or float("inf"))
 
     @property
-    def limit_s(self) -> float:
-        """Infinite where there is none."""
-        return self.search.time_limit_s or float("inf")
+    def best(self) -> Tried | None:
+        return None if self.all is None else self.all.best
+
+    @property
+    def everything(self) -> list[Entry]:
+        """What takes part, whatever became of it."""
+        return [*self.entries, *(() if self.all is None else self.all.entries)]
 
     def run(self) -> None:
-        """All waves: plain engines, those that draft, those that prefill apart."""
-        self._wave("plain engines", self.surveyor.plain(), Ceiling(shared=not self.search.alternatives))
-        later = (("drafts", self.surveyor.drafting), ("prefill and decode apart", self._disaggregated))
-        for stage, survey in later:
-            self._wave(stage, survey(), Ceiling(base=self.best, shared=True))
+        """All stages, until time is up or somebody ends them."""
+        self.bench.tick, self.bench.until_s = self._tick, self.until_s
+        try:
+            if self.search.objective == "latency":
+                self._fastest()
+            else:
+                self._cheapest()
+        except OutOfTime:
+            self.ended = "time limit"
+        except KeyboardInterrupt:
+            self.ended = "interrupted"
+        self.bench.until_s = max(self.until_s, time.monotonic()) + GRACE_S
+        if self.ended == "time limit":
+            self._verify()
 
-    def _disaggregated(self) -> Survey:
-        latency = self.search.objective == "latency"
-        return self.surveyor.disaggregated(float("inf") if latency else self.best)
+    def _cheapest(self) -> None:
+        entries: list[Entry] = list(self.surveyor.prospects())
+        self.all = Chase(entries, self.bench, improved=self._improved)
+        self._stage("the cheapest", self.all)
+        self.bench.until_s = self.until_s
+        if self.search.alternatives:
+            self._alternatives()
 
-    @property
-    def best(self) -> float:
-        """The least objective so far; infinite without an answer."""
-        return min((family.objective for family in self.families), default=float("inf"))
-
-    def _wave(self, stage: str, survey: Survey, ceiling: Ceiling) -> None:
-        self.stage = stage
-        self.survey += survey
-        fresh = [
-            Family(options=group, ceiling=ceiling, open_loop=self.load.open_loop)
-            for _, group in families(survey.options)
-        ]
-        self.families += fresh
-        self.fresh = fresh
-        for family in fresh:
-            family.open = list(family.options)
-        self._hunt(fresh)
-        while ceiling.loosened and not self.late:
-            ceiling.loosened = False
-            for family in fresh:
-                family.forget()
-            self._hunt(fresh)
-
-    def _hunt(self, hunted: Sequence[Family]) -> None:
-        """Advance all families together, one batch each, until none has more to try or time is up."""
-        if self.late:
-            return
-        hunts = [(family, hunt(family)) for family in hunted]
-        waiting = [(family, generator, next(generator, None)) for family, generator in hunts]
-        while any(batch is not None for _, _, batch in waiting) and not self.late:
-            active = [entry for entry in waiting if entry[2] is not None]
-            wanted = [ask for _, _, batch in active for ask in batch or ()]
-            self._try(wanted)
-            waiting = [
-                (family, generator, _send(generator, [self._known(ask) for ask in batch or ()]))
-                for family, generator, batch in active
-            ]
-            self._report()
-
-    def _try(self, asks: Sequence[Ask]) -> None:
-        """Simulate what was asked for and is not known; when time is up, what has not begun is left."""
-        fresh = [ask for ask in dict.fromkeys(asks) if self._known(ask) is None]
-        tasks = [
-            Task(
-                candidate=ask.candidate,
-                confidence=self.search.confidence,
-                sample=ask.sample,
-                intervals=not ask.sample,
-                first_draw=ask.sample,
-                first_tokens=ask.first_tokens,
-            )
-            for ask in fresh
-        ]
-        left_s = self.limit_s - self.elapsed_s
-        trials = run_all(self.arena, tasks, self.executor, within_s=left_s)
-        self.trials.update(
-            (ask, trial) for ask, trial in zip(fresh, trials, strict=True) if trial is not None
+    def _fastest(self) -> None:
+        """The fewest GPUs whose latency is near the least there is."""
+        waiting = sorted(self.surveyor.prospects(), key=lambda prospect: not prospect.plain)
+        fastest, contenders = Fastest(self.bench), list[Contender]()
+        self.stage = "the least latency"
+        self.bench.until_s = self.started_s + (self.search.time_limit_s or float("inf")) * LATENCY_SHARE
+        try:
+            for plain in (True, False):
+                group = list[Contender]()
+                while waiting and waiting[0].plain == plain:
+                    self.bench.check()
+                    group += waiting.pop(0).enter()
+                contenders += group
+                fastest.see(group)
+        except OutOfTime:
+            self.cut = True
+        finally:
+            self.bench.until_s = self.until_s
+        self.ratio_limit = limit = fastest.ratio * (1 + self.search.latency_tolerance)
+        near = [contender for contender in contenders if contender.option.bound.ratio <= limit]
+        self.entries = [contender for contender in contenders if contender.option.bound.ratio > limit]
+        self.all = Chase(
+            [*near, *waiting],
+            self.bench,
+            accept=lambda trial: trial.met and trial.ratio <= limit,
+            improved=self._improved,
+            full=True,
         )
+        self._stage("the fewest GPUs", self.all)
 
-    def verify(self) -> None:
-        """Where time ran out: the best so far in full, or the next best that stands up to it."""
-        while True:
-            best = min(self.families, key=lambda family: family.objective, default=None)
-            if best is None or best.incumbent is None or best.incumbent.trial.seen != "sample":
-                return
-            option, replicas, _ = best.incumbent
-            candidate = best.incumbent.candidate
-            task = Task(candidate=candidate, confidence=self.search.confidence, intervals=True)
-            (trial,) = run_all(self.arena, [task], self.executor)
-            self.trials[Ask(candidate, sample=False)] = trial
-            best.retract()
-            best.record(option, replicas, trial)
-            if trial.met:
-                best.settle(option, replicas, trial)
+    def _alternatives(self) -> None:
+        """The best of every other GPU and weight format, of engines that neither draft nor prefill apart."""
+        assert self.all is not None
+        groups: dict[Family, list[Entry]] = {}
+        for entry in self.everything:
+            candidate = entry.candidate if isinstance(entry, Prospect) else entry.option.at(1)
+            if candidate.prefill is None and candidate.pool.speculator is None:
+                groups.setdefault((candidate.pool.gpu, candidate.pool.quantization), []).append(entry)
+        self.families = len(groups)
+        for family, entries in sorted(groups.items(), key=lambda each: min(entry.order for entry in each[1])):
+            if self.best is not None and self.best.option in [
+                e.option for e in entries if isinstance(e, Contender)
+            ]:
+                self.leaders[family] = self.best
                 continue
-            for family in self.families:  # what it had put aside
-                family.open, family.pruned = family.open + family.pruned, []
+            chase = Chase(entries, self.bench)
+            try:
+                self._stage("alternatives", chase)
+            finally:
+                self.all.take_in(chase)
+                if chase.best is not None:
+                    self.leaders[family] = chase.best
 
-    def _known(self, ask: Ask) -> Trial | None:
-        """What was seen of a candidate: in full, where it was."""
-        return self.trials.get(ask._replace(sample=False)) or self.trials.get(ask)
+    def _stage(self, name: str, chase: Chase) -> None:
+        self.stage, self.chase = name, chase
+        chase.run()
+
+    def _improved(self, tried: Tried) -> None:
+        """A better answer: what it takes to verify it is kept back of the time."""
+        if self.first_answer_s is None:
+            self.first_answer_s = self.elapsed_s
+        if tried.trial.seen == "sample":
+            took_s = max(
+                (s for ask, s in self.bench.seconds.items() if ask.candidate == tried.candidate), default=0.0
+            )
+            requests = sum(len(workload) for workload in self.arena.workloads)
+            full_s = FULL_SLOWER * took_s * requests / max(tried.trial.requests, 1)
+            self.bench.until_s = max(self.until_s - full_s, time.monotonic())
+        else:
+            self.bench.until_s = self.until_s
+        self._report()
+
+    def _verify(self) -> None:
+        """Time is up: the best as a whole all the same, as far as a moment allows."""
+        try:
+            if self.best is not None and self.all is not None:
+                self.all.verify()
+                if self.best is None:  # it did not stand up to it: what is next, while there is a moment
+                    self.all.run()
+        except OutOfTime:
+            return
+        except KeyboardInterrupt:
+            self.ended = "interrupted"
 
     @property
     def simulated(self) -> int:
         """Distinct deployments."""
-        return len({(ask.candidate, ask.first_tokens) for ask in self.trials})
+        return len({(ask.candidate, ask.first_tokens) for ask in self.bench.trials})
+
+    def _tick(self) -> None:
+        if self.progress is not None and time.monotonic() - self._reported_s > REPORT_S:
+            self._report()
 
     def _report(self) -> None:
-        best = min(self.families, key=lambda family: family.objective)
-        if best.incumbent is not None and self.first_answer_s is None:
-            self.first_answer_s = self.elapsed_s
-        if self.progress is not None:
-            incumbent = best.incumbent
-            self.progress(
-                Snapshot(
-                    elapsed_s=self.elapsed_s,
-                    stage=self.stage,
-                    settled=sum(family.engines - family.engines_open for family in self.fresh),
-                    engines=sum(family.engines for family in self.fresh),
-                    simulated=self.simulated,
-                    families_done=sum(family.done for family in self.families),
-                    families=len(self.families),
-                    best=None if incumbent is None else incumbent.candidate,
-                    objective=None if incumbent is None else best.objective,
-                )
+        self._reported_s = time.monotonic()
+        if self.progress is None:
+            return
+        entries = [] if self.chase is None else self.chase.entries
+        best = None if self.chase is None else self.chase.best
+        self.progress(
+            Snapshot(
+                elapsed_s=self.elapsed_s,
+                stage=self.stage,
+                settled=sum(not in_doubt(entry, best) for entry in entries),
+                engines=len(entries),
+                simulated=self.simulated,
+                families_done=len(self.leaders),
+                families=self.families,
+                best=None if self.best is None else self.best.candidate,
+                objective=None if self.best is None else self.best.objective,
+                minimised=self.search.objective,
             )
-
-
-def _send(generator: Hunt, trials: Sequence[Trial | None]) -> Batch | None:
-    """What is asked for next; nothing where time ran out before all was answered."""
-    known = [trial for trial in trials if trial is not None]
-    try:
-        return generator.send(known) if len(known) == len(trials) else None
-    except StopIteration:
-        return None
+        )
 
 
 def run_search(
@@ -207,30 +234,44 @@ def run_search(
     load: Load,
     market: Market,
     *,
-    executor: Executor | None = None,
+    workers: int = 1,
     progress: Progress | None = None,
     started_s: float | None = None,
 ) -> Plan:
-    """The plan for `arena`'s traffic. Raises DoesNotFit where nothing fits and InvalidInput where nothing can run."""
-    state = _Search(
-        arena=arena,
-        search=search,
-        load=load,
-        surveyor=Surveyor(arena=arena, search=search, load=load, market=market),
-        executor=executor,
-        progress=progress,
-        started_s=time.monotonic() if started_s is None else started_s,
-    )
-    state.run()
-    if state.late:
-        state.verify()
-    survey, hunted = state.survey, state.families
-    require_options(survey)
-    ranking = Ranking(arena=arena, search=search, load=load, executor=executor)
-    ranked = ranking.ranked(hunted, closer=1 if state.late else CLOSER)
-    options = (option for family in hunted for option in family.options)
-    points = points_of(state.trials, options)
-    rejected = [*survey.rejected, *(r for family in hunted for r in family.rejections())]
+    """The plan for `arena`'s traffic. Raises DoesNotFit where nothing fits and InvalidInput where nothing can run.
+
+    Ctrl-C ends the search as the time limit does.
+    """
+    surveyor = Surveyor(arena=arena, search=search, load=load, market=market)
+    with Bench(arena=arena, confidence=search.confidence, workers=workers) as bench:
+        state = _Search(
+            arena=arena,
+            search=search,
+            surveyor=surveyor,
+            bench=bench,
+            progress=progress,
+            started_s=time.monotonic() if started_s is None else started_s,
+        )
+        state.run()
+        return _plan(state, load, market)
+
+
+def _plan(state: _Search, load: Load, market: Market) -> Plan:
+    """What the search found, looked at closely as far as time allows."""
+    arena, search, bench = state.arena, state.search, state.bench
+    survey, entries, best = state.surveyor.survey.built(), state.everything, state.best
+    contenders = [entry for entry in entries if isinstance(entry, Contender)]
+    if state.ended == "done":
+        require_options(survey)
+    ranking = Ranking(arena=arena, search=search, load=load, bench=bench)
+    leaders = [
+        *([] if best is None else [best]),
+        *(each for each in state.leaders.values() if each is not best),
+    ]
+    closer = {"done": CLOSER, "time limit": 1, "interrupted": 0}[state.ended]
+    ranked = ranking.ranked(contenders, leaders, closer=closer)
+    points = points_of(bench.trials, survey.options)
+    rejected = (*survey.rejected, *rejections(entries, best, state.leaders, state.ratio_limit))
     unresolved = sum(rejection.kind == "unresolved" for rejection in rejected)
     return Plan(
         model=arena.model.name,
@@ -243,22 +284,41 @@ def run_search(
         objective=search.objective,
         confidence=search.confidence,
         ranked=ranked,
-        misses=() if ranked else ranking.misses(hunted, survey),
-        rejected=tuple(rejected),
+        misses=() if ranked or state.ended == "interrupted" else ranking.misses(contenders, survey),
+        rejected=rejected,
         speed_front=speed_front(points),
         cost_front=cost_front(points),
-        counts=SearchCounts(
-            engines=survey.engines,
-            points=survey.points,
-            excluded=sum(r.kind in ("impossible", "does not fit", "quality", "no price") for r in rejected),
-            bounded=sum(r.kind in ("unmeetable", "limit", "costlier") for r in rejected),
-            simulated=state.simulated,
-            unresolved=unresolved,
-        ),
-        proved=not unresolved and all(family.done for family in hunted),
+        counts=_counts(state, rejected, unresolved),
+        proved=state.all is not None and state.all.done and not state.cut,
+        ended=state.ended,
         first_answer_s=state.first_answer_s,
         elapsed_s=state.elapsed_s,
         prices=tuple(price.quoted for price in market.quotes.values() if price is not None),
         not_searched=not_searched(search, load, arena.model),
-        warnings=warnings_of(arena, ranked),
+        warnings=(*_left_out(market), *_unfinished(state), *warnings_of(arena, ranked)),
     )
+
+
+def _counts(state: _Search, rejected: Sequence[object], unresolved: int) -> SearchCounts:
+    survey = state.surveyor.survey
+    kinds = [getattr(rejection, "kind", "") for rejection in rejected]
+    return SearchCounts(
+        engines=survey.engines,
+        points=survey.points,
+        excluded=sum(kind in ("impossible", "does not fit", "quality", "no price") for kind in kinds),
+        bounded=sum(kind in ("unmeetable", "limit", "costlier") for kind in kinds),
+        simulated=state.simulated,
+        unresolved=unresolved,
+    )
+
+
+def _left_out(market: Market) -> list[str]:
+    return [f"{gpu} is left out: {reason}" for gpu, reason in market.unpriced.items()]
+
+
+def _unfinished(state: _Search) -> list[str]:
+    """That alternatives were not all looked for."""
+    if state.ended == "done" or state.families <= len(state.leaders):
+        return []
+    found = f"{len(state.leaders)} of {state.families}"
+    return [f"alternatives: the best of {found} kinds of GPU and weight format was found in this time"]

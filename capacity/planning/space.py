@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
 from capacity.deployment.drafts import drafting_name
+from capacity.deployment.engines import find_engine
+from capacity.deployment.flags import Need, flag
 
 if TYPE_CHECKING:
     from capacity.model import ModelSpec
@@ -49,7 +51,7 @@ def _endless(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-Formats = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
+Choices = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default)]
 Ways = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default), AfterValidator(_drafting_names)]
 Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_listed), Field(min_length=1)]
 Limits = Annotated[
@@ -58,74 +60,76 @@ Limits = Annotated[
 Switches = Annotated[tuple[bool | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)]
 
 
-def _axis(default: Any, help_text: str, *aliases: str, **limits: Any) -> Any:
-    return Field(default, description=help_text, json_schema_extra={"flags": list(aliases)}, **limits)
-
-
 DRAFT_MODEL = "draft-model"
 
 
 class Search(Spec):
     """The axes that `plan` searches, lists as `a,b,c`; `default` in a list stands for the engine's own choice."""
 
-    gpus: Names = _axis((), "GPUs to choose from, as h100,h200; all: every profile.", min_length=1)
-    tensor_parallel_sizes: Counts = _axis((1, 2, 4, 8), "Tensor-parallel sizes.")
-    pipeline_parallel_sizes: Counts = _axis((1,), "Pipeline-parallel sizes.")
-    data_parallel_sizes: Counts = _axis(
+    gpus: Names = flag((), "GPUs to choose from, as h100,h200; all: every profile.", min_length=1)
+    tensor_parallel_sizes: Counts = flag((1, 2, 4, 8), "Tensor-parallel sizes.")
+    pipeline_parallel_sizes: Counts = flag((1,), "Pipeline-parallel sizes.")
+    data_parallel_sizes: Counts = flag(
         (1, 8), "Data-parallel ranks of an engine (models with experts): attention is each rank's own."
     )
-    expert_parallel: Switches = _axis(
+    expert_parallel: Switches = flag(
         (False, True), "With and without expert parallelism (models with experts)."
     )
-    quantizations: Formats = _axis((None, "fp8", "int4"), "Weight formats; default: as in the checkpoint.")
-    kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = _axis(("auto", "fp8"), "KV-cache formats.")
-    engines: Annotated[Names, Field(min_length=1)] = _axis(("vllm",), "Engines, with an optional version.")
-    max_num_seqs: Limits = _axis((None,), "Most requests in one step.")
-    max_num_batched_tokens: Limits = _axis((None, 2048, 1024, 512), "Token budgets of one step.")
-    chunked_prefill: Switches = _axis((None,), "Chunked prefill on and off.")
-    prefix_caching: Switches = _axis((None,), "Prefix caching on and off.")
-    speculators: Ways = _axis(
+    quantizations: Choices = flag(
+        (),
+        "Weight formats, default in the list: the checkpoint's; default: that, and fp8 and int4 of 16-bit ones.",
+    )
+    kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = flag(("auto", "fp8"), "KV-cache formats.")
+    engines: Annotated[Names, Field(min_length=1)] = flag(("vllm",), "Engines, with an optional version.")
+    max_num_seqs: Limits = flag((None,), "Most requests in one step.")
+    max_num_batched_tokens: Limits = flag((None, 2048, 1024, 512), "Token budgets of one step.")
+    chunked_prefill: Switches = flag((None,), "Chunked prefill on and off.")
+    prefix_caching: Switches = flag((None,), "Prefix caching on and off.")
+    speculators: Ways = flag(
         (),
         "Ways to draft (`speculate` lists them), none: without; default: none, and mtp or else eagle3.",
     )
-    draft: str | None = _axis(None, "The model that drafts, where --speculators has draft-model.")
-    num_speculative_tokens: Counts = _axis((2, 4), "Drafts of a request in a step.")
-    acceptance: str | None = _axis(None, "Their acceptance, as for `simulate`; default: as published.")
-    serving: Annotated[tuple[Serving, ...], BeforeValidator(_listed), Field(min_length=1)] = _axis(
+    draft: str | None = flag(None, "The model that drafts, where --speculators has draft-model.")
+    num_speculative_tokens: Counts = flag((2, 4), "Drafts of a request in a step.")
+    acceptance: str | None = flag(None, "Their acceptance, as for `simulate`; default: as published.")
+    serving: Annotated[tuple[Serving, ...], BeforeValidator(_listed), Field(min_length=1)] = flag(
         ("aggregated", "disaggregated"), "One pool, or prefill and decode apart, at any ratio."
     )
-    routers: Names = _axis(
+    routers: Names = flag(
         (),
         "Routers before the replicas; default: round-robin, and prefix-aware where requests share text.",
     )
-    max_model_len: int | None = _axis(
+    max_model_len: int | None = flag(
         None,
         "Longest request in tokens; default: the model's, or the traffic's where that does not fit.",
         ge=1,
     )
-    gpu_memory_utilization: float | None = _axis(
+    gpu_memory_utilization: float | None = flag(
         None, "Share of GPU memory that the engine may use.", gt=0, le=1
     )
-    max_gpus: int = _axis(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
-    budget: float | None = _axis(None, "Most $ per hour.", gt=0)
-    max_quality_loss: float | None = _axis(
+    max_gpus: int = flag(64, "Most GPUs of the whole deployment.", ge=1, le=1_000_000)
+    budget: float | None = flag(None, "Most $ per hour.", gt=0)
+    max_quality_loss: float | None = flag(
         None, "Largest published loss of task scores that is allowed, as a share: 0.01.", ge=0, le=1
     )
-    objective: Objective = _axis("cost", "What to minimise: cost, gpus, energy or latency.")
-    goodput_target: float = _axis(
+    objective: Objective = flag("cost", "What to minimise: cost, gpus, energy or latency.")
+    goodput_target: float = flag(
         0.99, "Share of requests that must meet the limits owed to each.", gt=0, le=1
     )
-    confidence: float = _axis(
+    confidence: float = flag(
         0.9, "Probability, by the error of the step model, with which the SLO must hold; 0.5: as predicted.",
         ge=0.5, lt=1,
     )  # fmt: skip
-    alternatives: bool = _axis(
-        True, "Find the best of every GPU and weight format, not only the best of all."
+    latency_tolerance: float = flag(
+        0.02,
+        "With --objective latency: the fewest GPUs within this share of the best latency.",
+        ge=0,
+        le=1,
+        needs=Need("objective", ("latency",)),
     )
-    replications: int = _axis(
-        3, "Runs with seeds of their own, where the traffic is generated.", ge=1, le=100
-    )
-    time_limit_s: Annotated[float | None, BeforeValidator(_endless)] = _axis(
+    alternatives: bool = flag(True, "Find the best of every GPU and weight format, not only the best of all.")
+    replications: int = flag(3, "Runs with seeds of their own, where the traffic is generated.", ge=1, le=100)
+    time_limit_s: Annotated[float | None, BeforeValidator(_endless)] = flag(
         120.0,
         "Stop searching after so long (default 120), verify the best so far, say what is not proved; 0 or inf: never.",
         ge=0,
@@ -195,18 +199,33 @@ def _settings(pool: Pool, router: str) -> list[str]:
     return parts
 
 
+SETTINGS = (
+    "quantization", "kv_cache_dtype", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill",
+    "enable_prefix_caching", "enable_expert_parallel", "pipeline_parallel_size", "data_parallel_size",
+)  # fmt: skip
+APART_ENGINES = ("vllm", "sglang", "tensorrt-llm")  # that can prefill and decode apart
+DRAFTS, APART, ROUTED = 4, 8, 2  # how odd these are; a setting of its own is 1
+
+
+def oddness(pool: Pool, *, apart: bool = False, router: str = ROUND_ROBIN) -> int:
+    """How far a deployment is from the engine's defaults: of equal ones the plainer is tried, and taken, first."""
+    changed = sum(bool(getattr(pool, name) != Pool.model_fields[name].default) for name in SETTINGS)
+    return changed + DRAFTS * (pool.speculator is not None) + APART * apart + ROUTED * (router != ROUND_ROBIN)
+
+
 def rounded_context(tokens: int) -> int:
     """The context length for requests of at most so many tokens."""
     return -(-tokens // ROUND_TOKENS) * ROUND_TOKENS
 
 
+QUANTIZATIONS = (None, "fp8", "int4")  # of a 16-bit checkpoint
 TUNING = ("max_num_batched_tokens", "chunked_prefill", "prefix_caching")  # of prefills
 
 
 def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
     """Every engine of the space on one GPU type, those without drafts and without tuning first.
 
-    Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value.
+    Engines that draft, and those of several data-parallel ranks, have `TUNING` at its first value; none has both.
     """
     first = tuple(getattr(search, name)[0] for name in TUNING)
     formats = _formats(search, model)
@@ -223,7 +242,8 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
             tuned.prefix_caching,
         )
         for engine, parallelism, weights, cache, seqs, budget, chunked, prefix in axes:
-            if parallelism["data_parallel_size"] > 1 and (budget, chunked, prefix) != first:
+            several = parallelism["data_parallel_size"] > 1
+            if several and (drafts or (budget, chunked, prefix) != first):
                 continue
             yield Pool(
                 gpu=gpu,
@@ -242,7 +262,10 @@ def pools(search: Search, gpu: str, model: ModelSpec) -> Iterator[Pool]:
 
 
 def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
-    """Weight formats; where the checkpoint's own is asked for, not that one again by its name."""
+    """Weight formats; where the checkpoint's own is asked for, not that one again by its name.
+
+    By default a 16-bit checkpoint may be quantized; one that was published in fewer bits is served as it is.
+    """
     from capacity.base.errors import CapacityError
     from capacity.model.quantization import scheme_for
 
@@ -252,6 +275,8 @@ def _formats(search: Search, model: ModelSpec) -> tuple[str | None, ...]:
         except CapacityError:
             return False
 
+    if not search.quantizations:
+        return (None,) if model.checkpoint.quantized else QUANTIZATIONS
     if None not in search.quantizations:
         return search.quantizations
     return tuple(name for name in search.quantizations if not own(name))
@@ -310,6 +335,8 @@ def pairs(search: Search, gpu: str, model: ModelSpec) -> Iterator[tuple[Pool, Po
     decode = list(pools(narrowed, gpu, model))
     once = narrowed.model_copy(update={"max_num_seqs": search.max_num_seqs[:1]})
     for before in pools(once, gpu, model):
+        if find_engine(before.engine).name not in APART_ENGINES:
+            continue
         for after in decode:
             same = ("engine", "quantization", "kv_cache_dtype")
             if all(getattr(before, name) == getattr(after, name) for name in same):

@@ -6,7 +6,7 @@ every R-th request, and can stand for all at a first look. An answer is always o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,6 +22,7 @@ from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.workload import Workload
 
 Role = Literal["both", "prefill", "decode"]
+Check = Callable[[], None] | None
 
 AS_PREDICTED = Factors()
 FIRST_LOOK = 12  # a long run is begun with the busiest one in so many of its requests
@@ -67,9 +68,9 @@ def most_replicas(workload: Workload) -> int:
 
 
 def run_engines(
-    engines: Sequence[Engines], workload: Workload, *, router: str = "round-robin"
+    engines: Sequence[Engines], workload: Workload, *, router: str = "round-robin", check: Check = None
 ) -> SimulationResult:
-    """The whole deployment on `workload`. Raises InvalidInput."""
+    """The whole deployment on `workload`; `check` as for `simulate`. Raises InvalidInput."""
     link = kv_link([pool.resolved for pool in engines], Service()) if len(engines) > 1 else None
     setups = [setup for pool in engines for setup in [pool.setup()] * pool.replicas]
     return simulate(
@@ -78,6 +79,7 @@ def run_engines(
         router=router if len(setups) > 1 else None,
         frontend=engine_frontend(engines[0].resolved),
         link=link,
+        check=check,
     )
 
 
@@ -107,13 +109,14 @@ def try_engines(
     sample: bool = False,
     intervals: bool = False,
     first_draw: bool = False,
+    check: Check = None,
 ) -> Trial:
     """Serve each of `workloads` (replications of one traffic) with the deployment; all requests are pooled.
 
     `give_up` stops as soon as the requests seen so far make a miss certain, in long runs as soon as they make it
     plain (`outlook`, `hopeless`). `sample` simulates one replica of a long run in place of all, where replicas
     share nothing. `first_draw`: of a short run, the first of `workloads` will do where the SLO is met on it. What
-    stalls has failed.
+    stalls has failed. `check` is called again and again: what it raises ends the trial.
     """
     alike = _alike(engines, router, workloads[0])
     attempt = _Attempt(
@@ -123,6 +126,7 @@ def try_engines(
         router=router,
         give_up=give_up,
         sample=sample,
+        check=check,
         alike=alike,
         part=workloads[0] if alike == 1 else workloads[0].take(np.arange(0, len(workloads[0]), alike)),
         total=sum(len(workload) for workload in workloads),
@@ -147,6 +151,7 @@ class _Attempt:
     router: str
     give_up: bool
     sample: bool
+    check: Check
     alike: int
     part: Workload
     total: int
@@ -170,6 +175,9 @@ class _Attempt:
         """What serves the part."""
         return [replace(self.engines[0], replicas=1)] if self.alike > 1 else self.engines
 
+    def _run(self, engines: Sequence[Engines], workload: Workload) -> SimulationResult:
+        return run_engines(engines, workload, router=self.router, check=self.check)
+
     def by_stretches(self) -> Trial | None:
         """A miss that is plain on the busiest stretches of a long run."""
         if not (self.give_up and self.long) or self.workloads[0].is_closed_loop:
@@ -178,7 +186,7 @@ class _Attempt:
             return None
         looks: list[SimulationResult] = []
         for stretch in _busiest_first(self.part)[:LOOKS]:
-            looks.append(run_engines(self.one, stretch, router=self.router))
+            looks.append(self._run(self.one, stretch))
             ahead = outlook(looks, self.goal, self.total, share=self.share, alone=self.sampled)
             if ahead > 1:
                 return judged(looks, self.goal, seen="given up")
@@ -190,14 +198,14 @@ class _Attempt:
         """The part, where it may stand for all and is less than all."""
         if not self.sampled or self.alike * len(self.workloads) <= 1:
             return None
-        run = run_engines(self.one, self.part, router=self.router)
+        run = self._run(self.one, self.part)
         return judged([run], self.goal, seen="sample", replicas=self.alike)
 
     def in_full(self, *, intervals: bool, first_draw: bool) -> Trial:
         """Every workload; fewer where a miss is certain, or the first draw does."""
         runs: list[SimulationResult] = []
         for workload in self.workloads:
-            runs.append(run_engines(self.engines, workload, router=self.router))
+            runs.append(self._run(self.engines, workload))
             if len(runs) == len(self.workloads):
                 break
             if first_draw and self.sample:

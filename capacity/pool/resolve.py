@@ -115,7 +115,7 @@ class ResolvedPool(PoolSettings):
 
     @property
     def limits(self) -> EngineLimits:
-        """What bounds the composition of a step, for the closed-form estimator."""
+        """What bounds the composition of a step, for the closed forms."""
         return EngineLimits(
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_scheduled_tokens,

@@ -17,7 +17,7 @@ HIGHEST_UTILIZATION = 0.97  # of GPU memory: beyond it the driver and other proc
 FEWEST_BATCHED_TOKENS = 512
 USEFUL_CONTEXT = 1024  # tokens: a change that leaves less is none
 MOST_STAGES = 8
-MOST_WAYS = 5
+MOST_FREE = 3  # ways out that cost nothing
 
 Change = Mapping[str, object]  # fields of the pool, with other values
 Changed = Callable[[Change], PoolSettings]
@@ -96,10 +96,14 @@ def _ways_out(settings: PoolSettings, plan: MemoryPlan, attempts: Attempts) -> s
         *attempts.first(budgets),
         *attempts.first(seqs),
     ]
-    ways = free or [*attempts.first(both)] or [*attempts.first_shorter([*utilizations, *budgets, *both])]
+    ways = (
+        free[:MOST_FREE]
+        or [*attempts.first(both)]
+        or [*attempts.first_shorter([*utilizations, *budgets, *both])]
+    )
     narrower: list[Change] = [{"quantization": name} for name in _narrower(settings)]
     ways += [*attempts.first(narrower)] or [*attempts.first_shorter(narrower)]
-    if not free and settings.kv_cache_dtype == "auto":
+    if plan.kv_cache_bytes >= 0 and settings.kv_cache_dtype == "auto":
         ways += attempts.first([{"kv_cache_dtype": "fp8"}])
     stages = range(settings.pool.pipeline_parallel_size + 1, MOST_STAGES + 1)
     ways += attempts.first({"tensor_parallel_size": size} for size in _larger_sizes(settings))
@@ -110,7 +114,7 @@ def _ways_out(settings: PoolSettings, plan: MemoryPlan, attempts: Attempts) -> s
             f"Nothing that was tried fits: tensor parallelism up to {most}, {MOST_STAGES} pipeline stages, "
             f"{' or '.join(NARROWER_FORMATS)} weights; use GPUs with more memory, or a smaller model."
         )
-    return f"Use {', or '.join(map(_flags, ways[:MOST_WAYS]))}."
+    return f"Use {', or '.join(map(_flags, ways))}."
 
 
 def _less_kv(settings: PoolSettings, plan: MemoryPlan) -> list[Change]:

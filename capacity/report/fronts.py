@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from capacity.report.launching import PROXY_PORT, Launch, engine_name, flag_words
+from capacity.base.errors import InvalidInput
+from capacity.deployment.launch import PROXY_PORT, Launch, flag_words
+from capacity.deployment.launching import engine_name
 
 POLICIES = {"round-robin": "round_robin", "prefix-aware": "cache_aware"}  # of SGLang's model gateway
 
@@ -27,13 +29,19 @@ def router_command(engine: str, router: str, replicas: Sequence[str]) -> Launch:
 
 
 def proxy_command(engine: str, prefill: Sequence[str], decode: Sequence[str]) -> Launch:
-    """What carries each request through a prefill and a decode server, at addresses host:port. Raises UnknownName."""
+    """What carries each request through a prefill and a decode server, at addresses host:port.
+
+    Raises UnknownName, and InvalidInput for an engine that has none.
+    """
     makers: dict[str, Callable[[Sequence[str], Sequence[str]], Launch]] = {
         "vllm": _vllm_proxy,
         "sglang": _sglang_proxy,
         "tensorrt-llm": _tensorrt_llm_proxy,
     }
-    return makers[engine_name(engine)](prefill, decode)
+    name = engine_name(engine)
+    if name not in makers:
+        raise InvalidInput(f"{name} does not prefill and decode apart; {', '.join(makers)} do")
+    return makers[name](prefill, decode)
 
 
 def _vllm_proxy(prefill: Sequence[str], decode: Sequence[str]) -> Launch:

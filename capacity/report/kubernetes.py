@@ -7,13 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from capacity.deployment import Pool
-from capacity.report.launching import PORT, PROXY_PORT, Launch
+from capacity.deployment.launch import PORT, PROXY_PORT, Launch
+from capacity.deployment.launching import engine_name
 
 IMAGES = {
+    "tgi": "ghcr.io/huggingface/text-generation-inference:latest",
+    "llama.cpp": "ghcr.io/ggml-org/llama.cpp:server-cuda",
+    "ollama": "ollama/ollama:latest",
     "vllm": "vllm/vllm-openai:latest",
     "sglang": "lmsysorg/sglang:latest",
     "tensorrt-llm": "nvcr.io/nvidia/tensorrt-llm/release:latest",
 }
+HEALTH = {"ollama": "/"}  # where a server says that it is ready, if not at /health
 STARTUP_S = 3600  # a large checkpoint is still loading: the server must not be killed meanwhile
 GPUS_PER_NODE = 8
 OPTIONS = "/options"  # where the files that a command reads are mounted
@@ -61,7 +66,7 @@ def kubernetes_disaggregated(
         own = f"{label}-{pool.role}"
         documents += _engines("StatefulSet", own, launch, pool, pool.replicas)
         documents.append(_service(own, PORT, headless=True))
-    documents += _proxy(label, pools[0].engine.partition("@")[0], proxy)
+    documents += _proxy(label, engine_name(pools[0].engine), proxy)
     return _stream([*documents, _service(label, PROXY_PORT)])
 
 
@@ -78,7 +83,7 @@ def _stream(documents: Iterable[Document]) -> str:
 
 def _engines(kind: str, label: str, launch: Launch, pool: Pool, replicas: int) -> Iterator[Document]:
     """Replicas of one engine under the name `label`, after the files that its command reads."""
-    engine = pool.engine.partition("@")[0]
+    engine = engine_name(pool.engine)
     nixl = engine == "vllm" and pool.role != "both"
     container: Fields = {"name": "engine", "image": IMAGES.get(engine, engine), "command": _command(launch)}
     if nixl:
@@ -86,9 +91,9 @@ def _engines(kind: str, label: str, launch: Launch, pool: Pool, replicas: int) -
     container |= {
         "ports": [{"containerPort": PORT}],
         "resources": {"limits": {"nvidia.com/gpu": min(pool.num_gpus, GPUS_PER_NODE)}},
-        "startupProbe": _health(period_s=10, failures=STARTUP_S // 10),
-        "readinessProbe": _health(period_s=5),
-        "livenessProbe": _health(period_s=15, failures=4),
+        "startupProbe": _health(engine, period_s=10, failures=STARTUP_S // 10),
+        "readinessProbe": _health(engine, period_s=5),
+        "livenessProbe": _health(engine, period_s=15, failures=4),
     }
     notes = [f"nodeSelector: the label by which your nodes name {pool.gpu}"]
     if pool.num_gpus > GPUS_PER_NODE:
@@ -130,8 +135,9 @@ def _replicas(label: str, pod: Fields, count: int) -> Fields:
     }
 
 
-def _health(*, period_s: int, failures: int | None = None) -> Fields:
-    probe: Fields = {"httpGet": {"path": "/health", "port": PORT}, "periodSeconds": period_s}
+def _health(engine: str, *, period_s: int, failures: int | None = None) -> Fields:
+    path = HEALTH.get(engine, "/health")
+    probe: Fields = {"httpGet": {"path": path, "port": PORT}, "periodSeconds": period_s}
     return probe if failures is None else probe | {"failureThreshold": failures}
 
 

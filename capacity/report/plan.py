@@ -15,36 +15,43 @@ if TYPE_CHECKING:
 
 def plan_tables(plan: Plan) -> list[Part]:
     """The answer, how sure it is, what stands in the way, and what was turned down."""
-    rate = "all at once" if plan.requests_per_s == float("inf") else f"{plan.requests_per_s:,.2f} requests/s"
-    parts: list[Part] = [
-        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {rate}, "
-        f"{plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average\n"
-        f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
-    ]
+    parts: list[Part] = [header(plan)]
     if not plan.proved:
         rest = "better ones may exist" if plan.ranked else "what they would have done is not known"
         parts.append(f"[yellow]not proved:[/yellow] {plan.proof}; {rest}")
     if plan.ranked:
         parts += [
             _ranked_table(plan.ranked),
+            "\n".join(_launch_lines(plan.ranked[0])),
             _levels_table(plan.ranked),
             _quality_table(plan.ranked),
             _front_table("Fastest per user against most per GPU, of what was simulated", plan.speed_front),
             _front_table("Price against margin, of what was simulated", plan.cost_front),
         ]
     else:
-        parts.append(_misses_table(plan))
+        parts.append(misses_table(plan))
     return [
         *parts,
         _rejected_table(plan),
-        _search_text(plan),
+        search_text(plan),
         *(f"price of {price}" for price in plan.prices),
         f"not searched: {'; '.join(plan.not_searched)}",
         *notes(plan.warnings),
     ]
 
 
-def _search_text(plan: Plan) -> str:
+def header(plan: Plan) -> str:
+    """The question, in two lines."""
+    rate = "all at once" if plan.requests_per_s == float("inf") else f"{plan.requests_per_s:,.2f} requests/s"
+    return (
+        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {rate}, "
+        f"{plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average\n"
+        f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
+    )
+
+
+def search_text(plan: Plan) -> str:
+    """How far the search went."""
     counts = plan.counts
     first = "" if plan.first_answer_s is None else f", first answer after {plan.first_answer_s:.1f} s"
     return (
@@ -58,15 +65,23 @@ def _ranked_table(ranked: Sequence[Ranked]) -> Part:
         "Deployments that meet the SLO, best first",
         enumerate(ranked, start=1),
         ("deployment", "left", lambda each: f"{each[0]}. {each[1].label}"),
-        ("GPUs", "right", lambda each: _gpus_text(each[1])),
+        ("GPUs", "right", lambda each: gpus_text(each[1])),
         ("$/h", "right", lambda each: cost_text(each[1], "usd_per_hour", ",.2f")),
         ("$/month", "right", lambda each: cost_text(each[1], "usd_per_month", ",.0f")),
         ("$/1M out", "right", lambda each: cost_text(each[1], "usd_per_million_output_tokens", ",.3f")),
         ("J/token", "right", lambda each: shown(each[1].joules_per_output_token, ",.1f")),
         ("busiest level", "right", lambda each: f"{each[1].trial.ratio:.0%} of limit"),
-        ("confidence", "right", lambda each: _confidence_text(each[1])),
+        ("confidence", "right", lambda each: confidence_text(each[1])),
         ("quality loss", "right", lambda each: quality_text(each[1])),
     )
+
+
+def _launch_lines(best: Ranked) -> list[str]:
+    from rich.markup import escape
+
+    lines = [f"the first is launched by{' (' + line.role + ')' if line.role != 'both' else ''}: {line.command}"
+             for line in best.launch]  # fmt: skip
+    return [escape(line) for line in lines]
 
 
 def cost_text(answer: Ranked, name: str, form: str) -> str:
@@ -74,12 +89,14 @@ def cost_text(answer: Ranked, name: str, form: str) -> str:
     return "-" if answer.cost is None else format(getattr(answer.cost, name), form)
 
 
-def _gpus_text(answer: Ranked) -> str:
+def gpus_text(answer: Ranked) -> str:
+    """GPUs in use, and those of whole instances where they are more."""
     whole = f" of {answer.billed_gpus}" if answer.billed_gpus > answer.num_gpus else ""
     return f"{answer.num_gpus}{whole}"
 
 
-def _confidence_text(answer: Ranked) -> str:
+def confidence_text(answer: Ranked) -> str:
+    """The highest confidence at which the SLO held, and whether one replica stood for all."""
     return f"{answer.confidence:.0%}" + ("" if answer.trial.seen == "all" else " (1 replica)")
 
 
@@ -138,7 +155,8 @@ def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
     return {a.quality.what: a.quality.source for a in ranked if a.quality.worst_loss_fraction != 0}
 
 
-def _misses_table(plan: Plan) -> Part:
+def misses_table(plan: Plan) -> Part:
+    """The parts of the SLO that nothing meets."""
     return listed(
         "[red]Nothing in the space meets the SLO[/red]",
         plan.misses,

@@ -13,11 +13,12 @@ from capacity.answers.engine_setup import make_workload
 from capacity.base.command_text import command_line
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, Traffic
+from capacity.deployment.launch import PORT, PROXY_PORT, Launch
+from capacity.deployment.launching import ENGINES, WITHOUT_API, engine_name, is_launched, launch_command
 from capacity.model import ModelSpec, load_model
 from capacity.report.benchmark import RandomArrivals, bench_command
 from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import addresses, kubernetes_disaggregated, kubernetes_manifest
-from capacity.report.launching import ENGINES, PORT, PROXY_PORT, Launch, launch_command
 from capacity.report.plan_html import plan_html
 from capacity.report.tables import finite
 from capacity.workload import Workload, parse_slos, write_timed_trace
@@ -75,11 +76,19 @@ class _Files:
         return self.spec.hf_id or self.spec.name
 
     def texts(self) -> dict[str, str]:
-        """By file name: launch commands, what stands before the servers, manifest, benchmark and comparison."""
+        """By file name: launch commands, what stands before the servers, manifest, benchmark and comparison.
+
+        One of `ENGINES` is launched by any of them; another engine by its own command, and a baseline by none.
+        """
         texts: dict[str, str] = {}
-        for engine in ENGINES:
-            texts |= self._launches(engine)
         candidate = self.candidate
+        own = candidate.pool.engine
+        if not is_launched(own):
+            return texts
+        for engine in ENGINES if engine_name(own) in ENGINES else (own,):
+            texts |= self._launches(engine)
+        if engine_name(own) in WITHOUT_API:
+            return texts
         if candidate.prefill is None and candidate.replicas > 1:
             hosts = [f"replica-{number}:{PORT}" for number in range(candidate.replicas)]
             router = router_command(candidate.pool.engine, candidate.router, hosts)
@@ -92,7 +101,9 @@ class _Files:
         for pool in pools:
             kind = "" if pool.role == "both" else f"-{pool.role}"
             header = f"one of {pool.replicas} replicas{kind.replace('-', ' that ')}: {self.candidate.label}"
-            texts[f"launch-{engine}{kind}.sh"] = _script(header, launch_command(engine, self.model_id, pool))
+            texts[f"launch-{engine_name(engine)}{kind}.sh"] = _script(
+                header, launch_command(engine, self.model_id, pool)
+            )
         if self.candidate.prefill is not None:
             prefill, decode = (_hosts(pool) for pool in pools)
             proxy = proxy_command(engine, prefill, decode)

@@ -20,7 +20,7 @@ TABLES = {
     "estimate": "capacity.report.answers:estimate_tables",
     "explain": "capacity.report.answers:explain_tables",
     "simulation": "capacity.report.simulation:simulation_tables",
-    "plan": "capacity.report.plan:plan_tables",
+    "plan": "capacity.report.plan_summary:plan_summary",
     "cost": "capacity.report.cost:bill_tables",
     "curve": "capacity.report.curve:curve_tables",
     "diff": "capacity.report.comparisons:diff_tables",

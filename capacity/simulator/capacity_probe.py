@@ -150,6 +150,7 @@ def _backlog(workload: Workload, count: int) -> Workload:
         session=None if workload.session is None else _spread(workload.session, copies),
         max_tokens=None if workload.max_tokens is None else workload.max_tokens[rows],
         adapter=None if workload.adapter is None else workload.adapter[rows],
+        sample_of=None if workload.sample_of is None else _spread(workload.sample_of, copies),
         name=workload.name,
     )
 

@@ -34,20 +34,20 @@ def make_engines(
     `reacts`: whoever stands before them acts on the end of a request at its very instant. Else that may be reported
     later, as long as it is in order and before the next event. `routed`: it wants reports at all.
     """
-    if _compiled(recording, setups):
+    if _compiled(recording, setups, requests):
         return CompiledEngines(env, requests, ledger, reports, recording, reacts=reacts, routed=routed)
     return ReadableEngines(env, requests, ledger, reports, recording)
 
 
-def _compiled(recording: Recording, setups: Sequence[EngineSetup]) -> bool:
+def _compiled(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> bool:
     """Whether the compiled engines run; "auto": where they are there and do all that is asked. Raises InvalidInput."""
-    because = why_readable(recording, setups)
+    because = why_readable(recording, setups, requests)
     if recording.engine_loop == "core" and because is not None:
         raise InvalidInput(f"the compiled engines cannot run this: {because} (--engine-loop events)")
     return because is None
 
 
-def why_readable(recording: Recording, setups: Sequence[EngineSetup]) -> str | None:
+def why_readable(recording: Recording, setups: Sequence[EngineSetup], requests: Requests) -> str | None:
     """Why the readable engines run; None: the compiled ones do."""
     if recording.engine_loop == "events":
         return "they were asked for"
@@ -56,4 +56,6 @@ def why_readable(recording: Recording, setups: Sequence[EngineSetup]) -> str | N
     for setup in setups:
         if not covers(setup):
             return f"the scheduler {setup.policy_name} with these options is not one of the compiled"
+    if requests.have_samples and any(setup.policy_options.get("forks_samples") for setup in setups):
+        return "samples that fork are not among what is compiled"
     return "the others were not compiled here" if library.load() is None else None

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 

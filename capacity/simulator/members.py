@@ -31,7 +31,8 @@ class Recording:
     """What a run keeps and shows, and how its engines run. `frontend` lies between clients and engines.
 
     `keep_work` keeps what the steps were like (`SimulationResult.step_work`); an `observer` sees each of them.
-    `progress(completed, total)` is called some two hundred times. `engine_loop`: see `simulate`.
+    `progress(completed, total)` is called some two hundred times; `check()` between stretches of steps, a few
+    milliseconds each, and what it raises ends the run. `engine_loop`: see `simulate`.
     """
 
     frontend: FrontendTimes | None = None
@@ -39,6 +40,7 @@ class Recording:
     keep_work: bool = False
     observer: StepObserver | None = None
     progress: Callable[[int, int], None] | None = None
+    check: Callable[[], None] | None = None
     engine_loop: EngineLoop = "auto"
 
 

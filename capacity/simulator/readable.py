@@ -111,7 +111,13 @@ class ReadableEngines:
     # time
 
     def run(self) -> None:
-        self.env.run()
+        check = self._recording.check
+        if check is None:
+            self.env.run()
+            return
+        while self.env._queue:
+            self.env.step()
+            check()
 
     def close(self) -> None:
         """Nothing: the garbage collector finds them."""

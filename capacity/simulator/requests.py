@@ -29,6 +29,7 @@ class Requests:
         self._priorities = workload.priority.tolist() if workload.priority is not None else None
         self._adapters = workload.adapter.tolist() if workload.adapter is not None else None
         self._sessions = workload.session.tolist() if workload.session is not None else None
+        self._sample_of = workload.sample_of.tolist() if workload.sample_of is not None else None
         self._chains: dict[int, Chains] = {}  # by block size
 
     @cached_property
@@ -40,6 +41,11 @@ class Requests:
         """Whether any is for a LoRA adapter."""
         return self._adapters is not None and any(self._adapters)
 
+    @property
+    def have_samples(self) -> bool:
+        """Whether some are answers to one prompt."""
+        return self._sample_of is not None
+
     def sequence_maker(self, setup: EngineSetup, pool: KvPool) -> NewSequence:
         """A function that turns request `index`, which reaches the engine at an instant, into a Sequence.
 
@@ -48,7 +54,7 @@ class Requests:
         """
         workload, prompts, priorities = self.workload, self.prompt_tokens, self._priorities
         outputs = array("q", workload.output_tokens.tobytes())
-        adapters = self._adapters
+        adapters, sample_of = self._adapters, self._sample_of
         max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
         asked = None
         if workload.max_tokens is not None and not prefill_only:
@@ -74,6 +80,8 @@ class Requests:
             )
             if adapters is not None:
                 sequence.adapter = adapters[index]
+            if sample_of is not None:
+                sequence.sample_of = sample_of[index]
             return sequence
 
         return new_sequence

@@ -10,10 +10,11 @@ from capacity.workload import PromptContent, Workload
 
 
 def parallel_samples(workload: Workload, samples: int) -> Workload:
-    """Every request `samples` times, with the same prompt: n > 1 as vLLM V1 serves it, each sample a request.
+    """Every request `samples` times, with the same prompt: n > 1 as vLLM serves it, each sample a request.
 
     The samples share the prompt's full KV blocks through the prefix cache; the block that a prompt fills in part is
-    computed by each of them. Links between requests are kept from first sample to first sample.
+    computed by each of them. Before 0.6.4 vLLM computed a prompt once and forked its samples: such an engine finds
+    them by `sample_of`. Links between requests are kept from first sample to first sample.
     """
     count = len(workload)
     rows = np.repeat(np.arange(count), samples)
@@ -38,4 +39,5 @@ def parallel_samples(workload: Workload, samples: int) -> Workload:
         think_s=None if workload.think_s is None else workload.think_s[rows],
         max_tokens=None if workload.max_tokens is None else workload.max_tokens[rows],
         adapter=None if workload.adapter is None else workload.adapter[rows],
+        sample_of=rows,
     )

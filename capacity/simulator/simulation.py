@@ -44,6 +44,7 @@ def simulate(
     keep_interrupted: bool = False,
     observer: StepObserver | None = None,
     progress: Callable[[int, int], None] | None = None,
+    check: Callable[[], None] | None = None,
     engine_loop: str = "auto",
 ) -> SimulationResult:
     """Simulate `workload` on one engine for each of `setups`.
@@ -56,8 +57,8 @@ def simulate(
     prefill replicas, and `decode_scaling` of the others.
     `frontend` says what lies between client and engine (none: nothing), and records are then on the client's clock,
     save for the instant of first scheduling. `sample_interval_s` asks for samples over time; `keep_work`, `observer`,
-    `progress`: see `Recording`. `keep_interrupted`: on Ctrl-C the result is what was simulated so far; else the
-    KeyboardInterrupt is raised again. `engine_loop`: "events" is the readable one, every step an event; "core" is
+    `progress`, `check`: see `Recording`. `keep_interrupted`: on Ctrl-C the result is what was simulated so far; else
+    the KeyboardInterrupt is raised again. `engine_loop`: "events" is the readable one, every step an event; "core" is
     compiled and does the same; "auto" takes the latter where it can. Raises InvalidInput and UnknownName.
     """
     setups = [setups] if isinstance(setups, EngineSetup) else list(setups)
@@ -93,6 +94,7 @@ def simulate(
         keep_work=keep_work,
         observer=observer,
         progress=progress,
+        check=check,
         engine_loop=engine_loop_named(engine_loop),
     )
     cluster = _deployment(workload, setups, dispatch, recording)
@@ -105,11 +107,15 @@ def simulate(
         cluster.run()
     except KeyboardInterrupt:
         if not keep_interrupted:
+            cluster.engines.close()
             raise
         interrupted = True
+    except BaseException:
+        cluster.engines.close()
+        raise
     result = cluster.result(goodput_ms=goodput_ms, interrupted=interrupted)
     cluster.engines.close()
-    return replace(result, readable_because=why_readable(recording, setups))
+    return replace(result, readable_because=why_readable(recording, setups, cluster.requests))
 
 
 def _deployment(

@@ -1,8 +1,8 @@
 """Latency, throughput and cost of one deployment, in closed form from the step model.
 
 Two questions: a batch (`batch_size` prompts prefilled together, then decoded together) and a closed loop in steady
-state (`concurrency` requests in flight, whose decode steps are shared with the others' prefills). Queueing is the
-simulator's business: TTFT here has none, and the result says so.
+state (`concurrency` requests in flight, whose decode steps are shared with the others' prefills): its throughput, and
+the steps that stand for it. Queueing is the simulator's business: TTFT here has none, and no answer shows a loop's.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ class StepSetting:
     enable_expert_parallel: bool = False
     enforce_eager: bool = False
     max_num_seqs: int | None = None
+    draft_rows: int = 0  # beside each sequence's own: engines capture CUDA graphs for them too
     host: HostTime | None = None
     kernel_family: str | None = None
 
@@ -112,9 +113,12 @@ class StepSetting:
             return HostTime(graph_sizes=graph_sizes(512))
         num_layers = self.model.num_layers
         limits = engine.default_limits(self.profile.memory_engine_bytes, architecture)
-        sizes = engine.graph_batch_sizes(self.max_num_seqs or limits.max_num_seqs, architecture)
+        sizes = engine.graph_batch_sizes(
+            self.max_num_seqs or limits.max_num_seqs, architecture, draft_tokens=self.draft_rows
+        )
         if limits.max_graph_batch is not None:
-            sizes = tuple(size for size in sizes if size <= limits.max_graph_batch)
+            most = limits.max_graph_batch * (1 + self.draft_rows)
+            sizes = tuple(size for size in sizes if size <= most)
         return HostTime(
             step_s=engine.host_base_s + engine.host_per_layer_s * num_layers,
             per_sequence_s=engine.host_per_sequence_s * num_layers / engine.host_reference_layers,

@@ -115,7 +115,7 @@ def _option(resolved: ResolvedPool, method: QuantizationMethod, load: _Load) -> 
 
 
 def _held(pool: ResolvedPool, load: _Load) -> int:
-    """Requests that run at once: max_num_seqs, or what fits the KV cache. Raises DoesNotFit; InvalidInput where none."""
+    """Requests that run at once: max_num_seqs, or what the KV cache holds. Raises DoesNotFit, or InvalidInput."""
     pool.memory.require_fit()
     tokens = load.input_len + load.output_len
     held = pool.largest_batch(tokens)

@@ -72,8 +72,8 @@ def simulate_speculation(
     plain, able = engine_setup(without), schedulers_that("drafts")
     if plain.policy not in able:
         raise InvalidInput(
-            f"drafts are scheduled under {' and '.join(able)}; {target.engine.label} is "
-            f"{plain.policy}: use --engine vllm"
+            f"drafts are not simulated under {target.engine.label}: its scheduler, {plain.policy}, is modelled with a "
+            f"row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --simulate"
         )
     drafted = with_drafts(plain, speculation, draft_tokens, seed=seed)
     drawn = drafted.speculation

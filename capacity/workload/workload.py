@@ -45,6 +45,9 @@ class Workload:
     think_s: FloatArray | None = None
     max_tokens: IntArray | None = None  # output tokens that the client allows; None: as many as come
     adapter: IntArray | None = None  # the LoRA adapter that it is for; 0: none
+    sample_of: IntArray | None = (
+        None  # the prompt that it is an answer of: samples of one prompt have its number
+    )
     concurrency: int | None = None
     client_latency_s: float | None = None
     name: str = "workload"
@@ -82,6 +85,8 @@ class Workload:
             columns["max_tokens"] = token_column("max_tokens", self.max_tokens, length=count)
         if self.adapter is not None:
             columns["adapter"] = int_column("adapter", self.adapter, length=count, minimum=0)
+        if self.sample_of is not None:
+            columns["sample_of"] = int_column("sample_of", self.sample_of, length=count, minimum=0)
         for column, values in columns.items():
             object.__setattr__(self, column, values)
         latency_s = self.client_latency_s
@@ -204,6 +209,8 @@ class Workload:
             digest.update(b"max_tokens" + self.max_tokens.astype("<i8").tobytes())
         if self.adapter is not None:
             digest.update(b"adapter" + self.adapter.astype("<i8").tobytes())
+        if self.sample_of is not None:
+            digest.update(b"sample_of" + self.sample_of.astype("<i8").tobytes())
         if self.client_latency_s:
             digest.update(b"client_latency_s" + np.float64(self.client_latency_s).tobytes())
         return digest.hexdigest()
@@ -242,6 +249,7 @@ class Workload:
             max_tokens=None if self.max_tokens is None else self.max_tokens[rows],
             adapter=None if self.adapter is None else self.adapter[rows],
             asked_per_s=None,
+            sample_of=None if self.sample_of is None else self.sample_of[rows],
         )
 
     def fit_to(self, max_model_len: int, *, how: Literal["drop", "clip"] = "drop") -> Workload:

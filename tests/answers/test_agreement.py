@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import capacity
+from capacity.deployment import Pool
+from capacity.pool.resolve import resolve
+from capacity.step.closed_form import closed_loop_times
 
 CASES = [
     ("llama-3.1-8b", "h100", 1, 1024, 128, 16),
@@ -24,15 +29,22 @@ def test_a_closed_loop_agrees_with_its_simulation(
     TPOT to 20 %: of the time that requests wait for each other's prefills, the simulator counts to TTFT what falls
     before the first token, the formula all of it to TPOT.
     """
-    pool = {"gpu": gpu, "tensor_parallel_size": tp}
+    pool: dict[str, Any] = {"gpu": gpu, "tensor_parallel_size": tp}
     load = {"input_len": input_len, "output_len": output_len, "concurrency": concurrency}
-    formula = capacity.estimate(model, **pool, **load)
+    resolved = resolve(model, Pool(**pool))
+    formula = closed_loop_times(
+        resolved.step_model,
+        resolved.limits_from(),
+        concurrency,
+        input_len=input_len,
+        output_len=output_len,
+    )
     run = capacity.simulate(
         model, **pool, **load, random_range_ratio=0.1, num_prompts=12 * concurrency
     ).to_dict()
-    assert formula.requests_per_s.value == pytest.approx(run["request_throughput"], rel=0.08)
+    assert formula.requests_per_s == pytest.approx(run["request_throughput"], rel=0.08)
     assert formula.tpot_s is not None
-    assert formula.tpot_s.value * 1e3 == pytest.approx(run["mean_tpot_ms"], rel=0.2)
+    assert formula.tpot_s * 1e3 == pytest.approx(run["mean_tpot_ms"], rel=0.2)
 
 
 def test_one_request_takes_what_its_steps_take() -> None:

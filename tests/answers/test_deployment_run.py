@@ -36,10 +36,7 @@ def test_an_overload_is_said_whatever_the_means_are() -> None:
 
 
 def test_replicas_multiply_capacity() -> None:
-    one, four = (
-        capacity.simulate(MODEL, **LOAD, request_rate=10, replicas=n, router="least-outstanding").to_dict()
-        for n in (1, 4)
-    )
+    one, four = (capacity.simulate(MODEL, **LOAD, request_rate=10, replicas=n).to_dict() for n in (1, 4))
     ratio = four["evidence"]["capacity_requests_per_s"] / one["evidence"]["capacity_requests_per_s"]
     assert ratio == pytest.approx(4, rel=0.1)
     assert [replica["requests"] for replica in four["replicas"]] == [100] * 4
@@ -77,8 +74,8 @@ def test_prefill_here_decode_there() -> None:
 
 def test_everything_off_is_the_engine_alone() -> None:
     plain = capacity.simulate(MODEL, **LOAD, request_rate=20)
-    asked = capacity.simulate(MODEL, **LOAD, request_rate=20, replicas=1, router="round-robin")
-    one = capacity.simulate(MODEL, **LOAD, request_rate=20, router="least-kv")
+    asked = capacity.simulate(MODEL, **LOAD, request_rate=20, replicas=1)
+    one = capacity.simulate(MODEL, **LOAD, request_rate=20, max_outstanding_requests=10_000)
     assert plain.to_dict() == asked.to_dict()
     np.testing.assert_array_equal(plain.run.records.finish_ps, one.run.records.finish_ps)
 

@@ -65,6 +65,16 @@ def test_switches_reach_the_scheduler() -> None:
     assert scheduler_limits(resolve("llama-3.1-8b", Pool(gpu="h100"))).reserve_full_isl is True
 
 
+def test_stages_do_not_make_the_tokens_of_one_request_faster() -> None:
+    """Each token needs the last stage's sample of the one before: the stages of a pipeline pass one by one."""
+    alone = {"request_rate": 0.05, "num_prompts": 4, "input_len": 500, "output_len": 50}
+    one, four = (
+        capacity.simulate("llama-3.1-8b", gpu="h100", pipeline_parallel_size=stages, **alone)  # type: ignore[arg-type]
+        for stages in (1, 4)
+    )
+    assert four.mean_tpot_ms.value == pytest.approx(one.mean_tpot_ms.value, rel=0.1)
+
+
 def test_a_draft_takes_kv_blocks() -> None:
     plain = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100")))
     drafted = engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", speculator="eagle3")))
@@ -89,11 +99,24 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], says: str) -> None:
         simulate(**options)
 
 
-@pytest.mark.parametrize("question", [capacity.fit, capacity.estimate, capacity.explain])
+@pytest.mark.parametrize("question", [capacity.estimate, capacity.explain])
 def test_formulas_that_leave_drafts_out_say_so(question: Any) -> None:
-    load = {} if question is capacity.fit else {"input_len": 10, "output_len": 10, "batch_size": 1}
+    load = {"input_len": 10, "output_len": 10, "batch_size": 1}
     with pytest.raises(InvalidInput, match="simulate"):
         question("llama-3.1-8b", gpu="h100", speculator="eagle3", **load)
+
+
+def test_fit_says_what_drafts_take() -> None:
+    plain, drafted = (
+        capacity.fit("llama-3.1-70b", gpu="h100", tensor_parallel_size=4, **drafts)
+        for drafts in ({}, {"draft": "llama-3.2-1b"})
+    )
+    (note,) = set(drafted.warnings) - set(plain.warnings)
+    left = engine_setup(
+        resolve("llama-3.1-70b", Pool(gpu="h100", tensor_parallel_size=4, draft="llama-3.2-1b"))
+    )
+    tokens = int(note.partition(": ")[2].partition(" of ")[0].replace(",", ""))
+    assert tokens / 16 == pytest.approx(left.num_blocks, abs=2)
 
 
 def test_the_workload_of_samples_keeps_arrivals() -> None:

@@ -46,7 +46,13 @@ def test_plan_prints_the_answer_and_writes_files_to_act_on(run: Any, tmp_path: P
 
 
 def test_a_table_for_people(run: Any) -> None:
-    code, out, _ = run(*PLAN, *SLO, "--request-rate", "10", "--objective", "gpus")
+    asked = (*PLAN, *SLO, "--request-rate", "10", "--objective", "gpus")
+    code, out, _ = run(*asked)
+    assert code == 0
+    assert "Rent 1 x h100-sxm-80gb TP1" in out
+    assert "vllm serve meta-llama/" in out
+    assert "--detail" in out
+    code, out, _ = run(*asked, "--detail")
     assert code == 0
     assert "Deployments that meet the SLO" in out
     assert "simulated" in out

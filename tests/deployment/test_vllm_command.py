@@ -12,10 +12,10 @@ from capacity.answers.engine_setup import scheduler_limits
 from capacity.base.errors import InvalidInput
 from capacity.cli.main import app
 from capacity.deployment import Pool, vllm_flags
+from capacity.deployment.launching import launch_command
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.deployment.vllm_flags import HARMLESS, NOT_MODELLED
 from capacity.pool.resolve import resolve
-from capacity.report.launching import launch_command
 
 
 def test_dtype_halves_or_doubles_what_is_not_quantized() -> None:

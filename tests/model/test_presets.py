@@ -273,11 +273,13 @@ def test_no_alias_stands_for_another_product() -> None:
         for alias in others:
             model = load_model(alias)
             assert model.name == preset
-            strange = version_numbers(alias) - version_numbers(preset) - version_numbers(model.hf_id or "")
+            own = load_model(preset)
+            assert model.hf_id == (alias if "/" in alias else own.hf_id)
+            strange = version_numbers(alias) - version_numbers(preset) - version_numbers(own.hf_id or "")
             assert bool(strange) == bool(model.notes), alias
             if strange:
                 noted.add(alias)
-                assert model.hf_id in model.notes[0]
+                assert f"{own.hf_id}), which has the same shapes" in model.notes[0]
     assert noted == OF_EQUAL_SHAPES
 
 

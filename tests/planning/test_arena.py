@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from capacity.deployment import Pool
 from capacity.model import load_model
-from capacity.planning.arena import Arena, Task, enter, run_all, run_task
+from capacity.planning.arena import Arena, Task, enter, run_task
 from capacity.planning.judging import Goal
 from capacity.planning.space import Candidate
 from capacity.workload import parse_slos, random_requests
@@ -36,10 +36,12 @@ def test_a_worker_runs_tasks_of_the_arena_that_it_entered() -> None:
     assert run_task(TASK) == own.run(TASK)
 
 
-def test_what_has_not_begun_in_time_is_left_out() -> None:
-    assert run_all(arena(), [TASK, TASK], None, within_s=0.0) == [None, None]
-    (trial,) = run_all(arena(), [TASK], None)
-    assert trial.requests == 20
+def test_a_worker_stops_when_time_is_up() -> None:
+    enter(arena())
+    assert run_task(TASK, 0.0) is None
+    calls = []
+    arena().run(TASK, check=lambda: calls.append(1))
+    assert calls
 
 
 def test_first_tokens_alone_leave_decode_and_its_limits_out() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from planned_options import level, option, trial
 
 from capacity.planning.fronts import cost_front, points_of, speed_front
-from capacity.planning.hunt import Ask
 from capacity.planning.records import Point
+from capacity.planning.tried import Ask
 
 VALUES = st.integers(0, 6).map(float)
 

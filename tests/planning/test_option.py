@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +12,8 @@ from quick_plans import SHORT
 
 from capacity.deployment import Cost, Pool
 from capacity.hardware.pricing import price_of
-from capacity.planning.option import families
 from capacity.planning.plan import plan
+from capacity.planning.quality import AS_PUBLISHED
 
 
 def test_whole_instances_are_billed() -> None:
@@ -34,12 +36,11 @@ def test_the_most_replicas_below_an_objective_are_the_last_that_are(objective: s
     price = price_of("h100", Cost(price_tier="on-demand", price_instance="p5.48xlarge"))
     engine = option(objective, price=price, least=3)
     below = [count for count in range(engine.least, engine.most + 1) if engine.objective(count) < limit]
-    assert engine.most_below(limit) == max(below, default=0)
+    assert engine.most_below((limit,)) == max(below, default=0)
 
 
-def test_families_come_by_their_most_promising_option() -> None:
-    slow, quick_, other = option(gpu_s=3.0), option(gpu_s=1.0), option(pool=Pool(gpu="a100"), gpu_s=2.0)
-    assert list(families((slow, other, quick_))) == [
-        (("h100", None), [quick_, slow]),
-        (("a100", None), [other]),
-    ]
+def test_of_equally_dear_ones_the_one_that_loses_least_and_then_the_plainer_comes_first() -> None:
+    unknown = replace(AS_PUBLISHED, worst_loss_fraction=None)
+    options = [option(quality=unknown), option(oddness=2), option(oddness=1), option(pool=Pool(gpu="h100"))]
+    assert sorted(options, key=lambda each: each.order(2)) == [options[3], options[2], options[1], options[0]]
+    assert options[0].order(1) < options[3].order(2)

@@ -54,6 +54,9 @@ def test_routers_are_an_axis_and_prefix_aware_comes_with_shared_text() -> None:
     assert named.best.candidate.router == "least-outstanding"
     assert "least-outstanding" in named.best.candidate.label
     assert not any("routers" in text for text in named.not_searched)
+    alone = quick(routers="least-outstanding", request_rate=5.0, tensor_parallel_sizes=(1,))
+    assert alone.best is not None
+    assert (alone.best.replicas, alone.best.router) == (1, "round-robin")
     search = Search(gpus="h100", tensor_parallel_sizes=(1,), max_gpus=4, **PLAIN)
     traffic = Traffic(request_rate=40.0, input_len=200, output_len=60, num_prompts=100)
     for changes, routers in (
@@ -65,7 +68,7 @@ def test_routers_are_an_axis_and_prefix_aware_comes_with_shared_text() -> None:
             model=load_model("llama-3.1-8b"), workloads=workloads, goal=Goal(slos=parsed_slos("ttft:p95:9s"))
         )
         market = Market.of(search, Cost(price="2"), [])
-        found = Surveyor(arena=arena, search=search, load=Load.of(workloads), market=market).plain()
+        found = Surveyor(arena=arena, search=search, load=Load.of(workloads), market=market).everything()
         assert {option.router for option in found.options} == routers
     with pytest.raises(UnknownName, match="router"):
         quick(routers="fastest", request_rate=100.0)

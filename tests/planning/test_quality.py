@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from quick_plans import quick
 
+from capacity.base.errors import InvalidInput
 from capacity.model import load_model
 from capacity.model.quantization import scheme_for
 from capacity.planning.quality import quality_change, quality_table
@@ -29,4 +30,10 @@ def test_quality_is_a_constraint_with_sources() -> None:
         quantizations=(None, "fp8", "int4"), kv_cache_dtypes=("auto", "fp8"), max_quality_loss=0.01
     )
     assert {ranked.candidate.pool.quantization for ranked in answer.ranked} <= {None, "fp8"}
-    assert all(r.kind == "quality" for r in answer.rejected if "fp8" in r.pool.kv_cache_dtype)
+    assert {ranked.candidate.pool.kv_cache_dtype for ranked in answer.ranked} == {"auto"}
+    narrow = [r for r in answer.rejected if "fp8" in r.pool.kv_cache_dtype]
+    assert {r.kind for r in narrow} <= {"quality", "costlier"}
+    only = quick(kv_cache_dtypes=("fp8",), max_quality_loss=0.1)
+    assert only.best is not None
+    with pytest.raises(InvalidInput, match="quality"):
+        quick(kv_cache_dtypes=("fp8",), max_quality_loss=0.01)

@@ -14,10 +14,18 @@ from capacity.pool.resolve import resolve
 MODEL = "llama-3.1-8b"
 
 
-@pytest.mark.parametrize("speculator", [None, "eagle3", "ngram"])
-def test_full_load_is_what_a_full_closed_loop_serves(speculator: str | None) -> None:
+@pytest.mark.parametrize(
+    "drafts",
+    [
+        {},
+        {"speculator": "eagle3-tree"},
+        {"speculator": "eagle3", "num_speculative_tokens": 3},
+        {"speculator": "ngram"},
+    ],
+)
+def test_full_load_is_what_a_full_closed_loop_serves(drafts: dict[str, object]) -> None:
     """Of lengths that vary: equal ones keep step. The run also drains, for about a tenth of its time."""
-    pool = {"gpu": "h100", "max_num_seqs": 64, "speculator": speculator}
+    pool = {"gpu": "h100", "max_num_seqs": 64, **drafts}
     load = {"input_len": 300, "output_len": 60, "concurrency": 64, "length_distribution": "gamma"}
     run = simulate(MODEL, **pool, **load, num_prompts=1500).run.to_dict()
     tokens = run["total_output_tokens"] / run["completed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from brute_force import brute_force
 from quick_plans import PLAIN, PRICES, SHORT, quick
 
 from capacity.planning.plan import plan
-from capacity.planning.search import _Search
+from capacity.planning.search import Snapshot, _Search
+from capacity.planning.tried import Tried
 
 SPACES = {
     "tensor parallelism and GPUs": (
@@ -150,14 +152,57 @@ def test_answers_are_verified_on_all_draws() -> None:
 def test_a_search_that_runs_out_of_time_verifies_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is up with the first answer, which was simulated on one draw of three."""
 
-    def limit_s(state: _Search) -> float:
-        return -1.0 if any(family.incumbent for family in state.families) else float("inf")
+    def improved(state: _Search, tried: Tried) -> None:
+        assert tried.trial.seen == "sample"
+        state.bench.until_s = -math.inf
 
-    monkeypatch.setattr(_Search, "limit_s", property(limit_s))
-    answer = plan("llama-3.1-8b", **SPACE, replications=3)
+    monkeypatch.setattr(_Search, "_improved", improved)
+    answer = plan("llama-3.1-8b", **(SPACE | {"request_rate": 400.0}), replications=3, time_limit_s=60)
     assert not answer.proved
+    assert answer.ended == "time limit"
     assert answer.best is not None
     assert (answer.best.trial.seen, answer.best.trial.requests) == ("all", 360)
     assert answer.counts.unresolved > 0
     assert "--time-limit-s 0" in answer.proof
     assert answer.to_dict()["proof"] == answer.proof
+
+
+def test_ctrl_c_gives_what_was_found_and_says_that_it_is_not_proved() -> None:
+    def interrupt(snapshot: Snapshot) -> None:
+        if snapshot.best is not None:
+            raise KeyboardInterrupt
+
+    answer = plan("llama-3.1-8b", **SPACE, replications=1, progress=interrupt)
+    whole = plan("llama-3.1-8b", **SPACE, replications=1)
+    assert answer.best is not None
+    assert answer.ended == "interrupted"
+    assert not answer.proved
+    assert answer.proof.startswith("the search was interrupted: ")
+    assert whole.proved
+
+
+def test_time_is_up_inside_of_a_run_too() -> None:
+    """Forty million tokens are a second of simulation and more; a fifth of one is given."""
+    begun_s = time.monotonic()
+    answer = plan(
+        "llama-3.1-8b", gpus="a100", tensor_parallel_sizes=(1,), quantizations=(None,), kv_cache_dtypes=("auto",),
+        max_num_batched_tokens=(None,), **PLAIN, objective="gpus", request_rate=5.0, input_len=100, output_len=4000,
+        random_range_ratio=0.5, num_prompts=20_000, replications=1, slo="e2el:p95:900s", time_limit_s=0.2,
+    )  # fmt: skip
+    assert answer.ended == "time limit"
+    assert not answer.proved
+    assert time.monotonic() - begun_s < 0.2 + 2
+
+
+def test_a_short_limit_gives_the_same_answer_as_a_long_one() -> None:
+    """The plainest cheap engine is found first, whatever else the space holds."""
+    traffic: dict[str, Any] = {"request_rate": 4.0, "input_len": 700, "output_len": 60, "num_prompts": 100}
+    labels = set()
+    for limit_s in (3.0, 60.0):
+        answer = plan(
+            "gpt-oss-120b", gpus="h100,h200,b200", slo="ttft:p95:1s tpot:p95:40ms", price=PRICES,
+            replications=1, time_limit_s=limit_s, **traffic,
+        )  # fmt: skip
+        assert answer.best is not None
+        labels.add((answer.best.label, answer.best.objective))
+    assert len(labels) == 1

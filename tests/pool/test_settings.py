@@ -11,8 +11,8 @@ from capacity.pool.resolve import resolve
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "qwen3-30b-a3b"])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_ranks_share_experts_or_nothing(model: str, ranks: int) -> None:
-    settings = resolve(model, Pool(gpu="h200", data_parallel_size=ranks, enable_expert_parallel=True))
     mixture = "a3b" in model
+    settings = resolve(model, Pool(gpu="h200", data_parallel_size=ranks, enable_expert_parallel=mixture))
     assert settings.expert_parallel is mixture
     assert (settings.lockstep_ranks, settings.independent_ranks) == ((ranks, 1) if mixture else (1, ranks))
 

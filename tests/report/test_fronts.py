@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.base.errors import UnknownName
+from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
+from capacity.deployment.launching import launch_command
 from capacity.report.fronts import proxy_command, router_command
 from capacity.report.kubernetes import addresses
-from capacity.report.launching import launch_command
 
 PAIR = (
     Pool(gpu="h100", tensor_parallel_size=2, role="prefill", replicas=2),
@@ -30,7 +30,7 @@ def test_a_proxy_knows_every_server(engine: str) -> None:
             engine, "cache_transceiver_config"
         )
         assert role in launch.text + "".join(text for _, text in launch.files)
-    with pytest.raises(UnknownName, match="engine to launch"):
+    with pytest.raises(InvalidInput, match="ollama does not prefill and decode apart"):
         proxy_command("ollama", prefill, decode)
 
 

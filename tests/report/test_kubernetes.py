@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from capacity.deployment import Pool
+from capacity.deployment.launching import launch_command
 from capacity.report.fronts import proxy_command
 from capacity.report.kubernetes import addresses, kubernetes_disaggregated, kubernetes_manifest
-from capacity.report.launching import launch_command
 
 POOL = Pool(gpu="h100", tensor_parallel_size=4, quantization="fp8", max_num_batched_tokens=2048)
 PAIR = (

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import capacity
+from capacity.deployment import Pool
+from capacity.pool.resolve import resolve
 from capacity.step import OpCost, StepCost, StepShape, decode_shape, prefill_shape
 from capacity.step.closed_form import EngineLimits, batch_times, closed_loop_times, main_bound, prefill_steps
 
@@ -155,6 +157,8 @@ def test_the_formula_and_the_simulator_agree_where_a_prefills_cost_is_its_launch
         "output_len": 200,
         "concurrency": 128,
     }
-    predicted = capacity.estimate("qwen3-0.6b", **load).output_tokens_per_s.value
+    pool = resolve("qwen3-0.6b", Pool(gpu="h100", engine="sglang"))
+    loop = closed_loop_times(pool.step_model, pool.limits_from(), 128, input_len=200, output_len=200)
+    predicted = 200 * loop.requests_per_s
     run = capacity.simulate("qwen3-0.6b", **load, num_prompts=1000, random_range_ratio=0.3, seed=1).to_dict()
     assert predicted == pytest.approx(run["output_throughput"], rel=0.25)

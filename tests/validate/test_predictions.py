@@ -55,7 +55,7 @@ def test_latent_attention_of_a_case_is_that_of_a_step() -> None:
 
 def test_a_product_of_a_case_is_that_of_a_step() -> None:
     step = one_layer_steps("tiny")
-    assert predicted("gemm", kernel="tf32", m=200, n=768, k=512) == pytest.approx(step["qkv, p"], rel=1e-6)
+    assert predicted("gemm", m=200, n=768, k=512) == pytest.approx(step["qkv, p"], rel=1e-6)
 
 
 def test_experts_of_a_case_are_those_of_a_step() -> None:
@@ -75,4 +75,4 @@ def test_experimental_variants_are_compared_but_not_fitted() -> None:
     sizes = {"batch": 1, "heads": 32, "kv_heads": 32, "head_dim": 128, "tokens": 512}
     assert calibrates(make_case("prefill_attention", "bf16", variant="flash", **sizes), on_gpu=True)
     assert not calibrates(make_case("prefill_attention", "bf16", variant="math", **sizes), on_gpu=True)
-    assert target_of(make_case("gemm", "fp32", m=1, n=1, k=1), on_gpu=True) is None
+    assert target_of(make_case("gemm", "tf32", m=1, n=1, k=1), on_gpu=True) is None

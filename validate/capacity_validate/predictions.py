@@ -25,7 +25,7 @@ from capacity_validate.model_shapes import shape_of
 
 FAMILY = "torch"  # the kernels that the harness runs
 _BITS = {"fp32": 32.0, "tf32": 32.0, "fp8": 8.0, "fp8_rowwise": 8.0, "int8": 8.0}
-_GEMM_KEYS = {"tf32": "fp32", "fp8_rowwise": "fp8"}
+_GEMM_KEYS = {"fp8_rowwise": "fp8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Target:
 def target_of(case: Case, *, on_gpu: bool) -> Target | None:
     """What a case can calibrate; None where the step model has no constants for it."""
     if case.operator == "gemm":
-        if on_gpu and case.kernel == "fp32":
-            return None  # engines run fp32 as TF32
+        if case.kernel == "tf32":
+            return None  # engines run FP32 as FP32
         return Target("gemm", _GEMM_KEYS.get(case.kernel, case.kernel))
     if case.operator in ("prefill_attention", "decode_attention", "mla_decode"):
         return Target(case.operator, "16bit")
@@ -137,8 +137,7 @@ def _attention(
     mean_context: float = 0.0,
 ) -> Formula:
     rates = profile.dense_flops_per_s
-    # as a step's attention: fp32 at TF32's rate where there is one
-    peak = rates.get("tf32", rates["fp32"]) if case.kernel == "fp32" else rates["bf16"]
+    peak = rates["fp32" if case.kernel == "fp32" else "bf16"]
 
     def seconds(constants: Any) -> float:
         return attention_seconds(

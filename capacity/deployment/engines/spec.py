@@ -51,7 +51,9 @@ class EngineSpec(Spec):
 
     Scheduling. `scheduler` names the policy. `mixes_prefill_with_decode`: one step may hold both (chunked or
     not); otherwise prefill steps stand alone. `stream_interval`: output tokens are sent in groups of so many.
-    `batch_wait_steps`: a prefill may wait so many decode steps for company.
+    `batch_wait_steps`: a prefill may wait so many decode steps for company. `forks_samples`: several answers to a
+    prompt share one prefill of it, and its KV until they differ. `default_drafts`: by way or kind of drafting, how deep
+    it drafts where nobody says, and how many it verifies; more than its depth are a tree.
 
     Of every release. `baseline`: nothing to run, a textbook's way to compare with. `kernel_family`: whose fitted
     constants stand for its kernels. `data_parallel_divides_limits`: of a mixture of experts, the default limits are
@@ -103,6 +105,8 @@ class EngineSpec(Spec):
     reserve_full_isl: bool
     stream_interval: Count
     batch_wait_steps: Annotated[int, Field(ge=0)]
+    forks_samples: bool = False
+    default_drafts: dict[str, tuple[Count, Count]] = Field(default_factory=dict)
     limits: Annotated[tuple[LimitRule, ...], Field(min_length=1)]
 
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
@@ -177,6 +181,9 @@ class EngineSpec(Spec):
             return ()
         datacentre_blackwell = architecture in ("blackwell", "blackwell-ultra")
         cap = self.graph_max_batch_blackwell if datacentre_blackwell else self.graph_max_batch
+        cap *= (
+            1 if self.graph_batch_factor > 1 else 1 + draft_tokens
+        )  # rows, or sequences with all their rows
         largest = min(int(self.graph_batch_factor * max_num_seqs * (1 + draft_tokens)), cap)
         fine = range(self.graph_fine_step, min(self.graph_coarse_from, largest + 1), self.graph_fine_step)
         coarse = range(self.graph_coarse_from, largest + 1, self.graph_coarse_step)

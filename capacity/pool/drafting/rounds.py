@@ -8,7 +8,7 @@ pad to.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capacity.base.errors import DoesNotFit, InvalidInput
 from capacity.pool.drafting.drafters import (
@@ -25,6 +25,7 @@ from capacity.pool.drafting.tree import MOST_NODES
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import DecodePiece, StepShape, decode_shape, picoseconds
 from capacity.step.export import DraftedData
+from capacity.step.model import StepModel
 
 ROUNDING_TOKENS = 1e-6  # so that a draft without memory leaves the capacity as it is
 
@@ -88,6 +89,16 @@ class Speculation:
         self.speculator = speculator
         own = target.draft if speculator.kind == "draft-model" else None
         self.drafter = drafter_of(target, speculator, draft or own)
+        self._verifying: dict[int, StepModel] = {}
+
+    def verifying(self, nodes: int) -> StepModel:
+        """The target's steps where it verifies so many drafts of a request: graphs are captured for their rows."""
+        if nodes not in self._verifying:
+            plain = self.target.step_setting
+            drafting = replace(plain, draft_rows=nodes)
+            same = drafting.host_time() == plain.host_time()
+            self._verifying[nodes] = self.target.step_model if same else StepModel(drafting)
+        return self._verifying[nodes]
 
     def round(
         self,
@@ -106,7 +117,7 @@ class Speculation:
             raise InvalidInput(
                 f"a batch of {batch_size} at {context_tokens} tokens of context: both must be at least 1"
             )
-        steps, window = self.target.step_model, self.target.model.window_tokens
+        window = self.target.model.window_tokens
         plain = decode_shape(batch_size, context_tokens, window_tokens=window)
         verified = self.speculator.verified_tokens(k) if tree_tokens is None else tree_tokens
         if k and not k <= verified <= MOST_NODES:
@@ -122,8 +133,10 @@ class Speculation:
             draft_s=self.drafter.seconds(DraftWork(batch_size, context_tokens, k, verified, tokens))
             if k
             else 0.0,
-            verify_s=steps.step_seconds(plain._replace(draft_tokens=batch_size * verified)),
-            plain_step_s=steps.step_seconds(plain),
+            verify_s=self.verifying(verified).step_seconds(
+                plain._replace(draft_tokens=batch_size * verified)
+            ),
+            plain_step_s=self.target.step_model.step_seconds(plain),
         )
 
     def best(self, batch_size: int, context_tokens: int, *, longest: int = 8) -> Round:
@@ -207,10 +220,10 @@ class DraftedSteps:
     """
 
     def __init__(self, speculation: Speculation, draft_tokens: int) -> None:
-        self._steps = speculation.target.step_model
         self._drafter = speculation.drafter
         self._draft_tokens = draft_tokens
         self._nodes = speculation.speculator.verified_tokens(draft_tokens)
+        self._steps = speculation.verifying(self._nodes)
         self._round_tokens = speculation.speculator.tokens_per_round(draft_tokens, self._nodes)
 
     def step_ps(self, shape: StepShape) -> int:

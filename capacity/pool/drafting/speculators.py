@@ -15,6 +15,7 @@ from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.spec import Spec
 from capacity.deployment import Pool
 from capacity.deployment.drafts import TREE, drafting_name
+from capacity.deployment.engines import find_engine
 from capacity.pool.drafting.textbook import (
     LONGEST_DRAFT,
     acceptance_of_length,
@@ -208,9 +209,22 @@ def drafting_in(pool: Pool, speculator: Speculator) -> Speculator:
     if (pool.draft is None) == (speculator.kind == "draft-model"):
         wanted = "needs a draft model: add --draft MODEL" if pool.draft is None else "takes no --draft MODEL"
         raise InvalidInput(f"speculation by {speculator.name} {wanted}")
-    if pool.acceptance is None:
+    deep = speculator.at_depth(pool.num_speculative_tokens)
+    if pool.acceptance is not None:
+        speculator = deep.accepting(pool.acceptance)
+    return speculator if pool.num_speculative_tokens else _as_by_default(pool, speculator)
+
+
+def _as_by_default(pool: Pool, speculator: Speculator) -> Speculator:
+    """The way to draft as deep as the pool's engine drafts where nobody says; a tree, where it drafts one."""
+    defaults = find_engine(pool.engine).default_drafts
+    depth, nodes = defaults.get(speculator.name) or defaults.get(speculator.kind) or (0, 0)
+    if not depth or speculator.tree_tokens is not None:
         return speculator
-    return speculator.at_depth(pool.num_speculative_tokens).accepting(pool.acceptance)
+    fields: dict[str, object] = {"draft_tokens": depth, "tree_tokens": nodes if nodes > depth else None}
+    if speculator.accepted_length is not None:  # of the depth that it was measured at
+        fields |= {"accepted_length": None, "acceptance_rate": speculator.first_rates(1)[0]}
+    return speculator.model_copy(update=fields)
 
 
 def find_speculator(name: str) -> Speculator:

@@ -206,10 +206,13 @@ class Described:
         return address(column) if len(column) else None
 
 
+DRAFTING = ("vllm-v1", "vllm-v1-async")  # whose drafts the core schedules
 OPTIONS: dict[str, frozenset[str]] = {
     "vllm-v1": frozenset({"offload", "adapters"}),
     "vllm-v1-async": frozenset({"offload", "adapters"}),
-    "vllm-v0": frozenset({"preemption_mode", "num_cpu_blocks", "swap_block_ps", "block_bytes"}),
+    "vllm-v0": frozenset(
+        {"preemption_mode", "num_cpu_blocks", "swap_block_ps", "block_bytes", "forks_samples"}
+    ),
     "sglang": frozenset(
         {"asynchronous", "order", "mixed_chunk", "max_prefill_tokens", "conservativeness", "ignore_eos"}
     ),
@@ -235,7 +238,10 @@ def covers(setup: EngineSetup) -> bool:
         known is not None
         and set(setup.policy_options) <= known
         and setup.data_parallel_balance in BALANCES
-        and (setup.speculation is None or type(setup.speculation) in (Speculation, DrawnSpeculation))
+        and (
+            setup.speculation is None
+            or (setup.policy in DRAFTING and type(setup.speculation) in (Speculation, DrawnSpeculation))
+        )
     )
 
 

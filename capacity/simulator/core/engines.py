@@ -33,6 +33,7 @@ from capacity.simulator.requests import Requests
 from capacity.simulator.setup import EngineSetup, check_setup
 
 FEWEST_STEPS = 64  # of one call, where progress is shown
+CHECKED_STEPS = 10_000  # of one call, where somebody may end the run between two
 
 
 class CompiledEngines:
@@ -63,7 +64,8 @@ class CompiledEngines:
         self._setups: list[EngineSetup] = []
         turn = self.fleet.turn
         turn[STOP_AT] = binding.ANY_EVENT if reacts else binding.ANY_EVENT & ~(1 << FINISHED)
-        turn[MAX_STEPS] = STEPS_PER_CALL if recording.progress is None else FEWEST_STEPS
+        self._steps_per_call = STEPS_PER_CALL if recording.check is None else CHECKED_STEPS
+        turn[MAX_STEPS] = self._steps_per_call if recording.progress is None else FEWEST_STEPS
 
     def add(self, setup: EngineSetup, now_ps: int) -> int:
         check_setup(setup)
@@ -97,10 +99,12 @@ class CompiledEngines:
             self.fleet.take_turn,
             self._ledger.progress,
         )
-        queue, happen = env._queue, env.step
+        queue, happen, check = env._queue, env.step, self._recording.check
         while True:
             limit_key = turn[LIMIT_KEY] = next_key_of(queue)
             told = take_turn()
+            if check is not None:
+                check()
             if progress is not None:
                 self._show(progress, all_done=turn[NEXT_KEY] >= limit_key or told > 0)
             if told:
@@ -117,7 +121,7 @@ class CompiledEngines:
         if passed > 1:
             turn[MAX_STEPS] = max(FEWEST_STEPS, turn[MAX_STEPS] // passed)
         elif not passed and not all_done:
-            turn[MAX_STEPS] = min(STEPS_PER_CALL, 2 * turn[MAX_STEPS])
+            turn[MAX_STEPS] = min(self._steps_per_call, 2 * turn[MAX_STEPS])
 
     def _report(self, told: int) -> None:
         """Tell what has left, in order; an engine that asks when KV will come goes on with the answer."""

@@ -2,9 +2,9 @@
  * kv_cache/offload.py.
  *
  * A chunk's name is the number of its last block's content where that is shared, and else of the request
- * and the chunk. Chunks of a tier form a list, the least recently used first. Where a request's own chunks are
- * stands in the `blocks` of its table, which its pool does not use: the chunk itself says whether it is
- * still the one.
+ * and the chunk. Chunks of a tier form a list, the least recently used first. What requests share has its places
+ * once and for all; a request's own chunks lie in slabs, and where these are stands in the `blocks` of its table, which
+ * its pool does not use: the slab itself says whether it is still the one. So chunks of a chain lie side by side.
  *
  * A request's chain is made of spans: the runs that it shares, and what is its own. The first chunks of a span stand
  * together in the list, the deepest of them first, as long as none is dropped or used without the others: then all of
@@ -15,6 +15,7 @@
 #include "tiers.h"
 
 #define NO_NAME INT64_MIN
+#define SLAB_BITS 3 /* chunks of a slab: 1 << SLAB_BITS */
 #define PS_PER_S 1e12
 
 /* names */
@@ -132,22 +133,28 @@ i64 chunk_name(const tier_stack *t, i64 request, i64 place)
 /* one tier */
 
 typedef struct {
-    i64 name;
     i64 ready_ps, busy_ps; /* until when it is being written, and until when it is in some transfer */
-    uint32_t older, newer; /* of one that is not in use, `newer` is the next such */
-    uint32_t key, index;   /* of its span: the key + 1, or 0 for a request's own; and its place there */
+    uint32_t older, newer;
+    uint32_t key, place;   /* the key + 1 of a shared one, or 0; its place in its span + 1, or 0: it is not here */
 } chunk;
+
+/* Places of some successive chunks of a request. */
+typedef struct {
+    i64 name, held; /* of the first of them; unused: NO_NAME, and the next one that is not in use + 1 */
+} slab;
 
 struct tier_store {
     memory *memory;
     core_tier tier;
     double chunk_bytes;
-    i64 *by_name;      /* of shared names: the chunk; 0: not here */
     int returns; /* requests may come back, to half a disaggregated engine, with a table that remembers nothing */
-    name_map own;      /* then, of names of their own */
+    name_map own;      /* then, slabs by their names */
     i64 held;
-    VEC(chunk) chunks; /* the first stands for both ends of the list */
-    i64 unused;        /* the first chunk that is not in use; 0: none */
+    VEC(chunk) chunks; /* the first stands for both ends of the list; then what is shared, then slabs */
+    const i64 *shared; /* by key: where its chunks begin */
+    i64 first_own;     /* where slabs begin */
+    VEC(slab) slabs;
+    i64 unused;        /* the first slab that is not in use + 1; 0: none */
     uint32_t *shared_together, *own_together; /* by key and request: how many chunks of a span stand together */
     i64 write_free_ps, read_free_ps;
     core_tier_use use;
@@ -159,7 +166,8 @@ static tier_store *tier_store_new(memory *m, core_tier tier, double chunk_bytes)
     store->memory = m;
     store->tier = tier;
     store->chunk_bytes = chunk_bytes;
-    PUSH(m, &store->chunks, (chunk){.name = NO_NAME});
+    PUSH(m, &store->chunks, (chunk){0});
+    store->first_own = 1;
     return store;
 }
 
@@ -179,21 +187,45 @@ static void put_last(tier_store *store, i64 number)
     ends->older = (uint32_t)number;
 }
 
-/* Where a table remembers a chunk of its request's own. */
-static i64 *memory_of(table *known, i64 tier, i64 place) { return &known->blocks.at[2 * place + tier]; }
+/* Where a table remembers the slab of a chunk. */
+static i64 *memory_of(table *known, i64 tier, i64 place) { return &known->blocks.at[2 * (place >> SLAB_BITS) + tier]; }
 
-/* The chunk at a place of a stretch; 0: not here. Its request's own ones are where its table remembers them. */
+static void remember_slabs(const tier_stack *t, table *known, i64 chunks)
+{
+    RESERVE(t->memory, &known->blocks, 2 * ((chunks >> SLAB_BITS) + 1));
+}
+
+static i64 slab_name(const table *known, i64 place) { return ~(known->request << 32 | place >> SLAB_BITS); }
+
+/* The number of a chunk's slab + 1; 0: none of its chunks is here. */
+static i64 find_slab(const tier_store *store, i64 tier, table *known, i64 place)
+{
+    i64 *remembered = memory_of(known, tier, place), name = slab_name(known, place);
+    if (*remembered && store->slabs.at[*remembered - 1].name == name)
+        return *remembered;
+    const i64 *own = store->returns ? name_map_find(&store->own, name) : NULL;
+    return *remembered = own ? *own : 0;
+}
+
+static i64 in_slab(const tier_store *store, i64 number, i64 place)
+{
+    return store->first_own + ((number - 1) << SLAB_BITS) + (place & ((1 << SLAB_BITS) - 1));
+}
+
+/* The chunk at a place of a stretch; 0: not here. */
 static i64 find_chunk(const tier_stack *t, i64 tier, table *known, const stretch *s, i64 place)
 {
     const tier_store *store = t->stores[tier];
-    i64 name = name_in(t, s, known->request, place);
-    if (name >= 0)
-        return store->by_name[name];
-    i64 *remembered = memory_of(known, tier, place);
-    if (*remembered < store->chunks.count && store->chunks.at[*remembered].name == name)
-        return *remembered;
-    const i64 *own = store->returns ? name_map_find(&store->own, name) : NULL;
-    return *remembered = own ? *own - 1 : 0;
+    i64 number;
+    if (s->key != MISSING) {
+        number = store->shared[s->key] + place - s->first;
+    } else {
+        i64 slab_number = find_slab(store, tier, known, place);
+        if (!slab_number)
+            return 0;
+        number = in_slab(store, slab_number, place);
+    }
+    return store->chunks.at[number].place ? number : 0;
 }
 
 /* The chunk at a place of a request's chain; NULL: not here. `last` is where the last one was. */
@@ -245,7 +277,7 @@ static void touch_stretch(tier_stack *t, i64 tier, table *known, const stretch *
 /* The first chunks of a request were used now, the first of them last. */
 static void touch(tier_stack *t, i64 tier, table *known, i64 chunks)
 {
-    RESERVE(t->memory, &known->blocks, 2 * chunks);
+    remember_slabs(t, known, chunks);
     for (i64 i = num_stretches(t, known->request) - 1; i >= 0; i--) {
         stretch s = stretch_of(t, known->request, i);
         if (s.first < MIN(s.stop, chunks))
@@ -253,42 +285,67 @@ static void touch(tier_stack *t, i64 tier, table *known, i64 chunks)
     }
 }
 
+/* The slab of a chunk of the request's own, a new one if none of its chunks is here. */
+static i64 slab_of(tier_store *store, i64 tier, table *known, i64 place)
+{
+    i64 number = find_slab(store, tier, known, place), name = slab_name(known, place);
+    if (number)
+        return number;
+    number = store->unused;
+    if (number) {
+        store->unused = store->slabs.at[number - 1].held;
+    } else {
+        PUSH(store->memory, &store->slabs, (slab){0});
+        number = store->slabs.count;
+        REQUIRE(store->memory, in_slab(store, number, -1) < UINT32_MAX);
+        for (i64 i = 0; i < 1 << SLAB_BITS; i++)
+            PUSH(store->memory, &store->chunks, (chunk){0});
+    }
+    store->slabs.at[number - 1] = (slab){.name = name};
+    if (store->returns)
+        name_map_put(store->memory, &store->own, name, number);
+    return *memory_of(known, tier, place) = number;
+}
+
 static void add_chunk(tier_stack *t, i64 tier, table *known, const stretch *s, i64 place)
 {
     tier_store *store = t->stores[tier];
-    i64 number = store->unused, name = name_in(t, s, known->request, place);
-    if (number) {
-        store->unused = store->chunks.at[number].newer;
+    i64 number;
+    if (s->key != MISSING) {
+        number = store->shared[s->key] + place - s->first;
     } else {
-        number = store->chunks.count;
-        REQUIRE(store->memory, number < UINT32_MAX);
-        PUSH(store->memory, &store->chunks, (chunk){0});
+        i64 slab_number = slab_of(store, tier, known, place);
+        store->slabs.at[slab_number - 1].held++;
+        number = in_slab(store, slab_number, place);
     }
-    store->chunks.at[number] = (chunk){.name = name, .ready_ps = NEVER, .busy_ps = NEVER, .key = (uint32_t)(s->key + 1),
-                                       .index = (uint32_t)(place - s->first)};
+    store->chunks.at[number] = (chunk){.ready_ps = NEVER, .busy_ps = NEVER, .key = (uint32_t)(s->key + 1),
+                                       .place = (uint32_t)(place - s->first + 1)};
     put_last(store, number);
-    if (name >= 0)
-        store->by_name[name] = number;
-    else if (store->returns)
-        name_map_put(store->memory, &store->own, name, number);
-    if (name < 0)
-        *memory_of(known, tier, place) = number;
     store->held++;
+}
+
+/* A chunk of a request's own is gone; returns the request. */
+static i64 leave_slab(tier_store *store, i64 number)
+{
+    i64 slab_number = ((number - store->first_own) >> SLAB_BITS) + 1;
+    slab *of = &store->slabs.at[slab_number - 1];
+    i64 request = ~of->name >> 32;
+    if (--of->held)
+        return request;
+    if (store->returns)
+        name_map_drop(&store->own, of->name);
+    *of = (slab){.name = NO_NAME, .held = store->unused};
+    store->unused = slab_number;
+    return request;
 }
 
 static void drop_chunk(tier_store *store, i64 number)
 {
     chunk *c = &store->chunks.at[number];
     take_out(store, c);
-    if (c->name >= 0)
-        store->by_name[c->name] = 0;
-    else if (store->returns)
-        name_map_drop(&store->own, c->name);
-    uint32_t *together = c->key ? &store->shared_together[c->key - 1] : &store->own_together[~c->name >> 32];
-    *together = MIN(*together, c->index);
-    c->name = NO_NAME;
-    c->newer = (uint32_t)store->unused;
-    store->unused = number;
+    uint32_t *together = c->key ? &store->shared_together[c->key - 1] : &store->own_together[leave_slab(store, number)];
+    *together = MIN(*together, c->place - 1);
+    c->place = 0;
     store->held--;
 }
 
@@ -381,6 +438,21 @@ static i64 read_chunks(tier_stack *t, i64 tier, table *known, const places *read
 
 /* the tiers of an engine */
 
+/* Places for all chunks of what requests share. */
+static void place_shared(const tier_stack *t, tier_store *store)
+{
+    i64 num_keys = t->contents->num_keys;
+    i64 *begin = take_memory(t->memory, (size_t)(num_keys + 1) * sizeof *begin);
+    begin[0] = 1;
+    for (i64 key = 0; key < num_keys; key++)
+        begin[key + 1] = begin[key] + (t->first_number[key + 1] - t->first_number[key]) / t->chunk_blocks + 1;
+    store->shared = begin;
+    store->first_own = begin[num_keys];
+    RESERVE(t->memory, &store->chunks, store->first_own);
+    store->chunks.count = store->first_own;
+    store->shared_together = take_memory(t->memory, (size_t)(num_keys + 1) * sizeof(uint32_t));
+}
+
 void tier_stack_init(tier_stack *t, memory *m, const core_engine *setup, const core_requests *requests)
 {
     t->memory = m;
@@ -396,11 +468,8 @@ void tier_stack_init(tier_stack *t, memory *m, const core_engine *setup, const c
     if (setup->contents && setup->contents->offsets) {
         t->contents = setup->contents;
         t->first_number = number_contents(m, t->contents, requests->count);
-        size_t numbers = (size_t)(t->first_number[t->contents->num_keys] + 1);
-        for (i64 i = 0; i < t->num_stores; i++) {
-            t->stores[i]->by_name = take_memory(m, numbers * sizeof *t->stores[i]->by_name);
-            t->stores[i]->shared_together = take_memory(m, (size_t)(t->contents->num_keys + 1) * sizeof(uint32_t));
-        }
+        for (i64 i = 0; i < t->num_stores; i++)
+            place_shared(t, t->stores[i]);
     }
 }
 
@@ -459,7 +528,7 @@ i64 load_from_below(tier_stack *t, table *known, const tier_hit *h, i64 now_ps)
 int reserve_below(tier_stack *t, table *known, i64 first, i64 stop, places *taken, i64 now_ps)
 {
     t->wanted.count = 0;
-    RESERVE(t->memory, &known->blocks, 2 * stop);
+    remember_slabs(t, known, stop);
     for (i64 place = first; place < stop; place++)
         PUSH(t->memory, &t->wanted, place);
     return reserve(t, 0, known, &t->wanted, taken, now_ps);

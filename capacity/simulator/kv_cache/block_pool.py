@@ -160,22 +160,23 @@ class BlockPool:
     def _take(self, count: int, blocks: list[int]) -> None:
         """So many free blocks: those without content first, then the least recently freed."""
         empty, cached_free, ref_counts = self._empty, self._cached_free, self.ref_counts
+        keys, cached = self._key, self._cached
         for _ in range(count):
             if empty:
                 block = empty.pop()
             else:
                 block, _ = cached_free.popitem(last=False)
-                self._forget(block)
+                key = keys[block]
+                if key is not None:  # its content is that of nobody any more
+                    keys[block] = None
+                    found = cached.pop(key)
+                    if found != block:
+                        self._keep_copies(key, block, found)
             ref_counts[block] = 1
             blocks.append(block)
 
-    def _forget(self, block: int) -> None:
-        """Its content is that of nobody any more."""
-        key = self._key[block]
-        if key is None:
-            return
-        self._key[block] = None
-        found = self._cached.pop(key)
+    def _keep_copies(self, key: Hashable, block: int, found: int | dict[int, None]) -> None:
+        """The other blocks of a content that one has lost can be found."""
         if isinstance(found, dict):
             del found[block]
             if found:
@@ -186,12 +187,12 @@ class BlockPool:
         if not self.prefix_caching:
             return
         full = tokens // self.block_size
-        content, cached, keys = table.content, self._cached, self._key
+        block_key, cached, keys = table.content.block_key, self._cached, self._key
         for group, blocks in enumerate(table.blocks):
             for index in range(table.cached[group], full):
                 block = blocks[index]
                 if block != NULL:
-                    key = keys[block] = content.block_key(index, group)
+                    key = keys[block] = block_key(index, group)
                     found = cached.setdefault(key, block)
                     if found != block:
                         self._add_copy(key, block)

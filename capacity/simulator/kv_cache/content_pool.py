@@ -90,10 +90,22 @@ class ContentPool:
         if tokens % self.block_size:
             table.blocks.append(self._take())
 
+    def fork(self, table: ContentTable, other: ContentTable) -> None:
+        """Let an empty table hold the blocks of another, until it writes to them."""
+        for block in other.blocks:
+            block.references += 1
+        table.blocks.extend(other.blocks)
+
     def append(self, table: ContentTable, tokens: int) -> None:
-        """A place for token number `tokens`; a block that it fills takes its content, or yields to its double."""
+        """A place for token number `tokens`; a block that it fills takes its content, or yields to its double.
+
+        A block that others hold too is copied before it is written to, so one free block is always enough.
+        """
         if (tokens - 1) % self.block_size == 0:
             table.blocks.append(self._take())
+        elif table.blocks[-1].references > 1:
+            table.blocks[-1].references -= 1
+            table.blocks[-1] = self._take()
         if tokens % self.block_size == 0:
             self._fill(table, table.blocks[-1], tokens // self.block_size - 1)
 

@@ -111,12 +111,21 @@ _V1 = Scheduler(
 SCHEDULERS: dict[str, Scheduler] = {
     "vllm-v1": _V1,
     "vllm-v1-async": replace(_V1, make=partial(_vllm_v1, asynchronous=True)),
-    "vllm-v0": Scheduler(make=VllmV0, swaps=True, shares_content=True, reads=("scheduling_policy",)),
+    "vllm-v0": Scheduler(
+        make=VllmV0,
+        swaps=True,
+        shares_content=True,
+        reads=("scheduling_policy",),
+        engine_options=("forks_samples",),
+    ),
     "static": Scheduler(make=StaticBatching),
     "slots": Scheduler(make=SlotBatching),
-    "sglang": Scheduler(make=Sglang, hands_over=True, reads=("max_tokens",), balance="round-robin"),
+    "sglang": Scheduler(
+        make=Sglang, drafts=True, hands_over=True, reads=("max_tokens",), balance="round-robin"
+    ),
     "tensorrt-llm": Scheduler(
         make=TensorRtLlm,
+        drafts=True,
         hands_over=True,
         reads=("max_tokens",),
         balance="fewest-requests",

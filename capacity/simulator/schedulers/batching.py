@@ -12,7 +12,14 @@ from collections import deque
 
 from capacity.simulator.kv_cache.pool import Hit, PagedPool
 from capacity.simulator.schedulers.policy import QueuedPolicy, cache_full, insert_loaded
-from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Status, Step
+from capacity.simulator.schedulers.sequence import (
+    Row,
+    SchedulerLimits,
+    Sequence,
+    Speculation,
+    Status,
+    Step,
+)
 
 
 class Batching(QueuedPolicy):
@@ -21,10 +28,20 @@ class Batching(QueuedPolicy):
     wake_ps: int | None = None  # no decision of these policies waits for the clock
     aborts = True
 
-    def __init__(self, limits: SchedulerLimits, pool: PagedPool, *, asynchronous: bool = True) -> None:
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        pool: PagedPool,
+        *,
+        asynchronous: bool = True,
+        speculation: Speculation | None = None,
+    ) -> None:
+        """With `speculation` a generation row has its drafts, and a step is decided when the one before is known."""
         self.limits = limits
         self.pool = pool
-        self.overlapped = asynchronous and limits.pipeline_stages == 1
+        self.speculation = speculation
+        self._drafts = 0 if speculation is None else speculation.k
+        self.overlapped = asynchronous and limits.pipeline_stages == 1 and speculation is None
         self.steps_in_flight = limits.pipeline_stages + self.overlapped
         self.running: list[Sequence] = []  # in the order in which they started
         self.waiting: deque[Sequence] = deque()
@@ -62,16 +79,21 @@ class Batching(QueuedPolicy):
         cache_full(self.pool, r, min(until, r.known))
 
     def generate(self, step: Step, r: Sequence) -> None:
-        """One generation row; its block must be free."""
-        self.grow(r, 1)
-        step.rows.append(Row(r, 1, r.computed, 0, True, r.epoch))
+        """One generation row, with its drafts; its blocks must be free."""
+        drafts = self._drafts_of(r)
+        self.grow(r, 1 + drafts)
+        step.rows.append(Row(r, 1 + drafts, r.computed, drafts, True, r.epoch))
+
+    def _drafts_of(self, r: Sequence) -> int:
+        """Drafts of its next row: none beyond the last token that it may have."""
+        return max(min(self._drafts, self.last_slot(r) - 1 - r.computed), 0)
 
     def generation_blocks(self, rows: list[Sequence]) -> int:
-        """Free blocks that one more token for each of `rows` takes."""
+        """Free blocks that one more token for each of `rows`, and its drafts, take."""
         pool = self.pool
         for r in rows:
             pool.leave_window(r.table, r.computed - r.in_flight_tokens)
-        return sum(pool.blocks_needed(r.table, r.computed + 1) for r in rows)
+        return sum(pool.blocks_needed(r.table, r.computed + 1 + self._drafts_of(r)) for r in rows)
 
     def start(self, r: Sequence, hit: Hit) -> None:
         """The request, off the queue already, runs from here on, behind the cached tokens of `hit`."""
@@ -119,12 +141,20 @@ class Batching(QueuedPolicy):
             r.in_flight_yields -= row.yields
             if not row.yields or r.status == Status.FINISHED:
                 continue
-            r.known += 1
-            step.emitted.append((r, 1))
+            tokens = 1 if self.speculation is None else self._accepted(self.speculation, r, row)
+            r.known += tokens
+            step.emitted.append((r, tokens))
             if r.known >= r.max_known:
                 self._finish(r)
                 step.finished.append(r)
         return step.finished
+
+    def _accepted(self, speculation: Speculation, r: Sequence, row: Row) -> int:
+        """Tokens that a row yields, no more than the request may have; what was computed of the others is forgotten."""
+        accepted = speculation.accepted(r, row.drafts) if row.drafts else 0
+        if row.epoch == r.epoch:
+            r.computed -= row.drafts - accepted
+        return min(accepted + 1, r.max_known - r.known)
 
     def abort(self, r: Sequence) -> None:
         self._finish(r)

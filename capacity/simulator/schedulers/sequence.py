@@ -36,8 +36,8 @@ class Sequence:
     __slots__ = (
         "accepted", "adapter", "arrival", "asked_known", "chunk_keys", "computed", "drafts", "epoch", "first_token",
         "id", "in_flight_tokens", "in_flight_yields", "index", "known", "last_token", "loaded", "max_known",
-        "next_full", "placeholders", "preempted", "preemptions", "priority", "prompt_tokens", "rank", "room", "status",
-        "stopped", "stored_chunks", "table",
+        "next_full", "placeholders", "preempted", "preemptions", "priority", "prompt_tokens", "rank", "room",
+        "sample_of", "status", "stopped", "stored_chunks", "table",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +74,7 @@ class Sequence:
         self.preemptions = 0
         self.rank = 0  # its data-parallel rank
         self.adapter = 0  # its LoRA adapter; 0: none
+        self.sample_of = -1  # the prompt that it answers beside others; -1: alone
         self.chunk_keys: list[Any] = []  # names of its chunks in tiers below the GPU, as far as computed
         self.stored_chunks = 0  # chunks of its KV that were copied out of the GPU, or came from there
         self.loaded = 0  # tokens that its last load brought to the GPU from a tier below

@@ -16,7 +16,7 @@ from typing import Literal
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
-from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Step
+from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Speculation, Step
 
 CLIPPED_OUTPUT_TOKENS = 4096  # of an output, no more is ever reserved
 INITIAL_RATIO = 0.7  # of outputs reserved at the start, times the conservativeness
@@ -36,13 +36,14 @@ class Sglang(Batching):
         pool: PagedPool,
         *,
         asynchronous: bool = True,
+        speculation: Speculation | None = None,
         order: Literal["fcfs", "lpm"] = "fcfs",
         mixed_chunk: bool = False,
         max_prefill_tokens: int = 16384,
         conservativeness: float = 1.0,
         ignore_eos: bool = False,
     ) -> None:
-        super().__init__(limits, pool, asynchronous=asynchronous)
+        super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
         if order not in ("fcfs", "lpm"):
             raise InvalidInput(f"order is {order!r}: must be fcfs or lpm")
         self.order = order
@@ -60,7 +61,7 @@ class Sglang(Batching):
         step = Step()
         if self.mixed_chunk:
             rows = self.generating()  # who starts in this step decodes from the next on
-            self._prefill(step, len(rows))
+            self._prefill(step, len(rows) * (1 + self._drafts))
             self._decode(step, rows)
         else:
             self._prefill(step, 0)

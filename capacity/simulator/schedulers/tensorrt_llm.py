@@ -16,7 +16,7 @@ from typing import Literal
 from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.pool import PagedPool
 from capacity.simulator.schedulers.batching import Batching
-from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Step
+from capacity.simulator.schedulers.sequence import SchedulerLimits, Sequence, Speculation, Step
 
 Capacity = Literal["guaranteed_no_evict", "max_utilization"]
 
@@ -35,12 +35,13 @@ class TensorRtLlm(Batching):
         pool: PagedPool,
         *,
         asynchronous: bool = True,
+        speculation: Speculation | None = None,
         capacity: Capacity = "guaranteed_no_evict",
         batch_wait_steps: int = 0,
         batch_wait_tokens_fraction: float = 0.0,
         prompts_per_step: int | None = None,
     ) -> None:
-        super().__init__(limits, pool, asynchronous=asynchronous)
+        super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
         if capacity not in ("guaranteed_no_evict", "max_utilization"):
             raise InvalidInput(f"capacity is {capacity!r}: must be guaranteed_no_evict or max_utilization")
         self.capacity = capacity
@@ -60,7 +61,7 @@ class TensorRtLlm(Batching):
         for r in rows[: self.limits.max_num_seqs]:
             self.generate(step, r)
         if not step.preempted:
-            self._contexts(step, self.limits.max_num_batched_tokens - len(step.rows))
+            self._contexts(step, self.limits.max_num_batched_tokens - sum(row.tokens for row in step.rows))
         return self.commit(step)
 
     def _pause(self, rows: list[Sequence], step: Step) -> list[Sequence]:

@@ -2,7 +2,11 @@
 
 Reproduced with its quirks: a decode asks for a free block even when it needs none, so a full cache makes requests
 preempt each other to and fro; what the prefix cache holds for a request is looked up once and remembered.
-Source: vLLM 0.8.5 `core/scheduler.py` (default policy, recompute or swap), rules as its reference schedules confirm.
+With `forks_samples` the samples of one prompt are admitted together, as so many sequences: the prompt is computed once,
+and each of them goes on with its blocks, which are copied as they are written to. Preempted, a sample comes back alone
+(vLLM swapped such groups whole).
+Source: vLLM 0.8.5 `core/scheduler.py` (default policy, recompute or swap), rules as its reference schedules confirm;
+0.6.3 for forks.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ class VllmV0(QueuedPolicy):
         num_cpu_blocks: int = 0,
         swap_block_ps: int = 0,
         block_bytes: float = 0.0,
+        forks_samples: bool = False,
     ) -> None:
         """`num_cpu_blocks` to swap out to; a step waits `swap_block_ps` for each block that it swaps, either way."""
         self.limits = limits
@@ -47,18 +52,33 @@ class VllmV0(QueuedPolicy):
         self._swapped_out = self._swapped_in = self._refused = 0
         self._watermark_blocks = int(WATERMARK_FRACTION * pool.num_blocks)
         self._calls = 0
+        self._forks = forks_samples
+        self._first_samples: dict[int, Sequence] = {}  # those that wait, by their prompt
+        self._others: dict[int, list[Sequence]] = {}  # by the first one's index: samples that start with it
 
     @property
     def unfinished(self) -> int:
-        return len(self.running) + len(self.waiting) + len(self.swapped)
+        return len(self.running) + self.num_waiting
 
     @property
     def num_waiting(self) -> int:
-        return len(self.waiting) + len(self.swapped)
+        return len(self.waiting) + len(self.swapped) + sum(map(len, self._others.values()))
 
     def add(self, sequence: Sequence) -> bool:
+        if self._forks and sequence.sample_of >= 0:
+            first = self._first_samples.setdefault(sequence.sample_of, sequence)
+            others = self._others.setdefault(first.index, [])
+            if first is not sequence and 1 + len(others) < self.limits.max_num_seqs:
+                others.append(sequence)
+                return True
         self.waiting.append(sequence)
         return True
+
+    def _samples_with(self, first: Sequence) -> list[Sequence]:
+        """The samples that start with this one; it is no longer waited for."""
+        if self._first_samples.get(first.sample_of) is first:
+            del self._first_samples[first.sample_of]
+        return self._others.pop(first.index, [])
 
     # decide
 
@@ -93,11 +113,15 @@ class VllmV0(QueuedPolicy):
             blocks = -(-r.known // pool.block_size)
             too_long = r.known > min(limits.max_model_len, limits.max_num_batched_tokens)
             if too_long or pool.num_blocks - blocks < self._watermark_blocks:
-                self._drop(self.waiting.popleft(), step)
+                for dropped in (self.waiting.popleft(), *self._samples_with(r)):
+                    self._drop(dropped, step)
                 continue
             if pool.free_blocks - blocks < self._watermark_blocks:
                 break
-            if budget.tokens >= limits.max_num_batched_tokens or not budget.allows(max(1, uncached)):
+            sequences = 1 + len(self._others.get(r.index, ()))
+            if budget.tokens >= limits.max_num_batched_tokens or not budget.allows(
+                max(1, uncached), sequences
+            ):
                 break
             self.waiting.popleft()
             pool.allocate(r.table, r.known)
@@ -105,6 +129,12 @@ class VllmV0(QueuedPolicy):
             budget.add(max(1, uncached))
             self.running.append(r)
             step.rows.append(Row(r, uncached, cached, 0, True, r.epoch, cached))
+            for sample in self._samples_with(r):
+                pool.fork(sample.table, r.table)
+                sample.status = Status.RUNNING
+                budget.add(0)
+                self.running.append(sample)
+                step.rows.append(Row(sample, 0, sample.known, 0, True, sample.epoch))
 
     def _tokens(self, r: Sequence) -> tuple[int, int]:
         cached = self.pool.cached_tokens(r.table, r.known)
@@ -237,9 +267,10 @@ class Budget:
         self.tokens = 0
         self.sequences = running
 
-    def allows(self, tokens: int) -> bool:
+    def allows(self, tokens: int, sequences: int = 1) -> bool:
         limits = self._limits
-        return self.tokens + tokens <= limits.max_num_batched_tokens and self.sequences < limits.max_num_seqs
+        in_budget = self.tokens + tokens <= limits.max_num_batched_tokens
+        return in_budget and self.sequences + sequences <= limits.max_num_seqs
 
     def add(self, tokens: int) -> None:
         self.tokens += tokens

@@ -151,12 +151,12 @@ class VllmV1(QueuedPolicy):
                 break
             if r.status is not RUNNING:  # preempted for one before it
                 continue
-            computed, known = r.computed, r.known
+            computed, known, placeholders = r.computed, r.known, r.placeholders
             if holds and computed < r.prompt_tokens:
                 continue
             if asynchronous and known + r.in_flight_yields >= r.max_known:
                 continue
-            tokens = known + r.drafts + r.placeholders - computed
+            tokens = known + r.drafts + placeholders - computed
             if 0 < threshold < tokens:
                 tokens = threshold
             if tokens > budget:
@@ -177,7 +177,7 @@ class VllmV1(QueuedPolicy):
             if end >= r.next_full:
                 cache_full(pool, r, min(end, known))
             budget -= tokens
-            drafts = end - known - r.placeholders
+            drafts = end - known - placeholders
             row = (r, tokens, computed, drafts if drafts > 0 else 0, end >= known, r.epoch, 0)
             rows.append(new_tuple(Row, row))
         return budget
@@ -289,17 +289,16 @@ class VllmV1(QueuedPolicy):
 
     def _commit(self, step: Step) -> None:
         """Count the scheduled tokens as computed, at once: the step's output corrects it."""
-        asynchronous = self.asynchronous
-        next_drafts = self.speculation.k if self.speculation and asynchronous else 0
+        asynchronous, speculation = self.asynchronous, self.speculation
         for r, tokens, _, drafts, yields, _, _ in step.rows:
             r.computed += tokens
             r.in_flight_tokens += tokens
-            r.drafts = 0
             if yields:
                 r.in_flight_yields += 1
                 if asynchronous:
                     r.placeholders += 1 + drafts
-                    r.drafts = next_drafts
+            if speculation is not None:
+                r.drafts = speculation.k if yields and asynchronous else 0
         if self.limits.prefill_schedule_interval > 1 and step.rows:
             self._count_cadence(step.rows)
 
@@ -324,7 +323,8 @@ class VllmV1(QueuedPolicy):
             if r.status is FINISHED:
                 continue
             accepted = speculation.accepted(r, drafts) if drafts and speculation is not None else 0
-            before, known = r.known, r.known + 1 + accepted
+            before = r.known
+            known = before + 1 + accepted
             if known >= r.max_known:
                 known = r.max_known
                 finished.append(r)
@@ -332,7 +332,8 @@ class VllmV1(QueuedPolicy):
             emitted.append((r, known - before))
             if epoch != r.epoch:  # preempted since: nothing of it is computed
                 continue
-            r.computed -= drafts - accepted
+            if drafts:
+                r.computed -= drafts - accepted
             if asynchronous:
                 r.placeholders -= 1 + drafts
             elif speculation is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import capacity
+from capacity.model.quantization import known_quantizations
 from capacity.report.techniques import render_answer
+from capacity.techniques.quantize import quantization_list
 
 METHODS = ("bf16", "fp8-tensor", "awq-int4", "kv-fp8")
 
@@ -25,3 +27,11 @@ def test_what_the_gpu_and_the_engine_cannot_is_marked() -> None:
     foreign = capacity.quantize("llama-3.1-8b", gpu="h100", engine="ollama", methods=["awq-int4"])
     assert not foreign.rows[0].engine_loads
     assert "awq-int4 †" in render_answer(foreign, "table")
+
+
+def test_the_names_of_quantization_are_listed() -> None:
+    listed = quantization_list()
+    text = render_answer(listed, "table")
+    assert [row.name for row in listed.rows] == list(known_quantizations())
+    for word in ("awq-no-marlin", "squeezellm-4", "int8-sq", "eetq", "gguf-q4_k_m", "bitsandbytes writes"):
+        assert word in text

@@ -1,4 +1,4 @@
-"""The commands that launch an engine: vLLM's, SGLang's and TensorRT-LLM's, from a pool.
+"""The commands that launch an engine, from a pool: those of clusters here, the others in `launching_local`.
 
 Flags are those of vLLM 0.33, SGLang 0.5.23 and TensorRT-LLM 1.x (`trtllm-serve`), 2026-11. Only what the pool sets
 is written; what an engine's command line cannot say is a note.
@@ -7,18 +7,25 @@ is written; what an engine's command line cannot say is a note.
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from capacity.base.errors import UnknownName
-from capacity.deployment import Pool
+from capacity.base.errors import InvalidInput
 from capacity.deployment.drafts import TREE
+from capacity.deployment.engines import find_engine
+from capacity.deployment.launch import PORT, Launch, above, checkpoint_notes, flag_words
+from capacity.deployment.launching_local import LOCAL_MAKERS
+from capacity.deployment.pool import Pool
 from capacity.model.quantization import vllm_checkpoint
 
-ENGINES = ("vllm", "sglang", "tensorrt-llm")
-PORT = 8000
-PROXY_PORT = 8080
+WITHOUT_API = (
+    "hf-transformers",
+    "deepspeed-mii",
+)  # no OpenAI API: nothing routes to them, nor benchmarks them
+ENGINES = (
+    "vllm",
+    "sglang",
+    "tensorrt-llm",
+)  # of clusters: what one of them is told, the others can be told too
 DRAFT = "DRAFT-CHECKPOINT"
 VLLM_METHODS = {"eagle2": "eagle", "draft-model": "draft_model"}
 WITH_CHECKPOINT = ("eagle", "eagle2", "eagle3", "medusa", "draft-model")
@@ -46,47 +53,21 @@ ONLINE_FORMATS = (
 )  # made from the 16-bit checkpoint while loading
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A command as its words, what it cannot say, and the files that it reads (name, text)."""
-
-    words: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    files: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The command, quoted for a shell, a flag a line."""
-        lines: list[list[str]] = [[]]
-        for word in self.words:
-            if word.startswith("--") and lines[-1]:
-                lines.append([])
-            lines[-1].append(shlex.quote(word))
-        return " \\\n    ".join(" ".join(line) for line in lines)
+def is_launched(engine: str) -> bool:
+    """Whether anything launches it: a baseline is only simulated. Raises UnknownName."""
+    return find_engine(engine).name in MAKERS
 
 
 def launch_command(engine: str, model_id: str, pool: Pool) -> Launch:
-    """The command of `engine` (vllm, sglang, tensorrt-llm) for one replica, in its role. Raises UnknownName."""
-    makers = {"vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm}
-    return makers[engine_name(engine)](model_id, pool)
+    """The command of `engine` for one replica, in its role. Raises UnknownName, and InvalidInput for a baseline."""
+    return MAKERS[engine_name(engine)](model_id, pool)
 
 
 def engine_name(engine: str) -> str:
-    """The engine without its version: one that `ENGINES` names. Raises UnknownName."""
-    name = engine.partition("@")[0].strip().lower()
-    if name not in ENGINES:
-        raise UnknownName("engine to launch", engine, ENGINES)
-    return name
-
-
-def flag_words(values: Sequence[tuple[str, object]]) -> list[str]:
-    """`--flag value` of each pair; True stands alone, None and False are left out."""
-    words: list[str] = []
-    for flag, value in values:
-        if value is None or value is False:
-            continue
-        words += [flag] if value is True else [flag, str(value)]
-    return words
+    """The engine without its version: one that can be launched. Raises UnknownName, and InvalidInput for a baseline."""
+    if not is_launched(engine):
+        raise InvalidInput(f"nothing launches {engine!r}, which is a baseline; take {', '.join(MAKERS)}")
+    return find_engine(engine).name
 
 
 def _vllm(model_id: str, pool: Pool) -> Launch:
@@ -96,9 +77,9 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         ("--async-scheduling", pool.async_scheduling),
     ]
     flags = [
-        ("--tensor-parallel-size", _above(pool.tensor_parallel_size, 1)),
-        ("--pipeline-parallel-size", _above(pool.pipeline_parallel_size, 1)),
-        ("--data-parallel-size", _above(pool.data_parallel_size, 1)),
+        ("--tensor-parallel-size", above(pool.tensor_parallel_size, 1)),
+        ("--pipeline-parallel-size", above(pool.pipeline_parallel_size, 1)),
+        ("--data-parallel-size", above(pool.data_parallel_size, 1)),
         ("--enable-expert-parallel", pool.enable_expert_parallel),
         ("--quantization", _online(pool.quantization) or vllm_checkpoint(pool.quantization)),
         ("--dtype", None if pool.dtype == "auto" else pool.dtype),
@@ -125,7 +106,7 @@ def _vllm(model_id: str, pool: Pool) -> Launch:
         flag if value else flag.replace("--", "--no-", 1) for flag, value in switches if value is not None
     ]
     words = ["vllm", "serve", model_id, *flag_words(flags), *named, "--port", str(PORT)]
-    return Launch(words=tuple(words), notes=(*_checkpoint_notes(pool), *_draft_notes(pool)))
+    return Launch(words=tuple(words), notes=(*checkpoint_notes(pool, ONLINE_FORMATS), *_draft_notes(pool)))
 
 
 def _longest_request(pool: Pool) -> int | None:
@@ -185,9 +166,9 @@ def _sglang(model_id: str, pool: Pool) -> Launch:
     )  # as SGLang counts
     flags = [
         ("--model-path", model_id),
-        ("--tp-size", _above(tensor, 1)),
-        ("--pp-size", _above(pool.pipeline_parallel_size, 1)),
-        ("--dp-size", _above(pool.data_parallel_size, 1)),
+        ("--tp-size", above(tensor, 1)),
+        ("--pp-size", above(pool.pipeline_parallel_size, 1)),
+        ("--dp-size", above(pool.data_parallel_size, 1)),
         ("--enable-dp-attention", attention_ranks),
         ("--ep-size", tensor if pool.enable_expert_parallel else None),
         ("--quantization", _online(pool.quantization)),
@@ -207,7 +188,7 @@ def _sglang(model_id: str, pool: Pool) -> Launch:
         ("--disaggregation-transfer-backend", None if pool.role == "both" else "nixl"),
         ("--port", PORT),
     ]
-    notes = (*_checkpoint_notes(pool), *_draft_notes(pool))
+    notes = (*checkpoint_notes(pool, ONLINE_FORMATS), *_draft_notes(pool))
     if pool.gpu_memory_utilization is not None:
         notes += ("--mem-fraction-static holds weights and KV only: not the same share as vLLM's",)
     return Launch(words=("python", "-m", "sglang.launch_server", *flag_words(flags)), notes=notes)
@@ -231,8 +212,8 @@ def _sglang_drafts(pool: Pool) -> list[tuple[str, object]]:
 def _tensorrt_llm(model_id: str, pool: Pool) -> Launch:
     tensor = pool.tensor_parallel_size * pool.data_parallel_size  # attention DP divides these
     flags = [
-        ("--tp_size", _above(tensor, 1)),
-        ("--pp_size", _above(pool.pipeline_parallel_size, 1)),
+        ("--tp_size", above(tensor, 1)),
+        ("--pp_size", above(pool.pipeline_parallel_size, 1)),
         ("--ep_size", tensor if pool.enable_expert_parallel else None),
         ("--max_batch_size", pool.max_num_seqs),
         ("--max_num_tokens", pool.max_num_batched_tokens),
@@ -282,16 +263,11 @@ def _tensorrt_llm_options(pool: Pool) -> list[str]:
     return lines
 
 
-def _above(value: int, least: int) -> int | None:
-    return value if value > least else None
-
-
 def _online(quantization: str | None) -> str | None:
     """What the engine makes of the 16-bit checkpoint while loading; other formats are the checkpoint's own."""
     return quantization if quantization in ONLINE_FORMATS else None
 
 
-def _checkpoint_notes(pool: Pool) -> tuple[str, ...]:
-    if pool.quantization is None or pool.quantization in ONLINE_FORMATS:
-        return ()
-    return (f"{pool.quantization} weights: put a checkpoint in that format in place of the model's name",)
+MAKERS: dict[str, Callable[[str, Pool], Launch]] = {
+    "vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm, **LOCAL_MAKERS,
+}  # fmt: skip

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.deployment import Pool
+from capacity.deployment.launching import launch_command
 from capacity.deployment.vllm_command import read_vllm_command
 from capacity.pool.resolve import resolve
-from capacity.report.launching import launch_command
 from capacity.step import decode_shape, prefill_shape
 
 POOL = Pool(
@@ -45,8 +45,10 @@ def test_each_engine_is_told_the_same() -> None:
     assert "--tp_size 4" in tensorrt.text
     assert "--extra_llm_api_options trtllm.yaml" in tensorrt.text
     assert tensorrt.files == (("trtllm.yaml", "kv_cache_config:\n  dtype: fp8\n"),)
-    with pytest.raises(UnknownName, match="engine to launch"):
-        launch_command("ollama", "org/model", POOL)
+    with pytest.raises(InvalidInput, match="nothing launches 'static', which is a baseline"):
+        launch_command("static", "org/model", POOL)
+    with pytest.raises(UnknownName, match="engine"):
+        launch_command("olama", "org/model", POOL)
 
 
 def test_a_format_that_needs_its_own_checkpoint_is_said() -> None:

@@ -1,0 +1,77 @@
+"""How a plan's search stands, on stderr: a bar for who looks at a terminal, lines for a file or a pipe."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from capacity.planning.search import Snapshot
+
+QUIET_S = 1.0  # a search that is over by then says nothing
+EVERY_S = 10.0  # between two lines without news
+CTRL_C = "Ctrl-C gives what was found"
+
+
+@contextmanager
+def search_progress() -> Iterator[Callable[[Snapshot], None]]:
+    """What to tell of each `Snapshot`."""
+    if not sys.stderr.isatty():
+        yield Lines(sys.stderr)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[best]}"), console=Console(stderr=True)) as progress:
+        task = progress.add_task("survey", total=None, best="")
+
+        def update(snapshot: Snapshot) -> None:
+            progress.update(
+                task,
+                description=snapshot.stage,
+                completed=snapshot.settled,
+                total=snapshot.engines,
+                best=f"so far: {best_text(snapshot)}" if snapshot.best else CTRL_C,
+            )
+
+        yield update
+
+
+class Lines:
+    """A line for every better answer, and one for every `EVERY_S` without."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._begun_s = self._told_s = time.monotonic()
+        self._best: object = None
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        now_s = time.monotonic()
+        news = snapshot.best is not None and snapshot.best != self._best
+        if now_s - self._begun_s < QUIET_S or not (news or now_s - self._told_s >= EVERY_S):
+            return
+        self._told_s, self._best = now_s, snapshot.best
+        best = f"best so far {best_text(snapshot)}" if snapshot.best else "no answer yet"
+        state = f"{snapshot.stage}, {snapshot.settled:,} of {snapshot.engines:,} engines settled"
+        print(
+            f"{snapshot.elapsed_s:.0f} s: {best}; {state}, {snapshot.simulated:,} simulated",
+            file=self._stream,
+            flush=True,
+        )
+
+
+def best_text(snapshot: Snapshot) -> str:
+    """The best so far with what is minimised."""
+    assert snapshot.best is not None
+    value = snapshot.objective
+    amount = {
+        "cost": f"${value:,.2f}/h",
+        "gpus": f"{value:g} GPUs",
+        "energy": f"{(value or 0) / 1e3:,.1f} kW",
+        "latency": f"{value:.2f} of the limits",
+    }[snapshot.minimised]
+    return f"{snapshot.best.label}, {amount}"

@@ -1,0 +1,184 @@
+"""Trials on demand: what is asked for runs here, what is likely to be asked for next meanwhile in worker processes.
+
+Who asks sees the same trials, in the same order, whatever the number of workers; time alone can end them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, wait
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from capacity.base.errors import InvalidInput
+from capacity.base.processes import local_workers
+from capacity.planning.arena import Arena, OutOfTime, Task, enter, run_task
+from capacity.planning.judging import Trial
+from capacity.planning.tried import Ask
+
+WORKERS_AFTER_S = 0.7  # a process takes about so long to start: shorter searches have none
+LOOK_S = 0.2  # between two looks at the clock while others work
+
+Ahead = Callable[[], Sequence[Ask]]
+
+
+@dataclass(kw_only=True)
+class Bench:
+    """Runs trials until `until_s` (by `time.monotonic`), then raises OutOfTime; `tick` is called meanwhile.
+
+    `workers` counts this process. `trials` are those that were asked for, `seconds` what each took.
+    """
+
+    arena: Arena
+    confidence: float
+    workers: int = 1
+    until_s: float = math.inf
+    tick: Callable[[], None] | None = None
+    trials: dict[Ask, Trial] = field(default_factory=dict)
+    seconds: dict[Ask, float] = field(default_factory=dict)
+    _found: dict[Ask, Trial] = field(default_factory=dict, repr=False)
+    _futures: dict[Ask, Future[Trial | None]] = field(default_factory=dict, repr=False)
+    _context: AbstractContextManager[Executor] | None = field(default=None, repr=False)
+    _executor: Executor | None = field(default=None, repr=False)
+    _begun_s: float = field(default_factory=time.monotonic, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise InvalidInput(f"workers must be at least 1, not {self.workers}")
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends the workers, whatever they are at."""
+        context, self._context, self._executor = self._context, None, None
+        if context is not None:
+            context.__exit__(OutOfTime, OutOfTime(), None)
+
+    def check(self) -> None:
+        """Raises OutOfTime where time is up."""
+        if time.monotonic() > self.until_s:
+            raise OutOfTime
+        if self.tick is not None:
+            self.tick()
+
+    def known(self, ask: Ask) -> Trial | None:
+        """What was seen of a candidate: in full, where it was."""
+        return self.trials.get(ask._replace(sample=False)) or self.trials.get(ask)
+
+    def trial(self, ask: Ask, ahead: Ahead = tuple) -> Trial:
+        """The trial that is asked for; `ahead` says what is likely to be asked for next. Raises OutOfTime."""
+        self.check()
+        known = self.known(ask)
+        if known is None:
+            known = self.trials[ask] = self._made(ask, ahead)
+        return known
+
+    def all(self, tasks: Sequence[Task]) -> list[Trial | None]:
+        """The trials of `tasks`, in order; None for those that time, or Ctrl-C, did not allow."""
+        futures = [self._submitted(task) for task in tasks]
+        trials: list[Trial | None] = []
+        for task, future in zip(tasks, futures, strict=True):
+            try:
+                self.check()
+                if future is None or future.cancel():
+                    trials.append(self.arena.run(task, check=self.check))
+                else:
+                    trials.append(self._result(future) or self.arena.run(task, check=self.check))
+            except OutOfTime:
+                trials.append(None)
+            except KeyboardInterrupt:
+                trials.append(None)
+                self.until_s = -math.inf
+        return trials
+
+    def _made(self, ask: Ask, ahead: Ahead) -> Trial:
+        if self._workers_are_there():
+            self._send(ask, ahead)
+            future = self._futures.get(ask)
+            if future is not None and not future.cancel():
+                while not future.done():
+                    self._meanwhile(ahead)
+            self._collect()
+        return self._found.get(ask) or self._run(ask)
+
+    def _run(self, ask: Ask) -> Trial:
+        begun_s = time.monotonic()
+        trial = self._found[ask] = self.arena.run(self._task(ask), check=self.check)
+        self.seconds[ask] = time.monotonic() - begun_s
+        return trial
+
+    def _task(self, ask: Ask) -> Task:
+        return Task(
+            candidate=ask.candidate,
+            confidence=self.confidence,
+            sample=ask.sample,
+            intervals=not ask.sample,
+            first_draw=ask.sample,
+            first_tokens=ask.first_tokens,
+        )
+
+    # workers
+
+    def _workers_are_there(self) -> bool:
+        """Whether there are any; a search that goes on for long enough starts them."""
+        late = time.monotonic() - self._begun_s > WORKERS_AFTER_S
+        if self._context is None and self.workers > 1 and late:
+            self._context = local_workers(self.workers - 1, enter, (self.arena,))
+            self._executor = self._context.__enter__()
+        return self._executor is not None
+
+    def _submitted(self, task: Task) -> Future[Trial | None] | None:
+        if not self._workers_are_there():
+            return None
+        assert self._executor is not None
+        try:
+            return self._executor.submit(run_task, task, self.until_s)
+        except BrokenExecutor:
+            self._executor = None
+            return None
+
+    def _send(self, ask: Ask, ahead: Ahead) -> None:
+        """Give the workers what is likely to be asked for after `ask`."""
+        self._collect()
+        for other in ahead():
+            if len(self._futures) >= self.workers:
+                return
+            if other != ask and other not in self._found and other not in self._futures:
+                future = self._submitted(self._task(other))
+                if future is not None:
+                    self._futures[other] = future
+
+    def _meanwhile(self, ahead: Ahead) -> None:
+        """While a worker is at what was asked for: something else, or wait."""
+        self.check()
+        other = next((ask for ask in ahead() if ask not in self._found and ask not in self._futures), None)
+        if other is None:
+            wait(list(self._futures.values()), timeout=LOOK_S, return_when="FIRST_COMPLETED")
+        else:
+            self._run(other)
+
+    def _collect(self) -> None:
+        """What workers have found."""
+        for ask, future in list(self._futures.items()):
+            if future.done():
+                del self._futures[ask]
+                trial = None if future.cancelled() else self._result(future)
+                if trial is not None:
+                    self._found[ask] = trial
+
+    def _result(self, future: Future[Trial | None]) -> Trial | None:
+        """None where time was up there, or the worker died: then it is run here, and says what is the matter."""
+        try:
+            while not future.done():
+                self.check()
+                wait([future], timeout=LOOK_S)
+            return future.result()
+        except BrokenExecutor:
+            self._executor = None
+            return None

@@ -1,0 +1,52 @@
+"""What was simulated and what it showed, and why something is no answer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from capacity.planning.judging import Trial
+from capacity.planning.option import Option, Order
+from capacity.planning.space import Candidate
+
+GIVEN_UP = " in the part simulated before it was given up"
+
+
+class Ask(NamedTuple):
+    """A candidate to try; `sample`: one replica will do; `first_tokens`: only as far as the first token."""
+
+    candidate: Candidate
+    sample: bool = True
+    first_tokens: bool = False
+
+
+class Tried(NamedTuple):
+    """A deployment that was simulated."""
+
+    option: Option
+    replicas: int
+    trial: Trial
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.option.at(self.replicas)
+
+    @property
+    def objective(self) -> float:
+        """What is minimised, as simulated."""
+        if self.option.search.objective == "latency":
+            return self.trial.ratio
+        return self.option.objective(self.replicas)
+
+    @property
+    def order(self) -> Order:
+        """Its place among answers."""
+        return self.option.order(self.replicas)
+
+
+def describe_miss(trial: Trial) -> str:
+    """Which level was missed by how much."""
+    worst = max(trial.levels, key=lambda level: level.ratio)
+    seen = GIVEN_UP if trial.seen == "given up" else ""
+    if worst.value_s is None:
+        return f"{worst.slo}: {worst.good_fraction:.1%} of requests within, {worst.required_fraction:.1%} needed{seen}"
+    return f"{worst.slo}: {worst.value_s * 1e3:,.0f} ms{seen}, {worst.ratio:.2f} times the limit"

@@ -1,0 +1,77 @@
+"""Trials on demand: the same with workers as without, and ended by the clock in the middle."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool
+from capacity.model import load_model
+from capacity.planning import bench as bench_module
+from capacity.planning.arena import Arena, OutOfTime, Task
+from capacity.planning.bench import Bench
+from capacity.planning.judging import Goal
+from capacity.planning.space import Candidate
+from capacity.planning.tried import Ask
+from capacity.workload import parse_slos, random_requests
+
+
+def arena(requests: int = 60, output_len: int = 20) -> Arena:
+    traffic = random_requests(
+        num_requests=requests,
+        input_len=100,
+        output_len=output_len,
+        request_rate_per_s=5.0,
+        range_ratio=0.5,
+    )
+    goal = Goal(slos=parse_slos("ttft:p95:1s tpot:p95:1s"))
+    return Arena(model=load_model("llama-3.1-8b"), workloads=[traffic], goal=goal)
+
+
+ASKS = [Ask(Candidate(pool=Pool(gpu="h100", max_num_seqs=seqs), replicas=1)) for seqs in (1, 2, 4, 8)]
+
+
+def test_workers_find_what_this_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_module, "WORKERS_AFTER_S", 0.0)
+    with Bench(arena=arena(), confidence=0.9) as alone:
+        expected = [alone.trial(ask) for ask in ASKS]
+    with Bench(arena=arena(), confidence=0.9, workers=2) as several:
+        assert [several.trial(ask, lambda: ASKS) for ask in ASKS] == expected
+        assert list(several.trials) == ASKS  # what was found ahead counts when it is asked for
+        assert len(several.seconds) < len(ASKS)  # of this process
+        tasks = [Task(candidate=ask.candidate, confidence=0.9) for ask in ASKS]
+        assert several.all(tasks) == alone.all(tasks)
+
+
+def test_a_full_trial_stands_for_a_sample() -> None:
+    with Bench(arena=arena(), confidence=0.9) as bench:
+        full = bench.trial(ASKS[0]._replace(sample=False))
+        assert bench.trial(ASKS[0]) is full
+
+
+def test_a_trial_ends_when_time_is_up_and_leaves_nothing() -> None:
+    with Bench(arena=arena(20_000, 4000), confidence=0.9) as bench:
+        bench.trial(ASKS[0])  # the core is there, and the engine too
+        bench.trials.clear()
+        bench.until_s = time.monotonic() + 0.05
+        with pytest.raises(OutOfTime):
+            bench.trial(ASKS[-1]._replace(sample=False))
+        assert time.monotonic() - bench.until_s < 1
+        assert not bench.trials
+        assert bench.all([Task(candidate=ASKS[0].candidate, confidence=0.9)]) == [None]
+        bench.until_s = math.inf
+
+
+def test_a_tick_is_heard_while_a_trial_runs_and_ctrl_c_goes_through() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with Bench(arena=arena(), confidence=0.9, tick=interrupt) as bench:
+        with pytest.raises(KeyboardInterrupt):
+            bench.trial(ASKS[0])
+        assert bench.all([Task(candidate=ask.candidate, confidence=0.9) for ask in ASKS]) == [None] * 4
+    with pytest.raises(InvalidInput, match="workers must be at least 1, not 0"):
+        Bench(arena=arena(), confidence=0.9, workers=0)

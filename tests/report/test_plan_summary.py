@@ -1,0 +1,76 @@
+"""A plan on one screen: the winner, how it is started, what it saves; and no line that a shell could not read."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from quick_plans import quick
+
+from capacity.deployment.vllm_command import read_vllm_command
+from capacity.planning.records import Plan
+from capacity.report import layout
+from capacity.report.layout import printed
+from capacity.report.plan_summary import COMMAND_WIDTH, plan_summary, wrapped
+from capacity.report.tables import render
+
+SCREEN = 40
+
+
+@pytest.fixture(scope="module")
+def several() -> Plan:
+    """Three GPUs and three formats, drafts and prefill apart among them."""
+    return quick(
+        gpus="a100,h100,h200", quantizations=(None, "fp8", "int4"), kv_cache_dtypes=("auto", "fp8"),
+        max_num_batched_tokens=(None, 1024), speculators=(), serving="aggregated,disaggregated",
+        price="a100=1.6,h100=3.85,h200=4.45", objective="cost", request_rate=80.0,
+    )  # fmt: skip
+
+
+def test_the_answer_fits_a_screen(several: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "WIDTH", 100)
+    text = render(several, "table")
+    assert len(text.splitlines()) <= SCREEN
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert several.best is not None
+    assert f"Rent {several.best.label}" in text
+    following = next(other for other in several.ranked if other.objective > several.best.objective)
+    assert f"saves ${following.objective - several.best.objective:,.2f}/h" in text
+    assert following.label in " ".join(text.split())
+    unproved = printed(plan_summary(replace(several, proved=False, ended="interrupted")))
+    assert "not proved: the search was interrupted" in unproved
+
+
+def test_the_launch_line_is_the_winner_in_json_and_on_the_screen(several: Plan) -> None:
+    assert several.best is not None
+    (line,) = several.best.launch
+    text = render(several, "table")
+    begin = text.index("vllm serve")
+    shown = text[begin : text.index("\n", text.index("--port", begin))]
+    assert shlex.split(shown.replace("\\\n", " ")) == shlex.split(line.command)
+    assert read_vllm_command(line.command).pool(several.best.pool.gpu) == several.best.pool
+    written = several.to_dict()["ranked"][0]["launch"]
+    assert written[0]["command"] == line.command
+    assert written[0]["replicas"] == several.best.replicas
+
+
+def test_what_nothing_launches_and_what_has_no_answer_say_so() -> None:
+    static = quick(engines="static", slo="e2el:p95:60s", request_rate=1.0)
+    assert "it is a baseline" in printed(plan_summary(static))
+    nothing = quick(slo="ttft:p95:1ms tpot:p95:1ms")
+    assert "Nothing in the space meets the SLO" in printed(plan_summary(nothing))
+    apart = quick(serving="disaggregated", slo="ttft:p95:1s tpot:p95:40ms", max_gpus=4)
+    text = printed(plan_summary(apart))
+    assert "to prefill:" in text
+    assert "to decode:" in text
+
+
+@given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=12))
+def test_a_wrapped_command_is_the_same_command(words: list[str]) -> None:
+    words = [word.replace("\0", "").replace("\n", " ") or "x" for word in words]
+    lines = wrapped(shlex.join(words))
+    assert shlex.split("\n".join(lines).replace("\\\n", " ")) == words
+    assert all(len(line) <= COMMAND_WIDTH + 2 or len(shlex.split(line.rstrip("\\"))) <= 2 for line in lines)
