@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-from dataclasses import replace
 from functools import lru_cache
 
 import pytest
