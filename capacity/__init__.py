@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from capacity.techniques import registry as _techniques
 
 if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they take for public
+    from capacity_validate.calibrating import calibrate as calibrate
+    from capacity_validate.comparing import compare as compare
+
     from capacity.answers.estimate import estimate as estimate
     from capacity.answers.explain import explain as explain
     from capacity.answers.fit import fit as fit
@@ -24,6 +27,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they 
     from capacity.base.errors import CapacityError as CapacityError
     from capacity.base.errors import DoesNotFit as DoesNotFit
     from capacity.base.errors import InvalidInput as InvalidInput
+    from capacity.deployment.vllm_command import from_vllm as from_vllm
     from capacity.hardware.cost_estimate import CostEstimate as CostEstimate
     from capacity.planning.advice import advise as advise
     from capacity.planning.billing import Bill as Bill
@@ -46,6 +50,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.answers.records": ("Attribution", "Estimate", "Fit", "Simulation"),
     "capacity.answers.simulate": ("simulate",),
     "capacity.base.errors": ("CapacityError", "DoesNotFit", "InvalidInput"),
+    "capacity.deployment.vllm_command": ("from_vllm",),
     "capacity.hardware.cost_estimate": ("CostEstimate",),
     "capacity.planning.advice": ("advise",),
     "capacity.planning.billing": ("Bill",),
@@ -57,6 +62,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.planning.sweeping.run": ("sweep",),
     "capacity.planning.tornado": ("tornado",),
     **_techniques.HOMES,
+    "capacity_validate": ("calibrate", "compare"),
 }
 
 __all__ = sorted(name for names in _HOMES.values() for name in names)
@@ -70,3 +76,8 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'capacity' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, which notebooks and editors complete."""
+    return __all__

@@ -36,6 +36,7 @@ class FitGrid(AnswerRecord):
     """`fit` on every GPU at every size. `max_concurrency` is at `max_model_len`."""
 
     SCHEMA: ClassVar[str] = "capacity/fit-grid/v1"
+    ROWS: ClassVar[str] = "cells"
 
     model: str
     cells: tuple[GridCell, ...]

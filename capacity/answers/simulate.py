@@ -139,6 +139,11 @@ def simulate(
     )
 
 
+def _beside(other_pools: Sequence[Pool]) -> dict[str, Any]:
+    """What further pools are to fields that need several engines."""
+    return {"replicas": 1 + len(other_pools)} if other_pools else {}
+
+
 def _cost(
     price: Price | None,
     pools: Sequence[ResolvedPool],
@@ -152,11 +157,6 @@ def _cost(
         return None
     counted = [(pool, pool.pool.replicas) for pool in with_roles(pools, service)]
     return cost_of(price, counted, steady_load(run.records, verdict, requests, counted))
-
-
-def _beside(other_pools: Sequence[Pool]) -> dict[str, Any]:
-    """What further pools are to fields that need several engines."""
-    return {"replicas": 1 + len(other_pools)} if other_pools else {}
 
 
 def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:

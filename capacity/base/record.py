@@ -10,9 +10,11 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
+from capacity.base.rows import flattened
 from capacity.base.spec import Spec
 
 if TYPE_CHECKING:
+    import pandas
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
@@ -77,7 +79,21 @@ class AnswerRecord(Written):
 
     __slots__ = ()
     SCHEMA: ClassVar[str]
+    ROWS: ClassVar[str] = "rows"  # the field that holds the answer's rows, where it has any
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, `schema` first."""
         return {"schema": self.SCHEMA, **plain(self)}
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Its rows, or itself where it has none, each on one level of dotted names."""
+        record = self.to_dict()
+        rows = record.get(self.ROWS)
+        several = isinstance(rows, (list, tuple)) and rows and isinstance(rows[0], dict)
+        return [flattened(row) for row in (rows if several else [record])]  # type: ignore[union-attr]
+
+    def to_frame(self) -> pandas.DataFrame:
+        """`to_rows()` as a table of pandas, a line each."""
+        import pandas
+
+        return pandas.DataFrame(self.to_rows())

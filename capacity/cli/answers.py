@@ -25,6 +25,7 @@ from capacity.cli.verbs import COST, ESTIMATED, POOL, SERVICE, TRAFFIC, plain_ve
 
 PLACE = ("format", "deployment", "from_vllm", "write_deployment", "profiles", "download")
 MODEL_AND_PLACE = ("model", *PLACE)
+DETAILED = (*MODEL_AND_PLACE, "detail")
 
 INTERRUPTED = 130  # exit code of what Ctrl-C ended, as shells have it
 
@@ -32,9 +33,9 @@ INTERRUPTED = 130  # exit code of what Ctrl-C ended, as shells have it
 def register(app: typer.Typer) -> None:
     """Add the verbs to the `capacity` command."""
     verb(app, POOL, shared=MODEL_AND_PLACE)(fit)
-    verb(app, POOL, TRAFFIC, COST, shared=MODEL_AND_PLACE, traffic_fields=ESTIMATED)(estimate)
+    verb(app, POOL, TRAFFIC, COST, shared=DETAILED, traffic_fields=ESTIMATED)(estimate)
     verb(app, POOL, TRAFFIC, shared=PLACE, traffic_fields=ESTIMATED)(explain)
-    verb(app, POOL, TRAFFIC, SERVICE, COST, shared=MODEL_AND_PLACE)(simulate)
+    verb(app, POOL, TRAFFIC, SERVICE, COST, shared=DETAILED)(simulate)
     for function in (schedule, models, gpus, schema):
         plain_verb(app, function)
 
@@ -48,9 +49,9 @@ def fit(question: Question) -> None:
 
 
 def estimate(question: Question) -> None:
-    """How fast, and at what cost? TTFT, TPOT, throughput at a concurrency or a request rate; a batch in closed form."""
+    """How fast, and at what cost? TTFT, TPOT, throughput of a batch, at a concurrency or at a rate."""
     answer = capacity.estimate(request_of(question), profiles=question.profiles, download=question.download)
-    _show(answer, question.format)
+    _show(answer, question.format, detail=question.detail)
 
 
 def explain(
@@ -142,7 +143,7 @@ def simulate(
         exports.write_series(answer.run, series)
     if observer and timeline:
         exports.write_timeline(observer, answer.run, timeline)
-    _show(answer, question.format)
+    _show(answer, question.format, detail=question.detail)
     _exit_as(answer)
 
 
@@ -207,7 +208,7 @@ def schema(
     show("\n".join(schema_names()) if name is None else json.dumps(json_schema(name), indent=2))
 
 
-def _show(answer: Any, format: str) -> None:
+def _show(answer: Any, format: str, *, detail: bool = True) -> None:
     from capacity.report import tables as report
 
-    show(report.render(answer, check_format(format)))
+    show(report.render(answer, check_format(format), detail=detail))

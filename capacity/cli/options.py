@@ -26,6 +26,7 @@ DeploymentOption = Annotated[
 WriteOption = Annotated[
     str | None, typer.Option("--write-deployment", help="Also write this deployment to a TOML file.")
 ]
+DetailOption = Annotated[bool, typer.Option("--detail", help="All tables, not one screen of them.")]
 ProfilesOption = Annotated[str | None, typer.Option("--profiles", help="A folder of further GPU profiles.")]
 VllmOption = Annotated[
     str | None, typer.Option("--from-vllm", help="Take model and engine from a pasted 'vllm serve ...'.")

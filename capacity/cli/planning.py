@@ -13,6 +13,7 @@ import typer
 import capacity
 from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
+    DetailOption,
     DownloadOption,
     FormatOption,
     ModelArgument,
@@ -69,9 +70,7 @@ def plan(
             "--output", help="A folder for the report, the launch command, the manifest and the benchmark."
         ),
     ] = None,
-    detail: Annotated[
-        bool, typer.Option("--detail", help="Every level, front, reason and source, not the answer alone.")
-    ] = False,
+    detail: DetailOption = False,
     format: FormatOption = "table",
     profiles: ProfilesOption = None,
     download: DownloadOption = False,
@@ -258,13 +257,9 @@ def sweep(
             export_to=export,
             progress=progress,
         )
-    if format != "table":
-        from capacity.report import tables as report
-
-        show(report.render(swept, format))
-        return
-    outcomes = f"{swept.done:,} done, {swept.failed:,} failed, {swept.skipped:,} were there"
-    show(f"{swept.points:,} points: {outcomes}; in {store}")
+    _show(swept, format)
+    if format == "table":
+        show(f"kept in {store}")
     if swept.first_failure is not None:
         print(f"the first that failed: {swept.first_failure}", file=sys.stderr)
 
@@ -290,11 +285,10 @@ def from_vllm(
         write(output, to_toml(deployment))
 
 
-def _show(answer: Any, format: str, *, detail: bool = False) -> None:
+def _show(answer: Any, format: str, *, detail: bool = True) -> None:
     from capacity.report import tables as report
-    from capacity.report.plan import plan_tables
 
-    show(report.render(answer, format, tables=plan_tables if detail else None))
+    show(report.render(answer, format, detail=detail))
 
 
 def listed(value: Any) -> Sequence[str]:

@@ -28,6 +28,7 @@ class Question:
     verb: str = ""
     model: str | None = None
     format: str = "table"
+    detail: bool = False
     deployment: str | None = None
     from_vllm: str | None = None
     write_deployment: str | None = None

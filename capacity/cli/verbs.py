@@ -12,6 +12,7 @@ import typer.core
 import typer.main
 
 from capacity.cli import options as common
+from capacity.cli.help import VerbCommand
 from capacity.cli.options import dashed
 from capacity.cli.question import Question
 
@@ -24,6 +25,7 @@ Verb = Callable[..., None]
 SHARED: dict[str, tuple[Any, object]] = {  # the fields of a `Question` as options, and their defaults
     "model": (common.OptionalModel, None),
     "format": (common.FormatOption, "table"),
+    "detail": (common.DetailOption, False),
     "deployment": (common.DeploymentOption, None),
     "from_vllm": (common.VllmOption, None),
     "write_deployment": (common.WriteOption, None),
@@ -91,7 +93,7 @@ def command_of(
 def _declared(function: Verb) -> Any:
     """The parser's command of one function."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name=dashed(function.__name__))(function)
+    alone.command(name=dashed(function.__name__), cls=VerbCommand)(function)
     return typer.main.get_command(alone)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
+import warnings
 from collections import deque
 from dataclasses import dataclass, field
 from typing import get_args
@@ -13,6 +14,7 @@ from capacity.base.errors import InvalidInput
 from capacity.base.keywords import flags_of
 from capacity.deployment import vllm_flags
 from capacity.deployment.building import build
+from capacity.deployment.file import DeploymentFile
 from capacity.deployment.pool import Pool
 
 SPELLINGS = {
@@ -46,6 +48,20 @@ class VllmCommand:
     def pool(self, gpu: str) -> Pool:
         """The pool on `gpu`. Raises InvalidInput for a value that cannot be."""
         return build(Pool, {"gpu": gpu, **self.fields}, flags=True)
+
+
+def from_vllm(command: str, *, gpu: str) -> DeploymentFile:
+    """The deployment of a pasted `vllm serve ...` on `gpu`, which every question takes in place of a model.
+
+    Warns of flags that would change an answer and are not modelled. Raises InvalidInput, as `read_vllm_command`, and for
+    a flag that is none of vLLM's.
+    """
+    read = read_vllm_command(command)
+    if read.unknown:
+        raise InvalidInput(f"no flags of vLLM: {', '.join(read.unknown)}")
+    if read.not_modelled:
+        warnings.warn(f"not modelled: {', '.join(read.not_modelled)}", stacklevel=2)
+    return DeploymentFile(schema="capacity/deployment/v1", model=read.model, pools=(read.pool(gpu),))
 
 
 def read_vllm_command(text: str) -> VllmCommand:

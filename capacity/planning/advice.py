@@ -83,6 +83,7 @@ class AdviceList(AnswerRecord):
     """Advice for one deployment, the most beneficial first; `observations` are figures that need no change."""
 
     SCHEMA: ClassVar[str] = "capacity/advice/v2"
+    ROWS: ClassVar[str] = "advice"
 
     deployment: str
     workload: str

@@ -123,6 +123,7 @@ class Curve(AnswerRecord):
     """A deployment under rising load. `knee_per_s` is the rate of the greatest throughput over latency."""
 
     SCHEMA: ClassVar[str] = "capacity/curve/v1"
+    ROWS: ClassVar[str] = "points"
 
     deployment: str
     workload: str

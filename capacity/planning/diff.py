@@ -106,6 +106,7 @@ class Diff(AnswerRecord):
     """Two deployments side by side; `settings` lists what differs: name, first, second."""
 
     SCHEMA: ClassVar[str] = "capacity/diff/v1"
+    ROWS: ClassVar[str] = "differences"
 
     first: str
     second: str
@@ -247,4 +248,8 @@ def _settings(first: Side, second: Side) -> tuple[tuple[str, str, str], ...]:
         }
         described.append(fields)
     names = [name for name in described[0] if described[0][name] != described[1][name]]
-    return tuple((name, str(described[0][name]), str(described[1][name])) for name in names)
+    return tuple((name, *(_named(fields[name]) for fields in described)) for name in names)  # type: ignore[misc]
+
+
+def _named(value: object) -> str:
+    return "the default" if value is None else str(value)

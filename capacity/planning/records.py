@@ -216,6 +216,7 @@ class Plan(AnswerRecord):
     """
 
     SCHEMA: ClassVar[str] = "capacity/plan/v1"
+    ROWS: ClassVar[str] = "ranked"
     LAST: ClassVar[tuple[str, ...]] = ("proof", "reasons")
 
     model: str

@@ -53,6 +53,7 @@ class Tornado(AnswerRecord):
     $ per request as served, whatever it takes; `full_cost_change` at full load, which lengths and hits decide."""
 
     SCHEMA: ClassVar[str] = "capacity/tornado/v1"
+    ROWS: ClassVar[str] = "swings"
 
     deployment: str
     workload: str

@@ -50,7 +50,9 @@ class Engines:
 
 def deployment_label(resolved: ResolvedPool, replicas: int) -> str:
     """Model, GPUs and engine in a line."""
-    gpus = f"{replicas} x {resolved.pool.num_gpus} {resolved.profile.name}"
+    gpus = f"{resolved.pool.num_gpus} x {resolved.profile.name}"
+    if replicas > 1:
+        gpus = f"{replicas} replicas of {gpus}"
     return f"{resolved.model.name} on {gpus}, {resolved.engine.label}"
 
 

@@ -66,26 +66,36 @@ def _memory_table(answer: Fit) -> Part:
     return facts("Memory of one GPU", rows)
 
 
+def estimate_summary(answer: Estimate) -> list[Part]:
+    """Latencies, throughput, bill and energy with their intervals, and what bounds the steps."""
+    steps = f"prefill is {answer.bound.prefill} bound"
+    if answer.bound.decode is not None:
+        steps += f", decode {answer.bound.decode} bound"
+    return [*_prediction(answer), f"{steps}; --detail has both steps by operator", *notes(answer.warnings)]
+
+
 def estimate_tables(answer: Estimate) -> list[Part]:
-    """Latencies, throughput, bill and energy with their intervals; then a prefill and a decode step."""
-    lengths = f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
+    """The prediction, then a prefill and a decode step by operator."""
     intensity = answer.arithmetic_intensity
     ridge = f"FLOP/byte, ridge {intensity.ridge_flops_per_byte:,.0f}"
-    tables: list[Part] = [
+    prefill = f"A prefill step: {intensity.prefill_flops_per_byte:,.0f} {ridge}"
+    tables = [*_prediction(answer), _step_table(prefill, answer.breakdown.prefill)]
+    if intensity.decode_flops_per_byte is not None:
+        title = f"A decode step: {intensity.decode_flops_per_byte:,.0f} {ridge}"
+        tables.append(_step_table(title, answer.breakdown.decode))
+    return [*tables, *notes(answer.warnings)]
+
+
+def _prediction(answer: Estimate) -> list[Part]:
+    lengths = f"{answer.input_len:,} tokens in, {answer.output_len:,} out"
+    return [
         f"{_headline(answer)}\n{_load(answer)}, {lengths}; basis: {answer.basis}",
         *_verdict(answer),
         facts(
             "Prediction" + (" (90 % interval)" if answer.ttft_s and answer.ttft_s.low is not None else ""),
             [*_prediction_rows(answer), *_cost_rows(answer), _energy_row(answer)],
         ),
-        _step_table(
-            f"A prefill step: {intensity.prefill_flops_per_byte:,.0f} {ridge}", answer.breakdown.prefill
-        ),
     ]
-    if intensity.decode_flops_per_byte is not None:
-        title = f"A decode step: {intensity.decode_flops_per_byte:,.0f} {ridge}"
-        tables.append(_step_table(title, answer.breakdown.decode))
-    return [*tables, *notes(answer.warnings)]
 
 
 def _load(answer: Estimate | Attribution) -> str:

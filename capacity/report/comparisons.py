@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from capacity.report.display import shown
-from capacity.report.layout import Part, facts, listed, notes
+from capacity.report.layout import Part, listed, notes
 
 if TYPE_CHECKING:
     from capacity.planning.advice import Advice, AdviceList, Effects
@@ -23,14 +23,14 @@ Change = tuple[float | None, float | None]
 
 def diff_tables(diff: Diff) -> list[Part]:
     """What differs in the settings, in the latencies, in the bill."""
-    rows = [(name, before, f"then {after}") for name, before, after in diff.settings]
+    changes = ", ".join(f"{name} {after} in place of {before}" for name, before, after in diff.settings)
     parts: list[Part] = [
-        f"[bold]{diff.first}[/bold] then [bold]{diff.second}[/bold], {diff.workload}",
+        f"A: [bold]{diff.first}[/bold]\nB: [bold]{diff.second}[/bold]",
+        f"B has {changes}" if changes else "A and B are the same deployment",
         _difference_table(diff),
     ]
     if diff.replicated:
         parts.append(_replicated_table(diff))
-    parts.append(facts("What was changed", rows) if rows else "the two are the same deployment")
     if diff.cost_change is not None:
         before, after = diff.first_outcome.usd_per_hour, diff.second_outcome.usd_per_hour
         parts.append(f"bill: ${before:,.2f} to ${after:,.2f} an hour ({diff.cost_change:+.1%})")
@@ -44,12 +44,12 @@ def _difference_table(diff: Diff) -> Part:
         )
 
     return listed(
-        f"Second less first, over {diff.requests:,} requests (95 % interval of the mean)",
+        f"B less A, over {diff.requests:,} requests, {diff.workload} (95 % interval of the mean)",
         diff.differences,
         ("", "left", lambda each: each.metric.upper()),
         ("mean", "right", lambda each: f"{each.mean_s * 1e3:+,.2f} ms{_doubt(each)}"),
         ("interval", "right", lambda each: f"{each.low_s * 1e3:+,.2f} to {each.high_s * 1e3:+,.2f}"),
-        ("second sooner for", "right", lambda each: f"{each.faster_fraction:.0%}"),
+        ("B sooner for", "right", lambda each: f"{each.faster_fraction:.0%}"),
         ("p50", "right", moved("p50")),
         ("p95", "right", moved("p95")),
         ("p99", "right", moved("p99")),
@@ -67,11 +67,11 @@ def _replicated_table(diff: Diff) -> Part:
         return "-" if each.independent_half is None else f"± {each.independent_half:,.2f}"
 
     return listed(
-        "Second less first over draws of the traffic, the same for both (95 % interval)",
+        "B less A over draws of the traffic, the same for both (95 % interval)",
         [each for each in diff.replicated if each.metric.split("_")[0] in STATISTICS],
         ("", "left", lambda each: each.metric),
-        ("first", "right", lambda each: f"{each.first:,.2f}"),
-        ("second", "right", lambda each: f"{each.second:,.2f}"),
+        ("A", "right", lambda each: f"{each.first:,.2f}"),
+        ("B", "right", lambda each: f"{each.second:,.2f}"),
         ("difference", "right", lambda each: f"{each.difference.value:+,.2f}{_doubt(each)}"),
         ("interval", "right", interval),
         ("with draws of their own", "right", own_draws),

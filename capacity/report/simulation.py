@@ -28,8 +28,35 @@ Fact = tuple[str, str, str]
 Values = Mapping[str, Any]  # the answer as JSON values
 
 
+def simulation_summary(answer: Simulation) -> list[Part]:
+    """What was served, latencies, and the service levels."""
+    hint = "--detail has where the time goes, what bounds the steps, and each percentile's interval"
+    return [
+        *_what_was_served(answer),
+        *_replications(answer),
+        *_goodput(answer.goodput),
+        *_service_levels(answer.slos),
+        *notes(answer.warnings),
+        hint,
+    ]
+
+
 def simulation_tables(answer: Simulation) -> list[Part]:
     """The whole answer, most important first."""
+    return [
+        *_what_was_served(answer),
+        *_time_parts(answer),
+        *_step_bounds(answer),
+        *_steady_part(answer.verdict),
+        *_replications(answer),
+        *_goodput(answer.goodput),
+        *_service_levels(answer.slos),
+        *notes(answer.warnings),
+    ]
+
+
+def _what_was_served(answer: Simulation) -> list[Part]:
+    """The verdict, what was served, and latencies."""
     values = answer.to_dict()
     gpus = _at_start(values.get("replicas") or ()) or f"{answer.gpu.count} x {answer.gpu.name}"
     headline = f"[bold]{answer.model.name}[/bold] on [bold]{gpus}[/bold], {answer.engine}, {answer.workload}"
@@ -42,13 +69,6 @@ def simulation_tables(answer: Simulation) -> list[Part]:
         facts("Served", _served_rows(answer, values)),
         latency,
         *_model_error(answer),
-        *_time_parts(answer),
-        *_step_bounds(answer),
-        *_steady_part(answer.verdict),
-        *_replications(answer),
-        *_goodput(answer.goodput),
-        *_service_levels(answer.slos),
-        *notes(answer.warnings),
     ]
 
 

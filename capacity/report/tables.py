@@ -20,15 +20,20 @@ TABLES = {
     "estimate": "capacity.report.answers:estimate_tables",
     "explain": "capacity.report.answers:explain_tables",
     "simulation": "capacity.report.simulation:simulation_tables",
-    "plan": "capacity.report.plan_summary:plan_summary",
+    "plan": "capacity.report.plan:plan_tables",
     "cost": "capacity.report.cost:bill_tables",
     "curve": "capacity.report.curve:curve_tables",
     "diff": "capacity.report.comparisons:diff_tables",
     "tornado": "capacity.report.comparisons:tornado_tables",
     "advice": "capacity.report.comparisons:advice_tables",
+    "swept": "capacity.report.sweep:swept_tables",
 }  # by the name of the answer's schema
+SUMMARIES = {
+    "estimate": "capacity.report.answers:estimate_summary",
+    "simulation": "capacity.report.simulation:simulation_summary",
+    "plan": "capacity.report.plan_summary:plan_summary",
+}  # one screen, of answers whose tables take more
 Tables = Callable[[Any], list[Part]]
-ROWS = ("ranked", "points", "rows")  # of answers that are lists: one line of CSV each
 
 
 def schema_name(answer: AnswerRecord) -> str:
@@ -36,17 +41,16 @@ def schema_name(answer: AnswerRecord) -> str:
     return answer.SCHEMA.split("/")[1]
 
 
-def render(answer: AnswerRecord, format: str, *, tables: Tables | None = None) -> str:
+def render(answer: AnswerRecord, format: str, *, tables: Tables | None = None, detail: bool = True) -> str:
     """An answer in `format`: table (by `tables`, else by `TABLES`), json or csv (its rows, or the record where it has
-    none)."""
+    none). Without `detail`, a table is one screen."""
     if format == "table":
-        return printed((tables or resolve_name(TABLES[schema_name(answer)]))(answer))
-    record = answer.to_dict()
+        name = schema_name(answer)
+        shown = TABLES if detail else TABLES | SUMMARIES
+        return printed((tables or resolve_name(shown[name]))(answer))
     if format == "json":
-        return json.dumps(finite(record), indent=2, allow_nan=False)
-    lists = (record.get(name) for name in ROWS)
-    rows = next((rows for rows in lists if rows and isinstance(rows, (list, tuple))), [record])
-    return to_csv([flattened(row) for row in rows])
+        return json.dumps(finite(answer.to_dict()), indent=2, allow_nan=False)
+    return to_csv(answer.to_rows())
 
 
 def finite(value: object) -> object:

@@ -248,8 +248,8 @@ class Workload:
             think_s=None if self.think_s is None else self.think_s[rows],
             max_tokens=None if self.max_tokens is None else self.max_tokens[rows],
             adapter=None if self.adapter is None else self.adapter[rows],
-            asked_per_s=None,
             sample_of=None if self.sample_of is None else self.sample_of[rows],
+            asked_per_s=None,
         )
 
     def fit_to(self, max_model_len: int, *, how: Literal["drop", "clip"] = "drop") -> Workload:

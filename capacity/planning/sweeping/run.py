@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
@@ -18,9 +18,9 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec, load_model
-from capacity.planning.sweeping.export import export
+from capacity.planning.sweeping.export import export, flat_row
 from capacity.planning.sweeping.spec import Point, SweepSpec, points, read_sweep
-from capacity.planning.sweeping.store import Answer, Store, open_store
+from capacity.planning.sweeping.store import Answer, Store, open_store, status_of
 from capacity.pool.resolve import ResolvedPool, resolve
 
 CHUNK = {"fit": 50, "estimate": 50, "simulate": 1}  # points of one task: analytic ones are short
@@ -44,15 +44,19 @@ Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept(AnswerRecord):
-    """How a sweep ended: `skipped` were done before."""
+    """How a sweep ended: `skipped` were done before. `rows` are of all its points that are done: options, status, and the
+    answer's numbers by dotted names.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/swept/v1"
 
     points: int
     done: int
+    does_not_fit: int
     failed: int
     skipped: int
     first_failure: str | None = None
+    rows: tuple[Mapping[str, object], ...] = ()
 
 
 def sweep(
@@ -75,9 +79,10 @@ def sweep(
     executors = dask_executors(scheduler) if scheduler is not None else processes(workers)
     with open_store(store) as opened:
         swept = run_sweep(read, opened, executors=executors, retry_failed=retry_failed, progress=progress)
+        rows = tuple(opened.rows(points(read)))
         if export_to is not None:
-            export(opened.rows(points(read)), export_to)
-    return swept
+            export(rows, export_to)
+    return replace(swept, rows=tuple(flat_row(row) for row in rows))
 
 
 def run_sweep(
@@ -96,15 +101,16 @@ def run_sweep(
     everything = points(spec)
     known = store.known(failed=not retry_failed)
     todo = [point for point in everything if point.key not in known]
-    ended = {"done": 0, "failed": 0}
+    ended = {"done": 0, "does not fit": 0, "failed": 0}
     failures: list[str] = []
 
     def keep(chunk: Sequence[Point], answers: Sequence[Answer]) -> None:
         store.keep(chunk, answers)
         for answer in answers:
-            ended["done" if answer.reason is None else "failed"] += 1
-            if answer.reason is not None:
-                failures.append(answer.reason)
+            status = status_of(answer.reason)
+            ended[status] += 1
+            if status == "failed":
+                failures.append(str(answer.reason))
         if progress is not None:
             progress(len(everything) - len(todo) + sum(ended.values()), len(everything))
 
@@ -114,8 +120,14 @@ def run_sweep(
             keep(chunk, answer_points(chunk))
     else:
         _spread(chunks, executors, keep)
-    counts = {"points": len(everything), "skipped": len(everything) - len(todo)}
-    return Swept(**counts, **ended, first_failure=failures[0] if failures else None)
+    return Swept(
+        points=len(everything),
+        done=ended["done"],
+        does_not_fit=ended["does not fit"],
+        failed=ended["failed"],
+        skipped=len(everything) - len(todo),
+        first_failure=failures[0] if failures else None,
+    )
 
 
 def _chunks(todo: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:

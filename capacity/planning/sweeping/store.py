@@ -42,6 +42,13 @@ class Row:
     answer: Mapping[str, object]
 
 
+def status_of(reason: str | None) -> str:
+    """What became of a point: done, does not fit (which is an answer too), or failed for another reason."""
+    if reason is None:
+        return "done"
+    return "does not fit" if reason.startswith("DoesNotFit:") else "failed"
+
+
 class Store:
     """The file of one or more sweeps; rows are keyed by the hash of the point's whole specification."""
 
@@ -73,12 +80,12 @@ class Store:
         """The points that are there, in the sweep's order."""
         for point in points:
             row = self._connection.execute(
-                "SELECT status, answer, reason FROM points WHERE key = ?", (point.key,)
+                "SELECT answer, reason FROM points WHERE key = ?", (point.key,)
             ).fetchone()
             if row is not None:
-                status, answer, reason = row
+                answer, reason = row
                 described = json.loads(answer) if answer is not None else {}
-                yield Row(options=point.options, status=status, reason=reason, answer=described)
+                yield Row(options=point.options, status=status_of(reason), reason=reason, answer=described)
 
 
 @contextmanager
