@@ -118,7 +118,7 @@ KIND_MUTATIONS = (
     wrong(
         "a slab forgets its request",
         TIERS,
-        "if (*remembered && store->slabs.at[*remembered - 1].name == name)",
-        "if (*remembered)",
+        "*remembered <= store->slabs.count && store->slabs.at[*remembered - 1].name == name)",
+        "*remembered <= store->slabs.count)",
     ),
 )

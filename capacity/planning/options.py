@@ -155,13 +155,8 @@ class Surveyor:
     ) -> Option:
         gpu_s, own = side.bound.work_s * side.pool.num_gpus, side.bound
         if prefill is not None:
-            before_s = prefill.bound.work_s * prefill.pool.num_gpus
-            gpu_s += before_s
-            own = replace(
-                own,
-                prefill_share=before_s / gpu_s if gpu_s else 0.0,
-                ratio=max(own.ratio, prefill.bound.ratio),
-            )
+            gpu_s += prefill.bound.work_s * prefill.pool.num_gpus
+            own = replace(own, ratio=max(own.ratio, prefill.bound.ratio))
         return Option(
             pool=side.pool,
             price=self.market.quotes[side.pool.gpu],
