@@ -25,8 +25,8 @@ from capacity.answers.records import (
 )
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
-from capacity.hardware.cost_estimate import CostEstimate
-from capacity.hardware.pricing import Price, cautions_of, joules_per_token, price_of
+from capacity.hardware.cost_estimate import CostEstimate, joules_per_token
+from capacity.hardware.pricing import Price, cautions_of, price_of
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.step import StepCost

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.planning.judging import Goal
-from capacity.planning.trial import Role
+from capacity.planning.trial import Role, most_replicas
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepShape, decode_shape
 from capacity.step.closed_form import prefill_steps
@@ -52,6 +52,7 @@ class Load:
         np.float64
     ]  # mean context of each request's decode, of those with two output tokens or more
     open_loop: bool
+    most_replicas: int  # beyond which some would have nothing to do
     longest_request_tokens: int
 
     @classmethod
@@ -75,6 +76,7 @@ class Load:
             prompt_tokens=np.sort(prompts),
             contexts=np.sort(contexts[outputs > 1]),
             open_loop=open_loop,
+            most_replicas=min(most_replicas(workload) for workload in workloads),
             longest_request_tokens=int((prompts + outputs).max()),
         )
 
@@ -97,12 +99,11 @@ class Bound:
 
     `min_replicas`: fewer cannot carry the load. `reason`: why no number of replicas can meet the SLO, None where
     one might; `ratio` is the worst latency of an empty engine over its limit. `work_s` is the engine time of one
-    request at the best batch that the limits allow, and `prefill_share` the prompts' part of it.
+    request at the best batch that the limits allow.
     """
 
     min_replicas: int
     work_s: float
-    prefill_share: float
     ratio: float
     reason: str | None
 
@@ -158,8 +159,7 @@ def bound(
             0 if role == "prefill" else batches.largest * batches.ranks
         )  # a first token ends a prefill
         replicas = _least_replicas(load, goal, fast_s, any_s, in_flight)
-    share = min(batches.prefill_s / fast_s, 1.0) if fast_s else 0.0
-    return Bound(min_replicas=replicas, work_s=fast_s, prefill_share=share, ratio=ratio, reason=reason)
+    return Bound(min_replicas=replicas, work_s=fast_s, ratio=ratio, reason=reason)
 
 
 def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flight: int) -> int:
