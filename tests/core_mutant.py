@@ -16,6 +16,7 @@ from core_mutations import CoreMutation
 from random_deployments import Deployment, outcome, random_deployment, unlike
 from reference_schedules import NAMED, POLICIES, lines
 from rule_scenarios import RULES
+from ruled_deployments import RULED, ruled
 
 from capacity.simulator.core import build, fleet, library
 from capacity.simulator.scenarios import schedule_scenario
@@ -49,7 +50,8 @@ class CoreMutants:
             for engine, policy in POLICIES.items()
             for scenario in written(engine)
         ]
-        met = {str(seed): random_deployment(seed) for seed in seeds} | dict(deployments or {})
+        met = {", ".join(map(str, rule)): ruled(*rule) for rule in RULED}
+        met |= {str(seed): random_deployment(seed) for seed in seeds} | dict(deployments or {})
         self._read = {name: (deployment, outcome(deployment, "events")) for name, deployment in met.items()}
 
     def _compiled(self, source: Path) -> Path:
@@ -65,12 +67,31 @@ class CoreMutants:
         objects, name = dict(self._objects), "core"
         if mutation is not None:
             name = mutation.name.replace(" ", "-").replace("/", "-")
-            source = self._folder / f"{name}.c"
-            source.write_text(mutation.applied((SOURCES / mutation.file).read_text()))
-            objects[mutation.file] = self._compiled(source)
+            mutated = mutation.applied((SOURCES / mutation.file).read_text())
+            if mutation.file.endswith(".h"):
+                objects = self._with_header(name, mutation.file, mutated)
+            else:
+                source = self._folder / f"{name}.c"
+                source.write_text(mutated)
+                objects[mutation.file] = self._compiled(source)
         target = self._folder / f"{name}{Path(build.library_name()).suffix}"
         self._run("-shared", *map(str, objects.values()), "-o", str(target), "-lm")
         return target
+
+    def _with_header(self, name: str, file: str, mutated: str) -> dict[str, Path]:
+        """All objects again, in a folder of their own: who includes it is not known."""
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        for path in build.source_files(SOURCES):
+            (folder / path.name).write_text(mutated if path.name == file else path.read_text())
+        objects = {name: folder / f"{Path(name).stem}.o" for name in self._objects}
+
+        def compiled(name: str) -> None:
+            self._run("-c", str(folder / name), "-o", str(objects[name]))
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(compiled, objects))
+        return objects
 
     def shown_by(self, mutation: CoreMutation | None) -> str | None:
         """What shows a mutant, None if nothing does: a deployment, a crash or a run without end."""

@@ -49,6 +49,7 @@ UNTOLD = ".sqlite"  # files of which only the name is recorded
 MASKS = (
     (re.compile(r"[\d,.]+ s, first answer after [\d,.]+\s+s"), "<elapsed>"),
     (re.compile(r"is in doubt; [\d,.]+ s"), "<elapsed>"),
+    (re.compile(r"^\d+ s: (best so far|no answer yet).*\n", re.MULTILINE), ""),
     (re.compile(r"first answer, and last</td><td>[\d,.]+ s, [\d,.]+ s"), "<elapsed>"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "<chart>"),
     (re.compile(r'^date = ".*"$', re.MULTILINE), "<today>"),

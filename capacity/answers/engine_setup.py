@@ -310,8 +310,8 @@ def _drafting(resolved: ResolvedPool, setup: EngineSetup) -> EngineSetup:
     pool, able = resolved.pool, schedulers_that("drafts")
     if setup.policy not in able:
         raise InvalidInput(
-            f"drafts are not simulated under {resolved.engine.label}: its scheduler, {setup.policy}, is modelled with a "
-            f"row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --speculator"
+            f"drafts are not simulated under {resolved.engine.label}: its scheduler, {setup.policy}, is modelled with "
+            f"a row a request, {', '.join(able)} with drafts too: use --engine vllm, or leave out --speculator"
         )
     speculation = speculative.Speculation(resolved, speculator_of(pool))
     return with_drafts(setup, speculation, pool.num_speculative_tokens)

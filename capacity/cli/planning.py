@@ -12,6 +12,7 @@ import typer
 
 import capacity
 from capacity.base.errors import InvalidInput
+from capacity.cli.answers import INTERRUPTED
 from capacity.cli.options import (
     DetailOption,
     DownloadOption,
@@ -103,6 +104,8 @@ def plan(
         arrivals = Traffic(**{name: value for name, value in options.items() if name in Traffic.model_fields})
         written = write_plan_files(answer, Path(output), model=model, traffic=arrivals)
         print(f"written: {', '.join(str(path) for path in written)}", file=sys.stderr)
+    if answer.ended == "interrupted":
+        raise typer.Exit(INTERRUPTED)
     if not answer.ranked:
         raise typer.Exit(1)
 

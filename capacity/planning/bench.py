@@ -20,6 +20,7 @@ from capacity.planning.judging import Trial
 from capacity.planning.tried import Ask
 
 WORKERS_AFTER_S = 0.7  # a process takes about so long to start: shorter searches have none
+WORKERS_FOR_S = 5.0  # nor have those that end so soon: on a busy machine starting takes as long
 LOOK_S = 0.2  # between two looks at the clock while others work
 
 Ahead = Callable[[], Sequence[Ask]]
@@ -127,8 +128,9 @@ class Bench:
 
     def _workers_are_there(self) -> bool:
         """Whether there are any; a search that goes on for long enough starts them."""
-        late = time.monotonic() - self._begun_s > WORKERS_AFTER_S
-        if self._context is None and self.workers > 1 and late:
+        now_s = time.monotonic()
+        worth_it = now_s - self._begun_s > WORKERS_AFTER_S and self.until_s - now_s > WORKERS_FOR_S
+        if self._context is None and self.workers > 1 and worth_it:
             self._context = local_workers(self.workers - 1, enter, (self.arena,))
             self._executor = self._context.__enter__()
         return self._executor is not None

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capacity.planning.judging import Goal
-from capacity.planning.trial import Role
+from capacity.planning.trial import Role, most_replicas
 from capacity.pool.resolve import ResolvedPool
 from capacity.step import StepShape, decode_shape
 from capacity.step.closed_form import prefill_steps
@@ -52,6 +52,7 @@ class Load:
         np.float64
     ]  # mean context of each request's decode, of those with two output tokens or more
     open_loop: bool
+    most_replicas: int  # beyond which some would have nothing to do
     longest_request_tokens: int
 
     @classmethod
@@ -75,6 +76,7 @@ class Load:
             prompt_tokens=np.sort(prompts),
             contexts=np.sort(contexts[outputs > 1]),
             open_loop=open_loop,
+            most_replicas=min(most_replicas(workload) for workload in workloads),
             longest_request_tokens=int((prompts + outputs).max()),
         )
 

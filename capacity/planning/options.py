@@ -18,7 +18,7 @@ from capacity.planning.prospect import Prospect
 from capacity.planning.quality import QualityChange, quality_change
 from capacity.planning.space import ROUND_ROBIN, Candidate, Search, oddness, pairs, pools, rounded_context
 from capacity.planning.step_error import ScaledSteps
-from capacity.planning.trial import Role, most_replicas
+from capacity.planning.trial import Role
 from capacity.pool.drafting import expected_tokens_by_position
 from capacity.pool.resolve import ResolvedPool
 from capacity.simulator import EngineSetup
@@ -193,8 +193,7 @@ class Surveyor:
 
     def _most(self, pool: Pool) -> int:
         """Replicas that GPUs, money and the traffic allow; may be 0."""
-        busy = min(most_replicas(workload) for workload in self.arena.workloads)
-        return min(self._gpus(pool.gpu) // pool.num_gpus, busy)
+        return min(self._gpus(pool.gpu) // pool.num_gpus, self.load.most_replicas)
 
     def _ratios(self, prefill: Pool, decode: Pool, gpu: str) -> int:
         """Pairs of numbers of replicas that the limits allow."""
@@ -224,7 +223,7 @@ class Surveyor:
     def _look(self, pool: Pool, role: Role) -> Side | Turned:
         """An engine in one role: excluded exactly, or bounded."""
         try:
-            pool, resolved = _with_context(self.arena, pool, self.load)
+            pool, resolved = with_context(self.arena, pool, self.load)
             quality = quality_change(resolved.scheme, self.arena.model.checkpoint, resolved.kv_cache_dtype)
             if not quality.within(self.search.max_quality_loss):
                 return Turned("quality", _quality_reason(quality))
@@ -294,7 +293,7 @@ def _quality_reason(quality: QualityChange) -> str:
     return f"loses up to {quality.worst_loss_fraction:.1%} of task scores ({quality.source})"
 
 
-def _with_context(arena: Arena, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
+def with_context(arena: Arena, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
     """The pool as asked for; where the model's full context does not fit but the traffic's does, with the latter."""
     resolved = arena.resolved(pool)
     shorter = rounded_context(load.longest_request_tokens)

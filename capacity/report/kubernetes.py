@@ -18,6 +18,7 @@ IMAGES = {
     "sglang": "lmsysorg/sglang:latest",
     "tensorrt-llm": "nvcr.io/nvidia/tensorrt-llm/release:latest",
 }
+PROGRAMS = {"llama-server": "/app/llama-server"}  # where an image has a program that is on no path
 HEALTH = {"ollama": "/"}  # where a server says that it is ready, if not at /health
 STARTUP_S = 3600  # a large checkpoint is still loading: the server must not be killed meanwhile
 GPUS_PER_NODE = 8
@@ -144,7 +145,8 @@ def _health(engine: str, *, period_s: int, failures: int | None = None) -> Field
 def _command(launch: Launch) -> list[str]:
     """Its words; of files, where they are mounted."""
     mounted = {name: f"{OPTIONS}/{name}" for name, _ in launch.files}
-    return [mounted.get(word, word) for word in launch.words]
+    first, *rest = launch.words
+    return [PROGRAMS.get(first, first), *(mounted.get(word, word) for word in rest)]
 
 
 def _options(label: str, launch: Launch) -> Iterator[Document]:

@@ -158,7 +158,7 @@ def quality_sources(ranked: Sequence[Ranked]) -> dict[str, str]:
 def misses_table(plan: Plan) -> Part:
     """The parts of the SLO that nothing meets."""
     return listed(
-        "[red]Nothing in the space meets the SLO[/red]",
+        f"[red]Nothing {'in the space' if plan.proved else 'that was simulated'} meets the SLO[/red]",
         plan.misses,
         ("part", "left", lambda miss: miss.slo),
         ("limit", "right", lambda miss: miss.limit),

@@ -15,6 +15,7 @@ from capacity.simulator.schedulers import Row, Sequence, Step
 from capacity.simulator.step_work import StepWork
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
+from capacity.workload.columns import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class Ledger:
         columns = np.zeros((len(INSTANTS) + len(COUNTS), count), dtype=np.int64)
         columns[: len(INSTANTS)] = MISSING
         for name, column in zip(INSTANTS + COUNTS, columns, strict=True):
-            setattr(self, name, memoryview(column))
+            setattr(self, name, column.data)
         self.progress = None if progress is None else Progress(count, progress)
 
     def forget(self, request: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import capacity
 from capacity.deployment import Pool
+from capacity.planning.saturated import full_load
 from capacity.pool.resolve import resolve
 from capacity.step.closed_form import closed_loop_times
 
@@ -54,3 +55,28 @@ def test_one_request_takes_what_its_steps_take() -> None:
     run = capacity.simulate("qwen3-32b", **pool, num_prompts=1).to_dict()
     assert formula.tpot_s is not None
     assert run["mean_tpot_ms"] == pytest.approx(formula.tpot_s.value * 1e3, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "tp", "input_len", "output_len"), [case[:5] for case in CASES if case[3] < 2000]
+)
+def test_the_full_load_that_prices_divide_by_is_served(
+    model: str, gpu: str, tp: int, input_len: int, output_len: int
+) -> None:
+    """As many requests in flight as the cache holds, of lengths that differ: to 10 % what clients get of it."""
+    pool: dict[str, Any] = {"gpu": gpu, "tensor_parallel_size": tp}
+    resolved = resolve(model, Pool(**pool))
+    most = min(resolved.concurrent_requests(input_len + output_len), resolved.max_num_seqs)
+    load = {"input_len": input_len, "output_len": output_len, "concurrency": most, "random_range_ratio": 0.8}
+    served = capacity.estimate(model, **pool, **load).requests_per_s.value
+    full = full_load(resolved, (input_len, output_len), 1)
+    assert full.requests_per_s == pytest.approx(served, rel=0.1)
+
+
+def test_a_request_alone_is_the_same_as_batch_and_as_loop() -> None:
+    """Which is what `quantize` says of one request: the formula, and the simulated loop of one."""
+    load: dict[str, Any] = {"gpu": "h100", "input_len": 1000, "output_len": 100}
+    batch = capacity.estimate("llama-3.1-8b", **load, batch_size=1)
+    loop = capacity.estimate("llama-3.1-8b", **load, concurrency=1)
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert getattr(loop, name).value == pytest.approx(getattr(batch, name).value, rel=0.02), name

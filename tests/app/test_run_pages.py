@@ -137,7 +137,6 @@ def test_curve_and_tornado_are_drawn_on_request(dashboard: Open) -> None:
         "gpu": "h100-sxm-80gb",
         "input_len": 64,
         "output_len": 8,
-        "request_rate": 4.0,
         "num_prompts": 400,
         "price_tier": "on-demand",
     }
@@ -149,7 +148,7 @@ def test_curve_and_tornado_are_drawn_on_request(dashboard: Open) -> None:
         **{name: value for name, value in asked.items() if name != "request_rate"},
     )
     assert f"knee at {curve.knee_per_s:,.2f} requests/s" in " ".join(p.alt for p in opened.pictures())
-    tornado = capacity.tornado("qwen3-8b", **asked)
+    tornado = capacity.tornado("qwen3-8b", request_rate=4.0, **asked)
     rows = figure(opened, "$ per ")["data"]
     shown = {name: change for trace in rows for name, change in zip(trace["y"], trace["x"], strict=True)}
     assert set(shown) == {swing.input for swing in tornado.swings}

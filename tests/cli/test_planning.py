@@ -59,6 +59,38 @@ def test_a_table_for_people(run: Any) -> None:
     assert "not searched" in out
 
 
+def test_an_engine_that_nothing_launches_is_said_before_the_search(run: Any, tmp_path: Path) -> None:
+    asked = (
+        *PLAN,
+        "--slo",
+        "e2el:p95:60s",
+        "--request-rate",
+        "1",
+        "--objective",
+        "gpus",
+        "--engines",
+        "static",
+    )
+    code, _, err = run(*asked, "--output", str(tmp_path))
+    assert code == 0
+    assert err.splitlines()[0].startswith("note: nothing launches static, a baseline: ")
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "plan.json"}
+
+
+def test_ctrl_c_prints_what_was_found(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell(_: Any, snapshot: Any) -> None:
+        if snapshot.best is not None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("capacity.cli.search_progress.Lines.__call__", tell)
+    asked = (*PLAN, *SLO, "--request-rate", "10", "--objective", "gpus", "--gpus", "h100,a100")
+    code, out, err = run(*asked)
+    assert code == 130
+    assert "Rent 1 x " in out
+    assert "not proved: the search was interrupted" in out
+    assert err.splitlines()[-1] == "interrupted"
+
+
 def test_an_unmet_slo_is_exit_code_1(run: Any) -> None:
     code, out, _ = run(*PLAN, "--slo", "ttft:p95:1ms", "--request-rate", "10", "--objective", "gpus")
     assert code == 1

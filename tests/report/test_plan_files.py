@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -56,6 +57,29 @@ def test_the_launch_commands_of_a_plan_read_back_as_its_pools(space: dict[str, A
     several = answer.best.candidate.prefill is not None
     assert (tmp_path / "launch-vllm-proxy.sh").exists() == several
     assert (tmp_path / "compare.sh").exists() != several
+
+
+@pytest.mark.parametrize(
+    ("engine", "files"),
+    [
+        ("tgi", {"launch-tgi.sh", "kubernetes.yaml", "benchmark.sh", "compare.sh"}),
+        ("llama.cpp", {"launch-llama.cpp.sh", "kubernetes.yaml", "benchmark.sh", "compare.sh"}),
+        ("ollama", {"launch-ollama.sh", "kubernetes.yaml", "benchmark.sh", "compare.sh"}),
+        ("transformers", {"launch-hf-transformers.sh"}),
+        ("static", set()),
+    ],
+)
+def test_every_engine_has_the_files_that_it_is_started_with(
+    engine: str, files: set[str], tmp_path: Path
+) -> None:
+    easy = {"engines": engine, "slo": "e2el:p95:60s", "request_rate": 1.0, "quantizations": (None,)}
+    answer = written(tmp_path, **PLAIN, **easy)
+    assert answer.best is not None
+    assert {path.name for path in tmp_path.iterdir()} - {"router.sh"} == files | {"plan.json", "report.html"}
+    for path in tmp_path.glob("*.sh"):
+        assert subprocess.run(["sh", "-n", str(path)], check=False).returncode == 0
+    plan_json = json.loads((tmp_path / "plan.json").read_text())
+    assert len(plan_json["ranked"][0]["launch"]) == (engine != "static")
 
 
 def test_the_compare_line_reads_what_the_benchmark_line_writes(

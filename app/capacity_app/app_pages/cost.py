@@ -113,7 +113,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
         ratio = state.number("Peak over mean", "cost_peak_to_mean", 1.6, 1.0, 2.0, width=150)
         each = state.number("Requests of a user an hour", "cost_each", 6.0, 0.01, 1e5, width=190)
     load = {
-        **{name: value for name, value in options.items() if name != "request_rate"},
+        **{name: value for name, value in options.items() if name != "request_rate"},  # a curve has its own
         "slo": (f"ttft:p95:{ttft_ms:g}ms", f"tpot:p95:{tpot_ms:g}ms"),
         "peak_rate": peak,
         "peak_to_mean": ratio,

@@ -70,7 +70,7 @@ def so_far(report: Snapshot) -> tuple[float, str]:
     """How the search stands."""
     best = "nothing yet" if report.best is None else report.best.label
     words = f"{report.simulated:,} simulated in {report.elapsed_s:.0f} s, best so far: {best}"
-    return min(report.families_done / max(report.families, 1), 1.0), words
+    return min(report.settled / max(report.engines, 1), 1.0), words
 
 
 def show(plan: Plan, options: Mapping[str, Any]) -> None:

@@ -43,8 +43,7 @@ sequence *engine_new_sequence(engine *e, i64 request)
         e->spare_sequences = r->next_free;
         if (r->next_free)
             __builtin_prefetch(&r->next_free->next_free, 1);
-        table kept = r->table;
-        *r = (sequence){.table = kept};
+        memset(r, 0, e->blank_bytes);
     } else {
         r = new_sequences(e);
     }
@@ -274,6 +273,7 @@ static void launch(engine *e, step *s, i64 now_ps)
 {
     ledger_scheduled(e, s, now_ps);
     time_step(e, s, now_ps);
+    ledger_expect(e, s);
     if (s->rows.count || s->group)
         e->without_rows = 0;
     else if (!s->held_ps && ++e->without_rows > ZERO_TIME_STEPS)
@@ -586,6 +586,7 @@ engine *engine_new(fleet *f, const core_engine *setup, i64 number, i64 now_ps)
     e->now_ps = now_ps;
     e->key = e->later_key = NEVER;
     e->alive = 1;
+    e->blank_bytes = offsetof(sequence, table);
     front_end_init(&e->front_end, m, setup);
     e->gaps = f->gaps;
     e->work = setup->keep_work ? work_new(m) : NULL;

@@ -73,6 +73,7 @@ struct engine {
     VEC(load) loads;
     VEC(kept_kv) kept;
     sequence *spare_sequences;
+    size_t blank_bytes; /* of a sequence that is used again: not known to the compiler, whose own loop is slower */
     i64 unfinished; /* requests inside, those that wait for KV included */
     int alive, endless, paused;
     i64 without_rows, in_vain;
@@ -130,6 +131,7 @@ int front_end_drop(front_end *f, i64 request);
 
 /* ledger.c */
 void ledger_scheduled(engine *e, step *s, i64 now_ps);
+void ledger_expect(const engine *e, const step *s); /* the end of a step that is launched */
 void ledger_settled(engine *e, step *s, i64 now_ps);
 void ledger_use_kv(engine *e, i64 duration_ps);
 void ledger_finished(engine *e, sequence *r, i64 now_ps);

@@ -11,10 +11,7 @@ gaps *gaps_new(memory *m)
     RESERVE(m, &g->exact, FIRST_ROOM);
     g->spare = take_memory(m, FIRST_ROOM * sizeof *g->spare);
     g->unused_bins = take_memory(m, sizeof *g->bins * NUM_BINS);
-    g->batches = take_memory(m, sizeof *g->batches * MOST_BATCHES * NUM_BATCH_BINS);
     g->size_bits = FIRST_SIZE_BITS;
-    g->first_bin = NUM_BATCH_BINS;
-    g->last_bin = MISSING;
     return g;
 }
 
@@ -115,16 +112,23 @@ void gaps_make_room(gaps *g)
 /* Two batches become one: every batch holds twice as many gaps, and half of the batches are free again. */
 static void merge(gaps *g)
 {
-    i64 used = MAX(g->last_bin - g->first_bin + 1, 0);
-    for (i64 batch = 0; batch < MOST_BATCHES / 2; batch++) {
-        i64 *row = g->batches + batch * NUM_BATCH_BINS + g->first_bin;
-        const i64 *early = row + batch * NUM_BATCH_BINS, *late = early + NUM_BATCH_BINS;
-        for (i64 i = 0; i < used; i++)
-            row[i] = early[i] + late[i];
+    const i64 half = MOST_BATCHES / 2 * OCTAVE_BINS;
+    for (i64 i = 0; i < NUM_OCTAVES; i++) {
+        i64 *octave = g->octaves[i];
+        if (!octave)
+            continue;
+        for (i64 k = 0; k < half; k++) {
+            i64 batch = k / OCTAVE_BINS, bin = k % OCTAVE_BINS;
+            octave[k] = octave[2 * batch * OCTAVE_BINS + bin] + octave[(2 * batch + 1) * OCTAVE_BINS + bin];
+        }
+        memset(octave + half, 0, (size_t)half * sizeof *octave);
     }
-    for (i64 batch = MOST_BATCHES / 2; batch < MOST_BATCHES; batch++)
-        memset(g->batches + batch * NUM_BATCH_BINS + g->first_bin, 0, (size_t)used * sizeof *g->batches);
     g->size_bits++;
+}
+
+i64 *gaps_new_octave(gaps *g, i64 octave)
+{
+    return g->octaves[octave] = take_memory(g->memory, sizeof(i64) * MOST_BATCHES * OCTAVE_BINS);
 }
 
 void gaps_merge_batches(gaps *g)
@@ -145,8 +149,6 @@ void gaps_export(gaps *g, gaps_arrays *out)
         .gaps = (const i64 *)g->exact.at,
         .bins = g->bins,
         .batch_size = (i64)1 << g->size_bits,
-        .batches = g->batches,
-        .first_bin = g->first_bin,
-        .last_bin = g->last_bin,
+        .octaves = (const i64 *const *)g->octaves,
     };
 }

@@ -7,7 +7,7 @@
 enum { EXACT_GAPS = 1 << 16 };                        /* distinct gaps kept exactly; with more they are in bins */
 enum { BIN_BITS = 11, NUM_BINS = 64 << BIN_BITS };    /* of gap_counter.py */
 enum { MOST_BATCHES = 40, FIRST_SIZE_BITS = 4 };      /* of gap_batches.py: 16 gaps in a batch at first */
-enum { BATCH_BIN_BITS = 8, NUM_BATCH_BINS = 64 << BATCH_BIN_BITS };
+enum { BATCH_BIN_BITS = 8, OCTAVE_BINS = 1 << BATCH_BIN_BITS, NUM_OCTAVES = 64 };
 
 /* Pointers are valid until the next gap is added. */
 typedef struct {
@@ -17,8 +17,7 @@ typedef struct {
     const i64 *gaps;                /* pairs of a gap and how often, in rising order; nothing where that is 0 */
     const i64 *bins;                /* NUM_BINS; NULL: the gaps are exact */
     i64 batch_size;
-    const i64 *batches;             /* MOST_BATCHES rows of NUM_BATCH_BINS */
-    i64 first_bin, last_bin;        /* of those that any batch has used; the first is above the last where none has */
+    const i64 *const *octaves;      /* NUM_OCTAVES: MOST_BATCHES rows of its bins each; NULL: no gap fell in any */
 } gaps_arrays;
 
 void gaps_export(struct gaps *g, gaps_arrays *out);
@@ -37,13 +36,13 @@ struct gaps {
     counted_gap *spare;     /* as much room, to sort them in */
     i64 *bins;              /* from then on; NULL before */
     i64 *unused_bins;       /* taking gaps out takes no memory */
-    i64 *batches;           /* by batch and bin */
+    i64 *octaves[NUM_OCTAVES]; /* of gaps: by batch and bin; NULL: there were none */
     int size_bits;          /* a batch holds 1 << size_bits gaps */
-    i64 first_bin, last_bin; /* of those that any batch has used */
 };
 
 void gaps_make_room(gaps *g);
 void gaps_merge_batches(gaps *g);
+i64 *gaps_new_octave(gaps *g, i64 octave);
 
 /* A bin keeps a gap's leading bits + 1 bits, so small ones are exact. `length`: how many bits the gap has. */
 static inline i64 gap_bin(i64 gap_ps, int length, int bits)
@@ -55,6 +54,19 @@ static inline i64 gap_bin(i64 gap_ps, int length, int bits)
 static inline int gap_length(i64 gap_ps)
 {
     return 64 - __builtin_clzll((uint64_t)gap_ps | 1); /* 1 for 0 too: neither is shifted */
+}
+
+/* A gap that will be counted soon: its place comes into the processor's cache. */
+static inline void gaps_expect(const gaps *g, i64 gap_ps)
+{
+    if (g->bins)
+        __builtin_prefetch(&g->bins[gap_bin(gap_ps, gap_length(gap_ps), BIN_BITS)], 1);
+    else
+        __builtin_prefetch(&g->exact.at[g->exact.count], 1);
+    i64 bin = gap_bin(gap_ps, gap_length(gap_ps), BATCH_BIN_BITS);
+    const i64 *octave = g->octaves[bin / OCTAVE_BINS];
+    if (octave)
+        __builtin_prefetch(&octave[(g->count >> g->size_bits) * OCTAVE_BINS + bin % OCTAVE_BINS], 1);
 }
 
 /* So many equal gaps of one step are one entry, smaller ones come first. The batch of an entry is that of its first. */
@@ -75,11 +87,10 @@ static inline void gaps_add(gaps *g, i64 gap_ps, i64 count)
         gaps_merge_batches(g);
     i64 bin = gap_bin(gap_ps, length, BATCH_BIN_BITS);
     i64 batch = (g->count - count) >> g->size_bits;
-    if (bin < g->first_bin)
-        g->first_bin = bin;
-    if (bin > g->last_bin)
-        g->last_bin = bin;
-    g->batches[batch * NUM_BATCH_BINS + bin] += count;
+    i64 *octave = g->octaves[bin / OCTAVE_BINS];
+    if (!octave)
+        octave = gaps_new_octave(g, bin / OCTAVE_BINS);
+    octave[batch * OCTAVE_BINS + bin % OCTAVE_BINS] += count;
 }
 
 #endif

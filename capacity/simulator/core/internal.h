@@ -258,6 +258,7 @@ static inline row *new_row(memory *m, step *s)
     if (s->rows.count == s->rows.room) RESERVE(m, &s->rows, s->rows.count + 1);
     return &s->rows.at[s->rows.count++];
 }
+extern const shape NO_ROWS; /* copied: compilers clear so many words by slow instructions */
 void empty_step(step *s);
 void count_prefill_row(const policy *p, step *s, const row *w);
 void note_row(const policy *p, step *s, const row *w);

@@ -47,6 +47,12 @@ void ledger_scheduled(engine *e, step *s, i64 now_ps)
         note_rows(e, s->parts[i], now_ps);
 }
 
+void ledger_expect(const engine *e, const step *s)
+{
+    if (s->group)
+        gaps_expect(e->fleet->gaps, s->end - s->start);
+}
+
 /* One delivery of a request's output tokens. With a queue that streams them, it leaves when that has sent it. */
 static void deliver_tokens(engine *e, sequence *r, i64 now_ps)
 {
@@ -116,6 +122,11 @@ static void deliver(engine *e, const step *s, i64 now_ps)
 
 void ledger_settled(engine *e, step *s, i64 now_ps)
 {
+    if (s->group && !s->num_parts && !s->emitted.count && !s->common) { /* one gap */
+        e->in_vain = 0;
+        gaps_add(e->fleet->gaps, s->group_gap_ps, s->group);
+        return;
+    }
     deliver(e, s, now_ps);
     for (i64 i = 0; i < s->num_parts; i++)
         deliver(e, s->parts[i], now_ps);

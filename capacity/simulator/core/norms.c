@@ -7,6 +7,11 @@
 #define PIECE_ERROR 0x1p-48
 #define PI 3.14159265358979323846
 
+double exact_norm(double ratio, const exponent *p)
+{
+    return pow(1.0 + pow(ratio, p->sharpness), p->inverse);
+}
+
 exponent exponent_of(double sharpness)
 {
     return (exponent){.sharpness = sharpness, .inverse = 1.0 / sharpness, .negligible = exp2(-56.0 / sharpness)};
@@ -46,7 +51,7 @@ static double evaluated(const double *c, double x)
 }
 
 /* The polynomial through the norm at Chebyshev's points, by divided differences; then tried between them. */
-void exponent_make_piece(const exponent *p, int64_t number)
+static void make_piece(const exponent *p, int64_t number)
 {
     norm_piece *piece = &p->pieces[number];
     uint64_t bits = (uint64_t)(p->first + number) << (52 - PIECE_BITS), next = bits + ((uint64_t)1 << (52 - PIECE_BITS));
@@ -74,4 +79,12 @@ void exponent_make_piece(const exponent *p, int64_t number)
         if (!(fabs(evaluated(c, x) - exact) <= PIECE_ERROR * exact))
             piece->state = -1.0;
     }
+}
+
+double new_piece_norm(double ratio, const exponent *p)
+{
+    int64_t number = leading_bits(ratio) - p->first;
+    if (p->pieces[number].state == 0.0)
+        make_piece(p, number);
+    return p->pieces[number].state > 0.0 ? quick_norm(ratio, p) : exact_norm(ratio, p);
 }

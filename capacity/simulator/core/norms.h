@@ -34,12 +34,8 @@ typedef struct {
 exponent exponent_of(double sharpness);
 int exponent_add_pieces(exponent *p); /* 0: no memory */
 void exponent_free(exponent *p);
-void exponent_make_piece(const exponent *p, int64_t number);
-
-static inline double exact_norm(double ratio, const exponent *p)
-{
-    return pow(1.0 + pow(ratio, p->sharpness), p->inverse);
-}
+double exact_norm(double ratio, const exponent *p);
+double new_piece_norm(double ratio, const exponent *p); /* where the piece is not made yet, or no good */
 
 /* Of a ratio from `negligible` to 1. */
 static inline double quick_norm(double ratio, const exponent *p)
@@ -49,11 +45,9 @@ static inline double quick_norm(double ratio, const exponent *p)
     int64_t number = (int64_t)(bits >> (52 - PIECE_BITS)) - p->first;
     if ((uint64_t)number >= (uint64_t)p->count)
         return exact_norm(ratio, p);
-    norm_piece *piece = &p->pieces[number];
-    if (piece->state == 0.0)
-        exponent_make_piece(p, number);
-    if (piece->state < 0.0)
-        return exact_norm(ratio, p);
+    const norm_piece *piece = &p->pieces[number];
+    if (piece->state <= 0.0)
+        return new_piece_norm(ratio, p);
     uint64_t within = bits & (((uint64_t)1 << (52 - PIECE_BITS)) - 1); /* as a float from 1 to 2 */
     within = within << PIECE_BITS | (uint64_t)0x3FF << 52;
     double x;

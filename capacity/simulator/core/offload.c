@@ -190,10 +190,7 @@ static i64 resume(offloading_v1 *o, sequence *r, step *s, i64 budget, i64 thresh
     if (!v1_allocate_running(&o->v1, r, tokens))
         return 0;
     queue_pop(&o->loaded);
-    r->place = p->running.count;
-    PUSH(p->memory, &p->running, r);
-    r->status = RUNNING;
-    r->ticket = o->v1.next_ticket++;
+    v1_run(&o->v1, r);
     add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = r->computed, .epoch = r->epoch,
                                 .yields = r->computed + tokens >= r->known, .cached = r->computed});
     return tokens;

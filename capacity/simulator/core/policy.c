@@ -1,6 +1,8 @@
 /* What policies share: who runs, who waits, and the limits they work under. See schedulers/policy.py. */
 #include "internal.h"
 
+const shape NO_ROWS = {0};
+
 void policy_init(policy *p, const policy_ops *ops, memory *m, const core_engine *setup, pool *pool)
 {
     p->ops = ops;

@@ -51,8 +51,10 @@ static void launch_group(engine *e, decode_group *g, step *s, i64 now_ps)
 {
     sequences nobody = {0}; /* ends with it */
     s->group = g->size;
-    s->sums = (shape){.decode_sequences = g->size, .decode_context_tokens = g->contexts,
-                      .decode_window_context_tokens = group_window_contexts(g)};
+    s->sums = NO_ROWS;
+    s->sums.decode_sequences = g->size;
+    s->sums.decode_context_tokens = g->contexts;
+    s->sums.decode_window_context_tokens = group_window_contexts(g);
     group_step(g, &nobody);
     e->sums.steps++;
     e->sums.rows += s->group;
@@ -74,8 +76,9 @@ static inline void pass_to(engine *e, quiet *q, i64 size, i64 end_ps)
 static void follow_line(engine *e, decode_group *g, step *s, quiet *q)
 {
     decode_line line;
-    shape at = {.decode_sequences = g->size, .decode_context_tokens = g->contexts,
-                .decode_window_context_tokens = g->contexts};
+    shape at = NO_ROWS;
+    at.decode_sequences = g->size;
+    at.decode_context_tokens = at.decode_window_context_tokens = g->contexts;
     if (g->window >= 0 || g->visits || e->setup.step_factors || !step_line(e->setup.times, &at, &line))
         return;
     gaps *gaps = e->fleet->gaps;

@@ -44,7 +44,7 @@ void empty_step(step *s)
 {
     s->rows.count = s->preempted.count = s->finished.count = s->emitted.count = s->ending.count = 0;
     s->noted.count = s->gone.count = 0;
-    s->sums = (shape){0};
+    s->sums = NO_ROWS;
     s->common_last = MISSING;
     s->common = 0;
     s->start = s->end = s->held_ps = s->num_parts = 0;

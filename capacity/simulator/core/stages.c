@@ -265,6 +265,7 @@ void stages_spell_out(vllm_v1 *v)
         step *s = g->at[i].pending;
         if (!s)
             continue;
+        REQUIRE(p->memory, g->next[i] == s->rows.count);
         s->rows.count = 0;
         for (i64 k = 0; k < g->rows[i].count; k++)
             PUSH(p->memory, &s->rows, g->rows[i].at[k]);

@@ -20,7 +20,7 @@
 #define MOST_CONTEXT ((i64)1 << 40)
 #define MOST_ENTRIES ((i64)1 << 22)  /* of a table; beyond, Python is asked each time */
 #define MOST_SIZES ((i64)1 << 16)    /* numbers of decode rows whose last line is remembered */
-#define LAST_LINES 8u /* remembered of each */
+#define RECENT_LINES 8 /* remembered of each; a power of two */
 #define MOST_LINES ((i64)1 << 20)    /* then all are forgotten */
 #define DRAFTING_BITS 16
 #define SIZE_STRIDE 4099             /* between batches of one size and the next */
@@ -44,6 +44,13 @@ typedef struct {
     double first_ps, slope_ps;
 } knotted;
 
+/* A line by what it is looked for, in one line of the processor's cache. */
+typedef struct {
+    int32_t decode_sequences, draft_tokens; /* 0 sequences: none */
+    i64 low, window_low;
+    decode_line line;
+} recent_line;
+
 /* What drafting took a batch of one size and mean context; others of the same place replace it. */
 typedef struct {
     i64 batch; /* size and mean context; 0: nothing yet */
@@ -57,8 +64,9 @@ struct step_times {
     table_of_seconds tables[NUM_TABLES];
     knotted *lines; /* by hash; room is a power of two */
     i64 num_lines, room;
-    knotted *last; /* by decode_sequences, and by the last digit of the knot: those that were used last */
-    i64 num_last;
+    recent_line *recent; /* by decode_sequences, and by the last digit of the knot */
+    void *recent_memory;
+    i64 num_recent;
     drafting *drafted; /* contexts that follow each other lie side by side; NULL: none yet */
     int failed;
 };
@@ -474,41 +482,49 @@ static int new_line(step_times *t, const shape *s, const i64 knots[4], decode_li
 }
 
 /* Where the line of a step would stand that has been used of late. */
-static inline uint64_t last_place(i64 size, i64 context)
+static inline uint64_t recent_place(i64 size, i64 context)
 {
     int bits = 64 - __builtin_clzll((unsigned long long)context | 1) - KNOT_BITS;
     uint64_t number = (uint64_t)context >> (bits < 0 ? 0 : bits);
-    return (uint64_t)size * LAST_LINES + number % LAST_LINES;
+    return (uint64_t)size * RECENT_LINES + (number & (RECENT_LINES - 1));
 }
 
 /* A line that was used of late by steps of as many decode rows, where this one lies on it too. */
 static inline const decode_line *last_line(const step_times *t, const shape *s)
 {
     i64 context = s->decode_context_tokens, window = s->decode_window_context_tokens;
-    uint64_t place = last_place(s->decode_sequences, context);
-    if (place >= (uint64_t)t->num_last) return NULL;
-    const knotted *last = &t->last[place];
-    int on_it = last->used && last->decode_sequences == s->decode_sequences && last->draft_tokens == s->draft_tokens
+    uint64_t place = recent_place(s->decode_sequences, context);
+    if (place >= (uint64_t)t->num_recent) return NULL;
+    const recent_line *last = &t->recent[place];
+    int on_it = last->decode_sequences == s->decode_sequences && last->draft_tokens == s->draft_tokens
                 && context >= last->low && context <= last->line.max_context_tokens && window >= last->window_low
                 && window <= last->line.max_window_context_tokens;
     return on_it ? &last->line : NULL;
 }
 
+/* Room for steps of so many decode rows; 0: no memory. */
+static int make_recent(step_times *t, i64 size)
+{
+    i64 count = t->num_recent ? t->num_recent : 64 * RECENT_LINES;
+    while (count <= size * RECENT_LINES) count *= 2;
+    char *memory = calloc((size_t)count + 1, sizeof *t->recent);
+    if (!memory) return 0;
+    recent_line *larger = (recent_line *)(void *)(memory + (64 - (uintptr_t)memory % 64) % 64);
+    if (t->num_recent) memcpy(larger, t->recent, (size_t)t->num_recent * sizeof *larger);
+    free(t->recent_memory);
+    t->recent_memory = memory;
+    t->recent = larger;
+    t->num_recent = count;
+    return 1;
+}
+
 static void remember(step_times *t, const knotted *entry, i64 context)
 {
     i64 size = entry->decode_sequences;
-    if (size >= MOST_SIZES) return;
-    i64 place = (i64)last_place(size, context);
-    if (place >= t->num_last) {
-        i64 count = t->num_last ? t->num_last : 64 * LAST_LINES;
-        while (count <= place) count *= 2;
-        knotted *larger = realloc(t->last, (size_t)count * sizeof *larger);
-        if (!larger) return;
-        memset(larger + t->num_last, 0, (size_t)(count - t->num_last) * sizeof *larger);
-        t->last = larger;
-        t->num_last = count;
-    }
-    t->last[place] = *entry;
+    if (size >= MOST_SIZES || entry->draft_tokens > INT32_MAX) return;
+    if (size * RECENT_LINES >= t->num_recent && !make_recent(t, size)) return;
+    t->recent[recent_place(size, context)] = (recent_line){
+        (int32_t)size, (int32_t)entry->draft_tokens, entry->low, entry->window_low, entry->line};
 }
 
 /* The model's line on which a decode step lies. 0: there is none in integers, or a callback failed. */
@@ -838,7 +854,7 @@ void step_times_free(step_times *t)
 {
     for (i64 i = 0; i < NUM_TABLES; i++) free(t->tables[i].at);
     free(t->lines);
-    free(t->last);
+    free(t->recent_memory);
     free(t->drafted);
     free_exponents(t);
     free(t);

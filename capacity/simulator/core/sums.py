@@ -14,6 +14,8 @@ from capacity.step import StepShape, StepTimes
 from capacity.workload.columns import IntArray
 
 SHAPE_FIELDS = len(StepShape._fields)
+NUM_OCTAVES = 64  # of gaps
+OCTAVE_BINS = NUM_BATCH_BINS // NUM_OCTAVES
 
 
 class GapsArrays(ctypes.Structure):
@@ -27,9 +29,7 @@ class GapsArrays(ctypes.Structure):
         ("gaps", ctypes.c_void_p),
         ("bins", ctypes.c_void_p),
         ("batch_size", ctypes.c_int64),
-        ("batches", ctypes.c_void_p),
-        ("first_bin", ctypes.c_int64),
-        ("last_bin", ctypes.c_int64),
+        ("octaves", ctypes.POINTER(ctypes.c_void_p)),
     )
 
 
@@ -50,9 +50,15 @@ class WorkArrays(ctypes.Structure):
 
 def gap_counter(arrays: GapsArrays) -> GapCounter:
     """The gaps of a run; nothing of it stays in the core's memory."""
-    filled, used = -(-arrays.count // arrays.batch_size), slice(arrays.first_bin, arrays.last_bin + 1)
-    counts = _seen(arrays.batches, MOST_BATCHES, NUM_BATCH_BINS)[:filled, used].copy()
-    batches = GapBatches.from_core(counts, arrays.first_bin, size=arrays.batch_size, seen=arrays.count)
+    octaves = arrays.octaves[:NUM_OCTAVES]
+    used = [number for number, address in enumerate(octaves) if address] or [0]
+    filled = -(-arrays.count // arrays.batch_size)
+    counts = np.zeros((filled, (used[-1] + 1 - used[0]) * OCTAVE_BINS), dtype=np.int64)
+    for number in used:
+        place = (number - used[0]) * OCTAVE_BINS
+        bins = _seen(octaves[number], MOST_BATCHES, OCTAVE_BINS)[:filled]
+        counts[: len(bins), place : place + OCTAVE_BINS] = bins
+    batches = GapBatches.from_core(counts, used[0] * OCTAVE_BINS, size=arrays.batch_size, seen=arrays.count)
     total_ps = arrays.total_high << 64 | arrays.total_low
     if arrays.bins:
         bins = _copied(arrays.bins, 1, NUM_BINS)[0]

@@ -15,6 +15,7 @@
 #include "tiers.h"
 
 #define NO_NAME INT64_MIN
+#define AHEAD 4 /* chunks */
 #define SLAB_BITS 3 /* chunks of a slab: 1 << SLAB_BITS */
 #define PS_PER_S 1e12
 
@@ -86,7 +87,10 @@ static i64 num_stretches(const tier_stack *t, i64 request)
 }
 
 /* The first chunk whose last block is this one or a later one. */
-static i64 chunk_from(const tier_stack *t, i64 block) { return ceil_div(block + 1, t->chunk_blocks) - 1; }
+static inline i64 chunk_from(const tier_stack *t, i64 block)
+{
+    return t->chunk_blocks == 1 ? block : ceil_div(block + 1, t->chunk_blocks) - 1;
+}
 
 static stretch stretch_of(const tier_stack *t, i64 request, i64 number)
 {
@@ -197,14 +201,15 @@ static void remember_slabs(const tier_stack *t, table *known, i64 chunks)
 
 static i64 slab_name(const table *known, i64 place) { return ~(known->request << 32 | place >> SLAB_BITS); }
 
-/* The number of a chunk's slab + 1; 0: none of its chunks is here. */
+/* The number of a chunk's slab + 1; 0: none of its chunks is here. What a table remembers may be of another request,
+ * and of another rank's store. */
 static i64 find_slab(const tier_store *store, i64 tier, table *known, i64 place)
 {
     i64 *remembered = memory_of(known, tier, place), name = slab_name(known, place);
-    if (*remembered && store->slabs.at[*remembered - 1].name == name)
+    if (*remembered && *remembered <= store->slabs.count && store->slabs.at[*remembered - 1].name == name)
         return *remembered;
     const i64 *own = store->returns ? name_map_find(&store->own, name) : NULL;
-    return *remembered = own ? *own : 0;
+    return *remembered = own ? *own - 1 : 0;
 }
 
 static i64 in_slab(const tier_store *store, i64 number, i64 place)
@@ -353,8 +358,10 @@ static void drop_chunk(tier_store *store, i64 number)
 static int make_room(tier_store *store, i64 excess, i64 now_ps)
 {
     i64 found = 0, last = store->chunks.at[0].newer;
-    for (; last && found < excess; last = store->chunks.at[last].newer)
+    for (; last && found < excess; last = store->chunks.at[last].newer) {
+        __builtin_prefetch(&store->chunks.at[MAX(last - AHEAD, 0)]); /* the deeper of a chain comes first */
         found += store->chunks.at[last].busy_ps <= now_ps;
+    }
     if (found < excess) {
         store->use.refused++;
         return 0;

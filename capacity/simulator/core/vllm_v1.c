@@ -327,6 +327,15 @@ static int admit(vllm_v1 *v, sequence *r, i64 tokens, const hit *h)
     return 1;
 }
 
+/* The last of those that run. */
+void v1_run(vllm_v1 *v, sequence *r)
+{
+    r->place = v->base.running.count;
+    PUSH(v->base.memory, &v->base.running, r);
+    r->status = RUNNING;
+    r->ticket = v->next_ticket++;
+}
+
 /* Start the head of the queue; returns its tokens in this step, 0 if it does not fit. */
 i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
 {
@@ -353,10 +362,7 @@ i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold)
     v1_waiting_pop(v);
     if (p->waiting.count)
         __builtin_prefetch(queue_at(&p->waiting, 0));
-    r->place = p->running.count;
-    PUSH(p->memory, &p->running, r);
-    r->status = RUNNING;
-    r->ticket = v->next_ticket++;
+    v1_run(v, r);
     r->computed = computed;
     i64 drafts = tokens + computed - r->known;
     add_row(p->memory, s, (row){.sequence = r, .tokens = tokens, .computed = computed, .drafts = MAX(drafts, 0),
@@ -818,7 +824,7 @@ static void init_groups(vllm_v1 *v, const policy_ops *ops, const core_engine *se
     group_init(&v->group, p->memory, setup, p->pool);
     if (!v->speculates && p->limits.pipeline_stages == 1)
         v->regular = 1;
-    else if (!v->speculates && plain && !p->asynchronous && !v->group.visits)
+    else if (!v->speculates && plain && !p->asynchronous && !v->group.visits && !p->limits.long_prefill_token_threshold)
         v->stages = stages_new(p->memory, setup, p->pool);
     else if (v->speculates && plain)
         v->drafted = drafts_new(v, setup);

@@ -41,6 +41,7 @@ void v1_finish(vllm_v1 *v, sequence *r);
 i64 v1_num_waiting(const policy *p);
 i64 v1_threshold(vllm_v1 *v);
 int v1_allocate_running(vllm_v1 *v, sequence *r, i64 tokens);
+void v1_run(vllm_v1 *v, sequence *r);
 i64 v1_start(vllm_v1 *v, sequence *r, step *s, i64 budget, i64 threshold);
 void v1_commit(vllm_v1 *v, step *s);
 void v1_update_rows(vllm_v1 *v, step *s); /* adds those whom they end to those that are finished */

@@ -8,7 +8,7 @@ import pytest
 from capacity.base.errors import InvalidInput
 from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.schedulers import DrawnSpeculation, SchedulerLimits
-from capacity.step import AffineStepTimes
+from capacity.step import AffineStepTimes, StepShape
 from capacity.workload import Workload
 
 POLICIES = ("sglang", "tensorrt-llm")
@@ -89,3 +89,39 @@ def test_the_compiled_engines_leave_them_to_the_readable() -> None:
     workload = Workload(arrival_s=np.zeros(1), prompt_tokens=np.array([8]), output_tokens=np.array([3]))
     with pytest.raises(InvalidInput, match="compiled engines cannot run this"):
         simulate(workload, setup, engine_loop="core")
+
+
+class BudgetedTimes:
+    """10 ms a step; remembers the most tokens of one."""
+
+    def __init__(self) -> None:
+        self.most = 0
+
+    def step_ps(self, shape: StepShape) -> int:
+        self.most = max(self.most, shape.prefill_tokens + shape.decode_sequences + shape.draft_tokens)
+        return 10**10
+
+    def decode_piece(self, shape: StepShape) -> None:  # noqa: ARG002
+        return None
+
+
+def test_drafts_take_their_part_of_tensorrt_llms_budget() -> None:
+    """Four sequences of four rows, and prompts of up to 12 tokens beside them: never more than 16 in a step."""
+    times = BudgetedTimes()
+    rng = np.random.default_rng(5)
+    workload = Workload(
+        arrival_s=np.sort(rng.random(40)),
+        prompt_tokens=rng.integers(1, 13, 40),
+        output_tokens=rng.integers(2, 30, 40),
+    )
+    setup = EngineSetup(
+        step_times=times,
+        num_blocks=400,
+        block_size=4,
+        policy="tensorrt-llm",
+        limits=SchedulerLimits(max_num_seqs=4, max_num_batched_tokens=16, max_model_len=100),
+        policy_options={"asynchronous": False},
+        speculation=DrawnSpeculation((0.5, 0.5, 0.5), lookahead_slots=3),
+    )
+    assert simulate(workload, setup, engine_loop="events").summary.completed == 40
+    assert times.most == 16

@@ -1,0 +1,153 @@
+"""Small deployments in which single rules decide: those that random ones hardly ever touch, found by searching.
+
+Each is a kind and a seed. Those of `RULED` are the first of their kind that show a wrong rule: core_mutations.py.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from engine_runs import random_content
+from random_deployments import Deployment, real_setup
+
+from capacity.simulator import EngineSetup
+from capacity.simulator.schedulers import SchedulerLimits
+from capacity.step import AffineStepTimes
+from capacity.workload import Workload
+
+AFFINE = AffineStepTimes(0.01, 1e-4, per_context_token_s=1e-6)
+
+
+def crowded(policy: str, rng: random.Random) -> Deployment:
+    """Hardly any blocks, few tokens a step, texts in common: who runs is sent back, and hits what is left."""
+    count, block_size = rng.randint(3, 14), rng.choice([1, 2, 4])
+    prompts = [rng.randint(1, 24) for _ in range(count)]
+    outputs = [rng.choice([1, rng.randint(2, 30)]) for _ in range(count)]
+    workload = Workload(
+        arrival_s=np.round(
+            np.cumsum([rng.choice([0.0, 0.005, 0.05]) * rng.random() for _ in range(count)]), 3
+        ),
+        prompt_tokens=np.array(prompts),
+        output_tokens=np.array(outputs),
+        max_tokens=np.array([o + rng.choice([0, 0, 20]) for o in outputs]) if rng.random() < 0.3 else None,
+        content=random_content(rng, prompts) if rng.random() < 0.6 else None,
+        priority=np.array([rng.randint(0, 2) for _ in range(count)]),
+    )
+    longest = -(-max(p + o for p, o in zip(prompts, outputs, strict=True)) // block_size) + 1
+    limits = SchedulerLimits(
+        max_num_seqs=rng.choice([2, 4, 16]),
+        max_num_batched_tokens=rng.choice([16, 24, 64]),
+        max_model_len=80,
+        priority=policy.startswith("vllm-v1") and rng.random() < 0.6,
+    )
+    setup = EngineSetup(
+        step_times=AFFINE,
+        policy=policy,
+        limits=limits,
+        block_size=block_size,
+        num_blocks=longest + rng.choice([0, 1, 3, longest // 2]),
+    )
+    return workload, [setup], {}
+
+
+def starved(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, with fewer tokens a step than would be computed, several prompts in parts at a time."""
+    workload, (setup,), keywords = crowded(policy, rng)
+    limits = replace(
+        setup.limits,
+        max_num_seqs=4,
+        max_num_batched_tokens=rng.choice([5, 7, 10]),
+        long_prefill_token_threshold=rng.choice([0, 2, 3]),
+        priority=rng.random() < 0.8,
+    )
+    return workload, [replace(setup, limits=limits)], keywords
+
+
+def whole_prompts(policy: str, rng: random.Random) -> Deployment:
+    """As crowded, prompts in one piece; TensorRT-LLM pauses requests instead of reserving for them."""
+    workload, (setup,), keywords = crowded(policy, rng)
+    limits = replace(
+        setup.limits,
+        enable_chunked_prefill=False,
+        max_num_batched_tokens=rng.choice([80, 96]),
+        max_num_seqs=rng.choice([4, 8]),
+    )
+    options = {"capacity": "max_utilization"} if policy == "tensorrt-llm" else {}
+    blocks = setup.num_blocks * rng.choice([1, 2, 4])
+    return workload, [replace(setup, limits=limits, policy_options=options, num_blocks=blocks)], keywords
+
+
+def quiet(policy: str, rng: random.Random) -> Deployment:
+    """Some that generate for long, while samples are taken: steps on a line, one after the other."""
+    count, block_size = rng.randint(2, 6), rng.choice([1, 4])
+    prompts = [rng.randint(1, 12) for _ in range(count)]
+    outputs = [rng.randint(20, 120) for _ in range(count)]
+    workload = Workload(
+        arrival_s=np.round(np.cumsum([rng.choice([0.0, 0.3]) * rng.random() for _ in range(count)]), 3),
+        prompt_tokens=np.array(prompts),
+        output_tokens=np.array(outputs),
+    )
+    longest = -(-max(p + o for p, o in zip(prompts, outputs, strict=True)) // block_size) + 1
+    setup = EngineSetup(
+        step_times=AFFINE,
+        policy=policy,
+        limits=SchedulerLimits(max_num_seqs=16, max_num_batched_tokens=64, max_model_len=200),
+        block_size=block_size,
+        num_blocks=longest + rng.choice([0, 1, 2, longest // 2, 1000]),
+    )
+    return workload, [setup], {"sample_interval_s": rng.choice([None, 0.0371])}
+
+
+def long_answers(policy: str, rng: random.Random) -> Deployment:
+    """Answers of thousands of tokens among short ones."""
+    outputs = [rng.choice([5, 40, rng.randint(2000, 4500)]) for _ in range(6)]
+    workload = Workload(
+        arrival_s=np.arange(6) * 1.7,
+        prompt_tokens=np.array([rng.randint(1, 40) for _ in range(6)]),
+        output_tokens=np.array(outputs),
+    )
+    limits = SchedulerLimits(max_num_seqs=16, max_num_batched_tokens=64, max_model_len=8000)
+    setup = EngineSetup(step_times=AFFINE, policy=policy, limits=limits, num_blocks=3000)
+    return workload, [setup], {}
+
+
+def rented(policy: str, rng: random.Random) -> Deployment:
+    """A pool as it would be rented, whose contexts grow past many knots of its step times."""
+    workload = Workload(
+        arrival_s=np.array([0.0, 0.5, 1.1]),
+        prompt_tokens=np.array([rng.randint(1, 300) for _ in range(3)]),
+        output_tokens=np.array([rng.randint(200, 500) for _ in range(3)]),
+    )
+    return workload, [replace(real_setup(0), policy=policy)], {}
+
+
+KINDS: dict[str, Callable[[str, random.Random], Deployment]] = {
+    "crowded": crowded,
+    "starved": starved,
+    "whole prompts": whole_prompts,
+    "quiet": quiet,
+    "long answers": long_answers,
+    "rented": rented,
+}
+
+
+def ruled(kind: str, policy: str, seed: int) -> Deployment:
+    return KINDS[kind](policy, random.Random(seed))
+
+
+RULED: tuple[tuple[str, str, int], ...] = (
+    ("quiet", "vllm-v1", 0),
+    ("quiet", "vllm-v1-async", 0),
+    ("long answers", "vllm-v1", 1),
+    ("rented", "vllm-v1", 0),
+    ("rented", "vllm-v1-async", 0),
+    ("crowded", "vllm-v1", 25),
+    ("crowded", "sglang", 115),
+    ("crowded", "sglang", 194),
+    ("starved", "vllm-v1", 17),
+    ("whole prompts", "tgi", 0),
+    ("whole prompts", "tgi", 935),
+)
