@@ -114,6 +114,7 @@ def day_and_curve(options: dict[str, Any]) -> None:
         each = state.number("Requests of a user an hour", "cost_each", 6.0, 0.01, 1e5, width=190)
     load = {
         **{name: value for name, value in options.items() if name != "request_rate"},  # a curve has its own
+        **inputs.client,
         "slo": (f"ttft:p95:{ttft_ms:g}ms", f"tpot:p95:{tpot_ms:g}ms"),
         "peak_rate": peak,
         "peak_to_mean": ratio,
@@ -168,6 +169,7 @@ else:
     options = {
         **inputs.pool,
         **inputs.lengths,
+        **inputs.spread,
         "request_rate": inputs.request_rate,
         "num_prompts": requests,
         **({"replicas": replicas} if replicas > 1 else {}),
