@@ -193,7 +193,7 @@ def _lengths_and_client() -> tuple[float | None, float]:
     columns = st.columns(2)
     with columns[0]:
         ratio = st.number_input(
-            "Lengths differ by ±",
+            "Lengths ±",
             0.0,
             0.95,
             None,
@@ -207,7 +207,7 @@ def _lengths_and_client() -> tuple[float | None, float]:
         usual_ms = USUAL_S * 1e3
         known = ", ".join(f"{client.name} {client.seconds * 1e3:g}" for client in CLIENTS)
         client_ms = number(
-            "Client latency, ms",
+            "Client, ms",
             "client",
             usual_ms,
             0.0,

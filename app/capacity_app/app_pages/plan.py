@@ -88,7 +88,7 @@ def launched(best: Ranked) -> None:
             f"Starts {'each of ' if line.replicas > 1 else ''}{line.replicas} replica"
             f"{'s' * (line.replicas > 1)}{role}:"
         )
-        st.code("\n".join(wrapped(line.command)), language="shell")
+        st.code("\n".join(wrapped(line.command)), language="shell", wrap_lines=True)
         parts.notes(line.notes)
     if not best.launch:
         st.caption("Nothing launches this engine: it is a baseline.")

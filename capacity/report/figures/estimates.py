@@ -176,7 +176,7 @@ def ttft_chart(ttft_parts_s: Mapping[str, float], units: Units = STANDARD) -> Ch
             **bar_style(index),
             hovertemplate=f"{part}: %{{x:,.4g}} {units.time}<extra></extra>",
         )
-    layout(figure, x=units.time, y="", height=190, barmode="stack")
+    layout(figure, x=f"mean, {units.time}", y="", height=215, barmode="stack")
     phrases = [f"{part} {units.time_text(seconds)}" for part, seconds in ttft_parts_s.items() if seconds]
     return Chart(
         name="ttft",
