@@ -61,10 +61,10 @@ class Scheduler:
     """How one engine schedules: `make(limits, pool, **options)` builds its policy over a KV pool.
 
     `drafts`: it schedules speculative tokens. `offloads`: KV can lie in tiers below the GPU. `adapts`: requests may
-    have LoRA adapters. `encodes`: prompts may have images. `swaps`: preempted KV can wait in host memory. `hands_over`:
-    KV that it prefilled can be sent to another engine. `shares_content`: its pool stores equal blocks once (vLLM V0). `reads`: fields of a pool and of
-    traffic that it heeds, of those that not every scheduler does. `balance` gives requests to data-parallel ranks (see
-    `lockstep`).
+    have LoRA adapters. `encodes`: prompts may have images. `swaps`: preempted KV can wait in host memory.
+    `hands_over`: KV that it prefilled can be sent to another engine. `shares_content`: its pool stores equal blocks
+    once (vLLM V0). `reads`: fields of a pool and of traffic that it heeds, of those that not every scheduler does.
+    `balance` gives requests to data-parallel ranks (see `lockstep`).
     `engine_options` are fields of the engine's release that are keywords of the policy, where they are not 0.
     `asynchronous`, `synchronous`: the schedulers to take where the pool asks for one or the other.
     """

@@ -36,8 +36,8 @@ class Sequence:
     __slots__ = (
         "accepted", "adapter", "arrival", "asked_known", "chunk_keys", "computed", "drafts", "epoch", "first_token",
         "id", "image_tokens", "images", "in_flight_tokens", "in_flight_yields", "index", "known", "last_token",
-        "loaded", "max_known", "next_full", "placeholders", "preempted", "preemptions", "priority", "prompt_tokens", "rank", "room",
-        "sample_of", "status", "stopped", "stored_chunks", "table",
+        "loaded", "max_known", "next_full", "placeholders", "preempted", "preemptions", "priority", "prompt_tokens",
+        "rank", "room", "sample_of", "status", "stopped", "stored_chunks", "table",
     )  # fmt: skip
 
     def __init__(
