@@ -86,6 +86,11 @@ def _with_images(workload: Workload, traffic: Traffic) -> Workload:
     """Every prompt with its images in front of its text."""
     if traffic.image_tokens is None:
         raise InvalidInput("--images-per-prompt needs --image-tokens, the tokens of an image")
+    if workload.content is not None or traffic.num_samples > 1:
+        raise InvalidInput(
+            "images are simulated for prompts that share nothing: leave out --images-per-prompt, or prefixes, turns "
+            "and samples"
+        )
     images = np.full(len(workload), traffic.images_per_prompt)
     sizes = np.full(len(workload), traffic.image_tokens)
     prompts = workload.prompt_tokens + images * sizes

@@ -1,8 +1,9 @@
-"""Images under vLLM V1: which of them the encoder runs before a step, within its budget and the cache of its outputs.
+"""Images under vLLM V1: which of them the encoder runs before a step, and the cache of what it made.
 
-An image is encoded whole, before the first chunk that reaches its tokens; a chunk ends before an image for which
-there is no budget or no room. Its output stays until the chunk that ends it is computed, and after that until its room
-is needed. Budget of a step and room of the cache are the same number of tokens.
+An image is encoded whole, before the first chunk that reaches its tokens; a chunk ends before an image for which the
+cache has no room. Its output stays until the chunk that ends it is computed, and after that until its room is needed.
+vLLM also has a budget of tokens a step, which is the cache's size: since the cache holds what a step encodes, the
+budget admits whatever there is room for.
 Assumed: the images of a prompt stand at its start, one after the other, and no two prompts share one.
 Source: vLLM v1/core/sched/scheduler.py `_try_schedule_encoder_inputs`, v1/core/encoder_cache_manager.py, read 2026-11.
 """
@@ -15,11 +16,9 @@ Image = tuple[int, int]  # request, and which of its images
 
 
 class ImageEncoder:
-    """The encoder's budget in a step, and the cache of what it made. `tokens`: the size of both."""
+    """The cache of what the encoder made, of so many `tokens`, and so what it can make for a step."""
 
     def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
-        self.budget = tokens
         self.free = tokens
         self._held: dict[Image, int] = {}  # needed: their tokens
         self._kept: dict[Image, int] = {}  # not needed any more, the first to go first
@@ -27,12 +26,11 @@ class ImageEncoder:
 
     def begin(self, step: Step) -> None:
         """A step is decided from here on, and takes note of what is encoded for it."""
-        self.budget = self.tokens
         self._now = step.encoded
 
     def reach(self, r: Sequence, computed: int, tokens: int) -> int:
         """Tokens of the chunk after `computed` that can be scheduled: as many as wanted, or up to an image."""
-        budget, room, size = self.budget, self._room, r.image_tokens
+        room, size = self._room, r.image_tokens
         for image in range(computed // size, r.images):
             start = image * size
             if start >= computed + tokens:
@@ -42,9 +40,8 @@ class ImageEncoder:
             if (r.index, image) in self._kept:
                 room -= size
                 continue
-            if size > budget or size > room:
+            if size > room:
                 return max(start - computed, 0)
-            budget -= size
             room -= size
         return tokens
 
@@ -56,7 +53,6 @@ class ImageEncoder:
             if name in self._held:
                 continue
             if name not in self._kept:
-                self.budget -= size
                 self._make_room(size)
                 self.free -= size
                 self._now.append((r, image))
@@ -77,7 +73,6 @@ class ImageEncoder:
         for image in [image for sequence, image in self._now if sequence is r]:
             self._now.remove((r, image))
             size = self._kept.pop((r.index, image), 0) or self._held.pop((r.index, image))
-            self.budget += size
             self.free += size
 
     @property

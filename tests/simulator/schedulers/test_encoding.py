@@ -17,7 +17,7 @@ from capacity.simulator.engine import Engine
 from capacity.simulator.engine_loop import why_readable
 from capacity.simulator.members import Recording
 from capacity.simulator.requests import Requests
-from capacity.simulator.schedulers import SchedulerLimits, Step
+from capacity.simulator.schedulers import SchedulerLimits, Sequence, Step
 from capacity.simulator.schedulers.encoding import ImageEncoder
 from capacity.simulator.schedulers.vllm_v1 import VllmV1
 from capacity.step import AffineStepTimes, FunctionStepTimes, StepShape
@@ -108,24 +108,34 @@ def test_what_the_encoder_made_is_found_again_until_its_room_is_needed() -> None
     encoder.begin(step)
     assert encoder.reach(first, 0, 70) == 70
     encoder.encode(first, 0, 70)
-    assert encoder.reach(second, 0, 70) == 0  # no budget
-    encoder.begin(step)
-    assert encoder.reach(second, 0, 70) == 0  # no room
+    assert step.encoded == [(first, 0)]
+    assert encoder.reach(second, 0, 70) == 0
     encoder.release(first)
-    assert encoder.reach(first, 0, 70) == 70
     encoder.encode(first, 0, 70)
-    assert encoder.budget == 100  # found
+    assert step.encoded == [(first, 0)]  # found
     encoder.release(first)
     encoder.encode(second, 0, 70)
-    encoder.begin(step)
+    assert step.encoded == [(first, 0), (second, 0)]
     assert encoder.reach(first, 0, 70) == 0
-    encoder.take_back(second)
 
 
-def _sequence(index: int) -> Any:
-    from capacity.simulator.schedulers import Sequence
+def test_what_a_preemption_kept_from_being_encoded_is_not_found() -> None:
+    """Preempted in the step that was to encode it (by priority), it is encoded when it is back."""
+    encoder, step, again = ImageEncoder(100), Step(), Step()
+    only = _sequence(0)
+    encoder.begin(step)
+    encoder.encode(only, 0, 70)
+    encoder.take_back(only)
+    encoder.release(only)
+    assert step.encoded == []
+    encoder.begin(again)
+    assert encoder.reach(only, 0, 70) == 70
+    encoder.encode(only, 0, 70)
+    assert again.encoded == [(only, 0)]
 
-    made = Sequence(index, id=index, arrival=0, prompt_tokens=70, max_known=72, priority=0, table=None)  # type: ignore[arg-type]
+
+def _sequence(index: int) -> Sequence:
+    made = Sequence(index, id=index, arrival=0, prompt_tokens=70, max_known=72, priority=0, table=None)
     made.images, made.image_tokens = 1, 60
     return made
 
