@@ -19,7 +19,7 @@ from capacity.planning.bounds import Load
 from capacity.planning.draws import draws
 from capacity.planning.judging import Goal
 from capacity.planning.market import Market
-from capacity.planning.options import Surveyor
+from capacity.planning.options import Surveyor, with_context
 from capacity.planning.plan import parsed_slos
 from capacity.planning.space import Candidate, Search, pairs, pools
 
@@ -54,15 +54,18 @@ def brute_force(
 
 def every_candidate(arena: Arena, search: Search, market: Market, surveyor: Surveyor) -> Iterator[Candidate]:
     for gpu in market.quotes:
-        for pool in pools(search, gpu, arena.model):
-            if "aggregated" in search.serving and _runs(arena, pool):
-                most = search.max_gpus // pool.num_gpus
-                if most:
-                    yield Candidate(pool=pool, replicas=1)
-                for replicas, router in itertools.product(range(2, most + 1), surveyor.routers(most)):
-                    yield Candidate(pool=pool, replicas=replicas, router=router)
-        for prefill, decode in pairs(search, gpu, arena.model):
-            if "disaggregated" not in search.serving or not (_runs(arena, prefill) and _runs(arena, decode)):
+        for asked in pools(search, gpu, arena.model):
+            pool = _runs(surveyor, asked)
+            if "aggregated" not in search.serving or pool is None:
+                continue
+            most = search.max_gpus // pool.num_gpus
+            if most:
+                yield Candidate(pool=pool, replicas=1)
+            for replicas, router in itertools.product(range(2, most + 1), surveyor.routers(most)):
+                yield Candidate(pool=pool, replicas=replicas, router=router)
+        for sides in pairs(search, gpu, arena.model):
+            prefill, decode = (_runs(surveyor, side) for side in sides)
+            if "disaggregated" not in search.serving or prefill is None or decode is None:
                 continue
             for count in range(1, search.max_gpus // prefill.num_gpus + 1):
                 left = search.max_gpus - count * prefill.num_gpus
@@ -70,8 +73,12 @@ def every_candidate(arena: Arena, search: Search, market: Market, surveyor: Surv
                     yield Candidate(pool=decode, replicas=replicas, prefill=prefill, prefill_replicas=count)
 
 
-def _runs(arena: Arena, pool: Pool) -> bool:
+def _runs(surveyor: Surveyor, asked: Pool) -> Pool | None:
+    """The pool with a context that fits; None where it holds not one request, or cannot run."""
     try:
-        return arena.resolved(pool).memory.fits and bool(engine_setup(arena.resolved(pool)))
+        pool, resolved = with_context(surveyor.arena, asked, surveyor.load)
+        if not resolved.memory.fits or not engine_setup(resolved):
+            return None
+        return pool if resolved.concurrent_requests(surveyor.load.longest_request_tokens) else None
     except CapacityError:
-        return False
+        return None

@@ -6,7 +6,6 @@ from core_mutations import CoreMutation
 
 STAGES, DRAFTS, OFFLOAD, TIERS, GROUP = "stages.c", "drafts.c", "offload.c", "tiers.c", "decode_group.c"
 SHORT = {
-    "a group is delivered after any other's last step",
     "a member's blocks are taken one token late",
     "an ended member's row is delivered",
     "full chunks are seen a step late",

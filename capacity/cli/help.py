@@ -1,4 +1,4 @@
-"""The help of a verb: `--help`, the flags that people use and examples, on one screen; `--help-all`, every flag by group.
+"""The help of a verb: `--help`, one screen of flags that people use and examples; `--help-all`, every flag by group.
 
 Neither cuts a name. Which flags and examples stand on the first page is `PAGES`, and a test runs them.
 """
@@ -22,7 +22,7 @@ COLUMN = 36  # of flags; a longer one has a line of its own
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the first page of a verb shows: `flags` by their names, in this order, and `examples`, without `capacity`."""
+    """What a verb shows first: `flags` by their names, in this order, and `examples`, without `capacity`."""
 
     flags: str
     examples: tuple[str, ...]

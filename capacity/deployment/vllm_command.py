@@ -53,8 +53,8 @@ class VllmCommand:
 def from_vllm(command: str, *, gpu: str) -> DeploymentFile:
     """The deployment of a pasted `vllm serve ...` on `gpu`, which every question takes in place of a model.
 
-    Warns of flags that would change an answer and are not modelled. Raises InvalidInput, as `read_vllm_command`, and for
-    a flag that is none of vLLM's.
+    Warns of flags that would change an answer and are not modelled. Raises InvalidInput, as `read_vllm_command`, and
+    for a flag that is none of vLLM's.
     """
     read = read_vllm_command(command)
     if read.unknown:

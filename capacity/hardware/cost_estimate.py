@@ -119,3 +119,17 @@ def unit_costs(
         usd_per_million_output_tokens=per_request * (1 - prefill_share) / output_tokens * MILLION,
         usd_per_million_tokens=per_request / (input_tokens + output_tokens) * MILLION,
     )
+
+
+def gpu_hours(tokens: float, tokens_per_s: float, num_gpus: int = 1) -> float:
+    """GPU-hours to produce `tokens` at `tokens_per_s` of the whole deployment."""
+    if not tokens_per_s > 0:
+        raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
+    return tokens / tokens_per_s * num_gpus / SECONDS_PER_HOUR
+
+
+def joules_per_token(system_watts_per_gpu: float, num_gpus: int, tokens_per_s: float) -> float:
+    """All-in energy of one token: facility watts of all GPUs over the tokens of one second."""
+    if not tokens_per_s > 0:
+        raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
+    return system_watts_per_gpu * num_gpus / tokens_per_s

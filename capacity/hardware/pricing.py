@@ -341,17 +341,3 @@ def billed_gpus(price: Price, num_gpus: int) -> int:
 def usd_per_hour(price: Price, num_gpus: int) -> float:
     """$ per hour of `num_gpus` GPUs."""
     return price.usd_per_gpu_hour * num_gpus
-
-
-def gpu_hours(tokens: float, tokens_per_s: float, num_gpus: int = 1) -> float:
-    """GPU-hours to produce `tokens` at `tokens_per_s` of the whole deployment."""
-    if not tokens_per_s > 0:
-        raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
-    return tokens / tokens_per_s * num_gpus / SECONDS_PER_HOUR
-
-
-def joules_per_token(system_watts_per_gpu: float, num_gpus: int, tokens_per_s: float) -> float:
-    """All-in energy of one token: facility watts of all GPUs over the tokens of one second."""
-    if not tokens_per_s > 0:
-        raise InvalidInput(f"tokens_per_s is {tokens_per_s}, must be above 0")
-    return system_watts_per_gpu * num_gpus / tokens_per_s

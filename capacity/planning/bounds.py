@@ -99,12 +99,11 @@ class Bound:
 
     `min_replicas`: fewer cannot carry the load. `reason`: why no number of replicas can meet the SLO, None where
     one might; `ratio` is the worst latency of an empty engine over its limit. `work_s` is the engine time of one
-    request at the best batch that the limits allow, and `prefill_share` the prompts' part of it.
+    request at the best batch that the limits allow.
     """
 
     min_replicas: int
     work_s: float
-    prefill_share: float
     ratio: float
     reason: str | None
 
@@ -160,8 +159,7 @@ def bound(
             0 if role == "prefill" else batches.largest * batches.ranks
         )  # a first token ends a prefill
         replicas = _least_replicas(load, goal, fast_s, any_s, in_flight)
-    share = min(batches.prefill_s / fast_s, 1.0) if fast_s else 0.0
-    return Bound(min_replicas=replicas, work_s=fast_s, prefill_share=share, ratio=ratio, reason=reason)
+    return Bound(min_replicas=replicas, work_s=fast_s, ratio=ratio, reason=reason)
 
 
 def _least_replicas(load: Load, goal: Goal, fast_s: float, any_s: float, in_flight: int) -> int:

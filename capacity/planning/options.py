@@ -155,13 +155,8 @@ class Surveyor:
     ) -> Option:
         gpu_s, own = side.bound.work_s * side.pool.num_gpus, side.bound
         if prefill is not None:
-            before_s = prefill.bound.work_s * prefill.pool.num_gpus
-            gpu_s += before_s
-            own = replace(
-                own,
-                prefill_share=before_s / gpu_s if gpu_s else 0.0,
-                ratio=max(own.ratio, prefill.bound.ratio),
-            )
+            gpu_s += prefill.bound.work_s * prefill.pool.num_gpus
+            own = replace(own, ratio=max(own.ratio, prefill.bound.ratio))
         return Option(
             pool=side.pool,
             price=self.market.quotes[side.pool.gpu],
@@ -228,7 +223,7 @@ class Surveyor:
     def _look(self, pool: Pool, role: Role) -> Side | Turned:
         """An engine in one role: excluded exactly, or bounded."""
         try:
-            pool, resolved = _with_context(self.arena, pool, self.load)
+            pool, resolved = with_context(self.arena, pool, self.load)
             quality = quality_change(resolved.scheme, self.arena.model.checkpoint, resolved.kv_cache_dtype)
             if not quality.within(self.search.max_quality_loss):
                 return Turned("quality", _quality_reason(quality))
@@ -298,7 +293,7 @@ def _quality_reason(quality: QualityChange) -> str:
     return f"loses up to {quality.worst_loss_fraction:.1%} of task scores ({quality.source})"
 
 
-def _with_context(arena: Arena, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
+def with_context(arena: Arena, pool: Pool, load: Load) -> tuple[Pool, ResolvedPool]:
     """The pool as asked for; where the model's full context does not fit but the traffic's does, with the latter."""
     resolved = arena.resolved(pool)
     shorter = rounded_context(load.longest_request_tokens)

@@ -22,6 +22,7 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 STATISTICS = ("mean", *PERCENTILES)
 MANY_REQUESTS = 1_000  # whose p99, were they independent, would have both ends
 WIDE = 4.0  # an interval that spans more wants a word
+NOTABLE = 0.005  # of a rate: less is nothing to remark on
 LEAST_SHARE = 5e-4  # of busy time: what bounds less of it, and no step mostly, is left out
 Fact = tuple[str, str, str]
 Values = Mapping[str, Any]  # the answer as JSON values
@@ -93,7 +94,7 @@ def _served_rows(answer: Simulation, values: Values) -> list[Fact]:
     rows = [
         ("requests", f"{values['completed']:,}", f"{values['failed']:,} failed"),
         ("duration", f"{values['duration']:,.1f} s", "simulated"),
-        ("requests/s", f"{values['request_throughput']:,.2f}", ""),
+        ("requests/s", f"{values['request_throughput']:,.2f}", _drained(answer, values)),
         ("output tokens/s", f"{values['output_throughput']:,.0f}", ""),
         *_goodput_rows(values),
         ("steps", f"{values['steps']:,}", f"mean batch {values['mean_batch_size']:.1f}"),
@@ -107,6 +108,18 @@ def _served_rows(answer: Simulation, values: Values) -> list[Fact]:
         spread = f"in lock-step; {min(ranks):,} to {max(ranks):,} requests each"
         rows.append(("data-parallel ranks", str(len(ranks)), spread))
     return [*rows, *_replica_rows(values)] if values.get("replicas") else rows
+
+
+def _drained(answer: Simulation, values: Values) -> str:
+    """What a rate over the whole run leaves out, where its draining makes it less than what comes and is served."""
+    verdict = answer.verdict
+    offered = None if verdict is None else verdict.offered_requests_per_s
+    if verdict is None or offered is None or values["failed"]:
+        return ""
+    kept_up = verdict.is_stable or (verdict.load_fraction is not None and verdict.load_fraction < 1)
+    if not kept_up or values["request_throughput"] > offered * (1 - NOTABLE):
+        return ""
+    return f"over the whole run, its draining included; {offered:,.2f} come and are served"
 
 
 def _cost_rows(answer: Simulation) -> list[Fact]:

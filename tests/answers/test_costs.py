@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
+from capacity import simulate
 from capacity.answers.costs import ServedLoad, cost_of, most_per_s, prefill_share
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool
@@ -95,3 +96,33 @@ def test_whole_instances_are_billed() -> None:
 def test_a_load_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput, match="requests_per_s is 0"):
         cost_of(find_price("h100", override="2"), [(engine(), 1)], LOAD.at(0.0))
+
+
+ASKED = {"input_len": 400, "output_len": 100, "request_rate": 4.0, "num_prompts": 150}
+
+
+def test_a_simulated_deployment_of_two_roles_has_a_price() -> None:
+    answer = simulate("llama-3.1-8b", gpu="h100", replicas=3, prefill_replicas=1, price="2", **ASKED)
+    cost = answer.cost
+    assert cost is not None
+    assert (cost.num_gpus, cost.usd_per_hour) == (3, 6.0)
+    assert cost.requests_per_s == 4.0
+    bill = (
+        4.0
+        * 3600
+        * (400 * cost.usd_per_million_input_tokens + 100 * cost.usd_per_million_output_tokens)
+        / 1e6
+    )
+    assert bill == pytest.approx(6.0)
+    assert answer.to_dict()["cost"] == asdict(cost)
+    assert simulate("llama-3.1-8b", gpu="h100", **ASKED).to_dict()["cost"] is None
+
+
+def test_one_price_is_of_one_kind_of_gpu_and_of_a_deployment_that_stays() -> None:
+    with pytest.raises(
+        InvalidInput, match="one kind of GPU, and these pools have h100-sxm-80gb and h200-sxm-141gb"
+    ):
+        simulate("llama-3.1-8b", gpu="h100", other_pools=[Pool(gpu="h200")], price_tier="on-demand", **ASKED)
+    scaled = {"autoscale_max_replicas": 3, "autoscale_target_requests": 4, "replica_startup_s": 1}
+    with pytest.raises(InvalidInput, match="autoscaled deployment changes by the hour"):
+        simulate("llama-3.1-8b", gpu="h100", price="2", **scaled, **ASKED)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import InvalidInput
-from capacity.hardware.cost_estimate import cost_estimate
-from capacity.hardware.pricing import Price, find_price
+from capacity.hardware.cost_estimate import cost_estimate, gpu_hours, joules_per_token
+from capacity.hardware.pricing import Price, find_price, usd_per_hour
 
 CENT = 0.005
 
@@ -84,3 +84,21 @@ def test_impossible_loads_are_refused(bad: dict[str, float]) -> None:
     }
     with pytest.raises(InvalidInput, match=next(iter(bad))):
         cost_estimate(price_of(2), **(usual | bad))  # type: ignore[arg-type]
+
+
+def test_the_daily_cost_example_of_the_literature() -> None:
+    """500 tokens x 10,000 requests a day on one $3/h GPU at 100 tokens/s: 13.89 h, $41.67, $0.0083 per 1k."""
+    tokens = 500 * 10_000
+    hours = gpu_hours(tokens, 100)
+    bill = hours * usd_per_hour(price_of(3), 1)
+    assert hours == pytest.approx(13.89, abs=CENT)
+    assert bill == pytest.approx(41.67, abs=CENT)
+    assert bill / tokens * 1000 == pytest.approx(0.0083, abs=0.00005)
+
+
+def test_energy() -> None:
+    """One H100 at 1730 W all in and 1000 tokens/s: 1.73 J each; 4 GPUs at the same total rate: 6.92 J."""
+    assert joules_per_token(1730, 1, 1000) == pytest.approx(1.73)
+    assert joules_per_token(1730, 4, 1000) == pytest.approx(6.92)
+    with pytest.raises(InvalidInput):
+        joules_per_token(1730, 1, 0)

@@ -16,21 +16,10 @@ from capacity.hardware.pricing import (
     TIERS,
     Price,
     find_price,
-    gpu_hours,
-    joules_per_token,
     parse_prices,
     price_table,
-    usd_per_hour,
 )
 from capacity.hardware.pricing import price_of as price_of_cost
-
-CENT = 0.005
-
-
-def price_of(usd: float, *, instance: int = 1) -> Price:
-    found = find_price("h100", override=str(usd))
-    assert found is not None
-    return Price(**{name: getattr(found, name) for name in Price.__slots__} | {"gpus_per_instance": instance})
 
 
 def test_no_hidden_default() -> None:
@@ -183,24 +172,6 @@ def test_bad_prices_are_refused(text: str) -> None:
         parse_prices(text)
     with pytest.raises(UnknownName):
         parse_prices("h1000000=2")
-
-
-def test_the_daily_cost_example_of_the_literature() -> None:
-    """500 tokens x 10,000 requests a day on one $3/h GPU at 100 tokens/s: 13.89 h, $41.67, $0.0083 per 1k."""
-    tokens = 500 * 10_000
-    hours = gpu_hours(tokens, 100)
-    bill = hours * usd_per_hour(price_of(3), 1)
-    assert hours == pytest.approx(13.89, abs=CENT)
-    assert bill == pytest.approx(41.67, abs=CENT)
-    assert bill / tokens * 1000 == pytest.approx(0.0083, abs=0.00005)
-
-
-def test_energy() -> None:
-    """One H100 at 1730 W all in and 1000 tokens/s: 1.73 J each; 4 GPUs at the same total rate: 6.92 J."""
-    assert joules_per_token(1730, 1, 1000) == pytest.approx(1.73)
-    assert joules_per_token(1730, 4, 1000) == pytest.approx(6.92)
-    with pytest.raises(InvalidInput):
-        joules_per_token(1730, 1, 0)
 
 
 def test_prices_are_those_of_the_reference_or_newer(shared_dir: Path) -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from capacity import estimate
 from capacity.base.errors import InvalidInput
 from capacity.deployment import Billing
-from capacity.hardware.pricing import Price, gpu_hours
+from capacity.hardware.cost_estimate import gpu_hours
+from capacity.hardware.pricing import Price
 from capacity.planning.billing import Rates, batch_job, make_bill, spot_cost
 
 CENT = 0.005

@@ -29,7 +29,7 @@ def test_each_engine_is_turned_down_once_for_its_strongest_reason() -> None:
         missed.learn(Ask(missed.option.at(replicas)), trial(1.5), accepted=False)
     best = met.learn(Ask(met.option.at(4)), trial(0.5), accepted=True)
     slow.option = option(pool=slow.option.pool, bound=slow.option.bound.__class__(
-        min_replicas=1, work_s=1.0, prefill_share=0.5, ratio=0.9, reason=None))  # fmt: skip
+        min_replicas=1, work_s=1.0, ratio=0.9, reason=None))  # fmt: skip
     entries = [missed, routed, met, dear, slow, cheap, unseen((5.0, 0.0, 0, 1)), unseen((1.0, 0.0, 0, 1))]
     found = list(rejections(entries, best, {}, 0.8))
     kinds = [(rejection.pool.max_num_seqs, rejection.kind) for rejection in found]

@@ -29,3 +29,16 @@ def test_a_service_level_is_met_or_unmet() -> None:
     lines = {line.split()[0]: line.split()[-1] for line in text.splitlines() if line.split()[-1:] != []}
     assert lines["ttft:p95:10s"] == "met"
     assert lines["tpot:p95:1ms"] == "unmet"
+
+
+def test_a_rate_that_draining_makes_less_says_so() -> None:
+    """Beside what arrives, the whole run's rate is less by its last requests' stay, in a run that keeps up."""
+    load = {"gpu": "h100", "input_len": 300, "output_len": 400, "request_rate": 4.0, "num_prompts": 150}
+    text = printed(simulation_tables(capacity.simulate("llama-3.1-8b", **load)))
+    assert "its draining included; 4." in text
+    busy = printed(
+        simulation_tables(
+            capacity.simulate("llama-3.1-8b", **(load | {"request_rate": 90.0, "num_prompts": 900}))
+        )
+    )
+    assert "its draining included" not in busy

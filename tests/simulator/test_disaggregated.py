@@ -220,9 +220,9 @@ def assert_conserved(cluster: Disaggregated, found: SimulationResult, workload: 
             assert account.free_blocks == account.num_blocks, "KV blocks leaked"
             assert not cluster.engines.unfinished(number)
     parts = time_parts(records, found.transfer_ps)
-    total = sum(getattr(parts, part) for part in PARTS)
+    total = sum(parts.of(part) for part in PARTS)
     np.testing.assert_array_equal(total, (records.finish_ps - records.arrival_ps)[done])
-    assert all((getattr(parts, part) >= 0).all() for part in PARTS)
+    assert all((parts.of(part) >= 0).all() for part in PARTS)
 
 
 LOSSES = Failures(mean_time_between_failures_s=6.0, recovery_s=1.0, seed=3)

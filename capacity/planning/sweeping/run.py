@@ -44,8 +44,9 @@ Keep = Callable[[Sequence[Point], Sequence[Answer]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept(AnswerRecord):
-    """How a sweep ended: `skipped` were done before. `rows` are of all its points that are done: options, status, and the
-    answer's numbers by dotted names.
+    """How a sweep ended: `skipped` were done before.
+
+    `rows` are of all its points: options, status, and the answer's numbers by dotted names.
     """
 
     SCHEMA: ClassVar[str] = "capacity/swept/v1"

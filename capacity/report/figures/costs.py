@@ -176,6 +176,8 @@ def curve_chart(curve: Curve) -> Chart:
                 "served/s": point.requests_per_s,
                 **{f"{level.slo}, s": level.value_s for level in point.levels},
                 "met": point.met,
+                "$ per 1M input": None if point.cost is None else point.cost.usd_per_million_input_tokens,
+                "$ per 1M output": None if point.cost is None else point.cost.usd_per_million_output_tokens,
             }
             for point in curve.points
         ),
