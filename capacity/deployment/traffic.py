@@ -49,6 +49,23 @@ class Traffic(Spec):
     adapter_skew: float = flag(
         0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100, needs=Need("num_adapters")
     )
+    images_per_prompt: int = flag(
+        0,
+        "Images of a prompt, at its start, on top of --input-len, which counts text.",
+        ge=0,
+        le=1 << 16,
+        read_by="schedule",
+    )
+    image_tokens: int | None = flag(
+        None,
+        "Tokens of an image; default: the model's, where all its images have as many, or by --image-size.",
+        ge=1,
+        le=1 << 24,
+        needs=Need("images_per_prompt"),
+    )
+    image_size: str | None = flag(
+        None, "Pixels of an image, WIDTHxHEIGHT, for its tokens.", needs=Need("images_per_prompt")
+    )
     batch_size: int | None = flag(None, "Requests prefilled and decoded together.", ge=1, le=1 << 24)
     concurrency: int | None = flag(
         None, "Requests in flight in a closed loop.", "--max-concurrency", ge=1, le=1 << 24

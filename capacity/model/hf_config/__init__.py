@@ -19,7 +19,7 @@ from capacity.model.layers import LayerGroup, Mixer
 from capacity.model.quantization import find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec
-from capacity.model.vision import vision_tower
+from capacity.model.vision import vision_encoder, vision_tower
 
 _MAX_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
 MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
@@ -74,6 +74,7 @@ def from_hf_config(
         checkpoint=base,
         mtp=_mtp_group(text, family, groups, num_layers),
         vision_params=vision_params,
+        vision=vision_encoder(outer),
         uncounted=uncounted,
         source=source,
     )
