@@ -142,7 +142,10 @@ def test_the_way_to_the_engine_is_no_waiting() -> None:
     assert judge(records, workload).verdict == "saturated"
     longest_s = float((records.first_scheduled_ps - records.arrival_ps).max()) / 1e12
     told = judge(records, workload, way_s=longest_s)
-    assert (told.verdict, told.reason) == ("stable", "a closed loop of 100: 0% of a request's time is waiting")
+    assert (told.verdict, told.reason) == (
+        "stable",
+        "a closed loop of 100: 0% of a request's time is waiting",
+    )
 
 
 def test_a_run_of_months_is_judged_as_the_same_run_in_seconds() -> None:
