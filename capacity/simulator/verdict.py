@@ -253,9 +253,9 @@ def _of_closed_loop(
     """The load follows the service, so nothing grows for ever; saturated is what makes requests wait in a queue."""
     done = records.completed
     until_scheduled_ps = (records.first_scheduled_ps - records.arrival_ps)[done]
-    waited = float((until_scheduled_ps - way_s * PS_PER_S).clip(0).sum())
-    stayed = float((records.finish_ps - records.arrival_ps)[done].sum())
-    share = waited / stayed if stayed else 0.0
+    waited_ps = (until_scheduled_ps - way_s * PS_PER_S).clip(0)
+    stayed_ps = (records.finish_ps - records.arrival_ps)[done].sum(dtype=float)  # over 2**63 in a day of many
+    share = float(waited_ps.sum(dtype=float) / stayed_ps) if stayed_ps else 0.0
     sent = "a closed loop" if workload.concurrency is None else f"a closed loop of {workload.concurrency}"
     if len(records) < max(LEAST_REQUESTS, 5 * (workload.concurrency or 0)):
         return "too short to tell", f"{sent}, and only {len(records)} requests"

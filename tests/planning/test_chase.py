@@ -62,7 +62,9 @@ ENGINES = st.lists(
 
 
 @given(ENGINES)
-@example([(1, 0, 1, 2, False, 0.0), (1, 0, 2, 0, False, 0.0), (2, 1, 1, 1, False, 0.0)])  # one taken back hid another
+@example(
+    [(1, 0, 1, 2, False, 0.0), (1, 0, 2, 0, False, 0.0), (2, 1, 1, 1, False, 0.0)]
+)  # one taken back hid another
 def test_it_finds_the_first_in_order_that_does(engines: list[tuple[int, int, int, int, bool, float]]) -> None:
     entries: list[Prospect | Contender] = []
     needs, flattered, expected = {}, {}, []
