@@ -218,7 +218,7 @@ def verdict_on(
         capacity=capacity,
         gaps=run.gaps,
         losses=_losses(run, pools, workload),
-        way_s=engine_frontend(pools[0]).from_client(workload.client_latency_s).request_latency_s,
+        way_s=engine_frontend(pools[0]).from_client(workload.client_latency_s or 0.0).request_latency_s,
     )
 
 
