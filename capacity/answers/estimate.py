@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capacity.answers.costs import ServedLoad, cost_of
-from capacity.answers.engine_setup import engine_frontend
 from capacity.answers.fit import fit_with, without_drafts
 from capacity.answers.intervals import Latencies, batch_latencies, beside_client, served_latencies
 from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths
@@ -135,20 +134,20 @@ def _ttft_parts(
     resolved: ResolvedPool, traffic: Traffic, times: PhaseTimes, load: Served | None
 ) -> Mapping[str, float] | None:
     """What the time to first token is made of, in the words of `simulate`; None without a steady state."""
-    server, client_s = engine_frontend(resolved), traffic.client_latency_s
-    way = server.from_client(client_s)
+    engine, client_s = resolved.engine, traffic.client_latency_s
+    server_s = engine.request_latency_s + engine.response_latency_s
     if load is None:
         ttft_s, queue_s = times.ttft_s, 0.0
     elif load.steady is None:
         return None
     else:
-        ttft_s, queue_s = load.steady.ttft_s, max(load.steady.waiting_s - way.request_latency_s, 0.0)
-    around_s = way.request_latency_s + way.response_latency_s
+        way_s = engine.request_latency_s + client_s / 2
+        ttft_s, queue_s = load.steady.ttft_s, max(load.steady.waiting_s - way_s, 0.0)
     return {
         "client": client_s,
-        "api server": around_s - client_s,
+        "api server": server_s,
         "queue": queue_s,
-        "prefill": ttft_s - around_s - queue_s,
+        "prefill": ttft_s - client_s - server_s - queue_s,
     }
 
 

@@ -164,8 +164,9 @@ def _check(pools: Sequence[ResolvedPool], traffic: Traffic | None) -> None:
     for pool in pools:
         pool.memory.require_fit()
     if traffic is not None and traffic.input_len and traffic.output_len:
+        images = traffic.images_per_prompt * (traffic.image_tokens or 0)
         for pool in pools:
-            check_length(pool, traffic.input_len + traffic.output_len)
+            check_length(pool, traffic.input_len + images + traffic.output_len)
 
 
 def _saved(requests: Workload, path: str | Path | None) -> tuple[str, ...]:

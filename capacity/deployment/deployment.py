@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from capacity.base.spec import Spec
 from capacity.deployment.building import build
 from capacity.deployment.cost import Cost
 from capacity.deployment.file import DeploymentFile
+from capacity.deployment.images import with_image_tokens
 from capacity.deployment.pool import Pool
 from capacity.deployment.reading import refuse_idle
 from capacity.deployment.service import Service
@@ -90,7 +91,7 @@ def deployment_of(
         return Deployment(
             model=model.model,
             pools=model.pools,
-            traffic=model.traffic,
+            traffic=with_image_tokens(model.traffic, model.model),
             service=model.service,
             cost=model.cost,
         )
@@ -103,4 +104,4 @@ def deployment_of(
     )
     given = (*pool, *traffic, *service, *cost)
     refuse_idle(question, deployment.specs, given, **beside)
-    return deployment
+    return replace(deployment, traffic=with_image_tokens(deployment.traffic, model))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
+from capacity.base.clock import LATEST_S
 from capacity.base.spec import Spec
 from capacity.deployment.client_latency import CLIENTS, USUAL_S, LatencySeconds
 from capacity.deployment.flags import FiniteOrInf, Need, flag
@@ -47,6 +48,23 @@ class Traffic(Spec):
     )
     adapter_skew: float = flag(
         0.0, "Zipf exponent of their popularity; 0: all equal.", ge=0, le=100, needs=Need("num_adapters")
+    )
+    images_per_prompt: int = flag(
+        0,
+        "Images of a prompt, at its start, on top of --input-len, which counts text.",
+        ge=0,
+        le=1 << 16,
+        read_by="schedule",
+    )
+    image_tokens: int | None = flag(
+        None,
+        "Tokens of an image; default: the model's, where all its images have as many, or by --image-size.",
+        ge=1,
+        le=1 << 24,
+        needs=Need("images_per_prompt"),
+    )
+    image_size: str | None = flag(
+        None, "Pixels of an image, WIDTHxHEIGHT, for its tokens.", needs=Need("images_per_prompt")
     )
     batch_size: int | None = flag(None, "Requests prefilled and decoded together.", ge=1, le=1 << 24)
     concurrency: int | None = flag(
@@ -147,7 +165,7 @@ class Traffic(Spec):
         1, "Questions of a session; each prompt repeats what was said, --input-len is new.", ge=1, le=10_000
     )
     think_time_s: float = flag(
-        0.0, "Mean seconds between an answer and the next question.", ge=0, needs=Need("turns")
+        0.0, "Mean seconds between an answer and the next question.", ge=0, le=LATEST_S, needs=Need("turns")
     )
     client_latency_s: LatencySeconds = flag(
         USUAL_S,

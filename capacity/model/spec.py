@@ -8,15 +8,16 @@ from typing import Literal
 from capacity.model.layers import KvCacheGroup, LayerGroup
 from capacity.model.parts import ParameterPart, matrix, vector
 from capacity.model.quantization import QuantizationScheme, find_kv_cache_format
+from capacity.model.vision import VisionEncoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """A decoder: its layer groups, its vocabulary, and how its checkpoint is stored.
 
-    The vision tower and multi-token-prediction layers are counted apart: `vision_params` and `mtp` are in no
-    total; `uncounted` names what the config has and this package does not count; `notes` say what was taken from
-    the model's name alone.
+    The vision tower and multi-token-prediction layers are counted apart: `vision_params` and `mtp` are in no total.
+    `vision` is what the tower computes, None where that is not known; `uncounted` names what the config has and this
+    package does not count; `notes` say what was taken from the model's name alone.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ModelSpec:
     checkpoint: QuantizationScheme
     mtp: LayerGroup | None = None
     vision_params: int = 0
+    vision: VisionEncoder | None = None
     uncounted: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     source: str = ""

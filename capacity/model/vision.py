@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from capacity.base.fields import Fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionEncoder:
+    """What a vision tower computes for one image: patches through its layers, then tokens through its projector.
+
+    `patches_per_token` patches become one token of the prompt. A patch attends to the patches of its tile, or to
+    those of the whole image where `tile_patches` is None. `projections` are (inputs, outputs) of the products that
+    every token passes. `image_tokens` are those of every image, None where they depend on its size; then
+    `cell_pixels` is the side of a token in pixels, None where they depend on more. `largest_image_tokens`: of
+    the largest image that the model's own preprocessor passes on, by its published defaults.
+    """
+
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    intermediate_size: int
+    patch_inputs: int
+    patches_per_token: int
+    projections: tuple[tuple[int, int], ...]
+    largest_image_tokens: int
+    tile_patches: int | None = None
+    image_tokens: int | None = None
+    cell_pixels: int | None = None
 
 
 def vision_tower(config: Fields) -> tuple[int, tuple[str, ...]]:
@@ -77,3 +103,120 @@ _FORMULAS: dict[str, Callable[[Fields, int], int]] = {
     "qwen3_5": _qwen3_vl,
     "qwen3_5_moe": _qwen3_vl,
 }
+
+
+def vision_encoder(config: Fields) -> VisionEncoder | None:
+    """What the tower computes for an image; None where the model has none, or its formula is not known."""
+    tower, text = config.section("vision_config"), config.section("text_config")
+    formula = _ENCODERS.get(config.text("model_type"))
+    if tower is None or text is None or formula is None or not tower.has("hidden_size"):
+        return None
+    return formula(config, tower, text.count("hidden_size"))
+
+
+def _heads(tower: Fields) -> int:
+    """Heads of the tower: 16 in all those known here, whose configs leave out what is transformers' default."""
+    return tower.count("num_attention_heads", "num_heads", default=16)
+
+
+def _gemma3_encoder(config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
+    """Every image is scaled to 896 x 896, 4,096 patches, and pooled to 256 tokens."""
+    width, patch = tower.count("hidden_size"), tower.count("patch_size")
+    patches, tokens = (
+        (tower.count("image_size") // patch) ** 2,
+        config.count("mm_tokens_per_image", default=256),
+    )
+    return VisionEncoder(
+        num_layers=tower.count("num_hidden_layers"),
+        hidden_size=width,
+        num_heads=_heads(tower),
+        intermediate_size=tower.count("intermediate_size"),
+        patch_inputs=3 * patch**2,
+        patches_per_token=patches // tokens,
+        projections=((width, hidden_size),),
+        image_tokens=tokens,
+        largest_image_tokens=tokens,
+    )
+
+
+LLAMA4_TILES = 17  # 16 and the whole image once more: max_patches of preprocessor_config.json, read 2026-11
+QWEN3_VL_PIXELS = (
+    65_536,
+    16_777_216,
+)  # shortest_edge, longest_edge of preprocessor_config.json, read 2026-11
+
+
+def _llama4_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:
+    """Tiles of 576 patches, which attend within; four patches make a token. Left out: each tile's class token."""
+    width, patch, intermediate = (tower.count(k) for k in ("hidden_size", "patch_size", "intermediate_size"))
+    projected_in, projected = tower.count("projector_input_dim"), tower.count("projector_output_dim")
+    patches, merged = (tower.count("image_size") // patch) ** 2, max(intermediate // width, 1)
+    return VisionEncoder(
+        num_layers=tower.count("num_hidden_layers"),
+        hidden_size=width,
+        num_heads=_heads(tower),
+        intermediate_size=intermediate,
+        patch_inputs=3 * patch**2,
+        patches_per_token=merged,
+        projections=(
+            (intermediate, projected_in),
+            (projected_in, projected),
+            (projected, hidden_size),
+        ),
+        tile_patches=patches,
+        largest_image_tokens=LLAMA4_TILES * patches // merged,
+    )
+
+
+def _qwen3_vl_encoder(_config: Fields, tower: Fields, _hidden_size: int) -> VisionEncoder:
+    """Patches of the image's own size, all of which attend to each other; 2 x 2 of them are merged to a token."""
+    width, patch, merge = (
+        tower.count("hidden_size"),
+        tower.count("patch_size"),
+        tower.count("spatial_merge_size"),
+    )
+    merged, out = width * merge**2, tower.count("out_hidden_size")
+    mergers = 1 + len(tower.items("deepstack_visual_indexes") or [])
+    return VisionEncoder(
+        num_layers=tower.count("depth"),
+        hidden_size=width,
+        num_heads=_heads(tower),
+        intermediate_size=tower.count("intermediate_size"),
+        patch_inputs=tower.count("in_channels", default=3)
+        * tower.count("temporal_patch_size", default=2)
+        * patch**2,
+        patches_per_token=merge**2,
+        projections=((merged, merged), (merged, out)) * mergers,
+        cell_pixels=patch * merge,
+        largest_image_tokens=QWEN3_VL_PIXELS[1] // (patch * merge) ** 2,
+    )
+
+
+_ENCODERS: dict[str, Callable[[Fields, Fields, int], VisionEncoder]] = {
+    "gemma3": _gemma3_encoder,
+    "llama4": _llama4_encoder,
+    "qwen3_vl": _qwen3_vl_encoder,
+    "qwen3_vl_moe": _qwen3_vl_encoder,
+    "qwen3_5": _qwen3_vl_encoder,
+    "qwen3_5_moe": _qwen3_vl_encoder,
+}
+
+
+def tokens_of_image(encoder: VisionEncoder, width: int, height: int) -> int | None:
+    """Tokens of an image of so many pixels; None where this is not known.
+
+    Qwen's sides are rounded to whole tokens, and the image scaled into the bounds of its area.
+    Source: transformers, qwen2_vl `smart_resize`.
+    """
+    if encoder.image_tokens is not None or encoder.cell_pixels is None:
+        return encoder.image_tokens
+    cell, (least, most) = encoder.cell_pixels, QWEN3_VL_PIXELS
+    across, down = max(round(width / cell), 1), max(round(height / cell), 1)
+    area = across * down * cell**2
+    if area > most:
+        scale = math.sqrt(width * height / most)
+        across, down = (max(int(side / scale / cell), 1) for side in (width, height))
+    elif area < least:
+        scale = math.sqrt(least / (width * height))
+        across, down = (math.ceil(side * scale / cell) for side in (width, height))
+    return across * down

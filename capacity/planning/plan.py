@@ -38,6 +38,7 @@ def plan(
     than one guards its own code by `if __name__ == "__main__"`. `progress(snapshot)` is called as answers improve.
     Raises DoesNotFit where no engine of the space holds the model; a plan without `ranked` says what is in the way.
     """
+    from capacity.deployment.images import with_image_tokens
     from capacity.deployment.routers import make_router
     from capacity.model import ModelSpec, load_model
     from capacity.planning.arena import Arena
@@ -55,7 +56,7 @@ def plan(
     _check(search, cost)
     spec = model if isinstance(model, ModelSpec) else load_model(model, download=download)
     goal = Goal(slos=parsed_slos(slo), goodput_target=search.goodput_target)
-    workloads = draws(traffic, workload, search.replications)
+    workloads = draws(with_image_tokens(traffic, spec), workload, search.replications)
     _check_goal(goal.slos, workloads[0])
     for router in search.routers:
         make_router(router, has_sessions=workloads[0].session is not None)

@@ -189,7 +189,7 @@ class Miss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchCounts(Written):
-    """How far the search went. `points` counts, over engines that may run, the replicas that the limits allow: what brute
+    """How far the search went. `points` counts, over engines that may run, replicas within the limits: what brute
     force would simulate. `excluded` and `bounded` are engines without a simulation, `simulated` is distinct points."""
 
     LAST: ClassVar[tuple[str, ...]] = ("simulated_fraction",)

@@ -45,7 +45,7 @@ def bill_tables(bill: Bill) -> list[Part]:
 def _bill_facts(bill: Bill) -> Part:
     whole = f"{bill.billed_gpus} in whole instances, {bill.num_gpus} used"
     rows = [
-        ("price", f"${bill.usd_per_gpu_hour:,.4g} per GPU-hour", f"{bill.tier}: {bill.source}"),
+        ("price", f"${bill.usd_per_gpu_hour:,.2f} per GPU-hour", f"{bill.tier}: {bill.source}"),
         ("GPUs", f"{bill.billed_gpus:,}", "" if bill.billed_gpus == bill.num_gpus else whole),
         ("hour", f"${bill.usd_per_hour:,.2f}", ""),
         ("day", f"${bill.usd_per_day:,.2f}", "24 h, busy or idle"),

@@ -149,6 +149,8 @@ def _backlog(workload: Workload, count: int) -> Workload:
         content=None if workload.content is None else _copied(workload.content, rows, copies),
         session=None if workload.session is None else _spread(workload.session, copies),
         max_tokens=None if workload.max_tokens is None else workload.max_tokens[rows],
+        images=None if workload.images is None else workload.images[rows],
+        image_tokens=None if workload.image_tokens is None else workload.image_tokens[rows],
         adapter=None if workload.adapter is None else workload.adapter[rows],
         sample_of=None if workload.sample_of is None else _spread(workload.sample_of, copies),
         name=workload.name,

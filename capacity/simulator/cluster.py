@@ -26,7 +26,7 @@ from capacity.simulator.members import Member, Recording
 from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
-from capacity.simulator.setup import EngineSetup, Role, can_abort
+from capacity.simulator.setup import EngineSetup, Role, can_abort, check_encoding
 from capacity.step import picoseconds
 from capacity.workload import Workload
 
@@ -315,6 +315,8 @@ class Cluster:
             raise InvalidInput(
                 f"requests are for LoRA adapters, and {setup.label} takes none: add --max-loras"
             )
+        if self.requests.have_images:
+            check_encoding(setup, self.requests.most_image_tokens)
         number = self.engines.add(setup, now_ps)
         self.members.append(Member(setup, now_ps))
         self._routers.append(self._router_for(setup.role))

@@ -17,7 +17,17 @@ import simpy
 
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.front_end_process import FrontEndProcesses
-from capacity.simulator.instants import ARRIVE, CLIENT, DECIDE, SETTLE, TIMER, Instant, call_at
+from capacity.simulator.instants import (
+    ARRIVE,
+    CLIENT,
+    CLOCK_ENDS_PS,
+    DECIDE,
+    SETTLE,
+    TIMER,
+    Instant,
+    beyond_clock,
+    call_at,
+)
 from capacity.simulator.kv_cache.pool import KvPool, LoadingPool, PagedPool, Table
 from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
@@ -25,7 +35,7 @@ from capacity.simulator.setup import Role
 from capacity.simulator.shapes import sum_rows
 from capacity.simulator.step_noise import StepNoise
 from capacity.simulator.transfer import hold_computed
-from capacity.step import JointStepTimes, SlowestRank, StepTimes
+from capacity.step import JointStepTimes, SlowestRank, StepShape, StepTimes
 
 ZERO_TIME_STEPS = 10_000  # steps without rows in a row: nothing will ever come of them
 PREEMPTIONS_IN_VAIN = 10_000  # since a token was last sampled: nothing will come of them either
@@ -333,12 +343,14 @@ class Engine:
             if stage == 0:
                 step.start = begin_ps
             at_ps = stages[stage] = begin_ps + share + (rest if stage == 0 else 0)
+        if at_ps >= CLOCK_ENDS_PS:
+            raise beyond_clock(at_ps)
         step.end = at_ps
         self.ledger.busy_ps += duration_ps
         self._in_flight.append(step)
 
     def _step_ps(self, step: Step) -> int:
-        shapes = [sum_rows(part.rows, self.window_tokens) for part in step.parts or (step,)]
+        shapes = [self._shape(part) for part in step.parts or (step,)]
         duration_ps = self._joint.joint_ps(shapes) if step.parts else self.step_times.step_ps(shapes[0])
         if self.noise is not None:
             duration_ps = self.noise.noisy(duration_ps, self.number, self.ledger.steps - 1)
@@ -347,6 +359,13 @@ class Engine:
             work.held_ps += step.held_ps
             work.step(max(shapes, key=lambda shape: shape.num_tokens), duration_ps)
         return duration_ps
+
+    def _shape(self, step: Step) -> StepShape:
+        shape = sum_rows(step.rows, self.window_tokens)
+        if not step.encoded:
+            return shape
+        tokens = [r.image_tokens for r, _ in step.encoded]
+        return shape._replace(encoder_tokens=sum(tokens), encoder_pairs=sum(size * size for size in tokens))
 
     # account
 

@@ -53,6 +53,8 @@ def why_readable(recording: Recording, setups: Sequence[EngineSetup], requests: 
         return "they were asked for"
     if recording.observer is not None:
         return "each step is observed"
+    if requests.have_images:
+        return "images are not among what is compiled"
     for setup in setups:
         if not covers(setup):
             return f"the scheduler {setup.policy_name} with these options is not one of the compiled"

@@ -28,6 +28,8 @@ class Requests:
         self.workload = workload
         self._priorities = workload.priority.tolist() if workload.priority is not None else None
         self._adapters = workload.adapter.tolist() if workload.adapter is not None else None
+        self._images = workload.images.tolist() if workload.images is not None else None
+        self._image_tokens = workload.image_tokens.tolist() if workload.image_tokens is not None else None
         self._sessions = workload.session.tolist() if workload.session is not None else None
         self._sample_of = workload.sample_of.tolist() if workload.sample_of is not None else None
         self._chains: dict[int, Chains] = {}  # by block size
@@ -40,6 +42,16 @@ class Requests:
     def have_adapters(self) -> bool:
         """Whether any is for a LoRA adapter."""
         return self._adapters is not None and any(self._adapters)
+
+    @property
+    def have_images(self) -> bool:
+        """Whether any prompt has images."""
+        return self._images is not None and any(self._images)
+
+    @property
+    def most_image_tokens(self) -> int:
+        """Tokens of the largest image."""
+        return max(self._image_tokens or (0,))
 
     @property
     def have_samples(self) -> bool:
@@ -55,6 +67,7 @@ class Requests:
         workload, prompts, priorities = self.workload, self.prompt_tokens, self._priorities
         outputs = array("q", workload.output_tokens.tobytes())
         adapters, sample_of = self._adapters, self._sample_of
+        images, image_tokens = self._images, self._image_tokens
         max_model_len, prefill_only = setup.limits.max_model_len, setup.role == "prefill"
         asked = None
         if workload.max_tokens is not None and not prefill_only:
@@ -80,6 +93,8 @@ class Requests:
             )
             if adapters is not None:
                 sequence.adapter = adapters[index]
+            if images is not None and image_tokens is not None and images[index]:
+                sequence.images, sequence.image_tokens = images[index], image_tokens[index]
             if sample_of is not None:
                 sequence.sample_of = sample_of[index]
             return sequence

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from capacity.base.errors import InvalidInput
 from capacity.workload import PromptContent, Workload
 
 
@@ -16,6 +17,10 @@ def parallel_samples(workload: Workload, samples: int) -> Workload:
     computed by each of them. Before 0.6.4 vLLM computed a prompt once and forked its samples: such an engine finds
     them by `sample_of`. Links between requests are kept from first sample to first sample.
     """
+    if workload.images is not None:
+        raise InvalidInput(
+            "images are simulated for prompts that share nothing: leave out the images, or --num-samples"
+        )
     count = len(workload)
     rows = np.repeat(np.arange(count), samples)
     content = workload.content

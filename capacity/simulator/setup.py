@@ -19,6 +19,7 @@ from capacity.simulator.schedulers import (
     Speculation,
     find_scheduler,
     make_policy,
+    schedulers_that,
 )
 from capacity.simulator.schedulers.lockstep import PUBLISHED_QUEUES
 from capacity.simulator.step_noise import StepNoise
@@ -121,3 +122,32 @@ def check_setup(setup: EngineSetup) -> None:
     make_pool(setup) if setup.num_blocks < 1 else make_scheduler(
         setup, make_pool(replace(setup, num_blocks=1))
     )
+
+
+def check_encoding(setup: EngineSetup, image_tokens: int) -> None:
+    """Raises InvalidInput where the engine does not encode images of up to so many tokens; a user's own policy may."""
+    scheduler, most = find_scheduler(setup.policy), setup.limits.max_encoder_tokens
+    if not isinstance(setup.policy, str):
+        return
+    if not scheduler.encodes:
+        able = " and ".join(schedulers_that("encodes"))
+        raise InvalidInput(
+            f"images are simulated for {able}, not for {setup.policy}: use --engine vllm, or leave out "
+            "--images-per-prompt"
+        )
+    if not most:
+        raise InvalidInput(
+            "prompts have images, and the model has no vision encoder of a known formula: leave out --images-per-prompt"
+        )
+    if image_tokens > most:
+        raise InvalidInput(
+            f"an image of {image_tokens:,} tokens is larger than the encoder's {most:,} a step"
+        )
+    others = {
+        "--kv-offloading-size": "offload" in setup.policy_options,
+        "--pipeline-parallel-size": setup.limits.pipeline_stages > 1,
+        "--no-enable-chunked-prefill": not setup.limits.enable_chunked_prefill,
+    }
+    for flag, asked in others.items():
+        if asked:
+            raise InvalidInput(f"images are not simulated together with {flag}: leave out one of them")

@@ -10,6 +10,7 @@ Start reading at `shape`, then `model`.
 
 from capacity.step.shape import (
     PS_PER_S,
+    TEXT_FIELDS,
     AffineStepTimes,
     Bound,
     DecodePiece,
@@ -28,6 +29,7 @@ from capacity.step.shape import (
 
 __all__ = [
     "PS_PER_S",
+    "TEXT_FIELDS",
     "AffineStepTimes",
     "Bound",
     "DecodePiece",

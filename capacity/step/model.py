@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
 
+from capacity.base.errors import UnsupportedModel
 from capacity.hardware.coefficients import Residuals
 from capacity.step import Bound, DecodePiece, OpCost, StepCost, StepShape, picoseconds
 from capacity.step.export import ModelData, graph_rows, operators_data
 from capacity.step.layers import build_operators
 from capacity.step.layers.builder import Builder
+from capacity.step.layers.vision import EncoderOperator, encoder_operator
 from capacity.step.operators import Operator, all_tokens, norm, sampled_tokens
 from capacity.step.setting import StepSetting
 
@@ -41,6 +43,7 @@ class StepModel:
         self._graph_sizes = () if setting.enforce_eager else self.host.graph_sizes
         build = Builder(setting)
         self._lookup = build.lookup
+        self._build = build
         operators = build_operators(build)
         self._operators = operators
         self.error_factor = build.error_factor
@@ -73,7 +76,15 @@ class StepModel:
         if rows <= 0:
             return 0.0
         gpu, launch, host = self._parts(shape, rows)
-        return gpu + launch + host
+        encoded = self._encoder.seconds(shape) if shape[11] else 0.0
+        return gpu + launch + host + encoded
+
+    @cached_property
+    def _encoder(self) -> EncoderOperator:
+        """The vision encoder, whose time comes on top of the step's: it runs before. Made when a step has images."""
+        if self.model.vision is None:
+            raise UnsupportedModel(self.model.model_type, "a vision encoder of no known formula")
+        return encoder_operator(self._build, self.model.vision)
 
     def _parts(self, shape: StepShape, rows: int) -> tuple[float, float, float]:
         """GPU time, and the launch and host time that stick out of it."""
@@ -125,6 +136,8 @@ class StepModel:
         costs = [operator.cost(tokens) for operator in self._operators.per_token + self._operators.shared]
         costs += [operator.cost(shape) for operator in self._operators.per_context]
         costs += [operator.cost(_rows(shape.sampled_tokens)) for operator in self._operators.per_sample]
+        if shape.encoder_tokens:
+            costs.append(self._encoder.cost(shape))
         costs.append(_time_only("launch gaps", launch, "launch"))
         costs.append(_time_only("host", host, "host"))
         return StepCost(operators=tuple(cost for cost in costs if cost.seconds > 0))
@@ -154,7 +167,8 @@ class StepModel:
             gpu += self.shared_seconds(sum(computed) / len(computed))
         sequences = max(shape[0] + shape[7] for shape in shapes)
         gpu, launch, host = self._with_host(gpu, sequences=sequences, replayed=padded is not None)
-        return gpu + launch + host
+        encoded = max((self._encoder.seconds(shape) for shape in shapes if shape[11]), default=0.0)
+        return gpu + launch + host + encoded
 
     def joint_ps(self, shapes: Sequence[StepShape]) -> int:
         """`joint_seconds` in whole picoseconds."""

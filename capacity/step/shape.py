@@ -33,6 +33,8 @@ class StepShape(NamedTuple):
     draft_tokens: int = 0  # extra query tokens of decode rows, for verification of drafts
     decode_context_tokens: int = 0  # KV tokens read by decode rows, summed
     decode_window_context_tokens: int = 0
+    encoder_tokens: int = 0  # tokens of the images that the vision encoder computes before this step
+    encoder_pairs: int = 0  # the square of each image's tokens, summed
 
     @property
     def num_tokens(self) -> int:
@@ -43,6 +45,11 @@ class StepShape(NamedTuple):
     def sampled_tokens(self) -> int:
         """Rows of the LM head: one for each decode row and draft, one for each prompt that completes."""
         return self.prompts_completed + self.decode_sequences + self.draft_tokens
+
+
+TEXT_FIELDS = StepShape._fields.index(
+    "encoder_tokens"
+)  # numbers of a step without images, in compiled engines
 
 
 def prefill_shape(

@@ -53,6 +53,8 @@ def described(traffic: Traffic) -> Workload:
     Raises InvalidInput where it describes none, or two; MalformedFile for a trace that cannot be read.
     """
     workload = _paced(traffic) if traffic.trace is None else _traced(traffic, traffic.trace)
+    if traffic.images_per_prompt:
+        workload = _with_images(workload, traffic)
     if traffic.max_request_tokens is not None:
         workload = workload.fit_to(traffic.max_request_tokens, how=traffic.long_requests)
     if traffic.num_adapters is not None:
@@ -78,6 +80,21 @@ def _adapted(workload: Workload, traffic: Traffic, num_adapters: int) -> Workloa
         return replace(workload, adapter=1 + popular.pick(len(workload), rng))
     sessions, session = np.unique(workload.session, return_inverse=True)
     return replace(workload, adapter=1 + popular.pick(len(sessions), rng)[session])
+
+
+def _with_images(workload: Workload, traffic: Traffic) -> Workload:
+    """Every prompt with its images in front of its text."""
+    if traffic.image_tokens is None:
+        raise InvalidInput("--images-per-prompt needs --image-tokens, the tokens of an image")
+    if workload.content is not None or traffic.num_samples > 1:
+        raise InvalidInput(
+            "images are simulated for prompts that share nothing: leave out --images-per-prompt, or prefixes, turns "
+            "and samples"
+        )
+    images = np.full(len(workload), traffic.images_per_prompt)
+    sizes = np.full(len(workload), traffic.image_tokens)
+    prompts = workload.prompt_tokens + images * sizes
+    return replace(workload, prompt_tokens=prompts, images=images, image_tokens=sizes)
 
 
 def _asking(workload: Workload, traffic: Traffic, max_tokens: int) -> Workload:

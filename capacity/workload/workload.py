@@ -45,6 +45,8 @@ class Workload:
     think_s: FloatArray | None = None
     max_tokens: IntArray | None = None  # output tokens that the client allows; None: as many as come
     adapter: IntArray | None = None  # the LoRA adapter that it is for; 0: none
+    images: IntArray | None = None  # images at the prompt's start, counted in prompt_tokens
+    image_tokens: IntArray | None = None  # tokens of each of them
     sample_of: IntArray | None = (
         None  # the prompt that it is an answer of: samples of one prompt have its number
     )
@@ -87,12 +89,16 @@ class Workload:
             columns["adapter"] = int_column("adapter", self.adapter, length=count, minimum=0)
         if self.sample_of is not None:
             columns["sample_of"] = int_column("sample_of", self.sample_of, length=count, minimum=0)
+        if self.images is not None and self.image_tokens is not None:
+            columns["images"] = int_column("images", self.images, length=count, minimum=0)
+            columns["image_tokens"] = int_column("image_tokens", self.image_tokens, length=count, minimum=0)
         for column, values in columns.items():
             object.__setattr__(self, column, values)
         latency_s = self.client_latency_s
         if latency_s is not None and not 0 <= latency_s <= MAX_CLIENT_LATENCY_S:
             raise InvalidInput(f"client_latency_s is {latency_s!r}: must be 0 to {MAX_CLIENT_LATENCY_S:g} s")
         _check_links(self)
+        _check_images(self)
 
     @classmethod
     def sorted(
@@ -209,6 +215,9 @@ class Workload:
             digest.update(b"max_tokens" + self.max_tokens.astype("<i8").tobytes())
         if self.adapter is not None:
             digest.update(b"adapter" + self.adapter.astype("<i8").tobytes())
+        if self.images is not None and self.image_tokens is not None:
+            digest.update(b"images" + self.images.astype("<i8").tobytes())
+            digest.update(self.image_tokens.astype("<i8").tobytes())
         if self.sample_of is not None:
             digest.update(b"sample_of" + self.sample_of.astype("<i8").tobytes())
         if self.client_latency_s:
@@ -248,6 +257,8 @@ class Workload:
             think_s=None if self.think_s is None else self.think_s[rows],
             max_tokens=None if self.max_tokens is None else self.max_tokens[rows],
             adapter=None if self.adapter is None else self.adapter[rows],
+            images=None if self.images is None else self.images[rows],
+            image_tokens=None if self.image_tokens is None else self.image_tokens[rows],
             sample_of=None if self.sample_of is None else self.sample_of[rows],
             asked_per_s=None,
         )
@@ -395,3 +406,26 @@ def _relinked(after_request: IntArray, rows: IntArray) -> IntArray:
         if not lost.any():
             return np.where(trigger < 0, -1, place[trigger])
         trigger = np.where(lost, after_request[trigger], trigger)
+
+
+def _check_images(workload: Workload) -> None:
+    """Images are said in two columns, and lie within their prompts, which share nothing."""
+    images, tokens = workload.images, workload.image_tokens
+    if (images is None) != (tokens is None):
+        raise InvalidInput("images and image_tokens belong together: give both columns, or neither")
+    if images is None or tokens is None:
+        return
+    if workload.content is not None:
+        raise InvalidInput(
+            "images are simulated for prompts that share nothing: leave out the images, or prefixes, turns and samples"
+        )
+    empty = np.flatnonzero((images > 0) & (tokens < 1))
+    if len(empty):
+        raise InvalidInput(f"request {int(empty[0])} has images of no tokens")
+    outside = np.flatnonzero(images * tokens > workload.prompt_tokens)
+    if len(outside):
+        at = int(outside[0])
+        raise InvalidInput(
+            f"request {at} has {int(images[at])} images of {int(tokens[at])} tokens in a prompt of "
+            f"{int(workload.prompt_tokens[at])}: give it more, or fewer images"
+        )

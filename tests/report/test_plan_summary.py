@@ -32,7 +32,7 @@ def several() -> Plan:
 
 def test_the_answer_fits_a_screen(several: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "WIDTH", 100)
-    text = render(several, "table")
+    text = render(several, "table", detail=False)
     assert len(text.splitlines()) <= SCREEN
     assert max(len(line) for line in text.splitlines()) <= 100
     assert several.best is not None
@@ -47,7 +47,7 @@ def test_the_answer_fits_a_screen(several: Plan, monkeypatch: pytest.MonkeyPatch
 def test_the_launch_line_is_the_winner_in_json_and_on_the_screen(several: Plan) -> None:
     assert several.best is not None
     (line,) = several.best.launch
-    text = render(several, "table")
+    text = render(several, "table", detail=False)
     begin = text.index("vllm serve")
     shown = text[begin : text.index("\n", text.index("--port", begin))]
     assert shlex.split(shown.replace("\\\n", " ")) == shlex.split(line.command)

@@ -19,7 +19,7 @@ from capacity.model.layers import LayerGroup, Mixer
 from capacity.model.quantization import find_format, uniform_scheme
 from capacity.model.quantization.config import parse_quantization_config
 from capacity.model.spec import ModelSpec
-from capacity.model.vision import vision_tower
+from capacity.model.vision import vision_encoder, vision_tower
 
 _MAX_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
 _DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
@@ -73,6 +73,7 @@ def from_hf_config(
         checkpoint=base,
         mtp=_mtp_group(text, family, groups, num_layers),
         vision_params=vision_params,
+        vision=vision_encoder(outer),
         uncounted=uncounted,
         source=source,
     )

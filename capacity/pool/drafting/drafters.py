@@ -218,6 +218,7 @@ def layer_model(model: ModelSpec, speculator: Speculator) -> ModelSpec:
         tie_word_embeddings=False,
         mtp=None,
         vision_params=0,
+        vision=None,
     )
 
 

@@ -75,9 +75,14 @@ static int are_regular(const stage_groups *g)
         const step *s = g->in_flight.at[i];
         if (!s->rows.count || s->preempted.count)
             return 0;
-        for (i64 k = 0; k < s->rows.count; k++)
-            if (s->rows.at[k].epoch != s->rows.at[k].sequence->epoch || s->rows.at[k].sequence->status == FINISHED)
+        for (i64 k = 0; k < s->rows.count; k++) {
+            const row *w = &s->rows.at[k];
+            if (w->epoch != w->sequence->epoch || w->sequence->status == FINISHED)
                 return 0;
+            /* started again while a token of before was in flight: that one is known now, and has yet to be computed */
+            if (w->yields && w->computed + w->tokens != w->sequence->known)
+                return 0;
+        }
     }
     return 1;
 }

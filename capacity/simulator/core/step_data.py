@@ -15,7 +15,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from capacity.step import JointStepTimes, SlowestRank, StepShape, StepTimes
+from capacity.step import TEXT_FIELDS, JointStepTimes, SlowestRank, StepShape, StepTimes
 from capacity.step.export import (
     AffineData,
     DelayedData,
@@ -29,7 +29,7 @@ from capacity.step.export import (
 from capacity.step.model import StepModel
 
 NEVER = 1 << 62
-NUM_FIELDS = len(StepShape._fields)
+NUM_FIELDS = TEXT_FIELDS
 ROW_SECONDS, SAMPLE_SECONDS, SHARED_SECONDS, DRAFT_SECONDS = range(4)  # which table of a model
 ASKED, AFFINE, MODEL, SCALED, DELAYED, SLOWEST, DRAFTED = range(7)
 

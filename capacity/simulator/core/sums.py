@@ -10,10 +10,10 @@ from capacity.simulator.gap_batches import MOST_BATCHES, GapBatches
 from capacity.simulator.gap_batches import NUM_BINS as NUM_BATCH_BINS
 from capacity.simulator.gap_counter import NUM_BINS, GapCounter
 from capacity.simulator.step_work import StepWork
-from capacity.step import StepShape, StepTimes
+from capacity.step import TEXT_FIELDS, StepShape, StepTimes
 from capacity.workload.columns import IntArray
 
-SHAPE_FIELDS = len(StepShape._fields)
+SHAPE_FIELDS = TEXT_FIELDS
 NUM_OCTAVES = 64  # of gaps
 OCTAVE_BINS = NUM_BATCH_BINS // NUM_OCTAVES
 

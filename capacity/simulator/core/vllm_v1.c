@@ -824,7 +824,7 @@ static void init_groups(vllm_v1 *v, const policy_ops *ops, const core_engine *se
     group_init(&v->group, p->memory, setup, p->pool);
     if (!v->speculates && p->limits.pipeline_stages == 1)
         v->regular = 1;
-    else if (!v->speculates && plain && !p->asynchronous && !v->group.visits && !p->limits.long_prefill_token_threshold)
+    else if (!v->speculates && plain && !p->asynchronous && !v->group.visits)
         v->stages = stages_new(p->memory, setup, p->pool);
     else if (v->speculates && plain)
         v->drafted = drafts_new(v, setup);

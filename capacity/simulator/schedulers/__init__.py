@@ -61,10 +61,10 @@ class Scheduler:
     """How one engine schedules: `make(limits, pool, **options)` builds its policy over a KV pool.
 
     `drafts`: it schedules speculative tokens. `offloads`: KV can lie in tiers below the GPU. `adapts`: requests may
-    have LoRA adapters. `swaps`: preempted KV can wait in host memory. `hands_over`: KV that it prefilled can be sent to
-    another engine. `shares_content`: its pool stores equal blocks once (vLLM V0). `reads`: fields of a pool and of
-    traffic that it heeds, of those that not every scheduler does. `balance` gives requests to data-parallel ranks (see
-    `lockstep`).
+    have LoRA adapters. `encodes`: prompts may have images. `swaps`: preempted KV can wait in host memory.
+    `hands_over`: KV that it prefilled can be sent to another engine. `shares_content`: its pool stores equal blocks
+    once (vLLM V0). `reads`: fields of a pool and of traffic that it heeds, of those that not every scheduler does.
+    `balance` gives requests to data-parallel ranks (see `lockstep`).
     `engine_options` are fields of the engine's release that are keywords of the policy, where they are not 0.
     `asynchronous`, `synchronous`: the schedulers to take where the pool asks for one or the other.
     """
@@ -73,6 +73,7 @@ class Scheduler:
     drafts: bool = False
     offloads: bool = False
     adapts: bool = False
+    encodes: bool = False
     swaps: bool = False
     hands_over: bool = False
     shares_content: bool = False
@@ -96,6 +97,7 @@ _V1 = Scheduler(
     drafts=True,
     offloads=True,
     adapts=True,
+    encodes=True,
     hands_over=True,
     reads=(
         "async_scheduling",

@@ -35,9 +35,9 @@ class Sequence:
 
     __slots__ = (
         "accepted", "adapter", "arrival", "asked_known", "chunk_keys", "computed", "drafts", "epoch", "first_token",
-        "id", "in_flight_tokens", "in_flight_yields", "index", "known", "last_token", "loaded", "max_known",
-        "next_full", "placeholders", "preempted", "preemptions", "priority", "prompt_tokens", "rank", "room",
-        "sample_of", "status", "stopped", "stored_chunks", "table",
+        "id", "image_tokens", "images", "in_flight_tokens", "in_flight_yields", "index", "known", "last_token",
+        "loaded", "max_known", "next_full", "placeholders", "preempted", "preemptions", "priority", "prompt_tokens",
+        "rank", "room", "sample_of", "status", "stopped", "stored_chunks", "table",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +74,7 @@ class Sequence:
         self.preemptions = 0
         self.rank = 0  # its data-parallel rank
         self.adapter = 0  # its LoRA adapter; 0: none
+        self.images = self.image_tokens = 0  # images at the prompt's start, and the tokens of each
         self.sample_of = -1  # the prompt that it answers beside others; -1: alone
         self.chunk_keys: list[Any] = []  # names of its chunks in tiers below the GPU, as far as computed
         self.stored_chunks = 0  # chunks of its KV that were copied out of the GPU, or came from there
@@ -114,6 +115,9 @@ class Step:
     held_ps: int = 0
     stores: list[Any] = field(default_factory=list)  # chunks of KV to copy out of the GPU once it has run
     parts: tuple[Step, ...] = ()
+    encoded: list[tuple[Sequence, int]] = field(
+        default_factory=list
+    )  # images that the encoder runs before it
 
 
 class Speculation:
@@ -232,3 +236,4 @@ class SchedulerLimits:
     prefill_schedule_interval: int = 1
     self_preempt_continues: bool = True  # priority: others are still tried after a request preempted itself
     pipeline_stages: int = 1
+    max_encoder_tokens: int = 0  # of images: a step's, and the cache's; 0: the model has no encoder

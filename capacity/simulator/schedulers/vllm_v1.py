@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from capacity.simulator.kv_cache.pool import Hit, PagedPool
+from capacity.simulator.schedulers.encoding import ImageEncoder
 from capacity.simulator.schedulers.policy import QueuedPolicy, cache_full, insert_loaded
 from capacity.simulator.schedulers.sequence import Row, SchedulerLimits, Sequence, Speculation, Status, Step
 
@@ -102,6 +103,7 @@ class VllmV1(QueuedPolicy):
         self._since_prefill: int | None = None  # executed steps since the last one with a prefill row
         self._admission_bound = False
         self._order_before: list[Sequence] = []  # the running list at the beginning of a step
+        self.encoder = ImageEncoder(limits.max_encoder_tokens) if limits.max_encoder_tokens else None
 
     def add(self, sequence: Sequence) -> bool:
         self.waiting.add(sequence)
@@ -118,6 +120,8 @@ class VllmV1(QueuedPolicy):
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         limits = self.limits
         step = Step()
+        if self.encoder is not None:
+            self.encoder.begin(step)
         budget = limits.max_num_batched_tokens
         threshold = self.threshold()
         holds = self._holds_prefill()
@@ -164,6 +168,9 @@ class VllmV1(QueuedPolicy):
             end = computed + tokens
             if end > last_slot:
                 end, tokens = last_slot, last_slot - computed
+            if r.images and tokens > 0:
+                tokens = self._up_to_image(r, computed, tokens)
+                end = computed + tokens
             if tokens <= 0:
                 continue
             if windowed:
@@ -176,11 +183,20 @@ class VllmV1(QueuedPolicy):
                     break
             if end >= r.next_full:
                 cache_full(pool, r, min(end, known))
+            if r.images:
+                self._encode(r, computed, tokens)
             budget -= tokens
             drafts = end - known - placeholders
             row = (r, tokens, computed, drafts if drafts > 0 else 0, end >= known, r.epoch, 0)
             rows.append(new_tuple(Row, row))
         return budget
+
+    def _up_to_image(self, r: Sequence, computed: int, tokens: int) -> int:
+        return tokens if self.encoder is None else self.encoder.reach(r, computed, tokens)
+
+    def _encode(self, r: Sequence, computed: int, tokens: int) -> None:
+        if self.encoder is not None:
+            self.encoder.encode(r, computed, tokens)
 
     def _make_room(self, r: Sequence, end: int, step: Step) -> int:
         """Blocks for its tokens up to `end`: others are preempted until there are, itself at last. Returns refunds."""
@@ -215,6 +231,9 @@ class VllmV1(QueuedPolicy):
                 del step.rows[i]
                 break
         self.pool.release(victim.table)
+        if self.encoder is not None:
+            self.encoder.take_back(victim)
+            self.encoder.release(victim)
         victim.computed = victim.drafts = victim.placeholders = 0
         victim.room = victim.next_full = 0
         victim.epoch += 1
@@ -245,6 +264,10 @@ class VllmV1(QueuedPolicy):
             if not self.limits.enable_chunked_prefill:
                 return 0
             tokens = budget
+        if r.images:
+            tokens = self._up_to_image(r, computed, tokens)
+            if not tokens:
+                return 0
         if self.speculation is not None and self._pads_speculation(r, computed, rows):
             tokens = 1 + self.speculation.k
             if tokens > budget:
@@ -253,6 +276,8 @@ class VllmV1(QueuedPolicy):
         if not self._admit(r, tokens, hit):
             r.drafts = 0
             return 0
+        if r.images:
+            self._encode(r, computed, tokens)
         self.waiting.pop()
         self.running.append(r)
         r.status = RUNNING
@@ -317,6 +342,8 @@ class VllmV1(QueuedPolicy):
         finished: list[Sequence] = []
         for r, tokens, _, drafts, yields, epoch, _ in step.rows:
             r.in_flight_tokens -= tokens
+            if r.images and epoch == r.epoch and self.encoder is not None:
+                self.encoder.computed(r)
             if not yields:
                 continue
             r.in_flight_yields -= 1
@@ -355,4 +382,6 @@ class VllmV1(QueuedPolicy):
         else:
             self.running.remove(r)
         self.pool.release(r.table)
+        if r.images and self.encoder is not None:
+            self.encoder.release(r)
         r.status = Status.FINISHED

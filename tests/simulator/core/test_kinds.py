@@ -33,6 +33,13 @@ def test_a_kind_does_the_same(kind: str) -> None:
 
 
 @needs_core
+@pytest.mark.parametrize("seed", [319, 2060])
+def test_a_request_started_again_beside_a_token_of_before_computes_that_too(seed: int) -> None:
+    """With stages it may run again before its last step from before it was preempted has ended."""
+    assert differing_of("stages", seed) == []
+
+
+@needs_core
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_hundreds_of_a_kind_do_the_same(kind: str) -> None:

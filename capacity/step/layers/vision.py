@@ -1,0 +1,125 @@
+"""The vision encoder: its images' patches go through its layers as a prefill goes through a model's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from capacity.model.vision import VisionEncoder
+from capacity.step import OpCost, StepShape
+from capacity.step.collectives import AllReduce
+from capacity.step.layers.builder import Builder
+from capacity.step.layers.grouped import PrefillWork, shard
+from capacity.step.operators import ACTIVATION_BYTES, Gemm, Operator
+
+KERNELS_PER_LAYER = 3.0  # two layer norms with the residual, and the activation
+WEIGHT_BITS = 16.0  # quantized checkpoints keep their towers at 16 bit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderOperator:
+    """All of the encoder's operators as one row of a step's table: those over patches, and those over tokens."""
+
+    name: str
+    patches_per_token: int
+    tile_patches: int | None
+    of_patches: tuple[Operator, ...]
+    of_tokens: tuple[Operator, ...]
+
+    def seconds(self, shape: StepShape) -> float:
+        return sum(operator.seconds(own) for operator, own in self._parts(shape))
+
+    def cost(self, shape: StepShape) -> OpCost:
+        costs = [operator.cost(own) for operator, own in self._parts(shape)]
+        return OpCost(
+            name=self.name,
+            flops=sum(cost.flops for cost in costs),
+            bytes=sum(cost.bytes for cost in costs),
+            seconds=sum(cost.seconds for cost in costs),
+            bound=max(costs, key=lambda cost: cost.seconds).bound if costs else "launch",
+        )
+
+    def _parts(self, shape: StepShape) -> list[tuple[Operator, StepShape]]:
+        tokens, pairs = shape.encoder_tokens, shape.encoder_pairs
+        if not tokens:
+            return []
+        patches = tokens * self.patches_per_token
+        attended = patches * self.tile_patches if self.tile_patches else pairs * self.patches_per_token**2
+        through = StepShape(
+            prefill_sequences=1,
+            prefill_tokens=patches,
+            prefill_pairs=attended,
+            prefill_context_tokens=patches,
+        )
+        projected = StepShape(prefill_tokens=tokens)
+        return [(operator, through) for operator in self.of_patches] + [
+            (operator, projected) for operator in self.of_tokens
+        ]
+
+
+def encoder_operator(build: Builder, encoder: VisionEncoder) -> EncoderOperator:
+    """The encoder under tensor parallelism, which divides its heads and widths; patches and projector are replicated.
+
+    Images of a step are one batch (vLLM groups them by kind), so a step pays its fixed times once.
+    """
+    ranks, layers, width = build.setting.tensor_parallel_size, encoder.num_layers, encoder.hidden_size
+    heads = shard(encoder.num_heads, ranks)
+    inner, wide = width * heads / encoder.num_heads, encoder.intermediate_size / ranks
+    attention = PrefillWork(
+        windowed=False,
+        kv_heads=heads,
+        flops_per_pair=4.0 * inner,
+        kv_bytes=2 * inner * ACTIVATION_BYTES,
+        row_bytes=2 * inner * ACTIVATION_BYTES,
+    )
+    of_patches: list[Operator] = [
+        _product(build, encoder.patch_inputs, width),
+        _product(build, width, 3 * inner, layers),
+        _product(build, inner, width, layers),
+        _product(build, width, wide, layers),
+        _product(build, wide, width, layers),
+        build.attention_with(
+            "encoder attention",
+            attention,
+            count=layers,
+            flops_per_s=build.peak("bf16"),
+            constants=build.lookup.kernel("prefill_attention", "16bit"),
+        ),
+        build.traffic(
+            "encoder norms, activation",
+            kernels=KERNELS_PER_LAYER * layers,
+            bytes_per_row=layers * (8 * width + 2 * wide) * ACTIVATION_BYTES,
+        ),
+    ]
+    if ranks > 1:
+        of_patches.append(
+            AllReduce(
+                name="encoder all-reduce",
+                count=2 * layers,
+                ranks=ranks,
+                values_per_row=width,
+                link=build.setting.link_of(ranks),
+                constants=build.lookup.all_reduce(),
+                nccl=build.lookup.nccl("all_reduce"),
+            )
+        )
+    return EncoderOperator(
+        name="vision encoder",
+        patches_per_token=encoder.patches_per_token,
+        tile_patches=encoder.tile_patches,
+        of_patches=tuple(of_patches),
+        of_tokens=tuple(_product(build, inputs, outputs) for inputs, outputs in encoder.projections),
+    )
+
+
+def _product(build: Builder, inputs: float, outputs: float, count: int = 1) -> Gemm:
+    return Gemm(
+        name="encoder products",
+        count=count,
+        k=inputs,
+        n=outputs,
+        weight_bytes=inputs * outputs * WEIGHT_BITS / 8,
+        activation_bits=16.0,
+        flops_per_s=build.peak("bf16"),
+        device=build.device,
+        constants=build.lookup.kernel("gemm", "bf16"),
+    )

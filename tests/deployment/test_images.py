@@ -1,0 +1,98 @@
+"""Tokens of an image: as the traffic says, as the model has them, or by the image's size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import capacity
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Traffic
+from capacity.deployment.images import with_image_tokens
+from capacity.model import load_model
+from capacity.model.vision import tokens_of_image
+
+WORDS: dict[str, Any] = {
+    "gpu": "h100",
+    "input_len": 300,
+    "output_len": 20,
+    "num_prompts": 40,
+    "request_rate": 5.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "tokens"),
+    [
+        ("gemma-3-4b", {}, 256),
+        ("gemma-3-4b", {"image_size": "1280x720"}, 256),
+        ("qwen3.5-35b-a3b", {"image_size": "1280x720"}, 40 * 22),
+        ("llama-4-scout", {"image_tokens": 720}, 720),
+    ],
+)
+def test_an_images_tokens(model: str, words: dict[str, Any], tokens: int) -> None:
+    assert with_image_tokens(Traffic(images_per_prompt=1, **words), model).image_tokens == tokens
+
+
+def test_without_images_nothing_is_looked_up() -> None:
+    traffic = Traffic(input_len=10, output_len=10)
+    assert with_image_tokens(traffic, "no such model") is traffic
+
+
+def test_sizes_are_brought_within_the_models_bounds() -> None:
+    """32 pixels a token: 65,536 of area are 64 tokens, 16,777,216 are 16,384."""
+    encoder = load_model("qwen3.5-35b-a3b").vision
+    assert encoder is not None
+    assert encoder.largest_image_tokens == 16_384
+    assert tokens_of_image(encoder, 10, 10) == 64
+    assert tokens_of_image(encoder, 8192, 8192) == 16_384
+    assert tokens_of_image(encoder, 64, 4096) == 2 * 128
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "why"),
+    [
+        ("llama-3.1-8b", {"image_tokens": 300}, "llama-3.1-8b has no vision encoder of a known formula"),
+        ("kimi-k2.5", {"image_tokens": 300}, "kimi-k2.5 has no vision encoder of a known formula"),
+        ("qwen3.5-35b-a3b", {}, "give --image-tokens or --image-size"),
+        ("llama-4-scout", {"image_size": "64x64"}, "give --image-tokens"),
+        ("gemma-3-4b", {"image_size": "big"}, "WIDTHxHEIGHT"),
+        ("gemma-3-4b", {"image_size": "64x64", "image_tokens": 9}, "give one of them"),
+        (
+            "gemma-3-4b",
+            {"image_tokens": 257},
+            "an image of 257 tokens is larger than gemma-3-4b makes of any, 256",
+        ),
+    ],
+)
+def test_what_is_not_known_is_refused(model: str, words: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        with_image_tokens(Traffic(images_per_prompt=1, **words), model)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"engine": "sglang"}, "images are simulated for vllm-v1 and vllm-v1-async, not for sglang"),
+        ({"pipeline_parallel_size": 2}, "--pipeline-parallel-size"),
+        ({"turns": 2}, "share nothing"),
+        ({"random_prefix_len": 100}, "share nothing"),
+        ({"num_samples": 2}, "share nothing"),
+        ({"images_per_prompt": 0, "image_tokens": 5}, "changes nothing without --images-per-prompt"),
+        ({"images_per_prompt": 600, "max_model_len": 4096}, "exceeds max_model_len 4096"),
+        ({"engine_loop": "core"}, "images are not among what is compiled"),
+    ],
+)
+def test_a_simulation_refuses_what_is_not_modelled(words: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        capacity.simulate("gemma-3-4b", **(WORDS | {"images_per_prompt": 1} | words))
+
+
+def test_prompts_have_their_images_tokens_and_wait_for_the_encoder() -> None:
+    """Two images of 256 tokens before 300 of text: as many as a text of 812, and later by the encoder's time."""
+    pictured = capacity.simulate("gemma-3-4b", **WORDS, images_per_prompt=2).to_dict()
+    written = capacity.simulate("gemma-3-4b", **(WORDS | {"input_len": 812})).to_dict()
+    assert pictured["total_input_tokens"] == written["total_input_tokens"] == 40 * 812
+    assert pictured["total_output_tokens"] == written["total_output_tokens"]
+    assert written["mean_ttft_ms"] + 15 < pictured["mean_ttft_ms"] < written["mean_ttft_ms"] + 60
