@@ -3,14 +3,15 @@
 How to add a page
 -----------------
 1. Write `app_pages/NAME.py`, a plain script, and add a `PageEntry` for it to `pages.PAGES`. The router draws the
-   title, the menu, the shared sidebar and the link, and catches every error; the script draws its answer:
+   title, the menu, the shared sidebar and the link, and catches every error. `reads` says which of the sidebar's
+   inputs the answer depends on: the others are there and cannot be changed. The script draws its answer:
 
        from capacity_app import parts, state
        from capacity_app.router import current_inputs
 
        inputs = current_inputs()                       # model, pool, lengths, rate, price, units
        rate = state.number("Requests/s", "cost_rate", 4.0, 0.1, 1000.0)   # a widget of this page's own, in the URL
-       options = {**inputs.pool, **inputs.lengths, "request_rate": rate}
+       options = {**inputs.pool, **inputs.lengths, **inputs.spread, "request_rate": rate}
        answer = quick(inputs.model, options)           # a few ms: call the library, through `st.cache_data`
        parts.kpis([parts.Kpi(label="TTFT", value=inputs.units.time_text(...), below="80 to 161 ms", help="...")])
        parts.chart(my_chart(answer, inputs.units))     # a `capacity.report.figures.Chart`: figure, alt, rows

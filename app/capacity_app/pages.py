@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from capacity_app.state import ENGINE, LENGTHS, MODEL, PRICE, chosen
+from capacity_app.traffic import ARRIVALS, CLOSED_LOOP, EQUAL, LENGTH_SHAPES, TOGETHER_AT_ONCE, TRACE
+
 FOLDER = Path(__file__).parent / "app_pages"
+QUESTION = MODEL | ENGINE
+TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"  # of the Estimate page
+MEASURED, SERVED = (
+    "a measurement of `capacity validate`",
+    "a benchmark of your server",
+)  # of the Validate page
 
 
 @dataclass(frozen=True, kw_only=True)
 class PageEntry:
-    """`name` is the script's name and the page's path in the URL."""
+    """`name` is the script's name and the page's path in the URL; `reads` gives the keys of the sidebar that its answer
+    depends on, which may hang on a choice of the page."""
 
     name: str
     title: str
     icon: str
     help: str
+    reads: Callable[[], Set[str]]
 
     @property
     def path(self) -> Path:
         """The script."""
         return FOLDER / f"{self.name}.py"
+
+
+def _estimate_reads() -> Set[str]:
+    load = {TOGETHER: set(), LOOP: {"concurrency", "range"}, RATE: {"rate", "range"}}
+    return QUESTION | LENGTHS | PRICE | {"client", "time"} | load.get(chosen("load", TOGETHER), set())
+
+
+def _simulate_reads() -> Set[str]:
+    read = QUESTION | PRICE | {"client", "time"}
+    arrivals = chosen("sim_arrivals", ARRIVALS[0])
+    if arrivals == TRACE:
+        return read
+    load = {CLOSED_LOOP: {"concurrency"}, TOGETHER_AT_ONCE: set()}.get(arrivals, {"rate"})
+    differ = {"range"} if chosen("sim_lengths", LENGTH_SHAPES[1]) == EQUAL else set()
+    return read | LENGTHS | load | differ
+
+
+def _validate_reads() -> Set[str]:
+    return {"time"} | (QUESTION if chosen("val_kind", MEASURED) == SERVED else set())
 
 
 PAGES = (
@@ -29,47 +60,55 @@ PAGES = (
         title="Fit",
         icon=":material/memory:",
         help="Does it fit? Memory of each GPU against what the engine may use, and on which GPUs else it would.",
+        reads=lambda: QUESTION | {"mem"},
     ),
     PageEntry(
         name="estimate",
         title="Estimate",
         icon=":material/speed:",
         help="How fast and how dear? Latency, throughput and cost with intervals, what bounds them, what would help.",
+        reads=_estimate_reads,
     ),
     PageEntry(
         name="simulate",
         title="Simulate",
         icon=":material/play_circle:",
         help="What would users see? Requests replayed by the engine's rules, beside other ways of batching.",
+        reads=_simulate_reads,
     ),
     PageEntry(
         name="plan",
         title="Plan",
         icon=":material/fact_check:",
         help="What to rent? The cheapest deployments that meet a service level, ranked, with what was turned down.",
+        reads=lambda: MODEL | LENGTHS | PRICE | {"engine", "rate", "range", "client"},
     ),
     PageEntry(
         name="cost",
         title="Cost",
         icon=":material/payments:",
         help="What does it cost? The bill, an API beside it, replicas by the hour, and what the bill hangs on.",
+        reads=lambda: QUESTION | LENGTHS | PRICE | {"rate", "range", "client", "time"},
     ),
     PageEntry(
         name="speculation",
         title="Speculation",
         icon=":material/bolt:",
         help="Does speculative decoding pay? Over acceptance, draft length, way of drafting and batch size.",
+        reads=lambda: QUESTION | {"time"},
     ),
     PageEntry(
         name="validate",
         title="Validate",
         icon=":material/rule:",
         help="How far off is it? Your measurements or your server's benchmark beside the prediction.",
+        reads=_validate_reads,
     ),
     PageEntry(
         name="models_and_gpus",
         title="Models & GPUs",
         icon=":material/table:",
         help="Every model and GPU that is known, with where each number comes from.",
+        reads=lambda: MODEL | {"gpu", "mem"},
     ),
 )

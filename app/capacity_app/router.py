@@ -24,7 +24,7 @@ def run() -> None:
     st.set_page_config(page_title="capacity", page_icon=ICON, layout="wide")
     link = st.session_state.setdefault(_LINK, _link_as_given())
     page = st.navigation([_page(entry) for entry in PAGES], position="top")
-    begin()
+    begin(next(entry for entry in PAGES if entry.title == page.title).reads())
     st.title(page.title)
     notice = st.container()
     _presets()

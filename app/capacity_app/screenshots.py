@@ -46,7 +46,7 @@ EVIDENCE = Path("validate/measurements/2026-11-21-cpu-quick.jsonl")  # from the 
 LLAMA = "model=llama-3.1-70b&tp=4"
 SHOTS = (
     Shot(name="fit", path=f"/?{LLAMA}", until="CSV"),
-    Shot(name="estimate", path=f"/estimate?{LLAMA}"),
+    Shot(name="estimate", path=f"/estimate?{LLAMA}&load=a+closed+loop&concurrency=64", until="Roofline"),
     Shot(
         name="simulate",
         path="/simulate?rate=10&isl=2048&sim_beside=static+batching&sim_beside=whole+prompts",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -14,6 +14,7 @@ import streamlit as st
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.fields import parse_json_object
+from capacity.deployment.client_latency import CLIENTS, USUAL_S
 from capacity.deployment.engines import engine_names
 from capacity.hardware import profile_names
 from capacity.hardware.pricing import TIERS, cautions_of, find_price
@@ -26,9 +27,13 @@ MAX_CONFIG_BYTES = 256 * 1024
 MAX_LINK_BYTES = 6_000
 OWN_MODEL = "config.json"
 AS_PUBLISHED = "as published"
+MODEL = frozenset(("source", "model"))  # keys of the sidebar's widgets, as pages read them
+ENGINE = frozenset(("gpu", "tp", "pp", "ep", "weights", "kv", "engine"))
+LENGTHS, PRICE = frozenset(("isl", "osl")), frozenset(("tier", "price"))
+SHARED = MODEL | ENGINE | LENGTHS | PRICE | {"concurrency", "rate", "range", "client", "mem", "time"}
 NO_PRICE, OWN_PRICE = "none", "my own"
 
-_BOUND = "_bound"
+_BOUND, _IDLE = "_bound", "_idle"
 _CONFIG = "config_text"
 
 
@@ -46,6 +51,8 @@ class Inputs:
     output_len: int
     concurrency: int
     request_rate: float
+    random_range_ratio: float | None
+    client_latency_s: float
     cost: Mapping[str, Any]
     units: Units
 
@@ -54,16 +61,34 @@ class Inputs:
         """Tokens of a typical request."""
         return {"input_len": self.input_len, "output_len": self.output_len}
 
+    @property
+    def spread(self) -> dict[str, Any]:
+        """How far lengths go around them, where the user has said so."""
+        ratio = self.random_range_ratio
+        return {} if ratio is None else {"random_range_ratio": ratio}
 
-def begin() -> None:
-    """Forget which widgets the last run drew: a link speaks of those that are on the page."""
+    @property
+    def client(self) -> dict[str, Any]:
+        """What client and network add to a time to first token, where it is not the usual."""
+        seconds = self.client_latency_s
+        return {} if seconds == USUAL_S else {"client_latency_s": seconds}
+
+
+def begin(reads: Set[str]) -> None:
+    """Forget which widgets the last run drew: a link speaks of those that are on the page.
+
+    `reads` are the keys of the sidebar that the page's answer depends on; the others keep their place and value, and
+    cannot be changed there.
+    """
     st.session_state[_BOUND] = {}
+    st.session_state[_IDLE] = SHARED - reads
 
 
 def bound(key: str, default: Any) -> dict[str, Any]:
     """Keywords that make a widget part of the URL and keep it over pages; `default` is what it starts from."""
     st.session_state.setdefault(_BOUND, {})[key] = default
-    return {"key": key, "bind": "query-params", "persist_state": "session"}
+    idle = {"disabled": True} if key in st.session_state.get(_IDLE, ()) else {}
+    return {"key": key, "bind": "query-params", "persist_state": "session", **idle}
 
 
 def whole(label: str, key: str, default: int, low: int, high: int, **options: Any) -> int:
@@ -105,6 +130,7 @@ def sidebar() -> Inputs:
         with columns[1]:
             output_len = whole("Output tokens", "osl", 256, 1, 1_000_000, step=64)
             rate = number("Requests/s", "rate", 4.0, 0.01, 100_000.0)
+        ratio, client_s = _lengths_and_client()
         cost = _cost(pool["gpu"])
         st.divider()
         memory = segments("Memory in", "mem", MEMORY_UNITS, "GiB")
@@ -119,6 +145,8 @@ def sidebar() -> Inputs:
         output_len=output_len,
         concurrency=concurrency,
         request_rate=rate,
+        random_range_ratio=ratio,
+        client_latency_s=client_s,
         cost=cost,
         units=Units(memory="GB" if memory == "GB" else "GiB", time="s" if seconds == "s" else "ms"),
     )
@@ -158,6 +186,37 @@ def _pool() -> dict[str, Any]:
         "engine": (engine, "vllm"),
     }
     return {"gpu": gpu} | {name: value for name, (value, default) in chosen.items() if value != default}
+
+
+def _lengths_and_client() -> tuple[float | None, float]:
+    """Whether lengths differ, where the user says so, and the client's part of a time to first token in seconds."""
+    columns = st.columns(2)
+    with columns[0]:
+        ratio = st.number_input(
+            "Lengths ±",
+            0.0,
+            0.95,
+            None,
+            step=0.1,
+            placeholder="not said",
+            **bound("range", None),
+            help="Lengths are uniform within this share (--random-range-ratio). Empty: equal, and where a closed loop "
+            "would march in step for that, the answer says so.",
+        )
+    with columns[1]:
+        usual_ms = USUAL_S * 1e3
+        known = ", ".join(f"{client.name} {client.seconds * 1e3:g}" for client in CLIENTS)
+        client_ms = number(
+            "Client, ms",
+            "client",
+            usual_ms,
+            0.0,
+            60_000.0,
+            help=f"What client and network add to TTFT, there and back (--client-latency). Known: {known}.",
+        )
+    return (None if ratio is None else float(ratio)), (
+        USUAL_S if client_ms == usual_ms else round(client_ms / 1e3, 9)
+    )
 
 
 def _cost(gpu: str) -> dict[str, Any]:
@@ -213,6 +272,12 @@ def parse_model(raw: bytes) -> ModelSpec:
 def model_spec(inputs: Inputs) -> ModelSpec:
     """The model itself."""
     return inputs.model if isinstance(inputs.model, ModelSpec) else load_model(inputs.model)
+
+
+def chosen(key: str, default: str) -> str:
+    """What a page's own choice stands at before it is drawn: the sidebar comes first."""
+    link = st.query_params.get(key, default)
+    return str(st.session_state.get(key) or link)
 
 
 # the link

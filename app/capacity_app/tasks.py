@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from capacity.answers.records import Simulation
+from capacity.answers.records import Attribution, Estimate, Simulation
 from capacity.base.errors import CapacityError
 from capacity.model import ModelSpec
 
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 
 ACCEPTANCES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 DRAFT_LENGTHS = (1, 2, 3, 4, 6, 8)
+
+
+def estimated(
+    model: str | ModelSpec, *, options: Mapping[str, Any], cost: Mapping[str, Any]
+) -> tuple[Estimate, Attribution | None]:
+    """An estimate, and what bounds it, which a load without a steady state has not."""
+    import capacity
+
+    answer = capacity.estimate(model, **options, **cost)
+    return answer, None if answer.ttft_s is None else capacity.explain(model, **options)
 
 
 def timeline(

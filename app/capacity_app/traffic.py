@@ -13,6 +13,7 @@ from capacity_app.state import Inputs
 
 Keywords = dict[str, Any]
 
+CLOSED_LOOP, TOGETHER_AT_ONCE, TRACE = "closed loop", "all at once", "a trace"
 ARRIVALS = (
     "Poisson",
     "bursty",
@@ -20,11 +21,13 @@ ARRIVALS = (
     "on and off",
     "ramp",
     "a day",
-    "closed loop",
-    "all at once",
+    CLOSED_LOOP,
+    TOGETHER_AT_ONCE,
     "conversations",
-    "a trace",
+    TRACE,
 )
+EQUAL = "equal or within ±"
+LENGTH_SHAPES = (EQUAL, "lognormal", "gamma")
 _HELP = (
     "How requests come. In a closed loop the sidebar's concurrency stays in flight; all others go by its requests/s; "
     f"a trace is a file of yours ({trace_titles()}, gzip or not)."
@@ -35,7 +38,7 @@ TRACE_TYPES = ("csv", "jsonl", "json", "gz", "txt")
 def traffic_widgets(inputs: Inputs) -> Keywords | None:
     """Draw the widgets; the traffic as keywords of `simulate`, or None until there is a trace."""
     kind = state.choice("Arrivals", "sim_arrivals", ARRIVALS, "Poisson", help=_HELP)
-    return _uploaded() if kind == "a trace" else _generated(kind, inputs)
+    return _uploaded() if kind == TRACE else _generated(kind, inputs)
 
 
 def _arriving(kind: str, inputs: Inputs) -> Keywords:
@@ -72,9 +75,9 @@ def _arriving(kind: str, inputs: Inputs) -> Keywords:
         with columns[3]:
             day_s = state.number("Day of seconds", "sim_day", 240.0, 1.0, 86_400.0)
         return {**rate, "arrivals": "diurnal", "day_peak_to_mean": peak, "day_length_s": day_s}
-    if kind == "closed loop":
+    if kind == CLOSED_LOOP:
         return {"concurrency": inputs.concurrency}
-    if kind == "all at once":
+    if kind == TOGETHER_AT_ONCE:
         return {"request_rate": float("inf")}
     if kind == "conversations":
         with columns[2]:
@@ -91,7 +94,7 @@ def _generated(kind: str, inputs: Inputs) -> Keywords:
     with columns[0]:
         count = state.whole("Requests", "sim_requests", 1000, 1, 100_000, step=500)
     with columns[1]:
-        spread = state.choice("Lengths", "sim_lengths", ("equal", "lognormal", "gamma"), "lognormal")
+        spread = state.choice("Lengths", "sim_lengths", LENGTH_SHAPES, LENGTH_SHAPES[1])
     with columns[2]:
         prefix = state.whole(
             "System prompt tokens", "sim_prefix", 0, 0, 100_000, help="Shared by all requests."
@@ -99,8 +102,7 @@ def _generated(kind: str, inputs: Inputs) -> Keywords:
     with columns[3]:
         seed = state.whole("Seed", "sim_seed", 0, 0, 1_000_000)
     requests: Keywords = {**inputs.lengths, "num_prompts": count}
-    if spread != "equal":
-        requests["length_distribution"] = spread
+    requests |= inputs.spread if spread == EQUAL else {"length_distribution": spread}
     if prefix:
         requests["random_prefix_len"] = prefix
     return {**requests, **_arriving(kind, inputs), **({"seed": seed} if seed else {})}

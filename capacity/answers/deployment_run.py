@@ -213,7 +213,12 @@ def verdict_on(
         known = _known_capacities((tuple(pools), patient, scheduling))
         capacity = capacity_for(workload, probe, in_flight=_in_flight(pools, workload), known=known)
     return judge(
-        run.records, workload, capacity=capacity, gaps=run.gaps, losses=_losses(run, pools, workload)
+        run.records,
+        workload,
+        capacity=capacity,
+        gaps=run.gaps,
+        losses=_losses(run, pools, workload),
+        way_s=engine_frontend(pools[0]).from_client(workload.client_latency_s or 0.0).request_latency_s,
     )
 
 

@@ -239,7 +239,7 @@ class Attribution(AnswerRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Simulation:
+class Simulation(AnswerRecord):
     """What users of a deployment see: `run` holds the records and the time series, `to_dict()` the summary.
 
     The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus what only a simulator sees.

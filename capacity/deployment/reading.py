@@ -49,6 +49,7 @@ WITHOUT: Mapping[Part, str] = {
     "memory": "a memory plan",
     "limits": "an engine's limits",
     "steps": "step times",
+    "drafts": "a run with drafts",
     "roles": "engines that prefill and engines that decode",
 }
 STANDS_FOR = {  # options that say several fields at once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from capacity.base.clock import LATEST_S
 from capacity.base.spec import Spec
 from capacity.deployment.flags import FiniteOrInf, Need, flag
 from capacity.deployment.routers import ROUTERS
@@ -24,7 +25,7 @@ class Service(Spec):
         None, "The router keeps requests back while every engine has that many.", ge=1, le=1 << 40
     )
     request_timeout_s: float | None = flag(
-        None, "A client gives up that many seconds after it has sent.", "--request-timeout", gt=0
+        None, "A client gives up that many seconds after it has sent.", "--request-timeout", gt=0, le=LATEST_S
     )
     prefill_replicas: int | None = flag(
         None, "Of --replicas, so many only prefill and the others only decode.", ge=1, le=4096
@@ -58,6 +59,7 @@ class Service(Spec):
         "Seconds until a new replica is in place of a lost one.",
         "--recovery",
         ge=0,
+        le=LATEST_S,
         needs=Need("mean_time_between_failures_s"),
     )
     requests_of_lost_replicas: Literal["restart", "fail"] = flag(
@@ -93,17 +95,20 @@ class Service(Spec):
         "Seconds until a replica that is started takes requests.",
         "--startup",
         ge=0,
+        le=LATEST_S,
         needs=(Need("autoscale_max_replicas"), Need("decode_autoscale_max_replicas")),
     )
     autoscale_interval_s: float = flag(
         15.0,
         "Seconds between the autoscaler's decisions.",
         gt=0,
+        le=LATEST_S,
         needs=(Need("autoscale_max_replicas"), Need("decode_autoscale_max_replicas")),
     )
     scale_down_delay_s: float = flag(
         300.0,
         "Seconds in which fewer replicas must suffice before one goes.",
         ge=0,
+        le=LATEST_S,
         needs=(Need("autoscale_max_replicas"), Need("decode_autoscale_max_replicas")),
     )

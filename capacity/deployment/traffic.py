@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
+from capacity.base.clock import LATEST_S
 from capacity.base.spec import Spec
 from capacity.deployment.client_latency import CLIENTS, USUAL_S, LatencySeconds
 from capacity.deployment.flags import FiniteOrInf, Need, flag
@@ -164,7 +165,7 @@ class Traffic(Spec):
         1, "Questions of a session; each prompt repeats what was said, --input-len is new.", ge=1, le=10_000
     )
     think_time_s: float = flag(
-        0.0, "Mean seconds between an answer and the next question.", ge=0, needs=Need("turns")
+        0.0, "Mean seconds between an answer and the next question.", ge=0, le=LATEST_S, needs=Need("turns")
     )
     client_latency_s: LatencySeconds = flag(
         USUAL_S,

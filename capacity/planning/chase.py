@@ -158,12 +158,14 @@ class Chase:
         rekeyed = (self.best is None) != (tried is None)
         self.best, self._owner = tried, owner
         if rekeyed:
-            entries = [(number, entry) for _, number, entry in self._heap]
-            self._heap = []
-            for number, entry in entries:
-                self._push(entry, number)
+            self._rekey()
         if tried is not None and self._improved is not None:
             self._improved(tried)
+
+    def _rekey(self) -> None:
+        """The queue by what is known now."""
+        self._heap = [(self._key(entry), number, entry) for _, number, entry in self._heap]
+        heapq.heapify(self._heap)
 
     def _choose(self) -> None:
         """The best of what was met."""
@@ -186,4 +188,5 @@ class Chase:
         for number, entry in self._aside:
             self._push(entry, number)
         self._aside = []
+        self._rekey()  # the owner comes later now, and what was behind it is no longer
         self._choose()

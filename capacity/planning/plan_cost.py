@@ -24,6 +24,6 @@ def trial_load(
         in_flight=None if workload.concurrency is None else float(workload.concurrency),
         hit_fraction=trial.hit_fraction,
     )
-    if offered_per_s is None or trial.met:
+    if offered_per_s is None:
         return load
     return load.at(min(offered_per_s, max(most_per_s(pools, load), trial.requests_per_s)))

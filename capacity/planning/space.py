@@ -81,7 +81,7 @@ class Search(Spec):
     )
     kv_cache_dtypes: Annotated[Names, Field(min_length=1)] = flag(("auto", "fp8"), "KV-cache formats.")
     engines: Annotated[Names, Field(min_length=1)] = flag(("vllm",), "Engines, with an optional version.")
-    max_num_seqs: Limits = flag((None, 256), "Most requests in one step.")
+    max_num_seqs: Limits = flag((None,), "Most requests in one step.")
     max_num_batched_tokens: Limits = flag((None, 2048, 1024, 512), "Token budgets of one step.")
     chunked_prefill: Switches = flag((None,), "Chunked prefill on and off.")
     prefix_caching: Switches = flag((None,), "Prefix caching on and off.")

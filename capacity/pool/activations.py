@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from capacity.deployment.engines import EngineSpec
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
+from capacity.model.quantization import ComputeDtype, QuantizationScheme
 from capacity.model.spec import ModelSpec
 
 HALF_BYTES = 2  # of an activation, 16 bit
+SHARE_OF_HALF: dict[ComputeDtype, float] = {"fp8": 0.5, "int8": 0.5, "fp4": 0.28}  # quantized activations
+MOE_HIDDEN_COPIES = 2  # beside the experts' rows: 0.08 GiB of Qwen3-30B-A3B at 2048 tokens, vLLM 0.26
 MOE_CHUNK_TOKENS = (
     16 * 1024
 )  # tokens that vLLM's fused experts take at a time: VLLM_FUSED_MOE_CHUNK_SIZE, envs.py
@@ -21,13 +24,15 @@ def activation_bytes(
     tensor_parallel_size: int = 1,
     data_parallel_size: int = 1,
     expert_parallel: bool = False,
+    scheme: QuantizationScheme | None = None,
 ) -> float:
     """Peak of vLLM's profile run: sampling `sampled_rows` rows, or the widest layer for all `tokens`, if larger.
 
-    Sampling holds rows x vocabulary x 38.2 bytes (logits at 32 bit, sorted copies, probabilities) beside
-    the hidden states of the batch; within 0.6 % of seven logs of vLLM 0.11 (at 1024 sequences). The widest layer
-    holds its gate and up projections and two hidden states; MoE layers one row for each token and expert chosen,
-    the tokens of all data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time.
+    Sampling holds rows x vocabulary x 38.2 bytes (logits at 32 bit, sorted copies, probabilities; 14 since vLLM
+    0.17) beside the hidden states of the batch; within 0.6 % of seven logs of vLLM 0.11 (at 1024 sequences). The
+    widest layer holds its gate and up projections, their product and hidden states, all but the residual as narrow
+    as `scheme` (None: the checkpoint's) quantizes activations; MoE layers one row for each token and expert
+    chosen, the tokens of all data-parallel ranks together, up to `MOE_CHUNK_TOKENS` at a time.
     """
     hidden = model.hidden_size
     logits = sampled_rows * model.vocab_size * engine.sampler_bytes_per_logit
@@ -39,6 +44,7 @@ def activation_bytes(
             hidden=hidden,
             tokens=tokens,
             expert_tokens=min(tokens * data_parallel_size, max(tokens, MOE_CHUNK_TOKENS)),
+            share=SHARE_OF_HALF.get((scheme or model.checkpoint).dense_ffn.compute_dtype, 1.0),
             tp=tensor_parallel_size,
             expert_ranks=1 if expert_parallel else tensor_parallel_size * data_parallel_size,
         )
@@ -54,6 +60,7 @@ def _layer_values(
     hidden: int,
     tokens: int,
     expert_tokens: int,
+    share: float,
     tp: int,
     expert_ranks: int,
 ) -> float:
@@ -62,12 +69,13 @@ def _layer_values(
     Of a MoE layer those of vLLM's fused kernel: for each chosen expert the larger of gate+up and output, and the
     activated half. Source: vLLM fused_moe workspaces.
     """
-    residual = engine.activation_layer_hidden_copies * hidden
     if isinstance(feed_forward, DenseFeedForward):
-        return tokens * (residual + engine.activation_layer_ffn_copies * feed_forward.intermediate_size / tp)
+        states = 1 + (engine.activation_layer_hidden_copies - 1) * share
+        products = 2 + (engine.activation_layer_ffn_copies - 2) * share
+        return tokens * (states * hidden + products * feed_forward.intermediate_size / tp)
     width = feed_forward.expert_intermediate_size / expert_ranks
     rows = expert_tokens * feed_forward.experts_per_token
-    return tokens * residual + rows * (max(2 * width, hidden) + width)
+    return tokens * MOE_HIDDEN_COPIES * hidden + rows * (max(2 * width, hidden) + width)
 
 
 def graph_bytes(

@@ -210,8 +210,7 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
             enforce_eager=pool.enforce_eager,
         )
     )
-    alone = pool.tensor_parallel_size * pool.pipeline_parallel_size * settings.lockstep_ranks == 1
-    nontorch = engine.nontorch_bytes_tp1 if alone else engine.nontorch_bytes_tpn
+    nontorch = nontorch_bytes(settings)
     if engine.memory_rule == "sglang_static":
         activations, overhead = _sglang_reserve(settings), nontorch
     else:
@@ -224,6 +223,21 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
         graph_bytes=graphs,
         overhead_bytes=overhead,
     )
+
+
+def nontorch_bytes(settings: PoolSettings) -> int:
+    """CUDA context, NCCL's buffers and workspaces of one GPU.
+
+    NCCL keeps most where an NVSwitch reduces for its GPUs (NVLS): Hopper and later, on NVLink.
+    """
+    pool, engine, profile = settings.pool, settings.engine, settings.profile
+    ranks = pool.tensor_parallel_size * pool.pipeline_parallel_size * settings.lockstep_ranks
+    if ranks == 1:
+        return engine.nontorch_bytes_tp1
+    nvls = profile.link_for(pool.tensor_parallel_size).kind == "nvlink" and profile.architecture != "ampere"
+    if nvls or engine.nontorch_bytes_tpn_without_nvls is None:
+        return engine.nontorch_bytes_tpn
+    return engine.nontorch_bytes_tpn_without_nvls
 
 
 def _stage_memory(settings: PoolSettings, held: HeldMemory, layers: range) -> StageMemory:
@@ -280,6 +294,7 @@ def _activations(settings: PoolSettings, *, samples: bool) -> int:
         tensor_parallel_size=settings.pool.tensor_parallel_size,
         data_parallel_size=settings.lockstep_ranks,
         expert_parallel=settings.expert_parallel,
+        scheme=settings.scheme,
     )
     return round(activations)
 

@@ -101,7 +101,7 @@ def _prediction(answer: Estimate) -> list[Part]:
 def _load(answer: Estimate | Attribution) -> str:
     """How many requests there are, in words."""
     if answer.batch_size:
-        return f"{answer.batch_size:,} requests together"
+        return "1 request alone" if answer.batch_size == 1 else f"{answer.batch_size:,} requests together"
     if answer.concurrency and answer.request_rate:
         return f"{answer.request_rate:g} requests/s arrive, at most {answer.concurrency:,} in flight"
     if answer.concurrency:

@@ -10,14 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
+from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput
-from capacity.simulator.instants import NEVER
+from capacity.simulator.instants import CLOCK_ENDS_PS, NEVER, beyond_clock
 from capacity.step import PS_PER_S
 from capacity.workload import Workload
-
-LATEST_ARRIVAL_S = (
-    1.1e6  # 12.7 days; the compiled engines' clock holds 13.3, the rest is left to the queue's way out
-)
 
 
 class Arrivals(Protocol):
@@ -36,12 +33,7 @@ class Client:
     """
 
     def __init__(self, workload: Workload) -> None:
-        latest_s = float(workload.arrival_s[-1])
-        if latest_s > LATEST_ARRIVAL_S:
-            raise InvalidInput(
-                f"the last request of {workload.name} arrives after {latest_s:g} s; simulated time holds "
-                f"{LATEST_ARRIVAL_S:g} s of arrivals: take a part of the trace, or scale its time"
-            )
+        _check_clock(workload)
         self._arrival_ps = array("q", bytes(8 * len(workload)))
         instants_ps = np.frombuffer(self._arrival_ps, dtype=np.int64)
         np.rint(workload.arrival_s * PS_PER_S, out=instants_ps, casting="unsafe")
@@ -102,12 +94,36 @@ class Client:
         sent = self.take(now_ps) if self._cap is not None else []  # with the cap as it was until now
         self._in_flight -= 1
         for follower in self._followers.pop(request, ()):
-            heapq.heappush(self._ready, (now_ps + self._think_ps[follower], follower))
+            at_ps = now_ps + self._think_ps[follower]
+            if at_ps >= CLOCK_ENDS_PS:
+                raise beyond_clock(at_ps)
+            heapq.heappush(self._ready, (at_ps, follower))
         if self._held and self._cap is not None and self._in_flight < self._cap:
             self._in_flight += 1
             sent.append((self._held.popleft(), now_ps))
         self._update_due()
         return sent
+
+
+def _check_clock(workload: Workload) -> None:
+    """Raises InvalidInput where a request cannot be sent within simulated time, however fast its forerunners are."""
+    latest_s = float(workload.arrival_s[-1])
+    what = "the last request"
+    after, think_s = workload.after_request, workload.think_s
+    if after is not None and think_s is not None and think_s.sum() + latest_s > LATEST_S:
+        sent_s = workload.arrival_s.tolist()  # at the earliest: after the thinking of all turns before
+        for request, (trigger, thinking_s) in enumerate(zip(after.tolist(), think_s.tolist(), strict=True)):
+            if trigger >= 0:
+                sent_s[request] = sent_s[trigger] + thinking_s
+        last = int(np.argmax(sent_s))
+        latest_s, what = sent_s[last], f"request {last}"
+        if after[last] >= 0:
+            what += ", with the think times before it,"
+    if latest_s > LATEST_S:
+        raise InvalidInput(
+            f"{what} of {workload.name} arrives after {latest_s:g} s; simulated time holds {LATEST_S:g} s: "
+            "take a part of the trace, or scale its time"
+        )
 
 
 class OpenLoopClient(Client):

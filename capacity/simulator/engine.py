@@ -17,7 +17,17 @@ import simpy
 
 from capacity.simulator.engines import ENDLESS, EngineAccount, EngineState, Reports, stall_reason
 from capacity.simulator.front_end_process import FrontEndProcesses
-from capacity.simulator.instants import ARRIVE, CLIENT, DECIDE, SETTLE, TIMER, Instant, call_at
+from capacity.simulator.instants import (
+    ARRIVE,
+    CLIENT,
+    CLOCK_ENDS_PS,
+    DECIDE,
+    SETTLE,
+    TIMER,
+    Instant,
+    beyond_clock,
+    call_at,
+)
 from capacity.simulator.kv_cache.pool import KvPool, LoadingPool, PagedPool, Table
 from capacity.simulator.ledger import EngineLedger
 from capacity.simulator.schedulers import Policy, Sequence, Step
@@ -333,6 +343,8 @@ class Engine:
             if stage == 0:
                 step.start = begin_ps
             at_ps = stages[stage] = begin_ps + share + (rest if stage == 0 else 0)
+        if at_ps >= CLOCK_ENDS_PS:
+            raise beyond_clock(at_ps)
         step.end = at_ps
         self.ledger.busy_ps += duration_ps
         self._in_flight.append(step)

@@ -10,16 +10,16 @@ from typing import Literal, Protocol
 import numpy as np
 import simpy
 
+from capacity.base.clock import LATEST_S, check_time
 from capacity.base.errors import InvalidInput
 from capacity.simulator.engines import Engines
-from capacity.simulator.instants import BEFORE, Instant
+from capacity.simulator.instants import BEFORE, CLOCK_ENDS_PS, Instant, beyond_clock
 from capacity.simulator.members import Member
 from capacity.simulator.setup import EngineSetup, Role
 from capacity.step import picoseconds
 
 Process = Generator[simpy.Event, None, None]
 FAILURE_STREAM = 100  # beside the workload's streams of random numbers
-LONGEST_LIFE_S = 1e9  # beyond any run
 
 
 class Fleet(Protocol):
@@ -65,8 +65,7 @@ class Failures:
 
     def __post_init__(self) -> None:
         _check("mean time between failures", self.mean_time_between_failures_s)
-        if not 0 <= self.recovery_s < math.inf:
-            raise InvalidInput(f"the recovery time must be finite and at least 0 s, not {self.recovery_s}")
+        check_time("recovery time", self.recovery_s)
 
     def lifetime_s(self, number: int) -> float:
         """How long after it has opened replica `number` is lost."""
@@ -93,10 +92,9 @@ class Autoscaling:
         if self.max_replicas < 1:
             raise InvalidInput(f"the most replicas must be at least 1, not {self.max_replicas}")
         _check("target of requests per replica", self.target_requests)
-        _check("autoscaling interval", self.interval_s)
+        check_time("autoscaling interval", self.interval_s, above_zero=True)
         for name in ("startup_s", "scale_down_delay_s"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidInput(f"{name} must be finite and at least 0 s, not {getattr(self, name)}")
+            check_time(name, getattr(self, name))
 
 
 def _check(what: str, value: float) -> None:
@@ -107,13 +105,16 @@ def _check(what: str, value: float) -> None:
 def _later(fleet: Fleet, delay_ps: int) -> Generator[simpy.Event, None, int]:
     """Wait; returns the instant then."""
     yield fleet.env.timeout(delay_ps)
-    return int(fleet.env.now)
+    now_ps = int(fleet.env.now)
+    if now_ps >= CLOCK_ENDS_PS and not fleet.over:
+        raise beyond_clock(now_ps)
+    return now_ps
 
 
 def failing(fleet: Fleet, number: int, plan: Failures) -> Process:
     """One replica's life until it fails, and its successor's birth."""
     member = fleet.members[number]
-    lifetime_ps = max(1, picoseconds(min(plan.lifetime_s(number), LONGEST_LIFE_S)))
+    lifetime_ps = max(1, picoseconds(min(plan.lifetime_s(number), 2 * LATEST_S)))
     now_ps = yield from _later(fleet, lifetime_ps)
     if fleet.over or not member.alive:
         return

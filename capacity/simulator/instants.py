@@ -11,9 +11,13 @@ from collections.abc import Callable, Sequence
 
 import simpy
 
+from capacity.base.errors import InvalidInput
+from capacity.step import PS_PER_S
+
 BEFORE, SETTLE, ARRIVE, DECIDE = -1, 0, 1, 2  # what happens at one instant, in this order
 CLIENT, TIMER, DEADLINE = 0, 1, 2  # ranks of what arrives
 NEVER = 1 << 62  # an instant after all others
+CLOCK_ENDS_PS = NEVER // 4  # what is due then or later never happens; the compiled engines' keys hold no more
 RANKS = 1 << 20
 AT_CLIENT, AT_TIMER = (
     (ARRIVE + 1) * RANKS + rank for rank in (CLIENT, TIMER)
@@ -57,11 +61,19 @@ def call_at(
     Call(env, at_ps, act, (kind + 1) * RANKS + rank)
 
 
+def beyond_clock(at_ps: int) -> InvalidInput:
+    """The error of a run that goes on for longer than simulated time, to be raised."""
+    return InvalidInput(
+        f"simulated time ends after {CLOCK_ENDS_PS // PS_PER_S} s, and the run goes on to {at_ps // PS_PER_S} s: "
+        "fewer requests, or a faster deployment"
+    )
+
+
 def next_key_of(queue: Sequence[tuple[int, int, int, simpy.Event]]) -> int:
     """The compiled engines' key of what comes next in SimPy's queue: what they do before it has a lower one."""
     if not queue:
         return NEVER
     at_ps, place, _, _ = queue[0]
-    if at_ps >= NEVER // 4:
+    if at_ps >= CLOCK_ENDS_PS:
         return NEVER
     return 4 * at_ps + place // RANKS - 1 if place >= RANKS else 4 * at_ps

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from capacity.base.clock import check_time
 from capacity.base.errors import InvalidInput
 from capacity.deployment.routers import Router
 from capacity.simulator.admission import Admission
@@ -64,8 +65,10 @@ def simulate(
     setups = [setups] if isinstance(setups, EngineSetup) else list(setups)
     if not setups:
         raise InvalidInput("a deployment needs at least 1 replica")
-    if timeout_s is not None and not timeout_s > 0:
-        raise InvalidInput(f"the client timeout must be above 0 s, not {timeout_s}")
+    if timeout_s is not None:
+        check_time("client timeout", timeout_s, above_zero=True)
+    if sample_interval_s is not None:
+        check_time("sampling interval", sample_interval_s, above_zero=True)
     rules = (admission,) if isinstance(admission, Admission) else tuple(admission)
     before = (
         queue_limit, outstanding_limit, rules or None, timeout_s, failures, scaling, decode_scaling, link

@@ -108,11 +108,12 @@ def judge(
     capacity: Capacity | None = None,
     gaps: GapCounter | None = None,
     losses: Mapping[str, int] | None = None,
+    way_s: float = 0.0,
 ) -> Verdict:
     """The verdict on a run of `workload` that left `records`. Without `capacity` growth alone speaks.
 
     `gaps` between deliveries, where they are known, have intervals as well. `losses`: what became of requests that
-    were not completed, and how many.
+    were not completed, and how many. `way_s`: from the client to the engine, which is no waiting for a place.
     """
     order = np.argsort(records.arrival_ps, kind="stable")
     arrival = records.arrival_ps[order] / PS_PER_S
@@ -136,7 +137,7 @@ def judge(
     verdict, reason = (
         _of_open_loop(arrival, capacity, load, peak, growth, long_enough, stay_s)
         if clocked
-        else _of_closed_loop(records, workload, growth, long_enough)
+        else _of_closed_loop(records, workload, growth, long_enough, way_s)
     )
     served = verdict  # of those that were
     if not completed.all():
@@ -247,11 +248,12 @@ def _burst(peak: Peak, capacity: Capacity) -> str:
 
 
 def _of_closed_loop(
-    records: RequestTable, workload: Workload, growth: float | None, long_enough: bool
+    records: RequestTable, workload: Workload, growth: float | None, long_enough: bool, way_s: float
 ) -> tuple[Judgement, str]:
     """The load follows the service, so nothing grows for ever; saturated is what makes requests wait in a queue."""
     done = records.completed
-    waited = float((records.first_scheduled_ps - records.arrival_ps)[done].sum())
+    until_scheduled_ps = (records.first_scheduled_ps - records.arrival_ps)[done]
+    waited = float((until_scheduled_ps - way_s * PS_PER_S).clip(0).sum())
     stayed = float((records.finish_ps - records.arrival_ps)[done].sum())
     share = waited / stayed if stayed else 0.0
     sent = "a closed loop" if workload.concurrency is None else f"a closed loop of {workload.concurrency}"

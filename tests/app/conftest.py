@@ -47,6 +47,11 @@ class Dashboard:
         """What stands in red or yellow."""
         return [element.value for element in (*self.at.error, *self.at.warning)]
 
+    def inputs(self) -> dict[str, Any]:
+        """The sidebar's widgets by their keys."""
+        kinds = ("number_input", "selectbox", "toggle", "segmented_control")
+        return {widget.key: widget for kind in kinds for widget in getattr(self.at.sidebar, kind)}
+
     def code(self, language: str) -> str:
         """The text of the first copy in this language."""
         return next(str(code.value) for code in self.at.code if code.language == language)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import capacity
 from capacity.hardware import profile_names
+from capacity.hardware.pricing import TIERS
 from capacity.model import model_names
 from capacity.model.quantization import known_quantizations, kv_cache_format_names
 
@@ -215,12 +216,84 @@ def link(opened: Any) -> str:
     return str(shown[-1]).partition("?")[2]
 
 
+LOADS = [
+    ("fit", {}),
+    ("estimate", {}),
+    ("estimate", {"load": "a closed loop"}),
+    ("estimate", {"load": "arrivals at a rate"}),
+    ("simulate", {}),
+    ("simulate", {"sim_arrivals": "closed loop", "sim_lengths": "equal or within ±"}),
+    ("simulate", {"sim_arrivals": "all at once"}),
+    ("plan", {}),
+    ("cost", {}),
+    ("speculation", {}),
+]
+OTHERWISE = {
+    "model": "qwen3-8b",
+    "gpu": "h200-sxm-141gb",
+    "tp": 2,
+    "pp": 2,
+    "ep": True,
+    "weights": "fp8",
+    "kv": "fp8",
+    "engine": "sglang",
+    "isl": 2048,
+    "osl": 128,
+    "concurrency": 16,
+    "rate": 2.0,
+    "range": 0.5,
+    "client": 20.0,
+    "tier": "spot",
+    "mem": "GB",
+    "time": "s",
+}
+ON_REQUEST = {("cost", "time")}  # the tornado's axis, which is drawn by a button
+
+
+@pytest.mark.parametrize(("page", "query"), LOADS)
+def test_an_input_of_the_sidebar_is_live_where_it_changes_the_page(
+    dashboard: Open, page: str, query: dict[str, str]
+) -> None:
+    opened = dashboard(page, **query).settled()
+    before, wrong = said(opened), []
+    found = opened.inputs()
+    assert set(OTHERWISE) <= set(found)
+    for key, other in OTHERWISE.items():
+        if found[key].disabled:
+            elsewhere = dashboard(page, **query, **{key: str(other).lower() if other is True else str(other)})
+            elsewhere.settled()
+            assert elsewhere.inputs()[key].value == other
+            if said(elsewhere) != before:
+                wrong.append(f"{key} is shut, and changes the page")
+        else:
+            usual = found[key].value
+            opened.inputs()[key].set_value(other).run()
+            if said(opened) == before and (page, key) not in ON_REQUEST:
+                wrong.append(f"{key} is live, and changes nothing")
+            opened.inputs()[key].set_value(usual).run()
+    assert wrong == []
+
+
+def said(opened: Any) -> list[Any]:
+    """What a page says, its link left out: figures, what it refuses, and the questions to copy."""
+    copied = [str(code.value) for code in opened.at.code if code.language in ("shell", "python")]
+    return [opened.kpis, opened.refusals, copied]
+
+
+def test_the_sidebar_offers_every_format_that_quantize_lists(
+    dashboard: Open, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offered = dashboard("fit").at.selectbox(key="weights").options
+    rows = json.loads(printed("capacity quantize --list --format json", monkeypatch, capsys))["rows"]
+    assert [name for name in offered if name != "as published"] == [row["name"] for row in rows]
+
+
 SIDEBAR = {
     "model": st.sampled_from(model_names()),
     "gpu": st.sampled_from(profile_names()),
     "weights": st.sampled_from(("as published", *known_quantizations())),
     "kv": st.sampled_from(("auto", *kv_cache_format_names())),
-    "tier": st.sampled_from(("none", "on-demand", "reserved", "spot", "owned", "my own")),
+    "tier": st.sampled_from(("none", *TIERS, "my own")),
 }
 NUMBERS = {
     "tp": st.integers(1, 64),
@@ -228,6 +301,8 @@ NUMBERS = {
     "isl": st.integers(1, 1_000_000),
     "osl": st.integers(1, 1_000_000),
     "concurrency": st.integers(1, 100_000),
+    "range": st.sampled_from((None, 0.0, 0.3, 0.95)),
+    "client": st.sampled_from((0.0, 5.0, 26.5)),
 }
 
 
@@ -238,10 +313,10 @@ def test_no_combination_of_widgets_breaks_a_page(
     dashboard: Open, page: str, boxes: dict[str, str], numbers: dict[str, int]
 ) -> None:
     opened = _kept(dashboard, page)
-    for key, value in boxes.items():
-        opened.at.selectbox(key=key).set_value(value)
-    for key, value in numbers.items():
-        opened.at.number_input(key=key).set_value(value)
+    found = opened.inputs()
+    for key, value in (*boxes.items(), *numbers.items()):
+        if not found[key].disabled:
+            found[key].set_value(value)
     opened.at.run()
     assert not opened.at.exception
     assert LEAK_NOTHING not in opened.refusals

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from brute_force import brute_force
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from planned_options import option, trial
 from quick_plans import PLAIN, PRICES, SHORT, quick
@@ -62,6 +62,7 @@ ENGINES = st.lists(
 
 
 @given(ENGINES)
+@example([(1, 0, 1, 2, False, 0.0), (1, 0, 2, 0, False, 0.0), (2, 1, 1, 1, False, 0.0)])  # one taken back hid another
 def test_it_finds_the_first_in_order_that_does(engines: list[tuple[int, int, int, int, bool, float]]) -> None:
     entries: list[Prospect | Contender] = []
     needs, flattered, expected = {}, {}, []

@@ -33,7 +33,7 @@ def test_a_deployment_does_not_differ_from_itself() -> None:
 
 def test_faster_weights_are_seen_in_every_request() -> None:
     found = diff(deployment(), deployment(quantization="fp8"))
-    assert found.settings == (("quantization", "None", "fp8"),)
+    assert found.settings == (("quantization", "the default", "fp8"),)
     by_metric = {difference.metric: difference for difference in found.differences}
     assert set(by_metric) == {"ttft", "tpot", "e2e"}
     tpot = by_metric["tpot"]

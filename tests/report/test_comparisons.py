@@ -22,7 +22,7 @@ def side(**pool: Any) -> dict[str, Any]:
 
 def test_a_deployment_against_itself_is_the_same_and_not_told_apart() -> None:
     text = printed(diff_tables(diff(side(), side())))
-    assert "the two are the same deployment" in text
+    assert "A and B are the same deployment" in text
     assert text.count("apart)") == 3  # of "not told apart", which wraps
     assert "bill: $2.00 to $2.00 an hour (+0.0%)" in text
 

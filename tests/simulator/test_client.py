@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cluster_runs import assert_equal
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from capacity.base.clock import LATEST_S
 from capacity.base.errors import InvalidInput
-from capacity.simulator import EngineSetup, simulate
+from capacity.simulator import EngineSetup, SimulationResult, simulate
 from capacity.simulator.client import OpenLoopClient
 from capacity.simulator.instants import NEVER
 from capacity.step import AffineStepTimes
@@ -38,3 +42,70 @@ def test_requests_that_are_taken_all_at_once_are_no_longer_due() -> None:
     assert client.due_ps == 5 * 10**11
     assert list(client.take_all()) == [5 * 10**11, 2 * 10**12]
     assert client.due_ps == NEVER
+
+
+STEPS = AffineStepTimes(0.01, 0.001)
+LOOPS = ("events", "core")
+
+
+def sessions(arrivals: list[float], thinks: list[float]) -> Workload:
+    """One conversation: the first turn on the clock, each other a think time after the one before."""
+    ones = np.ones(len(arrivals), dtype=np.int64)
+    return Workload(
+        arrival_s=sorted(arrivals),
+        prompt_tokens=10 * ones,
+        output_tokens=2 * ones,
+        after_request=np.arange(len(arrivals)) - 1,
+        think_s=[0.0, *thinks],
+    )
+
+
+@pytest.mark.parametrize("engine_loop", LOOPS)
+@pytest.mark.parametrize("thinks", [[1e7], [2e7], [4.7e6], [6e5, 6e5], [1e9], [LATEST_S + 1]])
+def test_thinking_beyond_the_clock_is_refused_in_one_line(thinks: list[float], engine_loop: str) -> None:
+    workload = sessions([0.0] * (len(thinks) + 1), thinks)
+    with pytest.raises(InvalidInput, match=r"think times .* simulated time holds 1.1e\+06 s") as refused:
+        simulate(workload, EngineSetup(step_times=STEPS, num_blocks=10), engine_loop=engine_loop)
+    assert "\n" not in str(refused.value)
+
+
+times = st.one_of(
+    st.floats(0, 2 * LATEST_S),
+    st.sampled_from((LATEST_S, np.nextafter(LATEST_S, 0), LATEST_S / 2, np.nextafter(LATEST_S, 1e9), 0.0)),
+)
+
+
+def outcome(workload: Workload, step_s: float, engine_loop: str) -> SimulationResult | str:
+    """The run, or the line that refuses it."""
+    setup = EngineSetup(step_times=AffineStepTimes(step_s, 0.001), num_blocks=100)
+    try:
+        return simulate(workload, setup, engine_loop=engine_loop)
+    except InvalidInput as error:
+        return str(error)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(times, min_size=1, max_size=4), st.data(), st.sampled_from((0.01, 1e3, 3e4, 1e5, 9e5)))
+def test_at_the_end_of_the_clock_both_engines_answer_alike(
+    arrivals: list[float], data: st.DataObject, step_s: float
+) -> None:
+    closed = data.draw(st.booleans())
+    thinks = data.draw(st.lists(times, min_size=len(arrivals) - 1, max_size=len(arrivals) - 1))
+    workload = sessions(arrivals, thinks)
+    if not closed:
+        workload = workload.in_open_loop()
+    readable, compiled = (outcome(workload, step_s, loop) for loop in LOOPS)
+    if isinstance(readable, str) or isinstance(compiled, str):
+        assert readable == compiled
+        assert "simulated time" in str(readable)
+        return
+    assert_equal(readable, compiled)
+    records = readable.records
+    assert (records.arrival_ps >= 0).all()
+    assert (records.finish_ps > records.arrival_ps).all()
+
+
+@pytest.mark.parametrize("engine_loop", LOOPS)
+def test_a_run_that_goes_on_beyond_the_clock_says_so(engine_loop: str) -> None:
+    said = outcome(sessions([LATEST_S], []), 9e5, engine_loop)
+    assert str(said).startswith("simulated time ends after 1152921 s, and the run goes on to 2000000 s")

@@ -160,7 +160,7 @@ def test_diff_serves_what_stands_before_the_engines() -> None:
     plain = deployment(replicas=2)
     split = plain.model_copy(update={"service": Service(prefill_replicas=1)})
     found = diff(plain, split)
-    assert ("prefill_replicas", "None", "1") in found.settings
+    assert ("prefill_replicas", "the default", "1") in found.settings
     assert any(difference.significant for difference in found.differences)
 
 

@@ -90,12 +90,12 @@ def api_options() -> dict[str, Any]:
             help="By the dated list of API prices; a remark below says where it has none.",
         )
         own = st.toggle("and with an API of", False, **state.bound("cost_api", False))
-        api_in = state.number("$ per 1M input", "cost_api_in", 0.2, 0.0, 1000.0, disabled=not own, width=150)
+        api_in = state.number("$ per 1M input", "cost_api_in", 0.2, 0.0, 1000.0, disabled=not own, width=125)
         api_out = state.number(
-            "$ per 1M output", "cost_api_out", 0.6, 0.0, 1000.0, disabled=not own, width=150
+            "$ per 1M output", "cost_api_out", 0.6, 0.0, 1000.0, disabled=not own, width=125
         )
         cached = state.number(
-            "Cached share of input", "cost_cached", 0.0, 0.0, 1.0, step=0.05, disabled=not own, width=150
+            "Cached share", "cost_cached", 0.0, 0.0, 1.0, step=0.05, disabled=not own, width=125
         )
     options: dict[str, Any] = {"api": "all"} if listed else {}
     if own:
@@ -107,13 +107,14 @@ def day_and_curve(options: dict[str, Any]) -> None:
     """Latency against load, and replicas by the hour of a day."""
     st.subheader("How much it carries, and replicas by the hour")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        ttft_ms = state.number("p95 TTFT up to, ms", "cost_ttft", 1000.0, 1.0, 1e6, width=160)
-        tpot_ms = state.number("p95 TPOT up to, ms", "cost_tpot", 50.0, 0.1, 1e5, width=160)
-        peak = state.number("Requests/s at the day's peak", "cost_peak", 30.0, 0.01, 1e6, width=190)
-        ratio = state.number("Peak over mean", "cost_peak_to_mean", 1.6, 1.0, 2.0, width=150)
-        each = state.number("Requests of a user an hour", "cost_each", 6.0, 0.01, 1e5, width=190)
+        ttft_ms = state.number("p95 TTFT, ms", "cost_ttft", 1000.0, 1.0, 1e6, width=135)
+        tpot_ms = state.number("p95 TPOT, ms", "cost_tpot", 50.0, 0.1, 1e5, width=125)
+        peak = state.number("Peak requests/s", "cost_peak", 30.0, 0.01, 1e6, width=140)
+        ratio = state.number("Peak over mean", "cost_peak_to_mean", 1.6, 1.0, 2.0, width=135)
+        each = state.number("Requests a user-hour", "cost_each", 6.0, 0.01, 1e5, width=165)
     load = {
         **{name: value for name, value in options.items() if name != "request_rate"},  # a curve has its own
+        **inputs.client,
         "slo": (f"ttft:p95:{ttft_ms:g}ms", f"tpot:p95:{tpot_ms:g}ms"),
         "peak_rate": peak,
         "peak_to_mean": ratio,
@@ -168,6 +169,7 @@ else:
     options = {
         **inputs.pool,
         **inputs.lengths,
+        **inputs.spread,
         "request_rate": inputs.request_rate,
         "num_prompts": requests,
         **({"replicas": replicas} if replicas > 1 else {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-import capacity
+from capacity.answers.records import Attribution, Estimate
 from capacity.report.display import (
     rate_and_interval,
     seconds_and_interval,
@@ -12,13 +12,21 @@ from capacity.report.display import (
     usd_interval,
     usd_text,
 )
-from capacity.report.figures.estimates import responses_chart, roofline_chart, shares_chart, step_chart
+from capacity.report.figures.estimates import (
+    responses_chart,
+    roofline_chart,
+    shares_chart,
+    step_chart,
+    ttft_chart,
+)
 from capacity.techniques.glossary import define
 from capacity_app import parts, state
+from capacity_app.jobs import Task
+from capacity_app.pages import LOOP, RATE, TOGETHER
 from capacity_app.router import current_inputs
+from capacity_app.tasks import estimated
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-TOGETHER, LOOP, RATE = "a batch together", "a closed loop", "arrivals at a rate"
 
 inputs = current_inputs()
 units = inputs.units
@@ -41,14 +49,10 @@ batch = st.select_slider(
 )
 loads: dict[str, dict[str, float]] = {
     TOGETHER: {"batch_size": batch},
-    LOOP: {"concurrency": inputs.concurrency},
-    RATE: {"request_rate": inputs.request_rate},
+    LOOP: {"concurrency": inputs.concurrency, **inputs.spread},
+    RATE: {"request_rate": inputs.request_rate, **inputs.spread},
 }
-running = loads[load]
-options = {**inputs.pool, **inputs.lengths, **running}
-answer = capacity.estimate(inputs.model, **options, **inputs.cost)
-steady = answer.ttft_s is not None
-why = capacity.explain(inputs.model, **options) if steady else None
+options = {**inputs.pool, **inputs.lengths, **loads[load], **inputs.client}
 
 
 def kpi(label: str, shown: tuple[str, str], term: str) -> parts.Kpi:
@@ -56,42 +60,64 @@ def kpi(label: str, shown: tuple[str, str], term: str) -> parts.Kpi:
     return parts.Kpi(label=label, value=shown[0], below=shown[1], help=define(term).definition)
 
 
-figures = []
-if answer.ttft_s is not None:
-    figures.append(kpi("TTFT", time_and_interval(answer.ttft_s, units), "ttft"))
-if answer.tpot_s is not None:
-    figures.append(kpi("TPOT", time_and_interval(answer.tpot_s, units), "tpot"))
-if answer.e2e_s is not None:
-    figures.append(kpi("E2E latency", seconds_and_interval(answer.e2e_s), "e2e latency"))
-figures.append(kpi("Output tokens/s", rate_and_interval(answer.output_tokens_per_s), "throughput"))
-if answer.output_tokens_per_s_per_user is not None:
-    figures.append(kpi("per user", rate_and_interval(answer.output_tokens_per_s_per_user), "throughput"))
-figures += [
-    kpi("per GPU", rate_and_interval(answer.output_tokens_per_s_per_gpu), "throughput"),
-]
-if answer.cost is not None:
-    price = answer.usd_per_million_output_tokens
-    figures.append(kpi("$ per 1M output", (usd_text(price), usd_interval(price)), "cost per token"))
-parts.kpis(figures)
-st.caption(f"Below each number: its 90 % interval. Basis: {answer.basis}.")
-parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, answer)
-if answer.verdict is not None:
-    parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason}")
-parts.notes(answer.warnings)
+def figures_of_merit(answer: Estimate) -> list[parts.Kpi]:
+    """The KPI row; without a steady state no latency stands there, and the verdict says why."""
+    none = ("-", "no steady state")
+    ttft, e2e, per_user = answer.ttft_s, answer.e2e_s, answer.output_tokens_per_s_per_user
+    single = none if ttft is None else ("-", "a single output token")
+    figures = [
+        kpi("TTFT", none if ttft is None else time_and_interval(ttft, units), "ttft"),
+        kpi("TPOT", single if answer.tpot_s is None else time_and_interval(answer.tpot_s, units), "tpot"),
+        kpi("E2E latency", none if e2e is None else seconds_and_interval(e2e), "e2e latency"),
+        kpi("Output tokens/s", rate_and_interval(answer.output_tokens_per_s), "throughput"),
+        kpi("per user", none if per_user is None else rate_and_interval(per_user), "throughput"),
+        kpi("per GPU", rate_and_interval(answer.output_tokens_per_s_per_gpu), "throughput"),
+    ]
+    if answer.verdict is not None:
+        in_flight = answer.requests_in_flight
+        shown = ("grows", "") if in_flight is None else (f"{in_flight:,.1f}", "requests/s x E2E")
+        figures.append(kpi("In flight", shown, "littles law"))
+    if answer.cost is not None:
+        price = answer.usd_per_million_output_tokens
+        figures.append(kpi("$ per 1M output", (usd_text(price), usd_interval(price)), "cost per token"))
+    return figures
 
-parts.chart(roofline_chart(answer))
-left, right = st.columns(2)
-with left:
+
+def show(answer: Estimate, why: Attribution | None) -> None:
+    """Everything below the inputs."""
+    if answer.verdict is not None:
+        parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
+    parts.kpis(figures_of_merit(answer))
+    queue = "" if answer.verdict is None else ", queueing included"
+    st.caption(f"Below each number: its 90 % interval{queue}. Basis: {answer.basis}.")
+    if answer.in_step:
+        st.badge("Requests march in step", icon=":material/sync:", color="orange")
+    parts.notes(answer.warnings)
+    if answer.ttft_parts_s is not None:
+        parts.chart(ttft_chart(answer.ttft_parts_s, units))
+    parts.chart(roofline_chart(answer))
     if why is not None:
-        parts.chart(shares_chart(why))
-with right:
-    if why is not None:
-        parts.chart(responses_chart(why))
-phase = state.segments(
-    "Step", "phase", ("prefill", "decode"), "decode" if answer.breakdown.decode else "prefill"
-)
-operators = answer.breakdown.prefill if phase == "prefill" else answer.breakdown.decode
-if operators:
-    parts.chart(step_chart(operators, "prefill" if phase == "prefill" else "decode", units))
+        left, right = st.columns(2)
+        with left:
+            parts.chart(shares_chart(why))
+        with right:
+            parts.chart(responses_chart(why))
+    phase = state.segments(
+        "Step", "phase", ("prefill", "decode"), "decode" if answer.breakdown.decode else "prefill"
+    )
+    operators = answer.breakdown.prefill if phase == "prefill" else answer.breakdown.decode
+    if operators:
+        parts.chart(step_chart(operators, "prefill" if phase == "prefill" else "decode", units))
+    else:
+        st.info("A single output token: there is no decode step.")
+
+
+asked = {"options": options, "cost": inputs.cost}
+if load == TOGETHER:
+    found = estimated(inputs.model, **asked)
 else:
-    st.info("A single output token: there is no decode step.")
+    task = Task(function="capacity_app.tasks:estimated", arguments={"model": inputs.model, **asked})
+    found = parts.background("estimate", task, doing="Serving the load").value
+parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, None if found is None else found[0])
+if found is not None:
+    show(*found)

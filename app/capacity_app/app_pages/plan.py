@@ -10,9 +10,10 @@ import streamlit as st
 
 from capacity.deployment import Traffic
 from capacity.hardware import profile_names
-from capacity.planning.records import Plan
+from capacity.planning.records import Plan, Ranked
 from capacity.planning.search import Snapshot
 from capacity.report.figures.planning import miss_rows, ranked_rows, rejected_rows, speed_chart
+from capacity.report.plan_summary import wrapped
 from capacity.report.tables import finite
 from capacity_app import parts, state
 from capacity_app.boundary import plain
@@ -48,7 +49,13 @@ with last:
     limit_s = state.whole("Search for up to, s", "plan_s", 60, 5, 600, step=10)
 
 slo = [f"ttft:{statistic}:{ttft_ms:g}ms", f"tpot:{statistic}:{tpot_ms:g}ms"]
-traffic = {**inputs.lengths, "request_rate": inputs.request_rate, "num_prompts": requests}
+traffic = {
+    **inputs.lengths,
+    **inputs.spread,
+    "request_rate": inputs.request_rate,
+    "num_prompts": requests,
+    **inputs.client,
+}
 options = {
     "gpus": tuple(gpus),
     "slo": tuple(slo),
@@ -73,6 +80,20 @@ def so_far(report: Snapshot) -> tuple[float, str]:
     return min(report.settled / max(report.engines, 1), 1.0), words
 
 
+def launched(best: Ranked) -> None:
+    """What starts the winner, to copy; the archive below has it for all."""
+    for line in best.launch:
+        role = "" if line.role == "both" else f", for {line.role}"
+        st.caption(
+            f"Starts {'each of ' if line.replicas > 1 else ''}{line.replicas} replica"
+            f"{'s' * (line.replicas > 1)}{role}:"
+        )
+        st.code("\n".join(wrapped(line.command)), language="shell", wrap_lines=True)
+        parts.notes(line.notes)
+    if not best.launch:
+        st.caption("Nothing launches this engine: it is a baseline.")
+
+
 def show(plan: Plan, options: Mapping[str, Any]) -> None:
     """The plan, and the files of what was asked."""
     if plan.best is None:
@@ -81,6 +102,7 @@ def show(plan: Plan, options: Mapping[str, Any]) -> None:
     else:
         price = "" if plan.best.cost is None else f", ${plan.best.cost.usd_per_hour:,.2f} an hour"
         st.success(plain(f"{plan.best.candidate.label}{price}; {plan.proof}"), icon=":material/check:")
+        launched(plan.best)
         st.subheader("Deployments that meet the service levels, best first")
         formats = {**dict.fromkeys(DOLLARS, "dollar"), **dict.fromkeys(SHARES, "percent")}
         columns = {name: st.column_config.NumberColumn(format=kind) for name, kind in formats.items()}

@@ -107,6 +107,31 @@ def figures_of_merit(answer: Simulation) -> None:
     )
 
 
+def cost_of_the_load(answer: Simulation) -> None:
+    """What the deployment costs at the load that the run shows, by the same function as every bill."""
+    cost = answer.cost
+    if cost is None:
+        return
+    parts.kpis(
+        [
+            parts.Kpi(
+                label="$ per hour",
+                value=f"${cost.usd_per_hour:,.2f}",
+                below=f"{cost.billed_gpus} GPU{'s' * (cost.billed_gpus > 1)} at ${cost.usd_per_gpu_hour:,.2f}",
+            ),
+            parts.Kpi(
+                label="$ per 1M output",
+                value=f"${cost.usd_per_million_output_tokens:,.3f}",
+                below=f"at {cost.requests_per_s:,.2f} requests/s",
+                help=define("cost per token").definition,
+            ),
+            parts.Kpi(label="$ per 1M input", value=f"${cost.usd_per_million_input_tokens:,.3f}"),
+            parts.Kpi(label="$ per 1k requests", value=f"${1e3 * cost.usd_per_request:,.4f}"),
+        ]
+    )
+    st.caption(plain(f"{cost.tier}: {cost.source}. The run's filling and draining are left out."))
+
+
 def show(traffic: dict[str, Any]) -> None:
     """Everything below the inputs."""
     service = {} if replicas == 1 else {"replicas": replicas, "router": router}
@@ -114,6 +139,8 @@ def show(traffic: dict[str, Any]) -> None:
         **inputs.pool,
         **traffic,
         **service,
+        **inputs.client,
+        **inputs.cost,
         "goodput": [str(level) for level in (f"ttft:{ttft_ms:g}", f"tpot:{tpot_ms:g}")],
     }
     parse_slos(options["goodput"])
@@ -128,6 +155,7 @@ def show(traffic: dict[str, Any]) -> None:
         for label, answer in done.items():
             verdict_line(label, answer)
         figures_of_merit(base)
+        cost_of_the_load(base)
         pasted = {**options, "trace": Path(options["trace"]).name} if "trace" in options else options
         parts.copies("simulate", inputs.model_name, pasted, base)
         parts.notes(base.warnings)

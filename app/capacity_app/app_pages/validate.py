@@ -8,9 +8,8 @@ from capacity_validate import figures
 from capacity_app import parts, state, uploads
 from capacity_app.boundary import plain
 from capacity_app.jobs import Task
+from capacity_app.pages import MEASURED, SERVED
 from capacity_app.router import current_inputs
-
-MEASURED, SERVED = "a measurement of `capacity validate`", "a benchmark of your server"
 
 inputs = current_inputs()
 units = inputs.units

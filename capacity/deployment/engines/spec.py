@@ -76,7 +76,8 @@ class EngineSpec(Spec):
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
     after weights, activations and non-torch is KV. `fraction_of_free`: KV takes that fraction of what is free
     after loading. `sglang_static`: weights and KV take a fraction that is computed from the limits.
-    `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU.
+    `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU;
+    `_tpn_without_nvls` where no NVSwitch reduces for the GPUs (PCIe, Ampere), None: as `_tpn`.
     `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
     the widest layer, see `capacity.pool.activations`. `graph_bytes_*`: CUDA graphs; `graphs_in_budget`: whether the
     engine takes their estimate out of the KV budget (otherwise they come on top of it).
@@ -117,6 +118,7 @@ class EngineSpec(Spec):
     memory_rule: MemoryRule
     nontorch_bytes_tp1: Annotated[int, Field(ge=0)]
     nontorch_bytes_tpn: Annotated[int, Field(ge=0)]
+    nontorch_bytes_tpn_without_nvls: Annotated[int, Field(ge=0)] | None = None
     sampler_bytes_per_logit: Annotated[float, Field(ge=0)]
     activation_hidden_copies: Annotated[float, Field(ge=0)]
     activation_layer_hidden_copies: Annotated[float, Field(ge=0)]

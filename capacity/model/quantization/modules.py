@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Callable, Iterable
 from itertools import groupby, product
 
+from capacity.base.errors import InvalidInput
+from capacity.model.quantization.expressions import Expressions, of_glob
 from capacity.model.quantization.scheme import FormatException, Part, PartKind, QuantizationScheme
 from capacity.model.quantization.weight_format import WeightFormat
 
@@ -40,14 +41,17 @@ class ModulePatterns:
     looked up. Globs and expressions are tried on every spelling that checkpoints use.
     """
 
-    def __init__(self, patterns: Iterable[str]) -> None:
+    def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
+        """`lists`: how many such lists the configuration has; raises `re.error`."""
         self._plain: set[str] = set()
-        self._expressions: list[re.Pattern[str]] = []
+        expressions: list[str] = []
         for pattern in patterns:
-            self._add(pattern)
+            expressions += self._add(pattern)
+        self._count = len(expressions)
+        self._expressions = Expressions(dict.fromkeys(expressions), lists=lists)
 
     def __bool__(self) -> bool:
-        return bool(self._plain or self._expressions)
+        return bool(self._plain or self._count)
 
     def mean(self, part_name: str, layer: int | None) -> bool:
         """Whether one of the patterns means the part `part_name` of `layer` (None: outside of the layers)."""
@@ -56,22 +60,23 @@ class ModulePatterns:
         path = part_name if layer is None else f"layers.{layer}.{part_name}"
         if self._plain and any(run in self._plain for run in _runs(path.split("."))):
             return True
-        return bool(self._expressions) and any(
-            expression.match(spelling)
-            for spelling in _spellings(part_name, layer)
-            for expression in self._expressions
-        )
+        try:
+            return bool(self._count) and any(map(self._expressions.match, _spellings(part_name, layer)))
+        except re.error as error:
+            raise InvalidInput(
+                f"quantization_config: {self._count:,} patterns of module names: {error}"
+            ) from None
 
-    def _add(self, pattern: str) -> None:
+    def _add(self, pattern: str) -> list[str]:
+        """Take in a plain name; returns the expression that anything else is."""
         if pattern.startswith("re:"):
-            self._expressions.append(re.compile(pattern[3:]))
-            return
+            return [pattern[3:]]
         plain = pattern.removesuffix(".weight").replace("layers.*.", "")
         plain = plain[:-1].removesuffix(".") if plain.endswith("*") else plain
         if any(character in plain for character in "*?["):
-            self._expressions.append(re.compile(fnmatch.translate(pattern)))
-            return
+            return [of_glob(pattern)]
         self._plain.update(_canonical(plain))
+        return []
 
 
 def _canonical(name: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
@@ -159,6 +159,31 @@ def step_chart(operators: Sequence[OperatorTime], phase: Phase, units: Units = S
             }
             for op in operators
         ),
+    )
+
+
+def ttft_chart(ttft_parts_s: Mapping[str, float], units: Units = STANDARD) -> Chart:
+    """What a time to first token is made of, in seconds by part: one stacked bar."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for index, (part, seconds) in enumerate(ttft_parts_s.items()):
+        figure.add_bar(
+            name=part,
+            orientation="h",
+            y=["TTFT"],
+            x=[units.of_seconds(seconds)],
+            **bar_style(index),
+            hovertemplate=f"{part}: %{{x:,.4g}} {units.time}<extra></extra>",
+        )
+    layout(figure, x=f"mean, {units.time}", y="", height=215, barmode="stack")
+    phrases = [f"{part} {units.time_text(seconds)}" for part, seconds in ttft_parts_s.items() if seconds]
+    return Chart(
+        name="ttft",
+        title="What the time to first token is made of",
+        alt=f"{listed(phrases)}: {units.time_text(sum(ttft_parts_s.values()))} in all.",
+        figure=figure,
+        rows=tuple({"part": part, "seconds": seconds} for part, seconds in ttft_parts_s.items()),
     )
 
 

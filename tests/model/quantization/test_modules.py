@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -68,3 +69,19 @@ def test_shared_and_routed_experts_by_their_names() -> None:
         "bf16",
         "bf16",
     )
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "re:((a|model|.)*)*!$",
+        "re:(.*.*)*x{5}$",
+        "re:(([a-z.0-9_])+.)+[A-Z]$",
+        "re:(.*)*(.*)*(.*)*!",
+        "*?*?*?*?*?*!",
+    ],
+)
+def test_a_checkpoint_cannot_hang_who_reads_it(pattern: str) -> None:
+    began = time.process_time()
+    scheme_of(compressed({"num_bits": 8, "type": "float"}, ignore=[pattern]))
+    assert time.process_time() - began < 0.2

@@ -8,7 +8,7 @@ import pytest
 
 import capacity
 from capacity.hardware import load_profile
-from capacity.report.figures.estimates import roofline_chart, step_chart
+from capacity.report.figures.estimates import roofline_chart, step_chart, ttft_chart
 
 
 def test_the_roofline_holds_every_operator_below_the_roof(estimate: capacity.Estimate) -> None:
@@ -29,3 +29,15 @@ def test_the_waterfalls_parts_follow_each_other_and_add_up(estimate: capacity.Es
     assert ends[0][0] == 0
     assert all(after[0] == pytest.approx(before[1]) for before, after in pairwise(ends))
     assert ends[-1][1] == pytest.approx(sum(op.seconds for op in operators) * 1e3)
+
+
+def test_a_ttfts_parts_follow_each_other_and_add_up() -> None:
+    answer = capacity.estimate(
+        "llama-3.1-8b", gpu="h100", input_len=512, output_len=64, concurrency=16, client_latency_s=0.02
+    )
+    assert answer.ttft_parts_s is not None
+    assert answer.ttft_s is not None
+    chart = ttft_chart(answer.ttft_parts_s)
+    assert [trace.name for trace in chart.figure.data] == ["client", "api server", "queue", "prefill"]
+    assert sum(trace.x[0] for trace in chart.figure.data) == pytest.approx(answer.ttft_s.value * 1e3)
+    assert f"{answer.ttft_s.value * 1e3:,.1f} ms in all" in chart.alt

@@ -387,7 +387,9 @@ def test_a_dense_models_ranks_are_replicas() -> None:
         for n in (1, 3)
     ]
     assert estimates[1].requests_per_s.value == pytest.approx(3 * estimates[0].requests_per_s.value)
-    assert estimates[1].ttft_s == estimates[0].ttft_s
+    assert estimates[0].ttft_s is not None
+    assert estimates[1].ttft_s is not None
+    assert estimates[1].ttft_s.value == pytest.approx(estimates[0].ttft_s.value, rel=0.01)
 
 
 # closed form
@@ -421,8 +423,7 @@ def test_a_closed_loop_over_ranks_with_constant_steps() -> None:
 
 
 def test_estimate_and_simulation_of_ranks_agree() -> None:
-    """DeepSeek-R1 on 8 H200 in lock-step: throughput within 25 %. The formula takes the joining of requests as
-    independent; where a step lasts about as long as a client's answer (30 ms), two steps' requests join in one."""
+    """DeepSeek-R1 on 8 H200 in lock-step: the run of 400 requests and the steady state of a longer one."""
     deployment = {
         "gpu": "h200",
         "data_parallel_size": 8,
@@ -430,13 +431,12 @@ def test_estimate_and_simulation_of_ranks_agree() -> None:
         "max_model_len": 4096,
     }
     lengths = {"input_len": 500, "output_len": 150, "concurrency": 64}
-    formula = capacity.estimate("deepseek-r1", **deployment, **lengths)
-    run = capacity.simulate(
-        "deepseek-r1", **deployment, **lengths, num_prompts=400, random_range_ratio=0.5
-    ).run
+    drawn = {**deployment, **lengths, "random_range_ratio": 0.5}
+    estimate = capacity.estimate("deepseek-r1", **drawn)
+    run = capacity.simulate("deepseek-r1", **drawn, num_prompts=400).run
     assert sum(run.data_parallel_requests) == 400
     assert max(run.data_parallel_requests) - min(run.data_parallel_requests) <= 30
-    assert run.summary.request_throughput == pytest.approx(formula.requests_per_s.value, rel=0.25)
+    assert run.summary.request_throughput == pytest.approx(estimate.requests_per_s.value, rel=0.1)
 
 
 # what users write

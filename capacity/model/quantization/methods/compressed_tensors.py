@@ -35,7 +35,7 @@ def compressed_tensors(fields: Fields) -> Recipe:
         targets = [str(target) for target in group.items("targets") or ["Linear"]]
         modules = [target for target in targets if target not in ("Linear", "FusedMoE", "MoE")]
         if modules:
-            by_module.append((patterns(group, "targets", modules), weight_format))
+            by_module.append((patterns(group, "targets", modules, lists=len(groups.values)), weight_format))
         if "Linear" in targets:
             default = default or weight_format
         elif not modules:

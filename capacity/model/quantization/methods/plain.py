@@ -62,7 +62,9 @@ def _gptq_dynamic(
                 group_size_of(own, "group_size", default=group),
                 zero_point=True,
             )
-            overrides.append((patterns(fields, "dynamic", [expression]), made))
+            overrides.append(
+                (patterns(fields, "dynamic", [expression], lists=len(dynamic.values) if dynamic else 1), made)
+            )
     return patterns(fields, "modules_to_not_convert", ignored), tuple(overrides)
 
 

@@ -36,11 +36,11 @@ def module_names(fields: Fields, *keys: str) -> ModulePatterns:
     return patterns(fields, keys[0], listed)
 
 
-def patterns(fields: Fields, key: str, names: list[str]) -> ModulePatterns:
+def patterns(fields: Fields, key: str, names: list[str], *, lists: int = 1) -> ModulePatterns:
     try:
-        return ModulePatterns(names)
+        return ModulePatterns(names, lists=lists)
     except re.error as error:
-        raise fields.problem(key, f"not a regular expression ({error})") from None
+        raise fields.problem(key, f"not a regular expression that can be read ({error})") from None
 
 
 def group_size_of(fields: Fields, *keys: str, default: int = 128) -> int:

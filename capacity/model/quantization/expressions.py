@@ -1,0 +1,273 @@
+"""Regular expressions of module names, matched in linear time: what a stranger's checkpoint says cannot hang.
+
+An expression is read into a nondeterministic automaton without back-tracking (Thompson, 1968) and run on sets of
+its states; the sets and their transitions are remembered, so that a name costs one look-up a character. The work
+that all expressions of one list may cost is bounded as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from re import _constants as _op  # type: ignore[attr-defined]
+from re import _parser  # type: ignore[attr-defined]
+from typing import Any, NamedTuple
+
+LONGEST = 1_000  # characters of one expression; the longest in published checkpoints have about 200
+MOST_STATES = 20_000  # of all expressions of one list
+MOST_WORK = 1_000_000  # states looked at in making transitions: less than half a second
+MOST_LISTS = 128  # lists in one configuration, which share that work
+
+_ALPHABET = frozenset(map(chr, range(32, 127)))
+_WORD = frozenset(c for c in _ALPHABET if c.isalnum() or c == "_")
+_DIGIT, _SPACE = frozenset("0123456789"), frozenset(" ")
+_CLASSES = {
+    _op.CATEGORY_DIGIT: _DIGIT,
+    _op.CATEGORY_NOT_DIGIT: _ALPHABET - _DIGIT,
+    _op.CATEGORY_WORD: _WORD,
+    _op.CATEGORY_NOT_WORD: _ALPHABET - _WORD,
+    _op.CATEGORY_SPACE: _SPACE,
+    _op.CATEGORY_NOT_SPACE: _ALPHABET - _SPACE,
+}
+_AT_START, _AT_END, _FOUND = -1, -2, -3
+
+
+class _State(NamedTuple):
+    """Takes one of `characters` and goes on to `after`; without any: goes on at once, at the place `only` if given."""
+
+    characters: frozenset[str]
+    after: tuple[int, ...]
+    only: int = 0
+
+
+class Expressions:
+    """A list of regular expressions, asked whether one of them matches the beginning of a name, as `re.match` does.
+
+    Literals, sets, groups, alternatives, repeats, `^` and `$` are known, and look-aheads at the beginning; raises
+    `re.error` for what else Python knows (back-references, look-behinds, flags) and beyond the limits above.
+    """
+
+    def __init__(self, patterns: Iterable[str], *, lists: int = 1) -> None:
+        """`lists`: how many such lists share the work that one configuration may cost."""
+        if lists > MOST_LISTS:
+            raise re.error(f"{lists:,} groups of modules; at most {MOST_LISTS} are read")
+        self._most_work = MOST_WORK // lists
+        self._items = 0
+        self.work = 0
+        self._states = [_State(frozenset(), (), _FOUND)]
+        plain: list[int] = []
+        self._guarded: list[tuple[_Automaton, list[tuple[bool, _Automaton]]]] = []
+        for pattern in patterns:
+            guards, items = _read(pattern)
+            try:
+                start = self._sequence(items, 0)
+                ahead = [(wanted, _Automaton(self, [self._sequence(g, 0)])) for wanted, g in guards]
+            except RecursionError:
+                raise re.error("groups within groups beyond what can be read") from None
+            if guards:
+                self._guarded.append((_Automaton(self, [start]), ahead))
+            else:
+                plain.append(start)
+        self._plain = _Automaton(self, plain)
+
+    def match(self, name: str) -> bool:
+        """Whether an expression matches `name` from its first character on; raises `re.error` for too much work."""
+        return self._plain.match(name) or any(
+            own.match(name) and all(guard.match(name) is wanted for wanted, guard in guards)
+            for own, guards in self._guarded
+        )
+
+    def state(self, number: int) -> _State:
+        return self._states[number]
+
+    def count_work(self, states: int) -> None:
+        self.work += states
+        if self.work > self._most_work:
+            raise re.error("matching them takes too much work: fewer and simpler ones are needed")
+
+    # an expression becomes states, from its end to its beginning
+
+    def _add(self, characters: frozenset[str], after: tuple[int, ...], only: int = 0) -> int:
+        if len(self._states) >= MOST_STATES:
+            raise self._too_large()
+        self._states.append(_State(characters, after, only))
+        return len(self._states) - 1
+
+    @staticmethod
+    def _too_large() -> re.error:
+        return re.error(f"the expressions are too large: more than {MOST_STATES:,} states")
+
+    def _sequence(self, items: Iterable[tuple[Any, Any]], after: int) -> int:
+        for op, value in reversed(list(items)):
+            after = self._item(op, value, after)
+        return after
+
+    def _item(self, op: Any, value: Any, after: int) -> int:
+        self._items += 1
+        if self._items > MOST_STATES:  # groups of nothing make no states, and repeated they are many
+            raise self._too_large()
+        if op in (_op.LITERAL, _op.NOT_LITERAL, _op.ANY, _op.IN):
+            return self._add(_characters(op, value), (after,))
+        if op is _op.SUBPATTERN and not value[1] and not value[2]:
+            return self._sequence(value[3], after)
+        if op is _op.BRANCH:
+            return self._add(frozenset(), tuple(self._sequence(way, after) for way in value[1]))
+        if op in (_op.MAX_REPEAT, _op.MIN_REPEAT):
+            least, most, items = value
+            return self._repeat(least, most, items, after)
+        if op is _op.AT and value in (_op.AT_BEGINNING, _op.AT_BEGINNING_STRING):
+            return self._add(frozenset(), (after,), _AT_START)
+        if op is _op.AT and value in (_op.AT_END, _op.AT_END_STRING):
+            return self._add(frozenset(), (after,), _AT_END)
+        raise _unknown(value if op is _op.AT else op)
+
+    def _repeat(self, least: int, most: Any, items: Sequence[tuple[Any, Any]], after: int) -> int:
+        if not items or not most:
+            return after
+        if least > MOST_STATES or (most is not _op.MAXREPEAT and most > MOST_STATES):
+            raise self._too_large()
+        if most is _op.MAXREPEAT:
+            again = self._add(frozenset(), ())
+            self._states[again] = _State(frozenset(), (self._sequence(items, again), after))
+            start = again
+        else:
+            start = after
+            for _ in range(most - least):
+                start = self._add(frozenset(), (self._sequence(items, start), after))
+        for _ in range(least):
+            start = self._sequence(items, start)
+        return start
+
+
+class _Automaton:
+    """Some expressions together: sets of states, each remembered with its way on by every character."""
+
+    def __init__(self, owner: Expressions, starts: list[int]) -> None:
+        self._owner = owner
+        self._starts = starts
+        self._first: _Set | None = None
+        self._known: dict[frozenset[int], _Set] = {}
+
+    def match(self, name: str) -> bool:
+        if not self._starts:
+            return False
+        if self._first is None:
+            self._first = self._closed(self._starts, at_start=True)
+        here = self._first
+        for character in name:
+            if here.found or not here.takes:
+                return here.found
+            after = here.ways.get(character)
+            if after is None:
+                after = here.ways[character] = self._step(here, character)
+            here = after
+        return here.found or self._ends(here)
+
+    def _step(self, here: _Set, character: str) -> _Set:
+        self._owner.count_work(len(here.takes))
+        states = (self._owner.state(number) for number in here.takes)
+        return self._closed([s.after[0] for s in states if character in s.characters])
+
+    def _closed(self, numbers: list[int], *, at_start: bool = False) -> _Set:
+        """The set of states that take a character, or wait for the end, from `numbers` on."""
+        seen, takes, found = self._walk(numbers, (_AT_START,) if at_start else ())
+        self._owner.count_work(seen)
+        key = frozenset(takes) if not found else frozenset((_FOUND,))
+        if key not in self._known:
+            self._known[key] = _Set(takes, found)
+        return self._known[key]
+
+    def _ends(self, here: _Set) -> bool:
+        if here.at_end is None:
+            start = (_AT_START,) if here is self._first else ()
+            seen, _, here.at_end = self._walk(here.takes, (_AT_END, *start))
+            self._owner.count_work(seen)
+        return here.at_end
+
+    def _walk(self, numbers: Iterable[int], places: tuple[int, ...]) -> tuple[int, list[int], bool]:
+        """(states seen, those that take a character or wait for the end, whether the expression has matched)."""
+        open_, seen, takes = list(numbers), set(numbers), []
+        while open_:
+            number = open_.pop()
+            state = self._owner.state(number)
+            if state.only == _FOUND:
+                return len(seen), [], True
+            if state.characters or (state.only == _AT_END and _AT_END not in places):
+                takes.append(number)
+            elif not state.only or state.only in places:
+                new = [after for after in state.after if after not in seen]
+                seen.update(new)
+                open_ += new
+        return len(seen), takes, False
+
+
+class _Set:
+    """States in which the expressions are at once."""
+
+    __slots__ = ("at_end", "found", "takes", "ways")
+
+    def __init__(self, takes: list[int], found: bool) -> None:
+        self.takes = takes
+        self.found = found
+        self.ways: dict[str, _Set] = {}
+        self.at_end: bool | None = None
+
+
+def _read(pattern: str) -> tuple[list[tuple[bool, Any]], list[tuple[Any, Any]]]:
+    """An expression's look-aheads at its beginning, each with whether it must match, and the rest; or `re.error`."""
+    if len(pattern) > LONGEST:
+        raise re.error(f"{len(pattern):,} characters; at most {LONGEST:,} are read")
+    try:
+        parsed = _parser.parse(pattern)
+    except (OverflowError, RecursionError):
+        raise re.error("repeats or groups beyond what can be read") from None
+    if parsed.state.flags & ~re.UNICODE:
+        raise re.error("flags as (?i) are not known")
+    items, guards = list(parsed), []
+    place = 1 if items and items[0] == (_op.AT, _op.AT_BEGINNING) else 0
+    while place < len(items) and items[place][0] in (_op.ASSERT, _op.ASSERT_NOT):
+        op, (direction, ahead) = items.pop(place)
+        if direction < 0:
+            raise _unknown("look-behind")
+        guards.append((op is _op.ASSERT, ahead))
+    return guards, items
+
+
+def _characters(op: Any, value: Any) -> frozenset[str]:
+    """The characters that one item of an expression takes."""
+    if op is _op.ANY:
+        return _ALPHABET
+    if op is _op.LITERAL:
+        return frozenset(chr(value))
+    if op is _op.NOT_LITERAL:
+        return _ALPHABET - {chr(value)}
+    taken: set[str] = set()
+    for kind, what in value:
+        if kind is _op.LITERAL:
+            taken.add(chr(what))
+        elif kind is _op.RANGE:
+            taken.update(c for c in _ALPHABET if what[0] <= ord(c) <= what[1])
+        elif kind is _op.CATEGORY:
+            taken |= _CLASSES[what]
+    negated = value[0][0] is _op.NEGATE
+    return _ALPHABET - taken if negated else frozenset(taken)
+
+
+def _unknown(what: object) -> re.error:
+    return re.error(f"{str(what).lower()} is not known: literals, sets, groups, alternatives and repeats are")
+
+
+def of_glob(glob: str) -> str:
+    """The expression of a whole name as shells write it: `*`, `?` and `[sets]`."""
+    made, place = "", 0
+    while place < len(glob):
+        character = glob[place]
+        end = glob.find("]", place + 2) if character == "[" else -1
+        if end > 0:
+            inside = glob[place + 1 : end].replace("\\", r"\\").replace("[", r"\[")
+            inside = "^" + inside[1:] if inside.startswith("!") else inside
+            made, place = f"{made}[{inside}]", end
+        else:
+            made += {"*": ".*", "?": "."}.get(character, re.escape(character))
+        place += 1
+    return made + "$"

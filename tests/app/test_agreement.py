@@ -1,0 +1,277 @@
+"""A page, the library and the command that the page shows answer the same question with the same numbers.
+
+Each question is asked three times: by a link to the page, by the library with keywords written here by hand, and by
+running the command that the page offers to copy. The page's figures must be the library's, rounded as they are shown,
+and the command's record must be the library's, field by field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from copied_commands import printed
+
+import capacity
+from capacity.techniques.speculate import speculate
+
+Open = Callable[..., Any]
+Record = Mapping[str, Any]
+Figures = Mapping[str, Callable[[Record], str]]
+"""By a figure's label on the page: what it must show of an answer's record."""
+
+LLAMA = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb"}
+LENGTHS = {"input_len": 1024, "output_len": 256}
+PRICED = {"price_tier": "on-demand"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """`link` is what the page is opened with, `asked` the same for the library; the rest is how it is answered."""
+
+    page: str
+    link: Mapping[str, str]
+    ask: Callable[..., Any]
+    asked: Mapping[str, Any]
+    figures: Figures
+
+
+def ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:,.1f} ms"
+
+
+def value(record: Record, name: str) -> float | None:
+    """The middle of a quantity with an interval; None where the answer has none."""
+    quantity = record[name]
+    return None if quantity is None else float(quantity["value"])
+
+
+ESTIMATED: Figures = {
+    "TTFT": lambda r: ms(value(r, "ttft_s")),
+    "TPOT": lambda r: ms(value(r, "tpot_s")),
+    "E2E latency": lambda r: "-" if r["e2e_s"] is None else f"{r['e2e_s']['value']:,.2f} s",
+    "Output tokens/s": lambda r: f"{value(r, 'output_tokens_per_s'):,.0f}",
+    "$ per 1M output": lambda r: f"${r['usd_per_million_output_tokens']['value']:,.3f}",
+}
+SERVED: Figures = {
+    **ESTIMATED,
+    "In flight": lambda r: "grows" if r["requests_in_flight"] is None else f"{r['requests_in_flight']:,.1f}",
+}
+SIMULATED: Figures = {
+    "Mean TTFT": lambda r: f"{r['mean_ttft_ms']:,.1f} ms",
+    "p95 TTFT": lambda r: f"{r['p95_ttft_ms']:,.1f} ms",
+    "Mean TPOT": lambda r: f"{r['mean_tpot_ms']:,.1f} ms",
+    "Requests/s": lambda r: f"{r['request_throughput']:,.2f}",
+    "Output tokens/s": lambda r: f"{r['output_throughput']:,.0f}",
+    "Goodput": lambda r: f"{r['request_goodput']:,.2f}",
+    "$ per 1M output": lambda r: f"${r['cost']['usd_per_million_output_tokens']:,.3f}",
+    "$ per 1k requests": lambda r: f"${1e3 * r['cost']['usd_per_request']:,.4f}",
+}
+BILLED: Figures = {
+    "Per hour": lambda r: f"${r['usd_per_hour']:,.2f}",
+    "Per month": lambda r: f"${r['usd_per_month']:,.0f}",
+    "$ per 1M output": lambda r: f"${r['served']['usd_per_million_output_tokens']:,.3f}",
+    "$ per 1M input": lambda r: f"${r['served']['usd_per_million_input_tokens']:,.3f}",
+    "$ per 1k requests": lambda r: f"${r['served']['usd_per_thousand_requests']:,.4f}",
+    "Utilization": lambda r: f"{r['utilization']:.0%}",
+}
+FITTED: Figures = {
+    "KV cache": lambda r: f"{r['memory']['kv_cache_bytes'] / 2**30:,.2f} GiB",
+    "Longest request": lambda r: f"{r['max_context_tokens']:,} tokens",
+    "Concurrency": lambda r: f"{r['max_concurrency']:,.2f}",
+    "Smallest TP": lambda r: str(r["smallest_tensor_parallel_size"]),
+}
+
+
+def drafted(batch: int) -> Figures:
+    """The figures of one batch size."""
+
+    def row(record: Record) -> Record:
+        return next(row for row in record["rows"] if row["batch_size"] == batch)
+
+    return {
+        f"Times as fast at batch {batch}": lambda r: f"{row(r)['speedup']:.2f}",
+        "TPOT": lambda r: ms(row(r)["tpot_s"]),
+        "Tokens a round": lambda r: f"{row(r)['tokens_per_round']:.2f}",
+        "Stops paying at batch": lambda r: (
+            "never" if r["break_even_batch"] is None else f"{r['break_even_batch']:,}"
+        ),
+    }
+
+
+def estimated(link: Mapping[str, str], figures: Figures = SERVED, **asked: Any) -> Question:
+    return Question(
+        page="estimate",
+        link=link,
+        ask=capacity.estimate,
+        asked={**LLAMA, **LENGTHS, **PRICED, **asked},
+        figures=figures,
+    )
+
+
+def simulated(link: Mapping[str, str], **asked: Any) -> Question:
+    common = {"num_prompts": 120, "length_distribution": "lognormal", "goodput": ("ttft:500", "tpot:50")}
+    return Question(
+        page="simulate",
+        link={"sim_requests": "120", **link},
+        ask=capacity.simulate,
+        asked={
+            name: given
+            for name, given in {**LLAMA, **LENGTHS, **PRICED, **common, **asked}.items()
+            if given is not None
+        },
+        figures=SIMULATED,
+    )
+
+
+def billed(link: Mapping[str, str], **asked: Any) -> Question:
+    return Question(
+        page="cost",
+        link={"cost_requests": "120", **link},
+        ask=capacity.cost,
+        asked={**LLAMA, **LENGTHS, "num_prompts": 120, "request_rate": 4.0, "api": "all", **asked},
+        figures=BILLED,
+    )
+
+
+def speculated(link: Mapping[str, str], batch: int, **asked: Any) -> Question:
+    return Question(
+        page="speculation",
+        link={"spec_batch": str(batch), **link},
+        ask=speculate,
+        asked={
+            **LLAMA,
+            "draft_tokens": 3,
+            "context_tokens": 1024,
+            "batches": (1, 2, 4, 8, 16, 32, 64, 128, 256),
+            **asked,
+        },
+        figures=drafted(batch),
+    )
+
+
+def fitted(link: Mapping[str, str], **asked: Any) -> Question:
+    return Question(page="fit", link=link, ask=capacity.fit, asked={**LLAMA, **asked}, figures=FITTED)
+
+
+LOOP, RATE = {"load": "a closed loop"}, {"load": "arrivals at a rate"}
+QUESTIONS = {
+    "a batch": estimated({"batch": "16"}, ESTIMATED, batch_size=16),
+    "a batch over the network": estimated(
+        {"batch": "8", "client": "26.5"}, ESTIMATED, batch_size=8, client_latency_s="inferencex"
+    ),
+    "a closed loop of equal lengths": estimated({**LOOP, "concurrency": "32"}, concurrency=32),
+    "a closed loop of lengths that differ": estimated(
+        {**LOOP, "concurrency": "32", "range": "0.8"}, concurrency=32, random_range_ratio=0.8
+    ),
+    "a closed loop that waits": estimated({**LOOP, "concurrency": "5000"}, concurrency=5000),
+    "arrivals at a rate": estimated(
+        {**RATE, "rate": "12", "range": "0.5", "client": "0"},
+        request_rate=12.0,
+        random_range_ratio=0.5,
+        client_latency_s=0.0,
+    ),
+    "more arrivals than it serves": estimated({**RATE, "rate": "60"}, request_rate=60.0),
+    "a mixture of experts on four GPUs": estimated(
+        {**RATE, "model": "qwen3-30b-a3b", "tp": "4", "ep": "true", "rate": "6"},
+        model="qwen3-30b-a3b",
+        tensor_parallel_size=4,
+        enable_expert_parallel=True,
+        request_rate=6.0,
+    ),
+    "Poisson arrivals": simulated({}, request_rate=4.0),
+    "a simulated closed loop": simulated(
+        {
+            "sim_arrivals": "closed loop",
+            "concurrency": "8",
+            "sim_lengths": "equal or within ±",
+            "range": "0.3",
+        },
+        concurrency=8,
+        length_distribution=None,
+        random_range_ratio=0.3,
+    ),
+    "two replicas, seen from the same machine": simulated(
+        {"sim_replicas": "2", "rate": "8", "client": "0"},
+        request_rate=8.0,
+        replicas=2,
+        router="round-robin",
+        client_latency_s="same-machine",
+    ),
+    "on and off": simulated(
+        {"sim_arrivals": "on and off", "rate": "20", "sim_on": "2", "sim_off": "8"},
+        request_rate=20.0,
+        arrivals="on-off",
+        on_s=2.0,
+        off_s=8.0,
+    ),
+    "a bill": billed({}, **PRICED),
+    "a bill by a three-year term": billed({"tier": "reserved-3y"}, price_tier="reserved-3y"),
+    "a bill by one's own price": billed({"tier": "my own", "price": "1.8"}, price="1.8"),
+    "a bill of two replicas in FP8": billed(
+        {"cost_replicas": "2", "weights": "fp8", "range": "0.5"},
+        quantization="fp8",
+        replicas=2,
+        random_range_ratio=0.5,
+        **PRICED,
+    ),
+    "a chain of EAGLE-3": speculated({}, 8, method="eagle3"),
+    "a tree of EAGLE-3": speculated({"spec_method": "eagle3-tree"}, 4, method="eagle3-tree"),
+    "a draft model": speculated(
+        {"spec_method": "draft-model", "spec_known": "my own", "spec_acceptance": "0.6"},
+        16,
+        method="draft-model",
+        draft="llama-3.2-1b",
+        acceptance="0.6",
+    ),
+    "KV cache as published": fitted({}),
+    "KV cache in FP8 on two GPUs": fitted(
+        {"model": "qwen3-32b", "tp": "2", "kv": "fp8"},
+        model="qwen3-32b",
+        tensor_parallel_size=2,
+        kv_cache_dtype="fp8",
+    ),
+    "KV cache beside NF4 weights": fitted({"weights": "nf4"}, quantization="nf4"),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_page_the_library_and_the_command_agree(
+    dashboard: Open, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = QUESTIONS[name]
+    opened = dashboard(question.page, **question.link).settled()
+    asked = dict(question.asked)
+    direct = json.loads(json.dumps(question.ask(asked.pop("model"), **asked).to_dict()))
+    for label, shown in question.figures.items():
+        assert opened.kpis[label] == shown(direct), label
+    command = f"{opened.code('shell')} --format json"
+    by_command = json.loads(printed(command, monkeypatch, capsys))
+    assert by_command == direct
+
+
+def test_without_a_steady_state_no_latency_is_shown_and_the_verdict_says_why(dashboard: Open) -> None:
+    opened = dashboard("estimate", **RATE, rate="60").settled()
+    assert [opened.kpis[label] for label in ("TTFT", "TPOT", "E2E latency")] == ["-", "-", "-"]
+    assert len(opened.refusals) == 1
+    assert opened.refusals[0].startswith("overloaded")
+    assert "the queue grows" in opened.refusals[0]
+
+
+def test_a_ttft_is_shown_in_the_parts_that_the_library_gives(dashboard: Open) -> None:
+    opened = dashboard("estimate", **LOOP, client="20").settled()
+    direct = capacity.estimate(**LLAMA, **LENGTHS, concurrency=32, client_latency_s=0.02)
+    drawn = next(
+        json.loads(chart.proto.spec)
+        for chart in opened.at.get("plotly_chart")
+        if chart.proto.alt.startswith("client")
+    )
+    bars = {trace["name"]: trace["x"][0] for trace in drawn["data"]}
+    assert direct.ttft_parts_s is not None
+    assert bars == {part: pytest.approx(s * 1e3) for part, s in direct.ttft_parts_s.items()}
+    assert direct.ttft_s is not None
+    assert sum(bars.values()) == pytest.approx(direct.ttft_s.value * 1e3)
+    assert [str(badge.value) for badge in opened.at.markdown if "march in step" in str(badge.value)]
