@@ -169,13 +169,13 @@ def judge(
 def _with_losses(
     verdict: Judgement, reason: str, completed: Bools, losses: Mapping[str, int]
 ) -> tuple[Judgement, str]:
-    """The verdict with the number of requests that were lost; "not all served" where they are many and the rest fares
-    well, "too short to tell" where all were.
+    """The verdict with the number of requests that were lost; "not all served" where they are many and nothing
+    else is amiss, "too short to tell" where all were.
     """
     lost = len(completed) - int(completed.sum())
     kinds = ", ".join(f"{count:,} {what}" for what, count in losses.items() if count)
     became = f" ({kinds})" if kinds else ""
-    if completed.any() and lost > LOST * len(completed) and verdict in (*STABLE, "saturated"):
+    if completed.any() and lost > LOST * len(completed) and verdict != "overloaded":
         share = f"{lost:,} of {len(completed):,} requests, {lost / len(completed):.0%}, were not completed{became}"
         return "not all served", f"{share}; of the others: {verdict}, {reason}"
     if completed.any():
