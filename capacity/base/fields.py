@@ -49,13 +49,15 @@ class Fields:
             return value
         return None
 
-    def number(self, key: str, *, default: float) -> float:
-        """A number, whole or not."""
+    def number(self, key: str, *, default: float, minimum: float, maximum: float) -> float:
+        """A number from `minimum` to `maximum`, whole or not."""
         value = self.values.get(key)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.problem(key, f"{_shown(value)} is not a number")
+        if not minimum <= value <= maximum:
+            raise self.problem(key, f"{_shown(value)} is outside of {minimum:g}..{maximum:g}")
         return float(value)
 
     def flag(self, key: str, *, default: bool = False) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+from io import TextIOWrapper
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -81,10 +82,18 @@ def _travel_light() -> None:
     atexit.register(gc.freeze)  # what is left ends with the process, and need not be looked through
 
 
+def _print_what_can_be() -> None:
+    """Where a terminal's encoding lacks a character, `?` stands for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
 def main() -> None:
     """The `capacity` command."""
-    _travel_light()
     try:
+        _travel_light()
+        _print_what_can_be()
         code = app(args=_repeated(sys.argv[1:]), prog_name="capacity", standalone_mode=False)
         if code == INTERRUPTED:  # the parser turns Ctrl-C into a code
             raise KeyboardInterrupt

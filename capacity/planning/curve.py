@@ -64,6 +64,12 @@ class RisingLoad(Spec):
             raise InvalidInput(f"confidence must be from 0.5 to below 1, not {self.confidence}")
         if self.rates is not None and not (self.rates and all(0 < rate < math.inf for rate in self.rates)):
             raise InvalidInput("rates must be finite numbers above 0, at least one")
+        if self.peak_rate is not None and not 0 < self.peak_rate < math.inf:
+            raise InvalidInput(f"peak_rate must be finite and above 0, not {self.peak_rate}")
+        if not 1 <= self.peak_to_mean <= 2:
+            raise InvalidInput(
+                f"peak_to_mean must be from 1 (flat) to 2 (silent at night), not {self.peak_to_mean}"
+            )
         each = self.requests_per_user_hour
         if each is not None and not each > 0:
             raise InvalidInput(f"requests_per_user_hour must be above 0, not {each}")

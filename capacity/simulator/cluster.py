@@ -23,16 +23,13 @@ from capacity.simulator.frontend import client_behind
 from capacity.simulator.instants import AT_CLIENT, NEVER, Call
 from capacity.simulator.ledger import Ledger
 from capacity.simulator.members import Member, Recording
+from capacity.simulator.no_progress import IDLE_LOSSES_IN_VAIN, LOSSES_IN_VAIN, InVain, NoProgress
 from capacity.simulator.patience import Patience
 from capacity.simulator.requests import Requests
 from capacity.simulator.result import SimulationResult
 from capacity.simulator.setup import EngineSetup, Role, can_abort, check_encoding
 from capacity.step import picoseconds
 from capacity.workload import Workload
-
-
-class NoProgress(Exception):
-    """The run would go on for ever and answer nobody; why, in one line."""
 
 
 class Cluster:
@@ -66,6 +63,7 @@ class Cluster:
         self.members: list[Member] = []
         self.coming = 0  # replicas that are being repaired
         self.account = Account()
+        self.in_vain = InVain()
         self._routers: list[Router] = []  # by replica
         self._prompts: dict[int | None, Callable[[int], Prompt]] = {}  # by size of blocks
         self._prompt_tokens = self.requests.prompt_tokens
@@ -236,6 +234,7 @@ class Cluster:
     # requests leave: what the engines report
 
     def left(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
+        self.in_vain.request_ended()
         if self._reacts:
             self._tell(self._answered, request, at_ps)
         else:
@@ -243,6 +242,7 @@ class Cluster:
 
     def refused(self, number: int, request: int, at_ps: int) -> None:  # noqa: ARG002
         self.account.rejected += 1
+        self.in_vain.request_ended()
         if self._reacts:
             self._tell(self._answered, request, at_ps)
         elif request in self._home:
@@ -263,6 +263,7 @@ class Cluster:
 
     def _done(self, request: int) -> None:
         """A request has ended before its time."""
+        self.in_vain.request_ended()
         if self._reacts:
             self._tell(self._answered, request, int(self.env.now))
 
@@ -350,10 +351,20 @@ class Cluster:
         self.members[number].ended = "failed"
         lost = [request for request, home in self._home.items() if home == number]
         self._retire(number, now_ps)
+        self._lost_again(bool(lost), now_ps)
         for request in lost:
             self._lose(request)
         for request in lost:
             self._start_anew(request, now_ps)
+
+    def _lost_again(self, with_requests: bool, now_ps: int) -> None:
+        """A replica is lost; raises NoProgress where that is all that happens."""
+        if with_requests:
+            remedy = "replicas must live longer than a request takes, or its requests fail and not restart"
+            self.in_vain.again("replicas were lost with their requests", LOSSES_IN_VAIN, now_ps, remedy)
+        else:
+            remedy = "the mean time between failures is too short beside the time between requests"
+            self.in_vain.again("idle replicas were lost", IDLE_LOSSES_IN_VAIN, now_ps, remedy)
 
     def _close(self, number: int) -> None:
         member = self.members[number]

@@ -15,8 +15,9 @@ from capacity.base.errors import InvalidInput
 from capacity.simulator.engines import Engines
 from capacity.simulator.instants import BEFORE, CLOCK_ENDS_PS, Instant, beyond_clock
 from capacity.simulator.members import Member
+from capacity.simulator.no_progress import DECISIONS_IN_VAIN, MOST_SAMPLES, InVain
 from capacity.simulator.setup import EngineSetup, Role
-from capacity.step import picoseconds
+from capacity.step import PS_PER_S, picoseconds
 
 Process = Generator[simpy.Event, None, None]
 FAILURE_STREAM = 100  # beside the workload's streams of random numbers
@@ -29,6 +30,7 @@ class Fleet(Protocol):
     engines: Engines
     members: list[Member]
     coming: int  # replicas that are being repaired
+    in_vain: InVain
 
     @property
     def over(self) -> bool:
@@ -146,6 +148,8 @@ def autoscaling(fleet: Fleet, setup: EngineSetup, plan: Autoscaling) -> Process:
         wanted = min(max(wanted, least), plan.max_replicas)
         if fleet.over and not (fleet.waiting_for_replica and wanted > current):
             return
+        remedy = "a longer autoscaling interval"
+        fleet.in_vain.again("the autoscaler decided", DECISIONS_IN_VAIN, now_ps, remedy)
         if wanted >= current:
             last_wanted_ps = now_ps
         for _ in range(wanted - current):
@@ -165,9 +169,13 @@ def watching(fleet: Fleet, interval_s: float) -> Process:
     """A sample of the deployment's state every so often, before anything else of that instant happens."""
     interval_ps = max(1, picoseconds(interval_s))
     at_ps = 0
-    while True:
+    for _ in range(MOST_SAMPLES):
         yield Instant(fleet.env, BEFORE).at(at_ps)
         if fleet.over:
             return
         fleet.sample(at_ps)
         at_ps += interval_ps
+    raise InvalidInput(
+        f"a sample every {interval_s:g} s is too many: {MOST_SAMPLES:,} by {at_ps / PS_PER_S:g} s of simulated time; "
+        "a longer interval"
+    )

@@ -60,6 +60,13 @@ def test_the_first_key_that_is_there_counts_and_a_section_names_its_place() -> N
     section = fields.section("rope")
     assert section is not None
     with pytest.raises(MalformedFile, match=r"rope\.factor"):
-        section.number("factor", default=1.0)
+        section.number("factor", default=1.0, minimum=0.0, maximum=10.0)
     with pytest.raises(MalformedFile, match="missing"):
         fields.count("heads")
+
+
+@pytest.mark.parametrize("value", [1e308, -1, 10**400, float("inf"), float("nan"), 10.5])
+def test_a_number_is_in_its_range_or_refused(value: float) -> None:
+    with pytest.raises(MalformedFile, match=r"outside of 0..10"):
+        Fields({"factor": value}, "origin").number("factor", default=1.0, minimum=0.0, maximum=10.0)
+    assert Fields({"factor": 10}, "origin").number("factor", default=1.0, minimum=0.0, maximum=10.0) == 10.0

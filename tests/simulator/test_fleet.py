@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from cluster_runs import ROUTERS, STEPS, assert_conserved, assert_equal, requests, setups, workloads
 from hypothesis import given, settings
@@ -101,3 +102,88 @@ def test_plans_that_cannot_be() -> None:
     setup = EngineSetup(step_times=STEPS, num_blocks=100)
     with pytest.raises(InvalidInput, match="at most"):
         simulate(requests(), [setup] * 2, scaling=scaling)
+
+
+@pytest.mark.parametrize("engine_loop", ["events", "core"])
+@pytest.mark.parametrize("mean_s", [0.1, 1e-3, 1e-9])
+def test_replicas_that_live_shorter_than_any_request_stall_and_say_so(
+    mean_s: float, engine_loop: str
+) -> None:
+    """A request takes 3 s and more: it would be started again for ever."""
+    ones = np.ones(5, dtype=np.int64)
+    workload = Workload(arrival_s=0.0 * ones, prompt_tokens=10 * ones, output_tokens=300 * ones)
+    setup = EngineSetup(step_times=STEPS, num_blocks=200)
+    failures = Failures(mean_time_between_failures_s=mean_s, recovery_s=0.0)
+    found = simulate(workload, [setup], failures=failures, engine_loop=engine_loop)
+    assert found.status == "stalled"
+    assert found.reason is not None
+    assert "replicas were lost with their requests 1,000 times from" in found.reason
+    assert "no request has ended" in found.reason
+    assert not found.records.completed.any()
+    fails = Failures(mean_time_between_failures_s=mean_s, recovery_s=0.0, requests="fail")
+    assert simulate(workload, [setup], failures=fails, engine_loop=engine_loop).lost == 5
+
+
+def test_requests_that_survive_one_life_in_ten_are_answered() -> None:
+    ones = np.ones(20, dtype=np.int64)
+    workload = Workload(arrival_s=0.0 * ones, prompt_tokens=10 * ones, output_tokens=300 * ones)
+    setup = EngineSetup(step_times=STEPS, num_blocks=800)
+    failures = Failures(mean_time_between_failures_s=1.5, recovery_s=0.0)
+    found = simulate(workload, [setup], failures=failures)
+    assert found.status == "complete"
+    assert found.records.completed.all()
+
+
+@pytest.mark.parametrize("engine_loop", ["events", "core"])
+def test_idle_replicas_are_not_lost_for_ever(engine_loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capacity.simulator.cluster.IDLE_LOSSES_IN_VAIN", 200)
+    workload = Workload(arrival_s=[0.0, 1e6], prompt_tokens=[10, 10], output_tokens=[2, 2])
+    setup = EngineSetup(step_times=STEPS, num_blocks=200)
+    failures = Failures(mean_time_between_failures_s=1.0, recovery_s=0.0)
+    found = simulate(workload, [setup], failures=failures, engine_loop=engine_loop)
+    assert found.status == "stalled"
+    assert "idle replicas were lost 200 times" in str(found.reason)
+    assert found.records.completed.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("engine_loop", ["events", "core"])
+def test_an_autoscaler_that_only_decides_is_stopped(
+    engine_loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capacity.simulator.fleet.DECISIONS_IN_VAIN", 500)
+    workload = Workload(arrival_s=[0.0, 1e6], prompt_tokens=[10, 10], output_tokens=[2, 2])
+    setup = EngineSetup(step_times=STEPS, num_blocks=200)
+    flapping = Autoscaling(
+        max_replicas=3, target_requests=1, startup_s=0.0, interval_s=1e-3, scale_down_delay_s=0.0
+    )
+    found = simulate(workload, [setup], scaling=flapping, engine_loop=engine_loop)
+    assert found.status == "stalled"
+    assert "the autoscaler decided 500 times" in str(found.reason)
+    assert found.records.completed.tolist() == [True, False]
+
+
+def test_samples_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capacity.simulator.fleet.MOST_SAMPLES", 50)
+    with pytest.raises(InvalidInput, match="a sample every 1e-06 s is too many: 50 by 5e-05 s"):
+        simulate(requests(), EngineSetup(step_times=STEPS, num_blocks=200), sample_interval_s=1e-6)
+
+
+@pytest.mark.parametrize("late_s", [1.2e6, 1e7, 1e9, math.inf, math.nan, -1.0])
+def test_times_beyond_the_clock_are_refused(late_s: float) -> None:
+    with pytest.raises(InvalidInput, match=r"recovery time must be at least 0 and at most 1.1e\+06 s"):
+        Failures(mean_time_between_failures_s=1.0, recovery_s=late_s)
+    with pytest.raises(InvalidInput, match="startup_s must be"):
+        Autoscaling(max_replicas=1, target_requests=1, startup_s=late_s)
+    with pytest.raises(InvalidInput, match="interval must be above 0"):
+        Autoscaling(max_replicas=1, target_requests=1, startup_s=1, interval_s=late_s)
+    with pytest.raises(InvalidInput, match="client timeout must be above 0"):
+        simulate(requests(), EngineSetup(step_times=STEPS, num_blocks=200), timeout_s=late_s)
+
+
+@pytest.mark.parametrize("engine_loop", ["events", "core"])
+def test_repairs_that_end_after_the_clock_are_said(engine_loop: str) -> None:
+    workload = Workload(arrival_s=[1.05e6], prompt_tokens=[10], output_tokens=[300])
+    setup = EngineSetup(step_times=STEPS, num_blocks=200)
+    failures = Failures(mean_time_between_failures_s=1.0, recovery_s=1e6)
+    with pytest.raises(InvalidInput, match="simulated time ends after 1152921 s"):
+        simulate(workload, [setup], failures=failures, engine_loop=engine_loop)

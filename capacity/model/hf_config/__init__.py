@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from capacity.base.errors import MalformedFile, UnsupportedModel
-from capacity.base.fields import Fields
+from capacity.base.fields import MAX_COUNT, Fields
 from capacity.model.feed_forward import FeedForward
 from capacity.model.hf_config.families import FAMILIES, MISSING, Family
 from capacity.model.hf_config.windows import MAX_LAYERS
@@ -22,6 +22,7 @@ from capacity.model.spec import ModelSpec
 from capacity.model.vision import vision_encoder, vision_tower
 
 _MAX_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
+MAX_ROPE_FACTOR = 1e6  # real ones are 2 to 64
 _DTYPES: dict[str, Literal["bf16", "fp16", "fp32"]] = {
     "bfloat16": "bf16",
     "float16": "fp16",
@@ -132,7 +133,13 @@ def _max_length(text: Fields) -> int:
     original = scaling.optional_count("original_max_position_embeddings")
     if scaling.text("rope_type", "type") == "yarn" and original is None:
         return min(lengths)
-    return int((original or min(lengths)) * scaling.number("factor", default=1.0))
+    factor = scaling.number("factor", default=1.0, minimum=1.0, maximum=MAX_ROPE_FACTOR)
+    stretched = int((original or min(lengths)) * factor)
+    if stretched > MAX_COUNT:
+        raise scaling.problem(
+            "factor", f"{factor:g} makes a context of {stretched:,} tokens; at most {MAX_COUNT:,}"
+        )
+    return stretched
 
 
 def _quantization_fields(

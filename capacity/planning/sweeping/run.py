@@ -290,6 +290,10 @@ def dask_executors(address: str) -> Executors:
     def opened() -> Iterator[Crew]:
         try:
             client = Client(address, timeout="10s")
+        except ValueError as error:  # Dask's word on an address that is none
+            raise InvalidInput(
+                f"--scheduler is {address!r}, no address as tcp://host:port: {error}"
+            ) from None
         except OSError as error:
             raise InvalidInput(f"no Dask scheduler answers at {address}: {error}") from None
         with client:

@@ -304,3 +304,13 @@ def test_a_cluster_that_goes_away_ends_the_sweep_and_fails_no_point(tmp_path: Pa
             run_sweep(many, store, executors=vanishing)
         assert len(store.known()) == len(store.known(failed=False)) == 100
         assert run_sweep(many, store).skipped == 100
+
+
+@pytest.mark.parametrize("address", ["not an address", "foo://x:1", "tcp://", "tcp://localhost:notaport"])
+def test_an_address_that_is_none_is_said_in_one_line(address: str) -> None:
+    with (
+        pytest.raises(InvalidInput, match=r"--scheduler|no Dask scheduler") as refused,
+        dask_executors(address)(),
+    ):
+        pass
+    assert "\n" not in str(refused.value)
