@@ -30,6 +30,7 @@ class ScoredLine:
     """One start-up line: what it printed and what is predicted, in the line's own unit."""
 
     label: str
+    source: str
     part: str
     printed: float
     predicted: float
@@ -62,6 +63,7 @@ def _scored(row: Mapping[str, str]) -> ScoredLine:
     }[row["metric"]]
     return ScoredLine(
         label=f"{row['engine']} {row['version']} {row['gpu']} {row['model']} tp{row['tp']}",
+        source=row["source"],
         part=row["part"],
         printed=float(row["value"]),
         predicted=predicted,

@@ -35,6 +35,7 @@ CLICK_ERRORS = typer.BadParameter.__mro__[2]  # of the click that typer brings
 FEW_BLOCKS = "--max-model-len 1024 --num-gpu-blocks-override 150"
 SHARED = "--random-prefix-len 512 --num-prefixes 4"
 MANY = "--random-prefix-len 256 --num-prefixes 12"
+PICTURED = "--isl 60 --osl 20 --request-rate 9 --num-prompts 20 --images-per-prompt 1"
 VALUES = {
     "acceptance": "0.5", "acceptance-spread": "1", "adapter-skew": "2", "api-server-count": "4",
     "arrivals": "ramp --end-request-rate 30 --ramp-s 2", "async-scheduling": "off", "autoscale-interval-s": "1",
@@ -47,6 +48,7 @@ VALUES = {
     "enable-expert-parallel": "on", "enable-prefix-caching": "off", "end-request-rate": "30", "enforce-eager": "on",
     "engine": "vllm@0.8", "front-end-input-token-s": "1e-5", "front-end-output-token-s": "1e-3",
     "gpu": "h200", "gpu-memory-utilization": "0.2", "input-len": "300", "input-len-cv": "2", "kv-cache-dtype": "fp8",
+    "image-size": "640x480", "image-tokens": "90", "images-per-prompt": "2",
     "kv-cache-memory-bytes": "1073741824", "kv-layout": "contiguous", "kv-offloading-backend": "lmcache",
     "kv-offloading-bytes-per-s": "1e8", "kv-offloading-disk-bytes-per-s": "1e8", "kv-offloading-disk-latency-s": "1",
     "kv-offloading-disk-size": "4 --kv-offloading-disk-bytes-per-s 1e9", "kv-offloading-size": "1",
@@ -90,6 +92,9 @@ INSTEAD = {  # of the base question of `simulate`, where a flag counts on no suc
         f"{SMALL} --trace {{trace}}",
     ),
     "trace-spread-ticks": f"{SMALL} --trace {{coarse}}",
+    "images-per-prompt": "gemma-3-4b --gpu h100 --isl 60 --osl 20 --request-rate 9 --num-prompts 20",
+    "image-tokens": f"gemma-3-4b --gpu h100 {PICTURED}",
+    "image-size": f"qwen3.5-35b-a3b --gpu h200 --image-size 64x64 {PICTURED}",
     "scheduling-policy": f"{SMALL} --trace {{trace}} --max-num-seqs 1",
 }  # fmt: skip
 BESIDE = {  # where a flag counts, if not on the base question

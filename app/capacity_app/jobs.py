@@ -228,6 +228,8 @@ class _Slot:
                 self.kill()  # what is left of it: the next job gets a new one
                 job.crash = "its process ended"
                 job.end("failed")
+            if job.status == "cancelled" and pipe is not None:
+                self.kill()  # its answer may be in the pipe still, and is none of the next job
             with self._lock:
                 self._job = None
             self._freed(self)

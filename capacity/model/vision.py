@@ -139,11 +139,9 @@ def _gemma3_encoder(config: Fields, tower: Fields, hidden_size: int) -> VisionEn
     )
 
 
-LLAMA4_TILES = 17  # 16 and the whole image once more: max_patches of preprocessor_config.json, read 2026-11
-QWEN3_VL_PIXELS = (
-    65_536,
-    16_777_216,
-)  # shortest_edge, longest_edge of preprocessor_config.json, read 2026-11
+# of preprocessor_config.json, quoted from memory: assumed
+LLAMA4_TILES = 17  # 16 and the whole image once more: max_patches
+QWEN3_VL_PIXELS = (65_536, 16_777_216)  # shortest_edge, longest_edge
 
 
 def _llama4_encoder(_config: Fields, tower: Fields, hidden_size: int) -> VisionEncoder:

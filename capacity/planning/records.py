@@ -222,7 +222,8 @@ class Plan(AnswerRecord):
     model: str
     workload: str
     requests: int
-    requests_per_s: float
+    requests_per_s: float  # infinite where they do not come by the clock
+    concurrency: int | None  # in flight, of a closed loop
     input_tokens: float
     output_tokens: float
     slos: tuple[str, ...]

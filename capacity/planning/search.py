@@ -278,6 +278,7 @@ def _plan(state: _Search, load: Load, market: Market) -> Plan:
         workload=arena.workloads[0].name,
         requests=load.requests,
         requests_per_s=load.requests / load.span_s if load.span_s else float("inf"),
+        concurrency=arena.workloads[0].concurrency,
         input_tokens=load.input_tokens,
         output_tokens=load.output_tokens,
         slos=tuple(str(slo) for slo in arena.goal.slos),

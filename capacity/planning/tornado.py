@@ -163,10 +163,12 @@ def with_outputs(workload: Workload, factor: float) -> Workload:
 
 
 def with_prompts(workload: Workload, factor: float) -> Workload:
-    """Prompts `factor` times as long; what they share stays shared, and is as much longer."""
-    content = workload.content
+    """Prompts `factor` times as long, but for their images; what they share stays shared, and is as much longer."""
+    content, images, sizes = workload.content, workload.images, workload.image_tokens
     if content is None:
-        prompts = np.maximum(np.rint(workload.prompt_tokens * factor), 1).astype(np.int64)
+        pictured = 0 if images is None or sizes is None else images * sizes
+        text = np.rint((workload.prompt_tokens - pictured) * factor)
+        prompts = np.maximum(pictured + text, 1).astype(np.int64)
         return replace(workload, prompt_tokens=prompts)
     tokens = np.maximum(np.rint(content.segment_tokens * factor), 1).astype(np.int64)
     longer = replace(content, segment_tokens=tokens)

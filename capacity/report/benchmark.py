@@ -22,6 +22,7 @@ class RandomArrivals:
     burstiness: float = 1.0
     range_ratio: float = 0.0
     prefix_tokens: int = 0
+    max_concurrency: int | None = None  # in flight, of a closed loop
 
     @property
     def words(self) -> list[str]:
@@ -36,6 +37,7 @@ class RandomArrivals:
                 ("--random-prefix-len", self.prefix_tokens or None),
                 ("--request-rate", rate),
                 ("--burstiness", None if self.burstiness == 1 else f"{self.burstiness:g}"),
+                ("--max-concurrency", self.max_concurrency),
                 ("--num-prompts", self.requests),
                 ("--ignore-eos", True),
             ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -42,12 +43,19 @@ def plan_tables(plan: Plan) -> list[Part]:
 
 def header(plan: Plan) -> str:
     """The question, in two lines."""
-    rate = "all at once" if plan.requests_per_s == float("inf") else f"{plan.requests_per_s:,.2f} requests/s"
     return (
-        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {rate}, "
+        f"[bold]{plan.model}[/bold], {plan.workload}: {plan.requests:,} requests, {arrivals_text(plan)}, "
         f"{plan.input_tokens:,.0f} tokens in and {plan.output_tokens:,.0f} out on average\n"
         f"SLO {' and '.join(plan.slos)}, {plan.confidence:.0%} confidence in the step times; least {plan.objective}"
     )
+
+
+def arrivals_text(plan: Plan) -> str:
+    """How the requests come."""
+    at_most = "" if plan.concurrency is None else f"{plan.concurrency:,} in flight"
+    if not math.isinf(plan.requests_per_s):
+        return f"{plan.requests_per_s:,.2f} requests/s" + (at_most and f", at most {at_most}")
+    return at_most or "all at once"
 
 
 def search_text(plan: Plan) -> str:

@@ -167,7 +167,7 @@ class _Files:
 
     def _arrivals(self, workload: Workload, replicas: int, result: str) -> RandomArrivals | str:
         """As they are generated, or those of the trace, written beside the other files."""
-        plan, traffic = self.plan, self.traffic
+        plan, traffic, in_flight = self.plan, self.traffic, self.traffic.concurrency
         if traffic.trace is not None:
             file = result.replace("result", "arrivals").replace(".json", ".jsonl")
             path = self.folder / file
@@ -180,6 +180,7 @@ class _Files:
             burstiness=traffic.burstiness * self.candidate.replicas / replicas,
             range_ratio=traffic.random_range_ratio,
             prefix_tokens=traffic.random_prefix_len,
+            max_concurrency=in_flight and max(round(in_flight * replicas / self.candidate.replicas), 1),
         )
 
 

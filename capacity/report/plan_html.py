@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from capacity.base.html import list_html, page_html, table_html
 from capacity.report.curve import day_text
-from capacity.report.plan import cost_text, level_text, quality_sources, quality_text, turned_down
+from capacity.report.plan import (
+    arrivals_text,
+    cost_text,
+    level_text,
+    quality_sources,
+    quality_text,
+    turned_down,
+)
 from capacity.report.svg_scatter import scatter
 
 if TYPE_CHECKING:
@@ -118,7 +125,7 @@ def _price(best: Ranked) -> str:
 
 def _facts(plan: Plan) -> str:
     rows = [
-        ("traffic", f"{plan.workload}: {plan.requests:,} requests, {plan.requests_per_s:,.2f} a second"),
+        ("traffic", f"{plan.workload}: {plan.requests:,} requests, {arrivals_text(plan)}"),
         ("mean lengths", f"{plan.input_tokens:,.0f} tokens in, {plan.output_tokens:,.0f} out"),
         ("service levels", ", ".join(plan.slos)),
         ("objective", f"least {plan.objective}"),

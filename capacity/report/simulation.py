@@ -94,7 +94,7 @@ def _served_rows(answer: Simulation, values: Values) -> list[Fact]:
     rows = [
         ("requests", f"{values['completed']:,}", f"{values['failed']:,} failed"),
         ("duration", f"{values['duration']:,.1f} s", "simulated"),
-        ("requests/s", f"{values['request_throughput']:,.2f}", _drained(answer, values)),
+        ("requests/s", f"{values['request_throughput']:,.2f}", drained_text(answer, values)),
         ("output tokens/s", f"{values['output_throughput']:,.0f}", ""),
         *_goodput_rows(values),
         ("steps", f"{values['steps']:,}", f"mean batch {values['mean_batch_size']:.1f}"),
@@ -110,7 +110,7 @@ def _served_rows(answer: Simulation, values: Values) -> list[Fact]:
     return [*rows, *_replica_rows(values)] if values.get("replicas") else rows
 
 
-def _drained(answer: Simulation, values: Values) -> str:
+def drained_text(answer: Simulation, values: Values) -> str:
     """What a rate over the whole run leaves out, where its draining makes it less than what comes and is served."""
     verdict = answer.verdict
     offered = None if verdict is None else verdict.offered_requests_per_s

@@ -169,13 +169,13 @@ def judge(
 def _with_losses(
     verdict: Judgement, reason: str, completed: Bools, losses: Mapping[str, int]
 ) -> tuple[Judgement, str]:
-    """The verdict with the number of requests that were lost; "not all served" where they are many and the rest fares
-    well, "too short to tell" where all were.
+    """The verdict with the number of requests that were lost; "not all served" where they are many and nothing
+    else is amiss, "too short to tell" where all were.
     """
     lost = len(completed) - int(completed.sum())
     kinds = ", ".join(f"{count:,} {what}" for what, count in losses.items() if count)
     became = f" ({kinds})" if kinds else ""
-    if completed.any() and lost > LOST * len(completed) and verdict in (*STABLE, "saturated"):
+    if completed.any() and lost > LOST * len(completed) and verdict != "overloaded":
         share = f"{lost:,} of {len(completed):,} requests, {lost / len(completed):.0%}, were not completed{became}"
         return "not all served", f"{share}; of the others: {verdict}, {reason}"
     if completed.any():
@@ -253,9 +253,9 @@ def _of_closed_loop(
     """The load follows the service, so nothing grows for ever; saturated is what makes requests wait in a queue."""
     done = records.completed
     until_scheduled_ps = (records.first_scheduled_ps - records.arrival_ps)[done]
-    waited = float((until_scheduled_ps - way_s * PS_PER_S).clip(0).sum())
-    stayed = float((records.finish_ps - records.arrival_ps)[done].sum())
-    share = waited / stayed if stayed else 0.0
+    waited_ps = (until_scheduled_ps - way_s * PS_PER_S).clip(0)
+    stayed_ps = (records.finish_ps - records.arrival_ps)[done].sum(dtype=float)  # over 2**63 in a day of many
+    share = float(waited_ps.sum(dtype=float) / stayed_ps) if stayed_ps else 0.0
     sent = "a closed loop" if workload.concurrency is None else f"a closed loop of {workload.concurrency}"
     if len(records) < max(LEAST_REQUESTS, 5 * (workload.concurrency or 0)):
         return "too short to tell", f"{sent}, and only {len(records)} requests"

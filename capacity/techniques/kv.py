@@ -94,8 +94,11 @@ def kv(
     """KV by model and context, kinds of attention and ways to forget side by side, and what each GPU holds.
 
     `batch_size` is of the decode crossover; `window_tokens` asks for windows, sinks and chunks of that size.
+    A single model or GPU may be given without a list.
     Raises InvalidInput or UnknownName.
     """
+    models = (models,) if isinstance(models, (str, ModelSpec)) else models
+    gpus = (gpus,) if isinstance(gpus, str) else gpus
     if not models:
         raise InvalidInput("no model: name one or more (`capacity models` lists them)")
     options = {

@@ -13,7 +13,7 @@ from capacity.pool.resolve import ResolvedPool
 InputLen = Annotated[int, Flag("Prompt tokens of a request.", "--input-len --isl")]
 OutputLen = Annotated[int, Flag("Output tokens of a request.", "--output-len --osl")]
 Contexts = Annotated[Sequence[int], Flag("Tokens, as 4K,32K,128K,1M.", "--contexts")]
-TensorParallel = Annotated[int, Flag("", "--tensor-parallel-size -tp", least=1)]
+TensorParallel = Annotated[int, Flag("GPUs that share every layer.", "--tensor-parallel-size -tp", least=1)]
 
 
 def notes_of(resolved: ResolvedPool) -> tuple[str, ...]:

@@ -97,6 +97,29 @@ def test_a_cancelled_job_loses_its_process_and_the_next_one_runs(runner: Runner)
     assert ended(waiting).status == "done"
 
 
+def test_the_answer_of_a_cancelled_job_is_no_other_jobs(runner: Runner) -> None:
+    """A job that is cancelled between its question and its answer: the answer is in the pipe, and nobody's."""
+    ended(runner.submit(fit(gpu="h100", max_num_seqs=51)))
+    slot = runner._slots[0]
+    assert slot._pipe is not None
+    first = Task(function="capacity:models")
+
+    class Hasty:
+        """The slot's pipe, whose first question is called off as soon as it is asked."""
+
+        recv = slot._pipe.recv
+
+        def send(self, question: Any) -> None:
+            pipe.send(question)
+            if question[0] == first.function:
+                runner._jobs[first.key].end("cancelled")
+
+    pipe, slot._pipe = slot._pipe, Hasty()  # type: ignore[assignment]
+    assert ended(runner.submit(first)).status == "cancelled"
+    second = ended(runner.submit(fit(gpu="h100", max_num_seqs=52)))
+    assert second.result() == capacity.fit("llama-3.1-8b", gpu="h100", max_num_seqs=52)
+
+
 def test_a_full_queue_refuses_and_a_cancelled_wait_frees_its_place(runner: Runner) -> None:
     job = running(runner.submit(LONG))
     waits = [runner.submit(fit(gpu="h100", max_num_seqs=count)) for count in (21, 22)]

@@ -51,7 +51,7 @@ def test_numbers_are_those_of_the_copied_command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    opened = dashboard(page, **query)
+    opened = dashboard(page, **query).settled()
     table = printed(opened.code("shell"), monkeypatch, capsys)
     intervals = [metric.delta for metric in opened.at.metric if page == "estimate"]
     assert len(opened.kpis) >= 4
@@ -202,10 +202,10 @@ def test_a_hostile_link_ends_in_one_line(dashboard: Open) -> None:
 def test_a_link_speaks_of_the_page_that_it_leads_to(dashboard: Open) -> None:
     opened = dashboard("plan")
     opened.at.number_input(key="plan_n").set_value(77).run()
-    opened.at.number_input(key="tp").set_value(2).run()
-    assert {"plan_n=77", "tp=2"} <= set(link(opened).split("&"))
+    opened.at.number_input(key="isl").set_value(512).run()
+    assert {"plan_n=77", "isl=512"} <= set(link(opened).split("&"))
     opened.at.switch_page("capacity_app/app_pages/fit.py").run()
-    assert link(opened) == "tp=2"
+    assert link(opened) == "isl=512"
     opened.at.switch_page("capacity_app/app_pages/plan.py").run()
     assert opened.at.number_input(key="plan_n").value == 77
 

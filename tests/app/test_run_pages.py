@@ -42,11 +42,18 @@ def figure(opened: Any, title: str) -> dict[str, Any]:
 
 def test_a_simulation_is_the_librarys(dashboard: Open) -> None:
     opened = dashboard("simulate", **REQUESTS).settled()
-    direct = capacity.simulate("llama-3.1-8b", **SIMULATED, goodput=["ttft:500", "tpot:50"]).to_dict()
+    answer = capacity.simulate("llama-3.1-8b", **SIMULATED, goodput=["ttft:500", "tpot:50"])
+    direct = answer.to_dict()
     assert opened.kpis["Mean TTFT"] == f"{direct['mean_ttft_ms']:,.1f} ms"
     assert opened.kpis["p95 TPOT"] == f"{direct['p95_tpot_ms']:,.1f} ms"
     assert opened.kpis["Requests/s"] == f"{direct['request_throughput']:,.2f}"
     assert opened.kpis["Goodput"] == f"{direct['request_goodput']:,.2f}"
+    assert answer.verdict is not None
+    come = f"draining included; {answer.verdict.offered_requests_per_s:,.2f} come and are served"
+    assert any(come in str(caption.value) for caption in opened.at.caption)
+    parts = [trace["name"] for trace in figure(opened, "as configured, all")["data"]]
+    assert parts == list(direct["time_parts"]["mean_ms"])
+    assert {"client", "api server"} <= set(parts)
     assert opened.refusals == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import capacity
 from capacity.answers.listings import gpus, models
 from capacity.report.schemas import json_schema
+from capacity.report.tables import render
 from capacity.simulator.core import library
 
 LLAMA_8B = ("llama-3.1-8b", "--gpu", "h100")
@@ -128,6 +130,14 @@ def test_csv_and_tables_hold_the_same_answer(run: Any) -> None:
     table = run("fit", *LLAMA_8B).out
     assert "fits" in table
     assert "GiB" in table
+
+
+def test_a_simulation_is_one_row_of_csv() -> None:
+    """Every answer with a schema has rows, `Simulation` too, whose summary is made by hand."""
+    found = capacity.simulate("llama-3.1-8b", gpu="h100", input_len=100, output_len=10, num_prompts=20)
+    (row,) = csv.DictReader(io.StringIO(render(found, "csv")))
+    assert float(row["mean_ttft_ms"]) == found.to_dict()["mean_ttft_ms"]
+    assert list(found.to_frame()["completed"]) == [20]
 
 
 @pytest.mark.parametrize("name", ["fit", "estimate", "simulation", "deployment"])

@@ -48,8 +48,10 @@ def test_a_missed_limit_alone_is_no_overload() -> None:
     assert load.requests_per_s == 1.0
 
 
-def test_more_than_the_engines_can_do_is_not_served() -> None:
-    load = trial_load(ENGINES, replace(TRIAL, met=False), ARRIVING, offered_per_s=1e4)
+@pytest.mark.parametrize("met", [False, True])
+def test_more_than_the_engines_can_do_is_not_served(met: bool) -> None:
+    """Nor where the limits are met, as by a run too short for its queue to matter, or without any limit."""
+    load = trial_load(ENGINES, replace(TRIAL, met=met), ARRIVING, offered_per_s=1e4)
     assert load is not None
     assert load.requests_per_s == pytest.approx(most_per_s(ENGINES, load))
     assert load.requests_per_s < 1e3

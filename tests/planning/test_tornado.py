@@ -11,6 +11,7 @@ from capacity.planning.hits import ideal_hits
 from capacity.planning.tornado import SWING, Tornado, with_acceptance, with_outputs, with_prompts
 from capacity.pool.drafting import find_speculator
 from capacity.pool.resolve import resolve
+from capacity.workload import Workload
 
 MODEL = "llama-3.1-8b"
 
@@ -22,6 +23,14 @@ def test_longer_prompts_share_as_large_a_part() -> None:
     shares = [ideal_hits(w).sum() / w.prompt_tokens.sum() for w in (work, longer)]
     assert shares[1] == pytest.approx(shares[0], rel=0.01)
     assert with_outputs(work, 0.5).output_tokens.mean() == pytest.approx(20, rel=0.01)
+
+
+def test_longer_prompts_have_the_same_images() -> None:
+    """50 tokens of text beside two images of 60."""
+    columns = {"arrival_s": [0.0], "prompt_tokens": [170], "output_tokens": [1]}
+    pictured = Workload(**columns, images=[2], image_tokens=[60])
+    assert with_prompts(pictured, 0.8).prompt_tokens.tolist() == [160]
+    assert with_prompts(Workload(**columns), 0.8).prompt_tokens.tolist() == [136]
 
 
 def test_acceptance_moves_alone() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from filled_pools import A100, H100, H200, VLLM, plan_of, pool_of
+from filled_pools import A100, H100, H200, VLLM, VLLM_011, plan_of, pool_of
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import find_engine
@@ -40,9 +40,11 @@ def test_impossible_settings_are_refused_in_one_line(name: str, settings: dict[s
 
 def test_smallest_tensor_parallel_size() -> None:
     model = load_model("llama-3.1-70b")
-    assert pool_of(model, H100, VLLM, max_model_len=8192).smallest_tensor_parallel_size == 4
-    assert plan_of(model, H100, VLLM, tensor_parallel_size=4, max_model_len=8192).fits
-    assert not plan_of(model, H100, VLLM, tensor_parallel_size=2, max_model_len=8192).fits
+    assert pool_of(model, H100, VLLM_011, max_model_len=8192).smallest_tensor_parallel_size == 4
+    assert plan_of(model, H100, VLLM_011, tensor_parallel_size=4, max_model_len=8192).fits
+    assert not plan_of(model, H100, VLLM_011, tensor_parallel_size=2, max_model_len=8192).fits
+    newer = pool_of(model, H100, VLLM, max_model_len=8192)  # sampling needs less, and 0.92 is the default
+    assert newer.smallest_tensor_parallel_size == 2
     assert pool_of(load_model("kimi-k2"), A100, VLLM).smallest_tensor_parallel_size is None
 
 

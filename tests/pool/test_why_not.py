@@ -90,7 +90,7 @@ def test_the_ways_that_people_take_are_among_them() -> None:
     assert {"--tensor-parallel-size": "16"} in two_nodes
     assert {"--pipeline-parallel-size": "2"} in two_nodes
     assert {"--quantization": "int4"} in two_nodes
-    one = ways_out(plan_of(load_model("gpt-oss-120b"), H100, VLLM))
+    one = ways_out(plan_of(load_model("gpt-oss-120b"), H100, VLLM_011))
     assert any("--max-num-seqs" in way for way in one)
     tight = ways_out(
         plan_of(load_model("gpt-oss-120b"), H100, VLLM, max_num_seqs=64, gpu_memory_utilization=0.88)

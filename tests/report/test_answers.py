@@ -36,6 +36,8 @@ def test_a_step_is_shown_by_its_operators() -> None:
     text = printed(estimate_tables(answer))
     assert STANDARD.time_text(answer.ttft_s.value) in text
     assert "8 requests together" in text
+    alone = capacity.estimate("llama-3.1-8b", **load | {"batch_size": 1})
+    assert "1 request alone" in printed(estimate_tables(alone))
     why = capacity.explain("llama-3.1-8b", **load)
     text = printed(explain_tables(why))
     for response in why.responses:

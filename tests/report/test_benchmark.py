@@ -23,5 +23,6 @@ def test_the_benchmark_line_sends_the_same_traffic() -> None:
     ):
         assert part in text
     assert "--metadata gpu=h100 tp=4" in text
+    assert "--max-concurrency" not in text
     traced = bench_command("m", "--dataset-name timed_trace --dataset-path a.jsonl", slos=slos)
     assert "timed_trace" in traced.words

@@ -21,6 +21,7 @@ from capacity.planning.plan import plan
 from capacity.planning.records import Plan
 from capacity.pool.resolve import resolve
 from capacity.report.plan_files import write_plan_files
+from capacity.report.tables import render
 
 TRAFFIC: dict[str, Any] = {"request_rate": 60.0, "input_len": 400, "output_len": 40, "num_prompts": 80}
 SPACE: dict[str, Any] = {
@@ -33,8 +34,10 @@ APART = {"speculators": "none", "serving": "disaggregated", "slo": "ttft:p95:1s 
 
 
 def written(folder: Path, **options: Any) -> Plan:
-    answer = plan("llama-3.1-8b", **(SPACE | TRAFFIC | options))
-    write_plan_files(answer, folder, model="llama-3.1-8b", traffic=Traffic(**TRAFFIC))
+    asked = TRAFFIC | options
+    answer = plan("llama-3.1-8b", **(SPACE | asked))
+    arrivals = Traffic(**{name: value for name, value in asked.items() if name in Traffic.model_fields})
+    write_plan_files(answer, folder, model="llama-3.1-8b", traffic=arrivals)
     return answer
 
 
@@ -57,6 +60,14 @@ def test_the_launch_commands_of_a_plan_read_back_as_its_pools(space: dict[str, A
     several = answer.best.candidate.prefill is not None
     assert (tmp_path / "launch-vllm-proxy.sh").exists() == several
     assert (tmp_path / "compare.sh").exists() != several
+
+
+def test_a_closed_loop_is_benchmarked_as_one(tmp_path: Path) -> None:
+    loop = {"slo": "e2el:p95:60s", "concurrency": 8, "request_rate": None, "quantizations": (None,)}
+    answer = written(tmp_path, **PLAIN, **loop)
+    assert "8 in flight" in render(answer, "table")
+    words = command((tmp_path / "benchmark.sh").read_text(), "vllm bench")
+    assert words[words.index("--max-concurrency") + 1] == "8"
 
 
 @pytest.mark.parametrize(

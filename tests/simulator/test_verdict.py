@@ -10,6 +10,7 @@ import pytest
 from judged_machine import MACHINE, Machine
 
 from capacity.simulator.capacity_probe import capacity_for
+from capacity.simulator.metrics import MISSING
 from capacity.simulator.verdict import judge
 from capacity.workload import (
     FixedLengths,
@@ -136,6 +137,44 @@ def test_closed_loops_are_stable_until_requests_wait() -> None:
     assert MACHINE.verdict(workload.head(50).in_closed_loop(8)).verdict == "too short to tell"
 
 
+def test_the_way_to_the_engine_is_no_waiting() -> None:
+    workload = MACHINE.requests(math.inf, 600).in_closed_loop(100)
+    records = MACHINE.run(workload).records
+    assert judge(records, workload).verdict == "saturated"
+    longest_s = float((records.first_scheduled_ps - records.arrival_ps).max()) / 1e12
+    told = judge(records, workload, way_s=longest_s)
+    assert (told.verdict, told.reason) == (
+        "stable",
+        "a closed loop of 100: 0% of a request's time is waiting",
+    )
+
+
+def test_many_losses_are_the_verdict_of_a_short_run_too() -> None:
+    workload = MACHINE.requests(math.inf, 40).in_closed_loop(8)
+    records = MACHINE.run(workload).records
+    assert judge(records, workload).verdict == "too short to tell"
+    lost = replace(records, finish_ps=np.where(np.arange(40) < 10, records.finish_ps, MISSING))
+    found = judge(lost, workload, losses={"timed out": 30})
+    assert (found.verdict, found.is_stable, found.steady) == ("not all served", False, None)
+    assert found.reason.startswith(
+        "30 of 40 requests, 75%, were not completed (30 timed out); of the others: too short"
+    )
+
+
+def test_a_run_of_months_is_judged_as_the_same_run_in_seconds() -> None:
+    """The requests' stays add up to more picoseconds than 64 bits hold."""
+    workload = MACHINE.requests(math.inf, 600).in_closed_loop(100)
+    records = MACHINE.run(workload).records
+    longer = (1 << 62) // int(records.finish_ps.max())
+    names = ("arrival_ps", "first_scheduled_ps", "first_token_ps", "finish_ps")
+    slow = replace(records, **{name: getattr(records, name) * longer for name in names})
+    own, found = judge(records, workload), judge(slow, workload)
+    assert (found.verdict, found.reason) == (own.verdict, own.reason)
+    assert own.steady is not None
+    assert found.steady is not None
+    assert found.steady.in_flight == pytest.approx(own.steady.in_flight)
+
+
 def test_the_steady_part_of_a_closed_loop_begins_after_its_first_wave() -> None:
     """All of the first wave prefill together; later a prompt finds one step's worth of others at most."""
     machine = Machine(budget=1024, prompt=LognormalLengths(100, 0.0), output=LognormalLengths(200, 0.5))
@@ -216,7 +255,7 @@ def test_what_was_not_served_is_said(capacity: float) -> None:
     assert lost.verdict == "too short to tell"
     assert lost.reason == "none of the 400 requests was completed (400 timed out): nothing was served"
     some = judge(
-        replace(records, finish_ps=np.where(np.arange(400) % 10, records.finish_ps, -1)),
+        replace(records, finish_ps=np.where(np.arange(400) % 10, records.finish_ps, MISSING)),
         workload,
         losses={"timed out": 40},
     )
@@ -227,7 +266,7 @@ def test_what_was_not_served_is_said(capacity: float) -> None:
     assert some.is_stable
     assert some.steady is not None
     few = judge(
-        replace(records, finish_ps=np.where(np.arange(400) != 7, records.finish_ps, -1)),
+        replace(records, finish_ps=np.where(np.arange(400) != 7, records.finish_ps, MISSING)),
         workload,
         losses={"timed out": 1},
     )

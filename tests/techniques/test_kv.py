@@ -25,6 +25,10 @@ def pool(model: str = "llama-3.1-8b", gpu: str = "h100", tp: int = 1) -> Resolve
     return resolve(model, Pool(gpu=gpu, tensor_parallel_size=tp))
 
 
+def test_one_model_needs_no_list() -> None:
+    assert kv("llama-3.1-8b", gpus="h100") == kv(["llama-3.1-8b"], gpus=["h100"])
+
+
 def test_bytes_per_token_by_hand() -> None:
     """Llama-3.1-8B: 2 x 32 layers x 8 heads x 128 x 2 B = 128 KiB; DeepSeek-V3: 61 x (512 + 64) x 2 B = 70,272."""
     rows = {row.model: row for row in kv(["llama-3.1-8b", "llama-2-7b", "deepseek-v3"]).rows}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from textwrap import dedent
 from typing import Any
 
 import streamlit as st
@@ -27,7 +28,7 @@ DOLLARS, SHARES = ("$/h", "$/month", "$/1M output"), ("of the limit", "confidenc
 CHOSEN = ("h100-sxm-80gb", "l40s-48gb")
 
 inputs = current_inputs()
-st.caption("Traffic, model and price are the sidebar's; the GPU and its parallelism are what is searched.")
+st.caption("Traffic, model and price are the sidebar's; GPU, parallelism and formats are what is searched.")
 places = st.columns(4)
 with places[0]:
     statistic = state.choice("Service level at", "plan_at", METRICS, "p95")
@@ -88,7 +89,7 @@ def launched(best: Ranked) -> None:
             f"Starts {'each of ' if line.replicas > 1 else ''}{line.replicas} replica"
             f"{'s' * (line.replicas > 1)}{role}:"
         )
-        st.code("\n".join(wrapped(line.command)), language="shell", wrap_lines=True)
+        st.code(dedent("\n".join(wrapped(line.command))), language="shell", wrap_lines=True)
         parts.notes(line.notes)
     if not best.launch:
         st.caption("Nothing launches this engine: it is a baseline.")

@@ -11,6 +11,7 @@ from capacity.answers.records import Quantity, Simulation
 from capacity.deployment.routers import ROUTERS
 from capacity.report.display import Units
 from capacity.report.figures import runs as figures
+from capacity.report.simulation import drained_text
 from capacity.techniques.glossary import define
 from capacity.workload import parse_slos
 from capacity_app import parts, state
@@ -155,6 +156,8 @@ def show(traffic: dict[str, Any]) -> None:
         for label, answer in done.items():
             verdict_line(label, answer)
         figures_of_merit(base)
+        if drained := drained_text(base, base.to_dict()):
+            st.caption(plain(f"Requests/s and tokens/s: {drained}."))
         cost_of_the_load(base)
         pasted = {**options, "trace": Path(options["trace"]).name} if "trace" in options else options
         parts.copies("simulate", inputs.model_name, pasted, base)

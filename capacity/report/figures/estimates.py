@@ -176,11 +176,11 @@ def ttft_chart(ttft_parts_s: Mapping[str, float], units: Units = STANDARD) -> Ch
             **bar_style(index),
             hovertemplate=f"{part}: %{{x:,.4g}} {units.time}<extra></extra>",
         )
-    layout(figure, x=f"mean, {units.time}", y="", height=215, barmode="stack")
+    layout(figure, x="", y="", height=190, barmode="stack")
     phrases = [f"{part} {units.time_text(seconds)}" for part, seconds in ttft_parts_s.items() if seconds]
     return Chart(
         name="ttft",
-        title="What the time to first token is made of",
+        title=f"What the time to first token is made of, mean, {units.time}",
         alt=f"{listed(phrases)}: {units.time_text(sum(ttft_parts_s.values()))} in all.",
         figure=figure,
         rows=tuple({"part": part, "seconds": seconds} for part, seconds in ttft_parts_s.items()),

@@ -5,7 +5,8 @@ cache has no room. Its output stays until the chunk that ends it is computed, an
 vLLM also has a budget of tokens a step, which is the cache's size: since the cache holds what a step encodes, the
 budget admits whatever there is room for.
 Assumed: the images of a prompt stand at its start, one after the other, and no two prompts share one.
-Source: vLLM v1/core/sched/scheduler.py `_try_schedule_encoder_inputs`, v1/core/encoder_cache_manager.py, read 2026-11.
+Source: vLLM v1/core/encoder_cache_manager.py at 003ad86, read 2026-11-22; v1/core/sched/scheduler.py
+`_try_schedule_encoder_inputs`, quoted from memory.
 """
 
 from __future__ import annotations

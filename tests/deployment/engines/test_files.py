@@ -16,7 +16,8 @@ def test_the_engines() -> None:
     promised = {"vllm", "sglang", "tensorrt-llm", "tgi", "deepspeed-mii", "llama.cpp", "hf-transformers"}
     assert promised | {"static", "naive"} <= set(engine_names())
     versions = tuple(release.version for release in read_engine_file("vllm").releases)
-    assert versions[:8] == ("0.6", "0.6.4", "0.8-v0", "0.8", "0.11", "0.15", "0.19", "0.33")
+    assert versions[:6] == ("0.6", "0.6.4", "0.8-v0", "0.8", "0.9.2", "0.11")
+    assert versions[6:11] == ("0.15", "0.17", "0.19", "0.21", "0.33")
 
 
 @pytest.mark.parametrize("label", ALL_RELEASES)
@@ -27,6 +28,7 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     described = {"name", "version", "aliases", "notes", "origins"} | of_every_release
     constants = set(type(engine).model_fields) - described
     optional = {"expert_padding", "forks_samples", "default_drafts", "weight_kernels"}
+    optional |= {"nontorch_bytes_tpn_without_nvls"}
     assert constants - optional <= set(engine.origins) <= constants
     assert all(len(origin.source) > 8 for origin in engine.origins.values())
 
@@ -36,13 +38,13 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     [
         ("vllm", f"vllm@{NEWEST_VLLM}", False),
         ("VLLM@0.33", "vllm@0.33", False),
-        ("vllm@v0.17.1", "vllm@0.15", True),
+        ("vllm@v0.17.1", "vllm@0.17", True),
         ("vllm@0.33.0", "vllm@0.33", True),
         ("vllm@99.0", f"vllm@{NEWEST_VLLM}", True),
         ("vllm@0.7", "vllm@0.6.4", True),
         ("vllm@0.8-v0", "vllm@0.8-v0", False),
-        ("vllm@0.9.2", "vllm@0.8", True),
-        ("vllm@0.33rc1", "vllm@0.19", True),
+        ("vllm@0.9.1", "vllm@0.8", True),
+        ("vllm@0.33rc1", "vllm@0.21", True),
         ("trtllm", "tensorrt-llm@1.0", False),
         ("TensorRT_LLM", "tensorrt-llm@1.0", False),
         ("hf", "hf-transformers@5", False),
@@ -69,6 +71,7 @@ def test_what_changed_between_vllm_releases() -> None:
     new, old = find_engine("vllm@0.33"), find_engine("vllm@0.11")
     assert (new.gpu_memory_utilization, old.gpu_memory_utilization) == (0.92, 0.90)
     assert (new.graphs_in_budget, old.graphs_in_budget) == (True, False)
+    assert [find_engine(f"vllm@{version}").graphs_in_budget for version in ("0.20", "0.21")] == [False, True]
     assert (new.async_scheduling, old.async_scheduling) == (True, False)
     v0 = find_engine("vllm@0.8-v0")
     assert v0.scheduler == "vllm-v0"
@@ -89,7 +92,7 @@ def test_a_source_is_written_once(name: str) -> None:
 
 def test_a_release_changes_only_what_it_lists() -> None:
     file = read_engine_file("vllm")
-    older, newer = find_engine("vllm@0.19"), find_engine("vllm@0.33")
+    older, newer = find_engine("vllm@0.21"), find_engine("vllm@0.33")
     listed = set(next(release for release in file.releases if release.version == "0.33").constants)
     changed = {field for field in newer.origins if newer.origins[field] != older.origins[field]}
     assert changed <= listed
