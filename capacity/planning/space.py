@@ -121,7 +121,7 @@ class Search(Spec):
         ge=0.5, lt=1,
     )  # fmt: skip
     latency_tolerance: float = flag(
-        0.02,
+        0.3,
         "With --objective latency: the fewest GPUs within this share of the best latency.",
         ge=0,
         le=1,
