@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -45,6 +46,7 @@ def test_ctrl_c_while_a_module_is_loaded_is_one_line(module: str) -> None:
         capture_output=True,
         timeout=60,
         check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # the tests' own shell may ignore it
     )
     assert ran.stderr == b"interrupted\n"
     assert ran.returncode == 130

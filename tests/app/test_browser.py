@@ -206,7 +206,7 @@ def test_a_chart_is_saved_as_a_picture(tab: Callable[..., Tab]) -> None:
 
 
 def test_a_search_reports_is_cancelled_and_is_found_stale(tab: Callable[..., Tab]) -> None:
-    here = tab("/plan?rate=30&plan_n=5000")
+    here = tab("/plan?rate=300&plan_n=20000&plan_for=latency")  # long enough to be cancelled
     here.page.get_by_role("button", name="Search").click()
     here.page.get_by_role("progressbar").first.wait_for()
     here.set("Output tokens", 100)

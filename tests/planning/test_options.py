@@ -26,7 +26,7 @@ def test_a_limit_on_gpus_is_named_as_such() -> None:
 
 
 def test_a_budget_is_kept_or_named() -> None:
-    rich = quick(objective="latency", price="2", budget=6.5, max_gpus=64)
+    rich = quick(objective="latency", latency_tolerance=0.02, price="2", budget=6.5, max_gpus=64)
     assert rich.best is not None
     assert rich.best.cost is not None
     assert rich.best.cost.usd_per_hour == 6.0  # three of the GPUs that the money would buy
