@@ -47,7 +47,8 @@ def some_of_each_kind() -> list[Case]:
     )
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+if not ON_GPU:  # references of a GPU's kernels are worth every core
+    pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("case", some_of_each_kind(), ids=lambda case: case.id)
