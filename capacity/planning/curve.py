@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import ConfigDict
 
 from capacity.answers.costs import Pools, cost_of
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
@@ -144,6 +145,7 @@ class Curve(AnswerRecord):
 
 
 @documented(Pool, Traffic, Cost, RisingLoad)
+@checked
 def curve(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

@@ -17,6 +17,7 @@ from capacity.answers.engine_setup import (
 )
 from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
+from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
 from capacity.base.keywords import documented, split
@@ -341,6 +342,7 @@ class Batching(AnswerRecord):
 
 
 @documented(Pool, Traffic)
+@checked
 def compare_batching(
     model: str | ModelSpec | DeploymentFile,
     *,

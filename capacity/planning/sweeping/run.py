@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
+from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.keywords import split
 from capacity.base.record import AnswerRecord
@@ -60,6 +61,7 @@ class Swept(AnswerRecord):
     rows: tuple[Mapping[str, object], ...] = ()
 
 
+@checked
 def sweep(
     spec: str | Path | SweepSpec,
     store: str | Path,
