@@ -57,10 +57,18 @@ def outside_path(name: str | os.PathLike[str]) -> Path:
         path = path.expanduser()
         path.exists()  # too long, a link in a loop
     except (OSError, ValueError, RuntimeError) as error:
-        raise MalformedFile(_short(name), _reason(error)) from None
+        raise MalformedFile(name, _reason(error)) from None
     if "\0" in str(path):
-        raise MalformedFile(_short(name), "no path has a zero byte in it")
+        raise MalformedFile(name, "no path has a zero byte in it")
     return path
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; not, for what no file can be called."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
@@ -69,14 +77,14 @@ def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:
-        raise MalformedFile(_short(name), _reason(error)) from None
+        raise MalformedFile(name, _reason(error)) from None
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISDIR(mode):
         os.close(descriptor)
-        raise MalformedFile(_short(name), "is a folder; a file is needed")
+        raise MalformedFile(name, "is a folder; a file is needed")
     if stat.S_ISREG(mode):
         return open(descriptor, "rb")  # noqa: PTH123 - a descriptor has no path
-    return io.BufferedReader(_Pipe(descriptor, _short(name)))
+    return io.BufferedReader(_Pipe(descriptor, os.fspath(name)))
 
 
 def read_bytes(name: str | os.PathLike[str], kind: FileKind, *, cut: bool = False) -> bytes:
@@ -170,8 +178,3 @@ def _too_long(error: ValueError) -> str:
 def _reason(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"cannot be read ({text[:1].lower()}{text[1:].rstrip('.')})"
-
-
-def _short(name: object) -> str:
-    text = str(name)
-    return text if len(text) <= 80 else f"{text[:60]}...{text[-16:]}"

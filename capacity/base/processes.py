@@ -11,6 +11,9 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from capacity.base.errors import InvalidInput
+
+MOST_WORKERS = 1024
 WATCH_S = 0.5
 CAN_WAIT = hasattr(signal, "pthread_sigmask")  # not on Windows
 
@@ -26,6 +29,7 @@ def local_workers(
     """
     import multiprocessing
 
+    check_workers(count)
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(
@@ -41,6 +45,12 @@ def local_workers(
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
             raise
+
+
+def check_workers(count: int) -> None:
+    """Raises InvalidInput for a number of processes that no machine runs side by side."""
+    if not 1 <= count <= MOST_WORKERS:
+        raise InvalidInput(f"workers must be from 1 to {MOST_WORKERS}, not {count}")
 
 
 def end_with_parent(end: Callable[[], object] | None = None) -> None:

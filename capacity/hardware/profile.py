@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
-from capacity.base.outside import outside_path, parse_toml, read_text
+from capacity.base.outside import is_file, outside_path, parse_toml, read_text
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value
 from capacity.hardware.coefficients import StepCoefficients
@@ -274,7 +274,7 @@ def _find_path(name: str, directories: Sequence[Path | str]) -> Path:
     if Path(wanted).name == wanted:
         for folder in _directories(directories):
             path = folder / f"{wanted}.toml"
-            if path.is_file():
+            if is_file(path):
                 return path
     paths = profile_paths(directories)
     by_name: dict[str, Path] = {}

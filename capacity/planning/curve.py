@@ -165,7 +165,7 @@ def curve(
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
     load.check()
-    beside: dict[str, Any] = {**load_fields, "request_rate": SHAPE_RATE}
+    beside = {name: getattr(load, name) for name in load_fields} | {"request_rate": SHAPE_RATE}
     deployment = deployment_of(
         model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve", **beside
     )

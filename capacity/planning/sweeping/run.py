@@ -15,6 +15,7 @@ from typing import ClassVar
 from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.keywords import split
+from capacity.base.processes import check_workers, local_workers
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import Price, price_of
@@ -267,11 +268,9 @@ def _model(name: str) -> ModelSpec:
 
 def processes(workers: int) -> Executors | None:
     """Executors of local processes; None for one worker: this process."""
-    if workers < 1:
-        raise InvalidInput(f"workers must be at least 1, not {workers}")
+    check_workers(workers)
     if workers == 1:
         return None
-    from capacity.base.processes import local_workers
 
     @contextmanager
     def opened() -> Iterator[Crew]:
