@@ -75,7 +75,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("trace.jsonl").write_text(SHARED)
     lengths = "input_len = 40\noutput_len = 4\n"
     Path("sweep.toml").write_text(
-        f'schema = "capacity/sweep/v1"\nquestion = "estimate"\n[fixed]\nmodel = "{SMALL}"\ngpu = "h100"\n{lengths}[vary]\nbatch_size = [1, 2]\n'
+        f'schema = "capacity/sweep/v1"\nquestion = "estimate"\n[fixed]\nmodel = "{SMALL}"\n'
+        f'gpu = "h100"\n{lengths}[vary]\nbatch_size = [1, 2]\n'
     )
 
 

@@ -20,7 +20,7 @@ from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec, load_model
-from capacity.planning.sweeping.export import export, flat_row
+from capacity.planning.sweeping.export import check_export, export, flat_row
 from capacity.planning.sweeping.spec import Point, SweepSpec, points, read_sweep
 from capacity.planning.sweeping.store import Answer, Store, open_store, status_of
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -80,6 +80,8 @@ def sweep(
     point that fails is recorded with its reason.
     """
     read = spec if isinstance(spec, SweepSpec) else read_sweep(spec)
+    if export_to is not None:
+        check_export(export_to)
     executors = dask_executors(scheduler) if scheduler is not None else processes(workers)
     with open_store(store) as opened:
         swept = run_sweep(read, opened, executors=executors, retry_failed=retry_failed, progress=progress)

@@ -79,6 +79,9 @@ def points(spec: SweepSpec) -> list[Point]:
     twice = sorted(set(spec.fixed) & set(spec.vary))
     if twice:
         raise InvalidInput(f"{twice[0]} is both fixed and varied")
+    empty = [name for name, values in spec.vary.items() if not values]
+    if empty:
+        raise InvalidInput(f"{empty[0]} varies over nothing: give it values, or leave it out")
     by_key: dict[str, Point] = {}
     for chosen in _combinations(spec):
         options = {**spec.fixed, **chosen}
