@@ -3,13 +3,14 @@
     python benchmarks/accuracy.py [--measured DIR] [--html FILE] [--served-every N]
 
 DIR is the reference library's folder of measured tables; without the library, the sample of it that ships with the
-tests (`tests/data/measured`, every row with its source; `docs/evidence.md` has their licences). The same readers and the
-same fits judge both: kernels, each predicted by a fit that its shape was left out of, and beside that by the constants
-that ship; kernels of sources that nothing was fitted to; whole steps; served runs through the simulator; KV capacity on
-start-up lines. `used for` says what each was to these predictions: fitted, chosen by (a choice of form was made with
-them in view), or only judged. Then reliability: nominal 90 % intervals against how often the measurement lay inside,
-each group judged by intervals made from the other groups alone. `--html` draws predicted against measured.
-`--served-every N` also replays every n-th served closed-loop row of the library (`served_rows.py` has more choices).
+tests (`tests/data/measured`, every row with its source; `docs/evidence.md` has their licences). The same readers and
+the same fits judge both: kernels, each predicted by a fit that its shape was left out of, and beside that by the
+constants that ship; kernels of sources that nothing was fitted to; whole steps; served runs through the simulator; KV
+capacity on start-up lines. `used for` says what each was to these predictions: fitted, chosen by (a choice of form
+was made with them in view), or only judged. Then reliability: nominal 90 % intervals against how often the
+measurement lay inside, each group judged by intervals made from the other groups alone. `--html` draws predicted
+against measured. `--served-every N` also replays every n-th served closed-loop row of the library (`served_rows.py`
+has more choices).
 """
 
 from __future__ import annotations
@@ -138,6 +139,9 @@ def kernel_tables(measured: Path) -> tuple[list[Line], list[Line]]:
     return classes, [line(label, pairs) for label, pairs in sorted(tables.items())]
 
 
+ELSEWHERE = {"gemm": "GEMM fp16", "nccl": "NCCL all-reduce of 1 MiB and more"}
+
+
 def shipped_pairs(operator: Operator) -> dict[Key, list[Pair]]:
     """Every row of an operator's tables by the constants that its profile ships."""
     found = {}
@@ -152,13 +156,16 @@ def shipped_tables(measured: Path) -> list[Line]:
     lines = []
     pooled: dict[str, list[Pair]] = {}
     for operator in operators(measured):
-        pooled.setdefault(operator.name, []).extend(p for rows in shipped_pairs(operator).values() for p in rows)
+        pooled.setdefault(operator.name, []).extend(
+            p for rows in shipped_pairs(operator).values() for p in rows
+        )
     for name, pairs in pooled.items():
         lines.append(line(f"{name.replace('_', ' ')}, all GPUs", pairs, used_for="fitted"))
     for operator in elsewhere(measured):
         for (gpu, _, _), pairs in shipped_pairs(operator).items():
-            label = f"{operator.name} of vidur, {gpu}".replace("nccl", "NCCL all-reduce, 1 MiB and more,")
-            lines.append(line(label, pairs, used_for="judged"))
+            lines.append(
+                line(f"{ELSEWHERE[operator.name]} of vidur, {gpu.upper()}", pairs, used_for="judged")
+            )
     return lines
 
 
@@ -180,7 +187,9 @@ def step_table(evidence: Iterable[Evidence]) -> list[Line]:
         "served dense: decode": "5 / 14 % (through the simulator)",
         "served moe: decode_moe": "12 / 35 % (through the simulator)",
     }
-    lines = [line(label, pairs, targets.get(label, ""), "chosen by") for label, pairs in sorted(sources.items())]
+    lines = [
+        line(label, pairs, targets.get(label, ""), "chosen by") for label, pairs in sorted(sources.items())
+    ]
     return lines + [line(label, pairs) for label, pairs in sorted(groups.items())]
 
 
@@ -188,7 +197,9 @@ def aside_table(measured: Path) -> list[Line]:
     """Steps that made nothing, by source and GPU."""
     found: dict[str, list[Pair]] = {}
     for e in aside(measured):
-        found.setdefault(f"{e.source}: {e.regime}, {e.gpu.split('-')[0]}", []).append((e.predicted_s, e.measured_s))
+        found.setdefault(f"{e.source}: {e.regime}, {e.gpu.split('-')[0].upper()}", []).append(
+            (e.predicted_s, e.measured_s)
+        )
     return [line(label, pairs, used_for="judged") for label, pairs in found.items()]
 
 
@@ -278,13 +289,23 @@ def parity_plot(evidence: Sequence[Evidence], path: Path) -> None:
     figure.write_html(path, include_plotlyjs="cdn")
 
 
-def print_kernels(measured: Path) -> None:
-    """Kernels by class; where the whole tables are at hand, each of them too."""
-    classes, tables = kernel_tables(measured)
-    print(titled("Kernels, held out by shape"), *classes, sep="\n", end="\n\n")
-    if not (measured / FILE).is_file():
-        print(*tables, sep="\n", end="\n\n")
-    print(titled("Kernels by the constants that ship"), *shipped_tables(measured), sep="\n", end="\n\n")
+def accuracy_tables(measured: Path) -> dict[str, list[Line]]:
+    """Every table by its title."""
+    classes, kernels = kernel_tables(measured)
+    return {
+        "Kernels, held out by shape": classes,
+        "Kernels by table": [] if is_sample(measured) else kernels,
+        "Kernels by the constants that ship": shipped_tables(measured),
+        "Whole steps": step_table(all_evidence(measured)),
+        "Steps of sources that made nothing here": aside_table(measured),
+        "Served runs through the simulator": served_table(measured),
+        "Memory": startup_table(),
+    }
+
+
+def is_sample(measured: Path) -> bool:
+    """Whether these are the tables that ship with the tests, too small to fit."""
+    return (measured / FILE).is_file()
 
 
 def main() -> int:
@@ -294,17 +315,15 @@ def main() -> int:
     parser.add_argument("--html", type=Path, help="also draw a parity plot")
     parser.add_argument("--served-every", type=int, default=0, help="also replay every n-th served row")
     arguments = parser.parse_args()
-    full = arguments.measured.is_dir()
-    measured = arguments.measured if full else SAMPLE
-    print(f"measured tables: {'the whole ones' if full else 'the sample that ships with the tests'} ({measured})\n")
-    print_kernels(measured)
+    measured = arguments.measured if arguments.measured.is_dir() else SAMPLE
+    kind = "the sample that ships with the tests" if is_sample(measured) else "the library's"
+    print(f"measured tables: {kind} ({measured})\n")
+    for title, lines in accuracy_tables(measured).items():
+        if lines:
+            print(titled(title), *lines, sep="\n", end="\n\n")
     evidence = all_evidence(measured)
-    print(titled("Whole steps"), *step_table(evidence), sep="\n", end="\n\n")
-    print(titled("Steps of sources that made nothing here"), *aside_table(measured), sep="\n", end="\n\n")
-    print(titled("Served runs through the simulator"), *served_table(measured), sep="\n", end="\n\n")
-    print(titled("Memory"), *startup_table(), sep="\n", end="\n\n")
     print("Reliability of 90 % intervals, each group judged by the others'", *reliability(evidence), sep="\n")
-    if arguments.served_every and full:
+    if arguments.served_every and not is_sample(measured):
         print("\nServed rows, in closed loop through the simulator")
         served_rows.main(["--every", str(arguments.served_every)])
     if arguments.html:

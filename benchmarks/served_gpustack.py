@@ -2,11 +2,11 @@
 
     python benchmarks/served_gpustack.py [FOLDER]
 
-FOLDER has the table `gpustack` (`.csv.gz` in the reference library, `.csv` where it ships with the tests). Each run is a
-launch command of a public document and what `vllm bench serve` then measured: a closed loop of 4, or every request at
-once, where TTFT is the queue. Runs are left out whose command has a flag that is not in `FLAGS` (drafts, other attention
-backends, environment variables), whose engine, version or lengths the document does not say, and answers of under 50
-tokens. Lengths of ShareGPT prompts are published as means, and every request has them here.
+FOLDER has the table `gpustack` (`.csv.gz` in the reference library, `.csv` where it ships with the tests). Each run is
+a launch command of a public document and what a serving benchmark then measured: a closed loop of one to eight, or
+every request at once, where TTFT is the queue. Runs are left out whose command has a flag that is not in `FLAGS`
+(drafts, other attention backends, environment variables), whose engine, version or lengths the document does not say,
+and answers of under 50 tokens. Lengths of ShareGPT prompts are published as means, and every request has them here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from capacity.workload import random_requests
 
 GPUS = {"A100-SXM": "a100-sxm-80gb", "H100-SXM": "h100-sxm-80gb", "H200-SXM": "h200-sxm-141gb"}
 ENGINES = {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "tensorrt-llm"}
-NEAREST = {"0.10.2": "0.11"}  # the next release whose settings are known here: 0.10 already served MXFP4 experts
+NEAREST = {
+    "0.10.2": "0.11"
+}  # the next release whose settings are known here: 0.10 already served MXFP4 experts
 FLAGS = {  # of the launch commands, as this package's pools call them; None: it changes no time here
     "-tp": "tensor_parallel_size",
     "--tensor-parallel-size": "tensor_parallel_size",

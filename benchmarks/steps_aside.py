@@ -37,7 +37,15 @@ def _splitwise(measured: Path) -> Iterator[Evidence]:
         if tokens * batch < SPLITWISE_MIN_TOKENS or batch > SPLITWISE_MAX_BATCH:
             continue
         yield _prefill(
-            "Splitwise", "a100-sxm-80gb", "vllm", "llama-2-70b", "", tensor, batch, tokens, rows.value.median()
+            "Splitwise",
+            "a100-sxm-80gb",
+            "vllm",
+            "llama-2-70b",
+            "",
+            tensor,
+            batch,
+            tokens,
+            rows.value.median(),
         )
 
 
@@ -60,7 +68,15 @@ def _tensorrt_llm(measured: Path) -> Iterator[Evidence]:
 
 
 def _prefill(
-    source: str, gpu: str, engine: str, model: str, weights: str, tensor: int, batch: int, tokens: int, ms: float
+    source: str,
+    gpu: str,
+    engine: str,
+    model: str,
+    weights: str,
+    tensor: int,
+    batch: int,
+    tokens: int,
+    ms: float,
 ) -> Evidence:
     fp8 = weights == "fp8"
     steps = step_model(

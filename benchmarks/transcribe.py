@@ -80,24 +80,45 @@ def tables(measured: Path) -> dict[str, pd.DataFrame]:
     """Every table of the sample by name."""
     found = kernels(measured)
     log = read(measured, STEP_LOG)
-    log = log[(log.iteration >= LOG_WARM_UP_STEPS) & (log.elapsed_ms >= 0.5)].iloc[EVERY_STEP // 2 :: EVERY_STEP]
+    log = log[(log.iteration >= LOG_WARM_UP_STEPS) & (log.elapsed_ms >= 0.5)].iloc[
+        EVERY_STEP // 2 :: EVERY_STEP
+    ]
     found[STEP_LOG] = told(
         log,
-        ["iteration", "context_requests", "context_tokens", "generation_requests", "generation_tokens", "elapsed_ms"],
+        [
+            "iteration",
+            "context_requests",
+            "context_tokens",
+            "generation_requests",
+            "generation_tokens",
+            "elapsed_ms",
+        ],
         "profilemate",
         "chosen by",
     )
-    found["splitwise"] = told(_splitwise(measured), [c for c in STATIC if c != "engine"], "splitwise-sim", "judged")
+    found["splitwise"] = told(
+        _splitwise(measured), [c for c in STATIC if c != "engine"], "splitwise-sim", "judged"
+    )
     found["trtllm_perf_v05_v09"] = told(_tensorrt_llm(measured), STATIC, "TensorRT-LLM", "judged")
     served = replayable(read(measured, "gpustack"))
     served = served[served.metric.isin(["ttft_mean_ms", "tpot_mean_ms"])]
-    served = served.assign(notes=served.notes.str.replace(r'section=.*?script=', "script=", regex=True))
+    served = served.assign(notes=served.notes.str.replace(r"section=.*?script=", "script=", regex=True))
     pages = "gpustack " + served.url.str.extract("(docs/.*)")[0]
     found["gpustack"] = told(served, [*RUN, "date_or_version", "metric", "value"], pages, "judged")
     return found
 
 
-STATIC = ["gpu", "engine", "model", "tp", "weight_precision", "input_len", "batch_or_concurrency", "metric", "value"]
+STATIC = [
+    "gpu",
+    "engine",
+    "model",
+    "tp",
+    "weight_precision",
+    "input_len",
+    "batch_or_concurrency",
+    "metric",
+    "value",
+]
 
 
 def kernels(measured: Path) -> dict[str, pd.DataFrame]:

@@ -1,7 +1,8 @@
 """Kernels that others measured in other ways, to which nothing here was fitted: a check from outside.
 
 Vidur (Microsoft, MIT) profiled linear layers with PyTorch and NCCL collectives on A100 and H100 in 2024; whole
-microseconds. They are predicted by the constants that vLLM's 16-bit products and NCCL's all-reduce have in the profiles.
+microseconds. They are predicted by the constants that vLLM's 16-bit products and NCCL's all-reduce have in the
+profiles.
 """
 
 from __future__ import annotations
@@ -42,9 +43,7 @@ def _vidur_products(measured: Path) -> Operator:
             continue
         gpu = _gpu(r.gpu)
         profile = profile_of(gpu)
-        row = GemmRow(
-            r.m, r.n, r.k, weights, 16, profile.dense_flops_per_s["bf16"], profile.hbm_bytes_per_s
-        )
+        row = GemmRow(r.m, r.n, r.k, weights, 16, profile.dense_flops_per_s["bf16"], profile.hbm_bytes_per_s)
         found.add((gpu, "vllm", "bf16"), r, row)
     return found.operator("gemm", GEMM_PARAMETERS, predict_gemm)
 

@@ -37,7 +37,9 @@ class Operator:
     pools: Callable[[tuple[str, str, str]], Hashable]
     held_out_by: str
     sources: dict[tuple[str, str, str], str]
-    lines: dict[tuple[str, str, str], list[tuple[str, int]]]  # file and row of each measurement, in `tables`' order
+    lines: dict[
+        tuple[str, str, str], list[tuple[str, int]]
+    ]  # file and row of each measurement, in `tables`' order
 
 
 @lru_cache(maxsize=8)
