@@ -3,7 +3,7 @@
     python benchmarks/served_gpustack.py [FOLDER]
 
 FOLDER has the table `gpustack` (`.csv.gz` in the reference library, `.csv` where it ships with the tests). Each run is
-a launch command of a public document and what a serving benchmark then measured: a closed loop of one to eight, or
+a launch command of a public document and what `vllm bench serve` then measured: a closed loop of one to eight, or
 every request at once, where TTFT is the queue. Runs are left out whose command has a flag that is not in `FLAGS`
 (drafts, other attention backends, environment variables), whose engine, version or lengths the document does not say,
 and answers of under 50 tokens. Lengths of ShareGPT prompts are published as means, and every request has them here.
@@ -48,6 +48,7 @@ FLAGS = {  # of the launch commands, as this package's pools call them; None: it
     "--max-num-seqs": "max_num_seqs",
     "--async-scheduling": "async_scheduling",
     "--enable-expert-parallel": "enable_expert_parallel",
+    "-m": None,
     "--model-path": None,
     "--model": None,
     "--host": None,
@@ -60,15 +61,31 @@ FLAGS = {  # of the launch commands, as this package's pools call them; None: it
 }
 SWITCHES = ("async_scheduling", "enable_expert_parallel")
 MIN_OUTPUT_TOKENS = 50
-RUN = ["gpu", "engine", "model", "input_len", "output_len", "batch_or_concurrency", "load_type", "notes"]
+FORMATS = {
+    "": None,
+    "mxfp4": None,
+    "fp8": "fp8-block",
+}  # of the checkpoints served: as they come, or 128 x 128
+RUN = [
+    "gpu",
+    "engine",
+    "model",
+    "weight_precision",
+    "input_len",
+    "output_len",
+    "batch_or_concurrency",
+    "load_type",
+    "notes",
+]
 
 
 def replayable(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of runs that can be replayed. Figures that one page repeats from another count once."""
-    table = table.fillna({"batch_or_concurrency": 0, "engine": ""})
+    table = table.fillna({"batch_or_concurrency": 0, "engine": "", "weight_precision": ""})
     table = table.drop_duplicates(["engine", "model", "input_len", "load_type", "metric", "value"])
     known = [
         r.gpu in GPUS
+        and r.weight_precision in FORMATS
         and engine_of(r.engine, str(r.date_or_version)) is not None
         and launch(str(r.notes)) is not None
         and r.output_len >= MIN_OUTPUT_TOKENS
@@ -130,7 +147,7 @@ def engine_of(label: str, versions: str) -> str | None:
 
 
 def _server(run: dict[str, Any], engine: str | None) -> ResolvedPool:
-    settings = launch(run["notes"]) or {}
+    settings = {"quantization": FORMATS[run["weight_precision"]], **(launch(run["notes"]) or {})}
     return resolve(run["model"], build(Pool, {"gpu": GPUS[run["gpu"]], "engine": engine, **settings}))
 
 
