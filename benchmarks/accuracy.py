@@ -207,8 +207,8 @@ def served_table(measured: Path) -> list[Line]:
     """Served runs of public documents through the simulator, by source, load and metric."""
     found: dict[str, list[Pair]] = {}
     for run in gpustack_runs(measured):
-        found.setdefault(f"{run.source}: TTFT", []).append((run.predicted_ttft_s, run.ttft_s))
-        found.setdefault(f"{run.source}: TPOT", []).append((run.predicted_tpot_s, run.tpot_s))
+        found.setdefault(f"GPUStack, {run.load}: TTFT", []).append(run.ttft_s)
+        found.setdefault(f"GPUStack, {run.load}: TPOT", []).append(run.tpot_s)
     return [line(label, pairs, used_for="judged") for label, pairs in sorted(found.items())]
 
 

@@ -1,6 +1,6 @@
 """Replay the serving runs of GPUStack's performance lab: 2025, vLLM, SGLang and TensorRT-LLM, A100, H100 and H200.
 
-    python benchmarks/served_gpustack.py [FOLDER]
+    python benchmarks/served_gpustack.py [FOLDER]        every run; accuracy.py has the errors of all
 
 FOLDER has the table `gpustack` (`.csv.gz` in the reference library, `.csv` where it ships with the tests). Each run is
 a launch command of a public document and what `vllm bench serve` then measured: a closed loop of one to eight, or
@@ -18,12 +18,11 @@ import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from fit_profiles import default_measured
 from reference_tables.form import read
-from served_open import OpenRun, print_errors
 
 from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.base.errors import CapacityError
@@ -79,6 +78,15 @@ RUN = [
 ]
 
 
+class Replay(NamedTuple):
+    """One measured run and its prediction: means in seconds, (predicted, measured)."""
+
+    load: str
+    label: str
+    ttft_s: tuple[float, float]
+    tpot_s: tuple[float, float]
+
+
 def replayable(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of runs that can be replayed. Figures that one page repeats from another count once."""
     table = table.fillna({"batch_or_concurrency": 0, "engine": "", "weight_precision": ""})
@@ -94,7 +102,7 @@ def replayable(table: pd.DataFrame) -> pd.DataFrame:
     return table[known]
 
 
-def gpustack_runs(measured: Path) -> Iterator[OpenRun]:
+def gpustack_runs(measured: Path) -> Iterator[Replay]:
     """Every run that can be replayed, with its prediction."""
     for key, rows in replayable(read(measured, "gpustack")).groupby(RUN, sort=False):
         run = dict(zip(RUN, key, strict=True))
@@ -108,13 +116,11 @@ def gpustack_runs(measured: Path) -> Iterator[OpenRun]:
         except CapacityError as error:
             print(f"gpustack {label}: {error}", file=sys.stderr)
             continue
-        yield OpenRun(
-            source="GPUStack, closed loop" if _closed(run) else "GPUStack, all at once",
+        yield Replay(
+            load="closed loop" if _closed(run) else "all at once",
             label=label,
-            ttft_s=values["ttft_mean_ms"] / 1e3,
-            tpot_s=values["tpot_mean_ms"] / 1e3,
-            predicted_ttft_s=summary["mean_ttft_ms"] / 1e3,
-            predicted_tpot_s=summary["mean_tpot_ms"] / 1e3,
+            ttft_s=(summary["mean_ttft_ms"] / 1e3, values["ttft_mean_ms"] / 1e3),
+            tpot_s=(summary["mean_tpot_ms"] / 1e3, values["tpot_mean_ms"] / 1e3),
         )
 
 
@@ -170,9 +176,14 @@ def _simulated(run: dict[str, Any], resolved: ResolvedPool) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print every run and the errors of all."""
-    measured = Path(sys.argv[1]) if len(sys.argv) > 1 else default_measured()
-    print_errors("gpustack", list(gpustack_runs(measured)))
+    """Print every run, measured, and how far off it is predicted."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default_measured()
+    for run in gpustack_runs(folder):
+        cells = [
+            f"{name} {measured * 1e3:9.1f} ms {predicted / measured - 1:+6.0%}"
+            for name, (predicted, measured) in (("TTFT", run.ttft_s), ("TPOT", run.tpot_s))
+        ]
+        print(f"{run.load:12s} {run.label:56s} {'   '.join(cells)}")
     return 0
 
 

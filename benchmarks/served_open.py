@@ -190,22 +190,6 @@ def inference_sim_runs(folder: Path, *, client_latency_s: float = USUAL_S) -> It
         )
 
 
-def print_errors(name: str, found: list[OpenRun]) -> None:
-    """Every run, then median and 90th percentile of the errors."""
-    for run in found:
-        print(
-            f"{run.source} {run.label:44} TTFT {run.ttft_s * 1e3:7.1f} {run.error('ttft_s') * 100:+6.0f} %  "
-            f"TPOT {run.tpot_s * 1e3:6.1f} {run.error('tpot_s') * 100:+6.0f} %"
-        )
-    for metric in ("ttft_s", "tpot_s"):
-        errors = [run.error(metric) for run in found if not math.isnan(run.error(metric))]
-        absolute = np.abs(errors)
-        print(
-            f"{name} {metric} n {len(errors)} median {np.median(absolute) * 100:.1f} % "
-            f"p90 {np.percentile(absolute, 90) * 100:.1f} % bias {np.median(errors) * 100:+.1f} %"
-        )
-
-
 def main() -> int:
     """Print every run, then median and 90th percentile of the errors by source."""
     folder = shared_folder()
@@ -213,7 +197,19 @@ def main() -> int:
         print("no reference data: set CAPACITY_SHARED", file=sys.stderr)
         return 2
     for runs in (apex_runs, iog_runs, inference_sim_runs):
-        print_errors(runs.__name__, list(runs(folder)))
+        found = list(runs(folder))
+        for run in found:
+            print(
+                f"{run.source} {run.label:44} TTFT {run.ttft_s * 1e3:7.1f} {run.error('ttft_s') * 100:+6.0f} %  "
+                f"TPOT {run.tpot_s * 1e3:6.1f} {run.error('tpot_s') * 100:+6.0f} %"
+            )
+        for metric in ("ttft_s", "tpot_s"):
+            errors = [run.error(metric) for run in found if not math.isnan(run.error(metric))]
+            absolute = np.abs(errors)
+            print(
+                f"{runs.__name__} {metric} n {len(errors)} median {np.median(absolute) * 100:.1f} % "
+                f"p90 {np.percentile(absolute, 90) * 100:.1f} % bias {np.median(errors) * 100:+.1f} %"
+            )
     return 0
 
 
