@@ -243,3 +243,18 @@ def test_the_reader_takes_the_whole_table_where_both_are(benchmark: Any, tmp_pat
     assert form.read(tmp_path, "t").a.tolist() == [1]
     pd.DataFrame({"a": [1, 2]}).to_csv(tmp_path / "t.csv.gz", index=False)
     assert form.read(tmp_path, "t").a.tolist() == [1, 2]
+
+
+def test_constants_without_a_fold_come_back_as_written(benchmark: Any, tmp_path: Path) -> None:
+    held_out = benchmark("reference_tables.held_out")
+    families = benchmark("reference_tables").operators(SAMPLE)
+    folds = held_out.fold_constants(SAMPLE, families)
+    assert {table: len(sets) for table, sets in folds.items()} == dict.fromkeys(folds, 5)
+    held_out.write_folds(tmp_path / CONSTANTS, folds)
+    assert held_out.read_folds(tmp_path / CONSTANTS, families) == folds
+
+
+def test_rows_are_drawn_evenly_over_their_order(benchmark: Any) -> None:
+    spread = benchmark("transcribe").spread
+    assert spread(list(range(100)), 4) == [12, 37, 62, 87]
+    assert spread([1, 2, 3], 5) == [1, 2, 3]
