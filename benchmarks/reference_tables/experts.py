@@ -83,6 +83,7 @@ def experts(measured: Path) -> Operator:
         pools=lambda key: ("hopper", *key[1:]) if key[0] in ("h100", "h200") else key[0],
         held_out_by="expert shape",
         sources=collected.sources,
+        lines=collected.lines,
     )
 
 
