@@ -54,6 +54,8 @@ STATIC_FP8_FIXED_S = {"h100": 4.4e-6, "h200": 4.6e-6, "b200": 4.9e-6}
 # through FlashInfer, whose table therefore stands for both.
 SAME_KERNEL = (
     ("b200", "gemm", "nvfp4"),
+    ("b200", "moe", "nvfp4"),
+    ("b200", "moe", "mxfp4"),
     ("gb200", "moe", "nvfp4"),
     ("gb200", "moe", "mxfp4"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,10 +89,20 @@ def experts(measured: Path) -> Operator:
         ),
         predict=predict_experts,
         tables=collected.tables,
-        pools=lambda key: (GENERATIONS.get(key[0], key[0]), *key[1:]) if key[0] in GENERATIONS else key[0],
+        pools=_pool,
         held_out_by="expert shape",
         sources=collected.sources,
     )
+
+
+def _pool(key: tuple[str, str, str]) -> Hashable:
+    """Tables of one kernel: of the sister GPU, and of engines that call the same library."""
+    gpu, engine, kernel = key
+    generation = GENERATIONS.get(gpu)
+    if generation is None:
+        return gpu
+    shared = generation == "blackwell" and engine in FALLBACKS and kernel != "w4a16"
+    return generation, "flashinfer" if shared else engine, kernel
 
 
 def _is_fallback(r: Any) -> bool:

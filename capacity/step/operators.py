@@ -171,7 +171,8 @@ def busiest_pairs(pairs: float, ranks: int, experts_per_rank: float) -> float:
     """Token-expert pairs of the busiest rank: chance, and experts that are more popular than others.
 
     Popularities are gamma of shape `ROUTING_EVENNESS`, as in `distinct_experts`, so that a rank's count is a negative
-    binomial of variance `mean + mean**2 / (experts · shape)`. Taken as normal: with four experts a rank 13 % too little.
+    binomial of variance `mean + mean**2 / (experts · shape)`. Taken as normal: 13 % too little with four experts a
+    rank.
     """
     mean = pairs / ranks
     return busiest_share(pairs, ranks, mean + mean * mean / (experts_per_rank * ROUTING_EVENNESS))

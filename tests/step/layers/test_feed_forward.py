@@ -32,5 +32,6 @@ def test_a_gated_shared_expert_pays_for_its_gate() -> None:
         {op.name: op for op in steps(model, tp=8).step_cost(shape).operators}
         for model in ("qwen3-next-80b-a3b", "deepseek-v3")
     )
-    assert "shared gate_up" in plain and "shared gate" not in plain
+    assert "shared gate_up" in plain
+    assert "shared gate" not in plain
     assert gated["shared gate"].flops == 48 * 2 * 8 * 2048
