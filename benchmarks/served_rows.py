@@ -34,6 +34,10 @@ from capacity.step.closed_form import closed_loop_times
 from capacity.workload import random_requests
 
 ENGINES = {"trtllm": "tensorrt-llm", "vllm": "vllm", "sglang": "sglang"}
+POLICY_OPTIONS = {
+    "trtllm": ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction"),
+    "sglang": ("recv_interval", "max_prefill_tokens"),
+}
 PROMPTS_PER_CONCURRENCY = 10  # InferenceX's scripts; gap-analysis: inferred
 LONG_RUN_TOKENS = 100_000  # concurrency x output: beyond, so many rounds stand for ten
 LONG_RUN_ROUNDS = 4
@@ -63,6 +67,8 @@ def _matches(row: ServedRow, match: Mapping[str, Any]) -> bool:
             holds = row.tensor_parallel < wanted
         elif key == "data_parallel_above":
             holds = row.data_parallel > wanted
+        elif key == "concurrency_from":
+            holds = row.concurrency >= wanted
         elif key == "version":
             holds = row.version.startswith(wanted) if wanted else row.version == ""
         else:
@@ -125,11 +131,7 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
         # message boundaries matter only to the queue: neither TTFT nor TPOT sees them otherwise
         stream_interval=1 if launch.get("output_token_s") == 0 else launch.get("stream_interval", 1),
     )
-    options = {
-        key: launch[key]
-        for key in ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction")
-        if key in launch and row.backend == "trtllm"
-    }
+    options = {key: launch[key] for key in POLICY_OPTIONS.get(row.backend, ()) if key in launch}
     return Server(
         resolved=resolved,
         frontend=frontend,
