@@ -92,6 +92,8 @@ class Server:
 def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
     """The server that this row describes. Raises CapacityError where it cannot be (does not fit, unknown format)."""
     launch = launch_settings(row)
+    if not launch.get("reads_data_parallel", True):
+        row = replace(row, tensor_parallel=row.tensor_parallel * row.data_parallel, data_parallel=1)
     concurrency = max(1, row.concurrency // row.data_parallel)  # of a rank
     model_len = row.input_len + row.output_len + launch.get("model_len_extra", 64)
     budget = launch.get("max_num_batched_tokens")
