@@ -116,8 +116,8 @@ def _row(record: Mapping[str, Any], source: str) -> ServedRow | None:
 def ranks_of(backend: str, tensor: int, data: int, expert_ranks: int) -> tuple[int, int]:
     """Tensor-parallel and data-parallel ranks of attention, from a row's labels.
 
-    vLLM's label of tensor parallelism counts the GPUs of all data-parallel ranks. Experts are spread over all GPUs: more
-    of their ranks than `tensor` says are GPUs whose attention is data-parallel, whatever `data` says; fewer than
+    vLLM's label of tensor parallelism counts the GPUs of all data-parallel ranks. Experts are spread over all GPUs:
+    more of their ranks than `tensor` says are GPUs whose attention is data-parallel, whatever `data` says; fewer than
     `tensor` times `data` are a label of tensor parallelism that counts all of them.
     """
     if backend == "vllm" and data > 1 and tensor >= data:
