@@ -34,6 +34,10 @@ from capacity.step.closed_form import closed_loop_times
 from capacity.workload import random_requests
 
 ENGINES = {"trtllm": "tensorrt-llm", "vllm": "vllm", "sglang": "sglang"}
+POLICY_OPTIONS = {
+    "trtllm": ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction"),
+    "sglang": ("recv_interval", "max_prefill_tokens"),
+}
 PROMPTS_PER_CONCURRENCY = 10  # InferenceX's scripts; gap-analysis: inferred
 LONG_RUN_TOKENS = 100_000  # concurrency x output: beyond, so many rounds stand for ten
 LONG_RUN_ROUNDS = 4
@@ -63,6 +67,8 @@ def _matches(row: ServedRow, match: Mapping[str, Any]) -> bool:
             holds = row.tensor_parallel < wanted
         elif key == "data_parallel_above":
             holds = row.data_parallel > wanted
+        elif key == "concurrency_from":
+            holds = row.concurrency >= wanted
         elif key == "version":
             holds = row.version.startswith(wanted) if wanted else row.version == ""
         else:
@@ -86,6 +92,8 @@ class Server:
 def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
     """The server that this row describes. Raises CapacityError where it cannot be (does not fit, unknown format)."""
     launch = launch_settings(row)
+    if not launch.get("reads_data_parallel", True):
+        row = replace(row, tensor_parallel=row.tensor_parallel * row.data_parallel, data_parallel=1)
     concurrency = max(1, row.concurrency // row.data_parallel)  # of a rank
     model_len = row.input_len + row.output_len + launch.get("model_len_extra", 64)
     budget = launch.get("max_num_batched_tokens")
@@ -125,11 +133,7 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
         # message boundaries matter only to the queue: neither TTFT nor TPOT sees them otherwise
         stream_interval=1 if launch.get("output_token_s") == 0 else launch.get("stream_interval", 1),
     )
-    options = {
-        key: launch[key]
-        for key in ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction")
-        if key in launch and row.backend == "trtllm"
-    }
+    options = {key: launch[key] for key in POLICY_OPTIONS.get(row.backend, ()) if key in launch}
     return Server(
         resolved=resolved,
         frontend=frontend,
