@@ -208,6 +208,7 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
             settings.profile.architecture,
             settings.max_num_seqs,
             enforce_eager=pool.enforce_eager,
+            max_graph_rows=pool.max_cudagraph_capture_size,
         )
     )
     nontorch = nontorch_bytes(settings)
