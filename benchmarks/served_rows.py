@@ -121,7 +121,7 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
             max_num_batched_tokens=budget,
             enable_prefix_caching=False,
             async_scheduling=launch.get("async_scheduling"),
-            max_cudagraph_capture_size=launch.get("max_cudagraph_capture_size"),
+            max_cudagraph_capture_size=_number(launch.get("max_cudagraph_capture_size"), concurrency),
             scheduler_recv_interval=launch.get("scheduler_recv_interval", 1),
         ),
     )
@@ -142,6 +142,10 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
         prompt_wait_steps=launch.get("prompt_wait_steps", 0) if row.data_parallel > 1 else 0,
         concurrency=concurrency * row.data_parallel,
     )
+
+
+def _number(given: int | str | None, concurrency: int) -> int | None:
+    return concurrency if given == "concurrency" else given  # type: ignore[return-value]
 
 
 def _engine_label(row: ServedRow) -> str:
