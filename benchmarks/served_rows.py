@@ -217,7 +217,7 @@ def _means(records: Any, concurrency: int, rounds: int) -> tuple[float, float]:
 def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> Any:
     """Lengths fixed, or (InferenceX) uniform from 0.8 to 1.0 of the label: `length_scale` is their mean."""
     spread = (1 - row.length_scale) / row.length_scale
-    client = {"InferenceX": "inferencex"}.get(row.campaign, f"{row.campaign}-{row.backend}")
+    client = {"InferenceX": "inferencex"}.get(row.campaign, f"{row.backend}-{row.campaign}")
     drawn = random_requests(
         num_requests=num_prompts,
         input_len=round(row.input_len * row.length_scale),

@@ -48,12 +48,12 @@ CLIENTS = (
         "mean times to first token 5.2 ms above the server's, which takes 2.7 ms to the executor and 2.0 ms back",
     ),
     ClientLatency(
-        name="gap-analysis-trtllm",
+        name="trtllm-gap-analysis",
         seconds=0.0165,
         source="served rows of TensorRT-LLM in gap-analysis runs: 10 ms each way fit them",
     ),
     ClientLatency(
-        name="gap-analysis-sglang",
+        name="sglang-gap-analysis",
         seconds=0.0265,
         source="served rows of SGLang in gap-analysis runs: 15 ms each way fit them",
     ),

@@ -104,7 +104,11 @@ class Pool(Spec):
         1, "Steps from one prefill step to the next, at least.", ge=1, le=1 << 20, read_by="schedule"
     )
     scheduler_recv_interval: int = flag(
-        1, "Decode steps from one look at arrived requests to the next (SGLang).", ge=1, le=1 << 20, read_by="schedule"
+        1,
+        "Decode steps from one look at arrived requests to the next (SGLang).",
+        ge=1,
+        le=1 << 20,
+        read_by="schedule",
     )
     kv_offloading_size: float | None = flag(
         None,

@@ -87,5 +87,7 @@ def graph_bytes(
     max_graph_rows: int | None = None,
 ) -> float:
     """CUDA graphs: a base and so much for each captured batch size; published figures scatter by a factor of 3."""
-    limits = () if enforce_eager else engine.graph_batch_sizes(max_num_seqs, architecture, most=max_graph_rows)
+    limits = (
+        () if enforce_eager else engine.graph_batch_sizes(max_num_seqs, architecture, most=max_graph_rows)
+    )
     return engine.graph_base_bytes + len(limits) * engine.graph_bytes_per_size if limits else 0.0

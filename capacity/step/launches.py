@@ -21,17 +21,26 @@ if TYPE_CHECKING:
 NORMS = 2.0  # with the residual
 ATTENTION = 5.0  # qkv, rope, cache write, attention, output
 QK_NORM, OUTPUT_GATE = 2.0, 1.0
-LATENT_ATTENTION = 12.0  # down to the latents, their norms, up for q, k and v, rope, two joins, cache write, attention, output
+LATENT_ATTENTION = (
+    12.0  # down to the latents, their norms, up to q, k and v, rope, joins, cache write, attention, output
+)
 INDEXER = 12.0  # its q, k and weights, norm, rope, rotation, quantization, cache write, gather, logits, top-k
 LINEAR_ATTENTION = 8.0  # in, gates, convolution, output, state of each sequence out of the pool and back
-TRITON_OF_LINEAR_ATTENTION = 11.0  # norms of q and k, sums of gates, k·kᵀ, its inverse, w and u, states, output, gated norm
+TRITON_OF_LINEAR_ATTENTION = (
+    11.0  # norms of q and k, sums of gates, k·kᵀ, its inverse, w and u, states, output, gated norm
+)
 TRITON_LAUNCH = 3.0  # a kernel launched by Triton's own Python costs about so many of others
 DENSE = 3.0  # gate and up, activation, down
 EXPERTS = 9.0  # router, its top-k, two to sort the tokens, two products, activation, weighted sum, and filling buffers
 SHARED_EXPERTS = 4.0  # a dense feed-forward, and the sum
 EXCHANGE = 4.0  # tokens to data-parallel ranks and back, with their counts
 ALL_REDUCES = 2.0
-PRODUCTS = {"attention": 2, "latent": 4, "dense": 2, "experts": 2}  # inputs to be quantized where products take 8 or 4 bits
+PRODUCTS = {
+    "attention": 2,
+    "latent": 4,
+    "dense": 2,
+    "experts": 2,
+}  # inputs to be quantized where products take 8 or 4 bits
 
 RANK_SPREAD = 0.1  # of ranks' launch times around their mean: one standard deviation
 

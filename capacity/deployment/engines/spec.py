@@ -176,8 +176,9 @@ class EngineSpec(Spec):
         """Batch sizes that CUDA graphs are captured for; a decode batch is padded to the next one.
 
         1, 2, 4, then fine steps, then coarse ones, up to graph_batch_factor x max_num_seqs x (1 + drafts) or the
-        architecture's cap, or up to `most`. Above the largest the step runs eagerly. Engines whose cap is max_num_seqs itself
-        (SGLang, TensorRT-LLM) capture that size too. Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
+        architecture's cap, or up to `most`. Above the largest the step runs eagerly. Engines whose cap is
+        max_num_seqs itself (SGLang, TensorRT-LLM) capture that size too.
+        Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
         """
         if not self.cuda_graphs:
             return ()
