@@ -209,6 +209,7 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
             settings.max_num_seqs,
             num_layers=settings.model.num_layers / pool.pipeline_parallel_size,
             enforce_eager=pool.enforce_eager,
+            max_graph_rows=pool.max_cudagraph_capture_size,
         )
     )
     nontorch = nontorch_bytes(settings)

@@ -105,6 +105,7 @@ class ResolvedPool(PoolSettings):
             data_parallel_size=self.lockstep_ranks,
             enable_expert_parallel=self.pool.enable_expert_parallel,
             enforce_eager=self.pool.enforce_eager,
+            max_graph_rows=self.pool.max_cudagraph_capture_size,
             max_num_seqs=self.max_num_seqs,
         )
 
