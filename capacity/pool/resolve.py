@@ -245,7 +245,8 @@ def with_defaults(
         prefix_caching=caching,
         notes=(*engine.notes, *model.notes, *_converted(model, scheme)),
     )
-    return replace(resolved, notes=(*resolved.notes, *resolved.step_setting.remarks))
+    learnt = () if profile.adjustment is None else profile.adjustment.remarks(model.name, engine.label)
+    return replace(resolved, notes=(*resolved.notes, *resolved.step_setting.remarks, *learnt))
 
 
 def _step_limits(

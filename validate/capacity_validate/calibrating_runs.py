@@ -159,7 +159,9 @@ def calibrate_runs(
     variant = variant_of(profile, name, adjustment)
     learnt = replay.resolved.adjusted_by(adjustment)
     path = write_profile(variant, Path(out) if out is not None else user_profiles_directory())
-    left_out = {figure.name for figure in replay.figures} - {judged.figure.name for judged in posterior.judged}
+    left_out = {figure.name for figure in replay.figures} - {
+        judged.figure.name for judged in posterior.judged
+    }
     return RunCalibration(
         profile=variant.name,
         base=profile.name,
@@ -173,7 +175,10 @@ def calibrate_runs(
         notices=tuple(
             dict.fromkeys(
                 [notice for run in evidence.runs for notice in run.notices]
-                + [f"{name} is left out: the simulated server does not get that far" for name in sorted(left_out)]
+                + [
+                    f"{name} is left out: the simulated server does not get that far"
+                    for name in sorted(left_out)
+                ]
             )
         ),
     )
@@ -225,7 +230,9 @@ def variant_of(profile: HardwareProfile, name: str, adjustment: Adjustment) -> H
     own = profile.step_time
     if own is not None and own.gpu is not None:
         own = own.model_copy(update={"gpu": variant})
-    return profile.model_copy(update={"name": variant, "aliases": (), "step_time": own, "adjustment": adjustment})
+    return profile.model_copy(
+        update={"name": variant, "aliases": (), "step_time": own, "adjustment": adjustment}
+    )
 
 
 def _adjustment(replay: Replay, posterior: Posterior, known: Adjustment) -> Adjustment:

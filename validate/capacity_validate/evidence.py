@@ -1,4 +1,4 @@
-"""What people have of a server of their own, recognised by its content: results, logs, scrapes, kernels' measurements."""
+"""What people have of a server of their own, known by its content: results, logs, scrapes, measurements of kernels."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class Evidence:
 def read_evidence(sources: Sequence[str | Path]) -> Evidence:
     """Everything in these files, or at these http(s) addresses. Raises MalformedFile, InvalidInput."""
     if not sources:
-        raise InvalidInput("no result to learn from: give a benchmark's result file, an engine's log, or its /metrics")
+        raise InvalidInput(
+            "no result to learn from: give a benchmark's result file, an engine's log, or its /metrics"
+        )
     runs: list[MeasuredRun] = []
     steps: list[DecodeSteps] = []
     logs: list[ServerLog] = []
@@ -65,7 +67,8 @@ def read_evidence(sources: Sequence[str | Path]) -> Evidence:
             found, log = decode_steps(text), server_log_of(source, text)
             if not found and log is None:
                 raise MalformedFile(
-                    source, "is neither a known benchmark result, nor an engine's log or metrics with a line of use"
+                    source,
+                    "is neither a known benchmark result, nor an engine's log or metrics with a line of use",
                 )
             steps += found
             logs += [log] if log is not None else []
@@ -105,10 +108,14 @@ def fetched(address: str) -> str:
         with opener.open(address, timeout=FETCH_SECONDS) as answer:
             content = answer.read(FETCH_BYTES + 1)
     except urllib.error.HTTPError as error:
-        raise InvalidInput(f"{address} answers {error.code} {error.reason}: give the address of /metrics") from None
+        raise InvalidInput(
+            f"{address} answers {error.code} {error.reason}: give the address of /metrics"
+        ) from None
     except (OSError, ValueError, urllib.error.URLError) as error:
         reason = getattr(error, "reason", error)
         raise InvalidInput(f"{address} cannot be read: {reason}; save its text and give the file") from None
     if len(content) > FETCH_BYTES:
-        raise InvalidInput(f"{address} sends more than {FETCH_BYTES // 2**20} MiB: no engine's metrics are that long")
-    return content.decode("utf-8", errors="replace")
+        raise InvalidInput(
+            f"{address} sends more than {FETCH_BYTES // 2**20} MiB: no engine's metrics are that long"
+        )
+    return str(content, "utf-8", errors="replace")

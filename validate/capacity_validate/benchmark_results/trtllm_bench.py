@@ -58,7 +58,8 @@ def _trtllm_bench(path: Path, document: Document) -> MeasuredRun:
 def _statistics(percentiles: object, mean: object) -> dict[str, float]:
     found = percentiles if isinstance(percentiles, dict) else {}
     return known(
-        {"mean": found.get("average", mean)} | {name: found.get(name) for name in ("p50", "p90", "p95", "p99")}
+        {"mean": found.get("average", mean)}
+        | {name: found.get(name) for name in ("p50", "p90", "p95", "p99")}
     )
 
 
