@@ -179,7 +179,14 @@ def by_formula(row: ServedRow) -> Prediction:
 def by_simulation(row: ServedRow) -> Prediction:
     """The row's own run: 10 prompts for each place in the loop, means over all requests."""
     try:
-        server = server_of(row)
+        return simulated(row, server_of(row))
+    except CapacityError as error:
+        return Prediction(row=row, problem=str(error))
+
+
+def simulated(row: ServedRow, server: Server) -> Prediction:
+    """The row's run on this server."""
+    try:
         rounds = PROMPTS_PER_CONCURRENCY
         if server.concurrency * row.output_len > LONG_RUN_TOKENS:
             rounds = LONG_RUN_ROUNDS
