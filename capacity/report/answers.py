@@ -13,6 +13,7 @@ from capacity.report.display import (
     shown,
     time_and_interval,
     usd_and_interval,
+    verdict_text,
 )
 from capacity.report.layout import Part, crossed, facts, grid, listed, notes
 
@@ -113,8 +114,7 @@ def _verdict(answer: Estimate) -> list[Part]:
     """Whether the load has a steady state, as `simulate` says it."""
     if answer.verdict is None:
         return []
-    colour = {"stable": "green", "overloaded": "red"}.get(answer.verdict, "yellow")
-    return [f"[{colour}]{answer.verdict}[/{colour}]: {answer.verdict_reason}"]
+    return [verdict_text(answer.verdict, answer.verdict_reason)]
 
 
 def _prediction_rows(answer: Estimate) -> list[Fact]:
