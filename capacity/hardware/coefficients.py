@@ -9,12 +9,13 @@ they were measured. The fitted numbers live in `hardware_profiles/*.toml` under 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, overload
+from typing import Annotated, Literal, TypeVar, overload
 
 from pydantic import Field
 
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
+from capacity.hardware.adjustment import NONE, Adjustment
 
 Basis = Literal["datasheet", "measured", "fitted", "assumed"]
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -279,18 +280,24 @@ NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
     "16bit": ("8bit",),
 }
 
+Found = TypeVar("Found", bound=Coefficients)
 AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
 
 
 class Lookup:
     """Finds the constants of a kernel: the engine's own family first, then others', then the universal set.
 
-    `assumed` collects what had no fit of its own, for warnings and for wider intervals.
+    Each with the factors of an `adjustment` on it. `assumed` collects what had no fit of its own, for warnings and for
+    wider intervals; `capped` which parameters of the adjustment would beat a roof, and by which operator.
     """
 
-    def __init__(self, coefficients: tuple[StepCoefficients, ...], family: str) -> None:
+    def __init__(
+        self, coefficients: tuple[StepCoefficients, ...], family: str, adjustment: Adjustment | None = None
+    ) -> None:
         self._sources = coefficients
         self._family = family
+        self._adjustment = adjustment or NONE
+        self.capped: list[tuple[str, str]] = []
         self.own_sources = tuple(source for source in coefficients[:1] if source.families)
         self.assumed: list[str] = []
 
@@ -330,7 +337,7 @@ class Lookup:
                 if constants is not None:
                     if not own or name != key:
                         self.assumed.append(f"{operator} {key}")
-                    return constants
+                    return self.adjusted(operator, constants)
         known = ", ".join(getattr(UNIVERSAL_FAMILY, operator))
         raise InvalidInput(
             f"the step model has no constants for {operator} kernel {key!r}, it knows {known}: use another format, "
@@ -343,17 +350,25 @@ class Lookup:
             if family.all_reduce is not None:
                 if not own:
                     self.assumed.append("all_reduce")
-                return family.all_reduce
+                return self.adjusted("all_reduce", family.all_reduce)
         raise AssertionError("the universal family has an all-reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
         """The family's own, then the GPU's."""
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
         fitted = (*own, *(s.elementwise for s in self._sources))
-        return next((entry for entry in fitted if entry is not None), UNIVERSAL_ELEMENTWISE)
+        found = next((entry for entry in fitted if entry is not None), UNIVERSAL_ELEMENTWISE)
+        return self.adjusted("elementwise", found)
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
-        return next((s.nccl[kind] for s in self._sources if kind in s.nccl), UNIVERSAL_NCCL[kind])
+        found = next((s.nccl[kind] for s in self._sources if kind in s.nccl), UNIVERSAL_NCCL[kind])
+        return self.adjusted("nccl", found)
+
+    def adjusted(self, operator: str, constants: Found) -> Found:
+        """Constants of an operator that stand elsewhere, with the adjustment's factors on them."""
+        values, capped = self._adjustment.adjusted(operator, constants)
+        self.capped += [(name, operator) for name in capped]
+        return values
 
     def residuals(self, regime: str) -> Residuals:
         return next(

@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value
+from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.coefficients import StepCoefficients
 
 Basis = Literal["datasheet", "measured", "fitted", "assumed"]
@@ -81,6 +82,11 @@ class HardwareProfile(Spec):
     inter_node: Link
     provenance: dict[str, Provenance]
     step_time: StepCoefficients | None = None
+    adjustment: Adjustment | None = None
+
+    def adjusted_by(self, adjustment: Adjustment | None) -> HardwareProfile:
+        """The same GPU with another adjustment in place of its own."""
+        return self.model_copy(update={"adjustment": adjustment})
 
     def link_for(self, ranks: int) -> Link:
         """The slowest link that a group of `ranks` GPUs crosses when packed as densely as can be."""
@@ -151,6 +157,9 @@ def dump_profile(profile: HardwareProfile) -> str:
     if profile.step_time is not None:
         document = profile.step_time.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         sections.extend(_table_sections("step_time", document))
+    if profile.adjustment is not None:
+        document = profile.adjustment.model_dump(mode="json", exclude_defaults=True)
+        sections.extend(_table_sections("adjustment", document))
     return "\n\n".join(sections) + "\n"
 
 
@@ -316,7 +325,7 @@ def _normalised(name: str) -> str:
 
 
 def _fact_fields() -> list[str]:
-    skipped = {*_IDENTITY_FIELDS, *_GROUPS, "provenance", "step_time"}
+    skipped = {*_IDENTITY_FIELDS, *_GROUPS, "provenance", "step_time", "adjustment"}
     return [field for field in HardwareProfile.model_fields if field not in skipped]
 
 

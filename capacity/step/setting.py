@@ -102,10 +102,21 @@ class StepSetting:
 
     def lookup(self) -> Lookup:
         """The constants of the GPU's and the engine's kernels. Raises InvalidInput for another GPU's fit."""
-        return Lookup(coefficient_sources(self.profile), self.kernel_family or family_of(self.engine))
+        family = self.kernel_family or family_of(self.engine)
+        return Lookup(coefficient_sources(self.profile), family, self.profile.adjustment)
 
     def host_time(self) -> HostTime:
-        """The engine's host time as its data say; without an engine there is none, and vLLM's graph sizes."""
+        """The engine's host time, with what measured runs on this machine said of it."""
+        host, adjustment = self._engine_host_time(), self.profile.adjustment
+        if adjustment is None:
+            return host
+        times = {
+            name: getattr(host, name) * adjustment.factor("host") for name in ("step_s", "per_sequence_s")
+        }
+        return replace(host, eager_s=host.eager_s * adjustment.factor("eager"), **times)
+
+    def _engine_host_time(self) -> HostTime:
+        """As the engine's data say; without an engine there is none, and vLLM's graph sizes."""
         if self.host is not None:
             return self.host
         engine, architecture = self.engine, self.profile.architecture
