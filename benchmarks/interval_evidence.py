@@ -6,14 +6,14 @@ One row a figure: TTFT, TPOT or E2E of a run (a mean or a percentile), where and
 predicted, and how much each class of seconds does to it (`capacity/answers/sensitivity.py`). E2E of a closed loop is its
 throughput, by Little's law; saturated throughputs are entered as the time that a request takes of it.
 
-Sources are the reference library's (`served_data.py`, `served_open.py`, gpustack's performance lab, TensorRT-LLM's
-performance page). Every figure is predicted twice where a client stands far: as if its latency had been said, and not.
+Sources are the reference library's (`served_data.py`, `served_open.py`, TensorRT-LLM's performance page; gpustack's lab
+publishes means of conversations whose longest decide its bursts, and is not used). Closed loops are predicted three
+times: with all that is known of launch and client said, without the client's latency, and with nothing said.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -27,19 +27,26 @@ from served_errors import scored
 from served_open import OpenRun, apex_runs, inference_sim_runs, iog_runs
 
 from capacity.answers.deployment_run import verdict_on
-from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool, Service
 from capacity.deployment.client_latency import USUAL_S, client_latency
-from capacity.deployment.vllm_command import read_vllm_command
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import simulate
 from capacity.simulator.load_means import whole_means
 from capacity.step.closed_form import closed_loop_times
 from capacity.step.time_classes import TIME_CLASSES
-from capacity.workload import random_requests
 
+ENGINES = served_rows.ENGINES
+ALL, NO_CLIENT, NOTHING = "all", "no client", "nothing"
+SETTINGS = ("max_num_batched_tokens", "max_num_seqs", "kv_cache_dtype", "scheduling")
+SCHEDULING = (
+    "prompts_per_step",
+    "batch_wait_steps",
+    "batch_wait_tokens_fraction",
+    "asynchronous",
+    "async_scheduling",
+)
+UNSAID_EVERY = 3
 ROWS_OF_A_GROUP = 24  # of those with hundreds of rows, evenly picked: a group counts once
 
 
@@ -48,7 +55,7 @@ class Figure:
     """One measured figure. Times in seconds; `sensitivity` by class of seconds, and `queue_share` of a TTFT.
 
     `source` is whose it is: campaign, client and machine, what is left out together; `group` a deployment in it.
-    `client_said`: whether the prediction knows how far away the client was. `load_fraction` of open loops.
+    `said`: what the prediction knows of client and launch. `load_fraction` of open loops.
     """
 
     source: str
@@ -60,7 +67,7 @@ class Figure:
     is_moe: bool
     metric: str  # ttft, tpot, e2e
     statistic: str  # mean, median, p99, ...
-    client_said: bool
+    said: str  # all, no client, nothing; or "no" and a launch setting
     measured_s: float
     predicted_s: float
     queue_share: float
@@ -104,48 +111,70 @@ def closed_loops(folder: Path) -> Iterator[Figure]:
     for rows in groups.values():
         rows.sort(key=lambda r: (r.tensor_parallel, r.input_len, r.output_len, r.concurrency, r.ttft_s))
         picked = np.unique(np.linspace(0, len(rows) - 1, ROWS_OF_A_GROUP).round().astype(int))
-        for index in picked:
+        for place, index in enumerate(picked):
             yield from _closed_loop(rows[index])
+            if place % UNSAID_EVERY == 0:
+                yield from _without_each(rows[index])
+
+
+def _without_each(row: ServedRow) -> Iterator[Figure]:
+    """The row with one launch setting at a time left to the engine's default; nothing where its server ran with that."""
+    launch = served_rows.launch_settings(row)
+    for setting in SETTINGS:
+        keys = SCHEDULING if setting == "scheduling" else (setting,)
+        if not any(key in launch for key in keys):
+            continue
+        left = {key: value for key, value in launch.items() if key not in keys}
+        try:
+            yield from _seen(row, served_rows.server_of(row, launch=left), USUAL_S, said=f"no {setting}")
+        except CapacityError as error:
+            print(f"{' '.join(row.group)} without {setting}: {error}", file=sys.stderr)
 
 
 def _closed_loop(row: ServedRow) -> Iterator[Figure]:
-    client = client_latency("inferencex-trtllm" if row.backend == "trtllm" else "inferencex").seconds
-    input_len, output_len = row.input_len * row.length_scale, row.output_len * row.length_scale
+    client_s = client_latency("inferencex-trtllm" if row.backend == "trtllm" else "inferencex").seconds
     try:
-        server = served_rows.server_of(row)
-        for said, away_s in ((True, client), (False, USUAL_S)):
-            means = served_rows.simulated_means(row, server, client_latency_s=away_s)
-            e2e_s = means.ttft_s + (output_len - 1) * means.tpot_s
-            load = LoadSeen(
-                input_len=input_len,
-                output_len=output_len,
-                in_flight=server.concurrency,
-                ttft_s=means.ttft_s,
-                tpot_s=means.tpot_s,
-                e2e_s=e2e_s,
-                server_s=away_s + _server_s(server.resolved),
-                waiting_s=means.waiting_s,
-            )
-            pairs = (
-                ("ttft", "mean", row.ttft_s, means.ttft_s),
-                ("tpot", "mean", row.tpot_s, means.tpot_s),
-                ("e2e", "mean", row.ttft_s + (output_len - 1) * row.tpot_s, e2e_s),
-            )
-            yield from _figures(
-                sensitivities(server.resolved, load),
-                pairs,
-                source=f"{row.campaign} {row.backend} {row.gpu}",
-                group=" ".join(row.group),
-                gpu=row.gpu,
-                engine=row.backend,
-                version=row.version,
-                model=row.model,
-                is_moe=not row.dense,
-                client_said=said,
-                load_fraction=None,
-            )
+        known = served_rows.server_of(row)
+        yield from _seen(row, known, client_s, said=ALL)
+        yield from _seen(row, known, USUAL_S, said=NO_CLIENT)
+        engine = ENGINES[row.backend]
+        yield from _seen(row, served_rows.server_of(row, engine=engine, launch={}), USUAL_S, said=NOTHING)
     except CapacityError as error:
         print(f"{' '.join(row.group)}: {error}", file=sys.stderr)
+
+
+def _seen(row: ServedRow, server: served_rows.Server, away_s: float, *, said: str) -> Iterator[Figure]:
+    means = served_rows.simulated_means(row, server, client_latency_s=away_s)
+    output_len = row.output_len * row.length_scale
+    e2e_s = means.ttft_s + (output_len - 1) * means.tpot_s
+    load = LoadSeen(
+        input_len=row.input_len * row.length_scale,
+        output_len=output_len,
+        in_flight=server.concurrency,
+        ttft_s=means.ttft_s,
+        tpot_s=means.tpot_s,
+        e2e_s=e2e_s,
+        server_s=away_s + _server_s(server.resolved),
+        waiting_s=means.waiting_s,
+    )
+    pairs = (
+        ("ttft", "mean", row.ttft_s, means.ttft_s),
+        ("tpot", "mean", row.tpot_s, means.tpot_s),
+        ("e2e", "mean", row.ttft_s + (output_len - 1) * row.tpot_s, e2e_s),
+    )
+    yield from _figures(
+        sensitivities(server.resolved, load),
+        pairs,
+        source=f"{row.campaign} {row.backend} {row.gpu}",
+        group=" ".join(row.group),
+        gpu=row.gpu,
+        engine=ENGINES[row.backend],
+        version=row.version,
+        model=row.model,
+        is_moe=not row.dense,
+        said=said,
+        load_fraction=None,
+    )
 
 
 def _server_s(resolved: ResolvedPool) -> float:
@@ -204,7 +233,7 @@ def _open_loop(run: OpenRun, client_s: float) -> Iterator[Figure]:
         version=resolved.engine.label,
         model=run.model,
         is_moe=resolved.model.is_moe,
-        client_said=True,
+        said=ALL,
         load_fraction=verdict.load_fraction,
     )
 
@@ -212,12 +241,7 @@ def _open_loop(run: OpenRun, client_s: float) -> Iterator[Figure]:
 # throughput
 
 
-SATURATED_GPUS = {
-    "A100-80GB": "a100-sxm-80gb",
-    "A100-SXM": "a100-sxm-80gb",
-    "H100-80GB": "h100-sxm-80gb",
-    "H100-SXM": "h100-sxm-80gb",
-    "H200-SXM": "h200-sxm-141gb",
+PAGE_GPUS = {
     "A100-PCIE-80GB": "a100-pcie-80gb",
     "A100-SXM4-80GB": "a100-sxm-80gb",
     "H100 80GB HBM3": "h100-sxm-80gb",
@@ -234,7 +258,6 @@ PAGE_MODELS = {
     "Mixtral 8x22B": "mixtral-8x22b",
 }
 MOST_SEQUENCES = 2048
-CHAT_RANGE_RATIO = 0.95  # of conversations, whose lengths are published as means
 
 
 def performance_page(folder: Path) -> Iterator[Figure]:
@@ -243,7 +266,7 @@ def performance_page(folder: Path) -> Iterator[Figure]:
 
     table = pd.read_csv(folder / "reference" / "measured" / "trtllm_perf_overview.csv.gz")
     for record in table.to_dict("records"):
-        gpu, model = SATURATED_GPUS[record["gpu"]], PAGE_MODELS[record["model"]]
+        gpu, model = PAGE_GPUS[record["gpu"]], PAGE_MODELS[record["model"]]
         tokens = int(record["input_len"] + record["output_len"])
         pool = Pool(
             gpu=gpu,
@@ -270,73 +293,9 @@ def performance_page(folder: Path) -> Iterator[Figure]:
             record,
             source=f"TensorRT-LLM page tensorrt-llm {gpu}",
             group=f"TensorRT-LLM page {gpu} {model} {record['weight_precision']}",
-            engine="trtllm",
+            engine="tensorrt-llm",
             model=model,
         )
-
-
-def performance_lab(folder: Path) -> Iterator[Figure]:
-    """gpustack's runs of vLLM with hundreds of requests at once, lengths about those of its conversations."""
-    import pandas as pd
-
-    table = pd.read_csv(folder / "reference" / "measured" / "gpustack.csv.gz")
-    table = table[(table.load_type == "infinite_rate") & table.metric.eq("output_tok_s")]
-    for record in table.to_dict("records"):
-        script = re.search(r'script="(.*)"$', record["notes"] or "", re.DOTALL)
-        version = re.search(r"vLLM: v?(\d+\.\d+)", str(record["date_or_version"]))
-        if not script or not script[1].startswith("vllm serve") or "speculative" in script[1]:
-            continue
-        if not version:
-            continue
-        try:
-            read = read_vllm_command(script[1])
-            pool = read.pool(SATURATED_GPUS[record["gpu"]])
-            pool = pool.model_copy(update={"engine": f"vllm@{version[1]}"})
-            resolved = resolve(read.model, pool)
-            resolved.memory.require_fit()
-        except CapacityError as error:
-            print(f"gpustack {script[1]}: {error}", file=sys.stderr)
-            continue
-        yield from _burst(resolved, record)
-
-
-def _burst(resolved: ResolvedPool, record: Mapping[str, Any]) -> Iterator[Figure]:
-    """All requests at once: their tokens over the time until the last has ended."""
-    count = int(re.match(r"(\d+) requests", record["notes"])[1])
-    workload = random_requests(
-        num_requests=count,
-        input_len=round(record["input_len"]),
-        output_len=round(record["output_len"]),
-        range_ratio=CHAT_RANGE_RATIO,
-    )
-    run = simulate(workload, engine_setup(resolved), frontend=engine_frontend(resolved))
-    means = whole_means(run.summary, run.records)
-    if run.status != "complete" or means is None:
-        return
-    predicted = run.summary.output_throughput
-    load = LoadSeen(
-        input_len=record["input_len"],
-        output_len=record["output_len"],
-        in_flight=means.in_flight,
-        ttft_s=means.ttft_s,
-        tpot_s=means.tpot_s,
-        e2e_s=means.e2e_s,
-        server_s=_server_s(resolved),
-        waiting_s=means.waiting_s,
-    )
-    yield from _figures(
-        sensitivities(resolved, load),
-        [("e2e", "throughput", count / record["value"], count / predicted)],
-        source=f"gpustack vllm {resolved.profile.name}",
-        group=f"gpustack {resolved.profile.name} {resolved.model.name}",
-        gpu=resolved.profile.name,
-        engine="vllm",
-        version=resolved.engine.label,
-        model=resolved.model.name,
-        is_moe=resolved.model.is_moe,
-        client_said=True,
-        load_fraction=None,
-    )
 
 
 def _saturated(
@@ -369,7 +328,7 @@ def _saturated(
         version=str(record["date_or_version"])[:20],
         model=model,
         is_moe=resolved.model.is_moe,
-        client_said=True,
+        said=ALL,
         load_fraction=None,
         **fields,
     )
@@ -377,7 +336,7 @@ def _saturated(
 
 def all_figures(folder: Path) -> list[Figure]:
     """Everything at hand."""
-    sources = (closed_loops, open_loops, performance_page, performance_lab)
+    sources = (closed_loops, open_loops, performance_page)
     return [figure for source in sources for figure in source(folder)]
 
 
@@ -397,7 +356,9 @@ def load(path: Path) -> list[Figure]:
     import pandas as pd
 
     figures = []
-    for record in pd.read_csv(path, keep_default_na=False, na_values={"load_fraction": [""]}).to_dict("records"):
+    for record in pd.read_csv(path, keep_default_na=False, na_values={"load_fraction": [""]}).to_dict(
+        "records"
+    ):
         sensitivity = {name: float(record.pop(f"by_{name}")) for name in TIME_CLASSES}
         if math.isnan(record["load_fraction"]):
             record["load_fraction"] = None

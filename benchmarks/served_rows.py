@@ -83,9 +83,14 @@ class Server:
     concurrency: int
 
 
-def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
-    """The server that this row describes. Raises CapacityError where it cannot be (does not fit, unknown format)."""
-    launch = launch_settings(row)
+def server_of(
+    row: ServedRow, *, engine: str | None = None, launch: Mapping[str, Any] | None = None
+) -> Server:
+    """The server that this row describes, started as its campaign says or as `launch` does.
+
+    Raises CapacityError where it cannot be (does not fit, unknown format).
+    """
+    launch = launch_settings(row) if launch is None else launch
     concurrency = max(1, row.concurrency // row.data_parallel)  # of a rank
     model_len = row.input_len + row.output_len + launch.get("model_len_extra", 64)
     budget = launch.get("max_num_batched_tokens")
