@@ -4,10 +4,10 @@
 
 The logarithm of measured over predicted of a deployment's figures is taken as U·theta + its own offset + the run's: U
 what each figure hangs on (`interval_evidence.py`), theta a factor on each class of seconds, drawn anew for every
-deployment. Heavy tails (a multivariate t), every deployment counting like at most `COUNTED` figures, deviations held near what is
-known of them before (`PRIOR`). What engines, kinds of model and GPUs differ by is shrunk towards the whole. The ends of
-an interval in standard deviations are those that sources left out of all this showed (a source: campaign, engine with
-its client, GPU). Coverage is of fits that saw nothing of the source, ends included.
+deployment. Heavy tails (a multivariate t), every deployment counting like at most `COUNTED` figures, deviations held
+near what is known of them before (`PRIOR`). What engines, kinds of model and GPUs differ by is shrunk towards the
+whole. The ends of an interval in standard deviations are those that sources left out of all this showed (a source:
+campaign, engine with its client, GPU). Coverage is of fits that saw nothing of the source, ends included.
 
 `--write` rewrites `capacity/hardware/spreads.toml`. CPU: a minute and a half.
 """
@@ -39,8 +39,15 @@ from capacity.step.time_classes import TIME_CLASSES
 Floats = npt.NDArray[np.float64]
 PRIOR = {"memory": 0.08, "compute": 0.12, "experts": 0.25, "all_reduce": 0.25, "host": 0.35, "eager": 0.5}
 PRIOR_WIDTH = 0.35  # of the logarithm of a deviation
-KINDS = ("dense_ttft", "moe_ttft", "dense_tpot", "moe_tpot", "saturated")
-OWN_PRIOR = {"dense_ttft": 0.15, "moe_ttft": 0.3, "dense_tpot": 0.05, "moe_tpot": 0.1, "saturated": 0.2}
+KINDS = tuple(f"{kind}_{what}" for what in ("ttft", "tpot", "saturated") for kind in ("dense", "moe"))
+OWN_PRIOR = {
+    "dense_ttft": 0.15,
+    "moe_ttft": 0.3,
+    "dense_tpot": 0.05,
+    "moe_tpot": 0.1,
+    "dense_saturated": 0.2,
+    "moe_saturated": 0.2,
+}
 FREEDOM = 4.0  # of the t: tails as heavy as between sources
 COUNTED = 12.0  # figures of a deployment
 SHRINK = 4.0  # deployments that the whole counts for beside an engine's or a GPU's own
@@ -64,9 +71,10 @@ def usable(figure: Figure) -> bool:
 
 
 def kind_name(figure: Figure) -> str:
+    what = "ttft" if figure.metric == "ttft" else "tpot"
     if figure.statistic == "throughput":
-        return "saturated"
-    return f"{'moe' if figure.is_moe else 'dense'}_{'ttft' if figure.metric == 'ttft' else 'tpot'}"
+        what = "saturated"
+    return f"{'moe' if figure.is_moe else 'dense'}_{what}"
 
 
 def fitted_on(figure: Figure) -> bool:
@@ -145,7 +153,7 @@ def fit_familiar(groups: Sequence[Deployment], deviations: Floats) -> tuple[Fami
     """By engine and kind of model, and by GPU within: the deployments' own deviations over those of the whole."""
     off: dict[tuple[str, bool, str | None], list[tuple[float, float]]] = {}
     for group in groups:
-        if KINDS.index("saturated") in group.kinds:
+        if any(KINDS[kind].endswith("saturated") for kind in group.kinds):
             continue
         factors = _own_factors(group, deviations)
         for gpu in (None, group.gpu):
@@ -206,7 +214,7 @@ MOST_TAIL = 2.0
 
 
 def fit_unsaid(figures: Sequence[Figure]) -> dict[str, dict[str, Unsaid]]:
-    """By engine and launch setting, what the default in its place changes: root mean squares, a deployment counting once.
+    """By engine and launch setting, what the default in its place changes: root mean squares over deployments.
 
     Servers that ran with the default count as well: nothing changes for them.
     """
@@ -351,8 +359,10 @@ def left_out(figures: Sequence[Figure], key: Callable[[Figure], str]) -> list[Ju
 
 
 def ends_of(judged: Iterable[Judged], beyond: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """The ends of 90 % in standard deviations by kind of figure, every source the same weight: quantiles at `beyond` and
-    1 - `beyond`, drawn to those of a normal as by `BEFORE` sources more."""
+    """The ends of 90 % in standard deviations by kind of figure, every source the same weight.
+
+    Quantiles at `beyond` and 1 - `beyond`, drawn to those of a normal as by `BEFORE` sources more.
+    """
     own: dict[str, list[Judged]] = {}
     for each in judged:
         if fitted_on(each.figure):
@@ -504,8 +514,7 @@ def _by_source(figure: Figure) -> str | None:
     if (
         figure.said != ALL
         or figure.statistic.startswith("p")
-        or figure.metric == "e2e"
-        and figure.statistic == "mean"
+        or (figure.metric == "e2e" and figure.statistic == "mean")
     ):
         return None
     return f"{figure.source} {figure.metric}"

@@ -38,7 +38,7 @@ from capacity.step.time_classes import TIME_CLASSES
 
 ENGINES = served_rows.ENGINES
 ALL, NO_CLIENT, NOTHING = "all", "no client", "nothing"
-SETTINGS = ("max_num_batched_tokens", "max_num_seqs", "kv_cache_dtype", "scheduling")
+SETTINGS = ("engine_version", "max_num_batched_tokens", "max_num_seqs", "kv_cache_dtype", "scheduling")
 SCHEDULING = (
     "prompts_per_step",
     "batch_wait_steps",
@@ -120,15 +120,21 @@ def closed_loops(folder: Path) -> Iterator[Figure]:
 def _without_each(row: ServedRow) -> Iterator[Figure]:
     """The row with one launch setting at a time left to the engine's default; nothing where its server ran with that."""
     launch = served_rows.launch_settings(row)
-    for setting in SETTINGS:
+    if row.version or "engine" in launch:
+        yield from _left_out(row, "engine_version", engine=ENGINES[row.backend])
+    for setting in SETTINGS[1:]:
         keys = SCHEDULING if setting == "scheduling" else (setting,)
         if not any(key in launch for key in keys):
             continue
         left = {key: value for key, value in launch.items() if key not in keys}
-        try:
-            yield from _seen(row, served_rows.server_of(row, launch=left), USUAL_S, said=f"no {setting}")
-        except CapacityError as error:
-            print(f"{' '.join(row.group)} without {setting}: {error}", file=sys.stderr)
+        yield from _left_out(row, setting, launch=left)
+
+
+def _left_out(row: ServedRow, setting: str, **server: Any) -> Iterator[Figure]:
+    try:
+        yield from _seen(row, served_rows.server_of(row, **server), USUAL_S, said=f"no {setting}")
+    except CapacityError as error:
+        print(f"{' '.join(row.group)} without {setting}: {error}", file=sys.stderr)
 
 
 def _closed_loop(row: ServedRow) -> Iterator[Figure]:

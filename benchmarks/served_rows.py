@@ -173,7 +173,15 @@ def by_formula(row: ServedRow) -> Prediction:
 def by_simulation(row: ServedRow) -> Prediction:
     """The row's own run: 10 prompts for each place in the loop, means over all requests."""
     try:
-        means = simulated_means(row, server_of(row))
+        return simulated(row, server_of(row))
+    except CapacityError as error:
+        return Prediction(row=row, problem=str(error))
+
+
+def simulated(row: ServedRow, server: Server) -> Prediction:
+    """The row's run on this server."""
+    try:
+        means = simulated_means(row, server)
     except CapacityError as error:
         return Prediction(row=row, problem=str(error))
     return Prediction(row=row, ttft_s=means.ttft_s, tpot_s=means.tpot_s)

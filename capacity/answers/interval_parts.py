@@ -20,7 +20,7 @@ from capacity.step.time_classes import TIME_CLASSES, TimeClass
 
 NINETY = 1.645  # standard deviations of a normal: 5 % and 95 %
 CALIBRATE = "capacity calibrate RESULTS (two runs of your own)"
-SCHEDULING = "scheduling"
+SCHEDULING, VERSION = "scheduling", "engine_version"
 WHAT: dict[TimeClass, str] = {
     "memory": "kernels that wait for memory, from one machine and release to the next",
     "compute": "kernels that wait for tensor cores",
@@ -180,6 +180,9 @@ def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
             f"not said, so the default is taken; servers of {asked.engine} often have another",
             f"say {flag}",
         )
+        if name == VERSION:
+            flag, narrowed = "engine version", f"say --engine {asked.engine}@VERSION"
+            what = "not said, so the newest known release is taken"
         if name == SCHEDULING:
             flag, narrowed = SCHEDULING, CALIBRATE
             what = f"how {asked.engine} was told to batch prompts, beyond what has a flag here"

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from capacity.answers.interval_parts import Asked, Part, deviation_of, interval_parts, kind_of
+from capacity.answers.interval_parts import VERSION, Asked, Part, deviation_of, interval_parts, kind_of
 from capacity.answers.records import Quantity
 from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
-from capacity.deployment import Traffic
+from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
 from capacity.hardware.spreads import Metric, spreads
 from capacity.pool.resolve import ResolvedPool
@@ -146,9 +146,15 @@ class LoadBands:
             ttft_share=min(seen.ttft_s / seen.e2e_s, 1.0),
             error_factor=resolved.step_model.error_factor,
             transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
-            unsaid=tuple(name for name, usual in UNSAID.items() if getattr(pool, name) == usual),
+            unsaid=_unsaid(pool),
             adjustment=profile.adjustment,
         )
+
+
+def _unsaid(pool: Pool) -> tuple[str, ...]:
+    """Launch settings that a server may have another value of than the default that is taken."""
+    names = [name for name, usual in UNSAID.items() if getattr(pool, name) == usual]
+    return (*([] if "@" in pool.engine else [VERSION]), *names)
 
 
 def _places(resolved: ResolvedPool, seen: LoadSeen) -> float:

@@ -84,7 +84,8 @@ class Spreads(Spec):
     dense_tpot: Kind
     moe_ttft: Kind
     moe_tpot: Kind
-    saturated: Kind
+    dense_saturated: Kind
+    moe_saturated: Kind
     familiar: tuple[Familiar, ...]
     unsaid: dict[str, dict[str, Unsaid]]  # by engine and setting
     unsaid_fit: Fit
