@@ -11,6 +11,7 @@ import streamlit as st
 
 from capacity.base.command_text import command_line, python_call
 from capacity.base.rows import to_csv
+from capacity.report.display import VERDICT_COLOURS
 from capacity.report.figures import Chart
 from capacity_app.boundary import boundary, plain
 from capacity_app.jobs import Job, Task, runner
@@ -45,22 +46,17 @@ def kpis(row: Sequence[Kpi]) -> None:
             )
 
 
-VERDICT_ICONS = {
-    "stable": ":material/check_circle:",
-    "stable with bursts": ":material/check_circle:",
-    "not all served": ":material/warning:",
-    "saturated": ":material/warning:",
-    "overloaded": ":material/error:",
-    "too short to tell": ":material/help:",
+_SHOWN = {  # by the colour of a verdict
+    "green": (st.success, ":material/check_circle:"),
+    "yellow": (st.warning, ":material/warning:"),
+    "red": (st.error, ":material/error:"),
 }
 
 
 def verdict(judgement: str, text: str) -> None:
     """Whether there is a steady state, in the colour of what it means."""
-    show = {"stable": st.success, "stable with bursts": st.success, "overloaded": st.error}.get(
-        judgement, st.warning
-    )
-    show(plain(text), icon=VERDICT_ICONS[judgement])
+    show, icon = _SHOWN[VERDICT_COLOURS[judgement]]
+    show(plain(text), icon=icon)
 
 
 def notes(warnings: Sequence[str]) -> None:

@@ -52,6 +52,7 @@ WITHOUT: Mapping[Part, str] = {
     "drafts": "a run with drafts",
     "roles": "engines that prefill and engines that decode",
 }
+OF_ITS_OWN = {("curve", "rate"): "--rates"}  # a question's own word for what it does not read
 STANDS_FOR = {  # options that say several fields at once
     "speculative_config": ("speculator", "draft", "num_speculative_tokens"),
     "kv_transfer_config": ("role", "kv_offloading_size"),
@@ -133,7 +134,9 @@ def _check(question: str, name: str, flag: str, asked: _Asked) -> None:
             )
         needs = needs if not beside or asked.meets(beside) else beside
     if needs and not asked.meets(needs):
-        raise InvalidInput(f"{flag} changes nothing without {_ways(flag, needs)}")
+        own = None if part is None else OF_ITS_OWN.get((question, part))
+        instead = "" if own is None else f"; `{question}` takes {own} instead"
+        raise InvalidInput(f"{flag} changes nothing without {_ways(flag, needs)}{instead}")
 
 
 def _ways(flag: str, needs: tuple[Need, ...]) -> str:

@@ -44,8 +44,6 @@ class Snapshot:
     settled: int
     engines: int
     simulated: int
-    families_done: int
-    families: int
     best: Candidate | None
     objective: float | None
     minimised: Objective
@@ -219,8 +217,6 @@ class _Search:
                 settled=sum(not in_doubt(entry, best) for entry in entries),
                 engines=len(entries),
                 simulated=self.simulated,
-                families_done=len(self.leaders),
-                families=self.families,
                 best=None if self.best is None else self.best.candidate,
                 objective=None if self.best is None else self.best.objective,
                 minimised=self.search.objective,

@@ -13,6 +13,7 @@ from capacity.report.display import (
     shown,
     time_and_interval,
     usd_and_interval,
+    verdict_text,
 )
 from capacity.report.layout import Part, crossed, facts, grid, listed, notes
 
@@ -113,8 +114,7 @@ def _verdict(answer: Estimate) -> list[Part]:
     """Whether the load has a steady state, as `simulate` says it."""
     if answer.verdict is None:
         return []
-    colour = {"stable": "green", "overloaded": "red"}.get(answer.verdict, "yellow")
-    return [f"[{colour}]{answer.verdict}[/{colour}]: {answer.verdict_reason}"]
+    return [verdict_text(answer.verdict, answer.verdict_reason)]
 
 
 def _prediction_rows(answer: Estimate) -> list[Fact]:
@@ -200,12 +200,38 @@ def _step_table(title: str, operators: Sequence[OperatorTime]) -> Part:
     return table
 
 
-def explain_tables(answer: Attribution) -> list[Part]:
-    """What bounds the steps, what faster hardware would change, and the steps."""
-    headline = (
+def _explain_headline(answer: Attribution) -> str:
+    return (
         f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}, "
         f"{_load(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
     )
+
+
+def interval_tables(answer: Attribution) -> list[Part]:
+    """What each interval is made of, and what would narrow it."""
+    shown: list[Part] = [_explain_headline(answer)]
+    for interval in answer.intervals:
+        quantity = interval.predicted_s
+        title = f"{interval.metric} {STANDARD.time_text(quantity.value)}"
+        within = STANDARD.time_interval(quantity)
+        shown.append(
+            listed(
+                f"{title}, 90 % interval {within}" if within else title,
+                interval.parts,
+                ("part", "left", lambda part: part.name),
+                ("alone", "right", lambda part: f"{part.low:+.0%} to {part.high:+.0%}"),
+                ("of the variance", "right", lambda part: f"{part.variance_share:.0%}"),
+                ("what it is", "left", lambda part: part.what),
+                ("narrowed by", "left", lambda part: part.narrowed_by or ""),
+            )
+        )
+        shown += [f"it also holds {what}" for what in interval.holds]
+    return [*shown, *notes(answer.warnings)]
+
+
+def explain_tables(answer: Attribution) -> list[Part]:
+    """What bounds the steps, what faster hardware would change, and the steps."""
+    headline = _explain_headline(answer)
     share = grid("Where the time goes", ("", "left"), ("prefill step", "right"), ("decode step", "right"))
     for bound in BOUNDS:
         decode = "-" if answer.decode is None else f"{getattr(answer.decode, bound):.0%}"

@@ -46,6 +46,25 @@ class Units:
         return between(quantity, 1 / _SECONDS[self.time], _TIME_DIGITS[self.time], f" {self.time}")
 
 
+VerdictColour = Literal["green", "yellow", "red"]
+VERDICT_COLOURS: dict[
+    str, VerdictColour
+] = {  # by judgement; green: there is a steady state; red: there is none
+    "stable": "green",
+    "stable with bursts": "green",
+    "not all served": "yellow",
+    "saturated": "yellow",
+    "overloaded": "red",
+    "too short to tell": "yellow",
+}
+
+
+def verdict_text(judgement: str, reason: str | None) -> str:
+    """The judgement in its colour, and why."""
+    colour = VERDICT_COLOURS[judgement]
+    return f"[{colour}]{judgement}[/{colour}]: {reason or ''}"
+
+
 STANDARD = Units()
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from capacity.report.display import between, bill_rows, shown
+from capacity.report.display import between, bill_rows, shown, verdict_text
 from capacity.report.layout import Part, crossed, facts, grid, notes
 
 if TYPE_CHECKING:
@@ -81,10 +81,7 @@ def _by_latency(title: str, statistics: Sequence[str], cell: Callable[[str], str
 def _verdict(verdict: Verdict | None) -> list[Part]:
     if verdict is None:
         return []
-    colour = {"stable": "green", "stable with bursts": "green", "overloaded": "red"}.get(
-        verdict.verdict, "yellow"
-    )
-    return [f"[{colour}]{verdict.verdict}[/{colour}]: {verdict.reason}"]
+    return [verdict_text(verdict.verdict, verdict.reason)]
 
 
 # what was served

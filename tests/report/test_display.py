@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.answers.records import Quantity
-from capacity.report.display import STANDARD, Units, between
+from capacity.report.display import STANDARD, VERDICT_COLOURS, Units, between, verdict_text
+from capacity.simulator.verdict import STABLE, Judgement
 
 
 @given(st.floats(0, 1e15))
@@ -25,3 +28,11 @@ def test_numbers_carry_their_unit_and_interval() -> None:
     assert STANDARD.time_interval(quantity) == "1,000.0 to 4,000.0 ms"
     assert between(quantity.inverse(8.0), 1, 1, "") == "2.0 to 8.0"
     assert between(Quantity(value=2.0), 1, 1, "") == ""
+
+
+def test_every_verdict_has_one_colour() -> None:
+    assert set(VERDICT_COLOURS) == set(get_args(Judgement))
+    green = {judgement for judgement, colour in VERDICT_COLOURS.items() if colour == "green"}
+    assert green == set(STABLE)
+    assert verdict_text("stable with bursts", "why") == "[green]stable with bursts[/green]: why"
+    assert verdict_text("overloaded", None) == "[red]overloaded[/red]: "
