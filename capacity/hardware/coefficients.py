@@ -9,29 +9,18 @@ they were measured. The fitted numbers live in `hardware_profiles/*.toml` under 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Literal, overload
+from typing import Annotated, Literal, TypeVar, overload
 
 from pydantic import Field
 
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
+from capacity.hardware.adjustment import NONE, Adjustment
+from capacity.hardware.fits import Fit
 
-Basis = Literal["datasheet", "measured", "fitted", "assumed"]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(ge=0)]
 Sharpness = Annotated[float, Field(ge=1, le=16)]
-
-
-class Fit(Spec):
-    """Where a coefficient set comes from, and how far off it was on groups that it was not fitted to."""
-
-    basis: Basis
-    source: str
-    date: str
-    rows: int = 0
-    held_out_by: str | None = None  # what a held-out group is: shapes, a GPU, an engine
-    median_error: float | None = None  # absolute relative error, held out
-    p90_error: float | None = None
 
 
 class Coefficients(Spec):
@@ -288,25 +277,30 @@ int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 
 speed benchmark, 2024-11).
 """
 
+Found = TypeVar("Found", bound=Coefficients)
 AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
 
 
 class Lookup:
     """Finds the constants of a kernel: the engine's own family first, then others', then the universal set.
 
-    `assumed` collects what had no fit of its own, for warnings and for wider intervals. `on_this_card` turns another
-    card's constants into this one's, such as for a lower power limit; None: as they are.
+    Each with the factors of an `adjustment` on it. `assumed` collects what had no fit of its own, for warnings and for
+    wider intervals; `capped` which parameters of the adjustment would beat a roof, and by which operator.
+    `on_this_card` turns another card's constants into this one's, as for a lower power limit; None: as they are.
     """
 
     def __init__(
         self,
         coefficients: tuple[StepCoefficients, ...],
         family: str,
+        adjustment: Adjustment | None = None,
         on_this_card: Callable[[Coefficients], Coefficients] | None = None,
     ) -> None:
         self._sources = coefficients
         self._family = family
+        self._adjustment = adjustment or NONE
         self._on_this_card = on_this_card
+        self.capped: list[tuple[str, str]] = []
         self.own_sources = tuple(source for source in coefficients[:1] if source.families)
         self.assumed: list[str] = []
 
@@ -350,7 +344,7 @@ class Lookup:
                     constants = self._by_marlin(constants, key)
                 if transferred and self._on_this_card is not None:
                     constants = self._on_this_card(constants)
-                return constants
+                return self.adjusted(operator, constants)
         known = ", ".join(getattr(UNIVERSAL_FAMILY, operator))
         raise InvalidInput(
             f"the step model has no constants for {operator} kernel {key!r}, it knows {known}: use another format, "
@@ -374,17 +368,25 @@ class Lookup:
             if family.all_reduce is not None:
                 if not own:
                     self.assumed.append("all_reduce")
-                return family.all_reduce
+                return self.adjusted("all_reduce", family.all_reduce)
         raise AssertionError("the universal family has an all-reduce")
 
     def elementwise(self) -> ElementwiseCoefficients:
         """The family's own, then the GPU's."""
         own = (s.families[self._family].elementwise for s in self._sources if self._family in s.families)
         fitted = (*own, *(s.elementwise for s in self._sources))
-        return next((entry for entry in fitted if entry is not None), UNIVERSAL_ELEMENTWISE)
+        found = next((entry for entry in fitted if entry is not None), UNIVERSAL_ELEMENTWISE)
+        return self.adjusted("elementwise", found)
 
     def nccl(self, kind: str) -> CollectiveCoefficients:
-        return next((s.nccl[kind] for s in self._sources if kind in s.nccl), UNIVERSAL_NCCL[kind])
+        found = next((s.nccl[kind] for s in self._sources if kind in s.nccl), UNIVERSAL_NCCL[kind])
+        return self.adjusted("nccl", found)
+
+    def adjusted(self, operator: str, constants: Found) -> Found:
+        """Constants of an operator that stand elsewhere, with the adjustment's factors on them."""
+        values, capped = self._adjustment.adjusted(operator, constants)
+        self.capped += [(name, operator) for name in capped]
+        return values
 
     def residuals(self, regime: str) -> Residuals:
         return next(

@@ -107,12 +107,15 @@ def graph_bytes(
     *,
     num_layers: float | None = None,
     enforce_eager: bool = False,
+    max_graph_rows: int | None = None,
 ) -> float:
     """CUDA graphs: a base and so much for each captured batch size; published figures scatter by a factor of 3.
 
     `num_layers` of one GPU, where the engine's figure is of so many; None: as many as there.
     """
-    limits = () if enforce_eager else engine.graph_batch_sizes(max_num_seqs, architecture)
+    limits = (
+        () if enforce_eager else engine.graph_batch_sizes(max_num_seqs, architecture, most=max_graph_rows)
+    )
     if not limits:
         return 0.0
     reference = engine.graph_reference_layers

@@ -209,6 +209,7 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
             settings.max_num_seqs,
             num_layers=settings.model.num_layers / pool.pipeline_parallel_size,
             enforce_eager=pool.enforce_eager,
+            max_graph_rows=pool.max_cudagraph_capture_size,
         )
     )
     nontorch = nontorch_bytes(settings)
@@ -217,9 +218,11 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
     else:
         activations = _activations(settings, samples=stage == pool.pipeline_parallel_size - 1)
         overhead = nontorch + (graphs if engine.graphs_in_budget else 0)
+    adjustment = settings.profile.adjustment
+    measured_bytes = 0 if adjustment is None else adjustment.overhead_bytes
     return HeldMemory(
         weights_bytes=_weights(settings, stage),
-        activations_bytes=activations,
+        activations_bytes=max(activations + measured_bytes, 0),
         nontorch_bytes=nontorch,
         graph_bytes=graphs,
         overhead_bytes=overhead,
