@@ -41,10 +41,10 @@ class Parameter:
     unit: Unit = ""
 
 
-# Deviations where no table of spreads says better. Of the first six: the middle one of three sets that were tried on one
-# half of the groups of served rows (`benchmarks/calibration.py`; between the three hardly anything changes). Front end:
-# published benchmark clients are 0 to 26.5 ms away, most within 5. Memory: KV tokens of start-up lines are 2.3 / 6.1 %
-# off (median / 90 %). 2026-11-22, basis: fitted.
+# Deviations where no table of spreads says better. Of the first six: the middle one of three sets that were tried on
+# one half of the groups of served rows (`benchmarks/calibration.py`; between the three hardly anything changes). Front
+# end: published benchmark clients are 0 to 26.5 ms away, most within 5. Memory: KV tokens of start-up lines are 2.3 /
+# 6.1 % off (median / 90 %). 2026-11-22, basis: fitted.
 PARAMETERS = (
     Parameter(name="memory", title="kernels bound by memory, and their fixed times", deviation=0.10),
     Parameter(name="compute", title="kernels bound by compute", deviation=0.20),

@@ -16,23 +16,11 @@ from pydantic import Field
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 from capacity.hardware.adjustment import NONE, Adjustment
+from capacity.hardware.fits import Fit
 
-Basis = Literal["datasheet", "measured", "fitted", "assumed"]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(ge=0)]
 Sharpness = Annotated[float, Field(ge=1, le=16)]
-
-
-class Fit(Spec):
-    """Where a coefficient set comes from, and how far off it was on groups that it was not fitted to."""
-
-    basis: Basis
-    source: str
-    date: str
-    rows: int = 0
-    held_out_by: str | None = None  # what a held-out group is: shapes, a GPU, an engine
-    median_error: float | None = None  # absolute relative error, held out
-    p90_error: float | None = None
 
 
 class Coefficients(Spec):

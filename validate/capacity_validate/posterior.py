@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
 
-Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
-Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+Vector = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
 Predict = Callable[[Vector], Vector]
 """Logarithms of what theta predicts for every figure; not-a-number where it predicts none."""
 
@@ -129,14 +130,13 @@ def learnt_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matr
     units = np.sqrt(np.diag(covariance))
     scaled = slopes * units
     precision = inverse(covariance / np.outer(units, units)) + scaled.T @ np.linalg.solve(noise, scaled)
-    return inverse(precision) * np.outer(units, units)
+    return np.asarray(inverse(precision) * np.outer(units, units))
 
 
 def inverse(matrix: Matrix) -> Matrix:
     """Of a symmetric matrix, symmetric to the last bit."""
-    found: Matrix = np.linalg.inv(matrix)
-    symmetric: Matrix = (found + found.T) / 2
-    return symmetric
+    found = np.linalg.inv(matrix)
+    return np.asarray((found + found.T) / 2, dtype=np.float64)
 
 
 def noise_covariance(figures: Sequence[Figure]) -> Matrix:
