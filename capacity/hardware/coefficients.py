@@ -146,13 +146,15 @@ class StepCoefficients(Spec):
     """The `[step_time]` tables of one hardware profile.
 
     `gpu` is the profile that they belong to: a profile refuses another's. With `transferred_from`, what is not
-    given here is taken from that profile's fit, and counts as assumed.
+    given here is taken from that profile's fit, and counts as assumed. `host_factor`: this machine's host times
+    over those in the engine's data (a CPU, its clock, its load); of a profile that nobody calibrated it is 1.
     """
 
     gpu: str | None = None
     source: str | None = None
     transferred_from: str | None = None
     families: dict[str, KernelFamily] = Field(default_factory=dict)
+    host_factor: Annotated[float, Field(gt=0)] = 1.0
     elementwise: ElementwiseCoefficients | None = None
     nccl: dict[str, CollectiveCoefficients] = Field(default_factory=dict)
     residuals: dict[str, Residuals] = Field(default_factory=dict)
@@ -337,9 +339,10 @@ class Lookup:
             f"or a GPU profile with a table [step_time.families.{self._family}.{operator}.{key}]"
         )
 
-    def all_reduce(self) -> AllReduceCoefficients:
-        """The engine's own all-reduce kernel."""
-        for family, own in self.families():
+    def all_reduce(self, family_name: str | None = None) -> AllReduceCoefficients:
+        """The engine's own all-reduce kernel, or that of another family which it calls."""
+        called = self if family_name in (None, self._family) else Lookup(self._sources, family_name)
+        for family, own in called.families():
             if family.all_reduce is not None:
                 if not own:
                     self.assumed.append("all_reduce")

@@ -106,6 +106,7 @@ class ResolvedPool(PoolSettings):
             enable_expert_parallel=self.pool.enable_expert_parallel,
             enforce_eager=self.pool.enforce_eager,
             max_num_seqs=self.max_num_seqs,
+            async_scheduling=self.pool.async_scheduling,
         )
 
     @cached_property
@@ -147,7 +148,7 @@ def resolve(
         pool,
         spec,
         profile=load_profile(pool.gpu, [profiles] if profiles else []),
-        engine=_engine(pool, spec),
+        engine=_engine(pool),
         scheme=scheme_for(spec, pool.quantization),
     )
     _check_formats(resolved)
@@ -181,12 +182,12 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
     return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)
 
 
-def _engine(pool: Pool, model: ModelSpec) -> EngineSpec:
+def _engine(pool: Pool) -> EngineSpec:
     """The engine's release, with what grammars cost where answers follow them."""
     engine = find_engine(pool.engine)
     if pool.structured_output == "none":
         return engine
-    return with_grammars(engine, model.num_layers, compiled_each=pool.structured_output == "each")
+    return with_grammars(engine, compiled_each=pool.structured_output == "each")
 
 
 def with_defaults(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from capacity.base.errors import InvalidInput
@@ -40,6 +42,34 @@ def test_host_time_is_the_engines_unless_it_is_set() -> None:
     assert engine.host_time().step_s > 0
     assert engine.host_time().graph_sizes[-1] < 512
     assert StepSetting(model=model, profile=profile, host=HostTime(step_s=1.0)).host_time().step_s == 1.0
+
+
+def test_without_asynchronous_scheduling_nothing_hides() -> None:
+    model, profile = load_model("llama-3.1-8b"), load_profile("h100")
+    for name, default in (("vllm@0.15", True), ("vllm@0.8", False), ("tensorrt-llm@1.0-no-overlap", False)):
+        setting = StepSetting(model=model, profile=profile, engine=find_engine(name))
+        assert setting.host_time().overlapped is default
+        for asked in (True, False):
+            assert replace(setting, async_scheduling=asked).host_time().overlapped is asked
+
+
+def test_a_slower_machine_takes_longer_for_all_that_its_cpu_does() -> None:
+    profile, engine = load_profile("h100"), find_engine("vllm")
+    setting = StepSetting(model=load_model("llama-3.1-8b"), profile=profile, engine=engine)
+    fit = profile.step_time.model_copy(update={"host_factor": 2.0})
+    slower = replace(setting, profile=profile.model_copy(update={"step_time": fit}))
+    usual, slow = setting.host_time(), slower.host_time()
+    for name in ("step_s", "per_sequence_s", "eager_s", "serial_s"):
+        assert getattr(slow, name) == 2 * getattr(usual, name) > 0
+    assert slow.graph_sizes == usual.graph_sizes
+
+
+def test_host_time_of_a_sequence_is_the_same_at_any_depth() -> None:
+    shallow, deep = (
+        StepSetting(model=load_model(name), profile=load_profile("h100"), engine=find_engine("vllm@0.8"))
+        for name in ("llama-3.1-8b", "llama-3.1-70b")
+    )
+    assert shallow.host_time().per_sequence_s == deep.host_time().per_sequence_s > 0
 
 
 @pytest.mark.parametrize(("model", "joint"), [("llama-3.1-8b", False), ("mixtral-8x7b", True)])

@@ -55,7 +55,10 @@ def head(build: Builder) -> Iterator[Operator]:
 def communication(build: Builder) -> Iterator[Operator]:
     """All-reduces of tensor parallelism, and sends from stage to stage."""
     setting, model = build.setting, build.model
+    engine = setting.engine
     if setting.tensor_parallel_size > 1:
+        one_shot_rows = None if engine is None else engine.all_reduce_one_shot_rows
+        family = None if engine is None else engine.all_reduce_families.get(setting.profile.architecture)
         yield AllReduce(
             name="all-reduce",
             count=sum(
@@ -66,8 +69,9 @@ def communication(build: Builder) -> Iterator[Operator]:
             ranks=setting.tensor_parallel_size,
             values_per_row=model.hidden_size,
             link=setting.link_of(setting.tensor_parallel_size),
-            constants=build.lookup.all_reduce(),
+            constants=build.lookup.all_reduce(family),
             nccl=build.lookup.nccl("all_reduce"),
+            two_shot_from_rows=0.0 if one_shot_rows is None else one_shot_rows + 1.0,
         )
     if setting.pipeline_parallel_size > 1:
         gpus = setting.tensor_parallel_size * setting.data_parallel_size * setting.pipeline_parallel_size
