@@ -155,7 +155,7 @@ def _with_links(resolved: ResolvedPool) -> ResolvedPool:
 
 HOST_FIELDS = (
     *("host_base_s", "host_per_layer_s", "host_per_sequence_s", "host_serial_s"),
-    "prefill_floor_per_layer_s",
+    "kernel_launch_s",
 )
 
 

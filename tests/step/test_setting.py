@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
+from capacity.hardware.adjustment import Adjustment
 from capacity.model import load_model
 from capacity.step.setting import HostTime, StepSetting, coefficient_sources, graph_sizes
 
@@ -56,11 +58,10 @@ def test_without_asynchronous_scheduling_nothing_hides() -> None:
 def test_a_slower_machine_takes_longer_for_all_that_its_cpu_does() -> None:
     profile, engine = load_profile("h100"), find_engine("vllm")
     setting = StepSetting(model=load_model("llama-3.1-8b"), profile=profile, engine=engine)
-    fit = profile.step_time.model_copy(update={"host_factor": 2.0})
-    slower = replace(setting, profile=profile.model_copy(update={"step_time": fit}))
-    usual, slow = setting.host_time(), slower.host_time()
-    for name in ("step_s", "per_sequence_s", "eager_s", "serial_s"):
-        assert getattr(slow, name) == 2 * getattr(usual, name) > 0
+    slower = Adjustment(means={"host": math.log(2.0)}, source="a test", date="2026-11-22")
+    usual, slow = setting.host_time(), replace(setting, profile=profile.adjusted_by(slower)).host_time()
+    for name in ("step_s", "per_sequence_s", "serial_s"):
+        assert getattr(slow, name) == pytest.approx(2 * getattr(usual, name)) != 0
     assert slow.graph_sizes == usual.graph_sizes
 
 
