@@ -70,7 +70,8 @@ class EngineSpec(Spec):
 
     Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`).
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
-    bit, which all have.
+    bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
+    architecture; any other: 16 bit.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
@@ -79,8 +80,9 @@ class EngineSpec(Spec):
     `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU;
     `_tpn_without_nvls` where no NVSwitch reduces for the GPUs (PCIe, Ampere), None: as `_tpn`.
     `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
-    the widest layer, see `capacity.pool.activations`. `graph_bytes_*`: CUDA graphs; `graphs_in_budget`: whether the
-    engine takes their estimate out of the KV budget (otherwise they come on top of it).
+    the widest layer, see `capacity.pool.activations`. `profiles_images`: it starts a model that sees with its largest
+    image, and keeps room for it. `graph_bytes_*`: CUDA graphs, of a model of `graph_reference_layers` (None: of any);
+    `graphs_in_budget`: whether the engine takes their estimate out of the KV budget (otherwise they come on top of it).
     """
 
     name: str
@@ -112,6 +114,7 @@ class EngineSpec(Spec):
 
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
+    sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
@@ -126,6 +129,8 @@ class EngineSpec(Spec):
     graphs_in_budget: bool
     graph_base_bytes: Annotated[int, Field(ge=0)]
     graph_bytes_per_size: Annotated[int, Field(ge=0)]
+    graph_reference_layers: Annotated[int, Field(ge=1)] | None = None
+    profiles_images: bool = False
     expert_padding: tuple[ExpertPadding, ...] = ()
 
     cuda_graphs: bool

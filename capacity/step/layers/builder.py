@@ -14,6 +14,7 @@ from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import Execution, PartKind, WeightFormat
 from capacity.step import StepShape
+from capacity.step.collectives import AllReduce
 from capacity.step.operators import (
     ACTIVATION_BYTES,
     Attention,
@@ -177,7 +178,7 @@ class Builder:
                     k=0.0,
                     n=0.0,
                     weight_bytes=weights + copied,
-                    constants=path.dequantize.as_gemm,
+                    constants=self.lookup.adjusted("gemm", path.dequantize.as_gemm),
                     **product,
                 )
             yield Gemm(
@@ -185,7 +186,9 @@ class Builder:
                 k=k,
                 n=n,
                 weight_bytes=weights if path.dequantize is None else copied,
-                constants=path.gemm or self.lookup.kernel("gemm", path.product or "bf16"),
+                constants=self.lookup.kernel("gemm", path.product or "bf16")
+                if path.gemm is None
+                else self.lookup.adjusted("gemm", path.gemm),
                 **product,
             )
 
@@ -215,6 +218,19 @@ class Builder:
             flops_per_s=flops_per_s,
             device=self.device,
             constants=constants,
+        )
+
+    def all_reduce(self, name: str, *, count: int, values_per_row: float) -> AllReduce:
+        """All-reduces among the tensor-parallel ranks."""
+        ranks = self.setting.tensor_parallel_size
+        return AllReduce(
+            name=name,
+            count=count,
+            ranks=ranks,
+            values_per_row=values_per_row,
+            link=self.setting.link_of(ranks),
+            constants=self.lookup.all_reduce(),
+            nccl=self.lookup.nccl("all_reduce"),
         )
 
     def traffic(
