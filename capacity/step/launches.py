@@ -17,8 +17,8 @@ from capacity.model.layers import Attention, LatentAttention, LayerGroup, Linear
 if TYPE_CHECKING:
     from capacity.step.setting import StepSetting
 
-# Kernels of one layer in prefill, assumed (2026-11): the operations of such a layer as engines fuse them, the same for all
-# engines, not counted in a trace. What an engine fuses better shows as a smaller `kernel_launch_s`.
+# Kernels of one layer in prefill, assumed (2026-11): the operations of such a layer as engines fuse them, the same for
+# all engines, not counted in a trace. What an engine fuses better shows as a smaller `kernel_launch_s`.
 NORMS = 2.0  # with the residual
 ATTENTION = 5.0  # qkv, rope, cache write, attention, output
 QK_NORM, OUTPUT_GATE = 2.0, 1.0
