@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,7 @@ FORMATS = {"fp4": "nvfp4", "fp8": "fp8", "int4": None, "bf16": "bf16", "": "bf16
 # "gap-analysis" rows of these models repeat InferenceX rows to the digit: as those they were measured
 INFERENCEX_ALL_THE_SAME = ("moonshotai/Kimi-K2.5", "Qwen/Qwen3.5-397B-A17B")
 INFERENCEX_LENGTH_SCALE = 0.9  # uniform from 0.8 to 1.0 of the label
+SAME = 1e-3  # two rows of equal settings whose times differ by less are one measurement
 BLOCK_FP8 = ("deepseek", "qwen3", "minimax", "glm-5")  # checkpoints whose FP8 is 128 x 128
 
 
@@ -69,6 +70,31 @@ def read_rows(folder: Path, *, dense: bool = True, moe: bool = True) -> list[Ser
             table = pd.read_csv(folder / "reference" / "measured" / f"{name}.csv.gz", low_memory=False)
             rows += [row for record in table.to_dict("records") if (row := _row(record, name))]
     return rows
+
+
+def distinct(rows: Iterable[ServedRow]) -> list[ServedRow]:
+    """Each measurement once: dumps of one database repeat it, and lists of other campaigns copy it, rounded.
+
+    Of several the first InferenceX row stays, for a copy says nothing of how lengths were drawn.
+    """
+    kept: dict[tuple[object, ...], list[ServedRow]] = {}
+    for row in sorted(rows, key=lambda row: row.campaign != "InferenceX"):
+        known = kept.setdefault(_settings(row), [])
+        if not any(_equal(row, other) for other in known):
+            known.append(row)
+    return [row for alike in kept.values() for row in alike]
+
+
+def _settings(row: ServedRow) -> tuple[object, ...]:
+    lengths = (row.input_len, row.output_len, row.concurrency)
+    ranks = (row.tensor_parallel, row.data_parallel, row.expert_parallel)
+    return (row.gpu, row.backend, row.model, row.quantization, *lengths, *ranks)
+
+
+def _equal(row: ServedRow, other: ServedRow) -> bool:
+    return all(
+        math.isclose(getattr(row, name), getattr(other, name), rel_tol=SAME) for name in ("ttft_s", "tpot_s")
+    )
 
 
 def _row(record: Mapping[str, Any], source: str) -> ServedRow | None:

@@ -24,7 +24,7 @@ from served_data import ServedRow, read_rows, shared_folder
 from served_errors import Prediction, print_bands, print_table
 
 from capacity.answers.engine_setup import engine_frontend, engine_setup
-from capacity.base.errors import CapacityError
+from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool
 from capacity.deployment.client_latency import client_latency
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -36,7 +36,7 @@ from capacity.workload import random_requests
 ENGINES = {"trtllm": "tensorrt-llm", "vllm": "vllm", "sglang": "sglang"}
 POLICY_OPTIONS = {
     "trtllm": ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction"),
-    "sglang": ("recv_interval", "max_prefill_tokens"),
+    "sglang": ("max_prefill_tokens",),
 }
 PROMPTS_PER_CONCURRENCY = 10  # InferenceX's scripts; gap-analysis: inferred
 LONG_RUN_TOKENS = 100_000  # concurrency x output: beyond, so many rounds stand for ten
@@ -89,15 +89,20 @@ class Server:
     concurrency: int
 
 
-def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
-    """The server that this row describes. Raises CapacityError where it cannot be (does not fit, unknown format)."""
-    launch = launch_settings(row)
+def server_of(
+    row: ServedRow, *, engine: str | None = None, launch: Mapping[str, Any] | None = None
+) -> Server:
+    """The server that this row describes, started as its campaign says or as `launch` does.
+
+    Raises CapacityError where it cannot be (does not fit, unknown format).
+    """
+    launch = launch_settings(row) if launch is None else launch
     if not launch.get("reads_data_parallel", True):
         row = replace(row, tensor_parallel=row.tensor_parallel * row.data_parallel, data_parallel=1)
     concurrency = max(1, row.concurrency // row.data_parallel)  # of a rank
     model_len = row.input_len + row.output_len + launch.get("model_len_extra", 64)
     budget = launch.get("max_num_batched_tokens")
-    budget = model_len if budget == "model length" else budget
+    budget = {"model length": model_len, "two prompts": 2 * row.input_len}.get(budget, budget)
     everybody = (
         row.concurrency if row.backend == "vllm" else concurrency
     )  # vLLM gives each rank the whole limit
@@ -123,6 +128,8 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
             max_num_batched_tokens=budget,
             enable_prefix_caching=False,
             async_scheduling=launch.get("async_scheduling"),
+            max_cudagraph_capture_size=_number(launch.get("max_cudagraph_capture_size"), concurrency),
+            scheduler_recv_interval=launch.get("scheduler_recv_interval", 1),
         ),
     )
     usual = engine_frontend(resolved)
@@ -130,6 +137,7 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
         request_latency_s=usual.request_latency_s,
         response_latency_s=usual.response_latency_s,
         output_token_s=launch.get("output_token_s", usual.output_token_s),
+        input_token_s=launch.get("input_token_s", usual.input_token_s),
         # message boundaries matter only to the queue: neither TTFT nor TPOT sees them otherwise
         stream_interval=1 if launch.get("output_token_s") == 0 else launch.get("stream_interval", 1),
     )
@@ -141,6 +149,10 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
         prompt_wait_steps=launch.get("prompt_wait_steps", 0) if row.data_parallel > 1 else 0,
         concurrency=concurrency * row.data_parallel,
     )
+
+
+def _number(given: int | str | None, concurrency: int) -> int | None:
+    return concurrency if given == "concurrency" else given  # type: ignore[return-value]
 
 
 def _engine_label(row: ServedRow) -> str:
@@ -172,31 +184,59 @@ def by_formula(row: ServedRow) -> Prediction:
 def by_simulation(row: ServedRow) -> Prediction:
     """The row's own run: 10 prompts for each place in the loop, means over all requests."""
     try:
-        server = server_of(row)
-        rounds = PROMPTS_PER_CONCURRENCY
-        if server.concurrency * row.output_len > LONG_RUN_TOKENS:
-            rounds = LONG_RUN_ROUNDS
-        num_prompts = rounds * server.concurrency
-        ttft: list[float] = []
-        tpot: list[float] = []
-        for seed in range(max(1, round(LEAST_PROMPTS / num_prompts))):
-            result = simulate(
-                _workload(row, num_prompts, server.concurrency, seed),
-                replace(
-                    engine_setup(server.resolved),
-                    policy_options=server.policy_options,
-                    prompt_wait_steps=server.prompt_wait_steps,
-                ),
-                frontend=server.frontend,
-            )
-            if result.status != "complete":
-                return Prediction(row=row, problem=result.reason)
-            means = _means(result.records, server.concurrency, rounds)
-            ttft.append(means[0])
-            tpot.append(means[1])
+        return simulated(row, server_of(row))
     except CapacityError as error:
         return Prediction(row=row, problem=str(error))
-    return Prediction(row=row, ttft_s=float(np.mean(ttft)), tpot_s=float(np.mean(tpot)))
+
+
+def simulated(row: ServedRow, server: Server) -> Prediction:
+    """The row's run on this server."""
+    try:
+        means = simulated_means(row, server)
+    except CapacityError as error:
+        return Prediction(row=row, problem=str(error))
+    return Prediction(row=row, ttft_s=means.ttft_s, tpot_s=means.tpot_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedMeans:
+    """Means over all requests of a row's runs, in seconds; `waiting_s` of TTFT passes before the first schedule."""
+
+    ttft_s: float
+    tpot_s: float
+    waiting_s: float
+
+
+def simulated_means(
+    row: ServedRow, server: Server, *, client_latency_s: float | None = None
+) -> SimulatedMeans:
+    """A row's runs on its server, seen by its campaign's client or by one that far away. Raises CapacityError."""
+    rounds = PROMPTS_PER_CONCURRENCY
+    if server.concurrency * row.output_len > LONG_RUN_TOKENS:
+        rounds = LONG_RUN_ROUNDS
+    num_prompts = rounds * server.concurrency
+    means = []
+    for seed in range(max(1, round(LEAST_PROMPTS / num_prompts))):
+        workload = _workload(row, num_prompts, server.concurrency, seed)
+        if client_latency_s is not None:
+            workload = replace(workload, client_latency_s=client_latency_s)
+        setup = engine_setup(server.resolved)
+        result = simulate(
+            workload,
+            replace(
+                setup,
+                policy_options={**setup.policy_options, **server.policy_options},
+                prompt_wait_steps=server.prompt_wait_steps,
+            ),
+            frontend=server.frontend,
+        )
+        if result.status != "complete":
+            raise InvalidInput(result.reason or result.status)
+        records = result.records
+        waited = float((records.first_scheduled_ps - records.arrival_ps).mean()) / PS_PER_S
+        means.append((*_means(records, server.concurrency, rounds), waited))
+    ttft, tpot, waiting = np.mean(means, axis=0)
+    return SimulatedMeans(ttft_s=float(ttft), tpot_s=float(tpot), waiting_s=float(waiting))
 
 
 def _means(records: Any, concurrency: int, rounds: int) -> tuple[float, float]:
@@ -211,7 +251,7 @@ def _means(records: Any, concurrency: int, rounds: int) -> tuple[float, float]:
 def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> Any:
     """Lengths fixed, or (InferenceX) uniform from 0.8 to 1.0 of the label: `length_scale` is their mean."""
     spread = (1 - row.length_scale) / row.length_scale
-    client = "inferencex-trtllm" if row.backend == "trtllm" else "inferencex"
+    client = {"InferenceX": "inferencex"}.get(row.campaign, f"{row.backend}-{row.campaign}")
     drawn = random_requests(
         num_requests=num_prompts,
         input_len=round(row.input_len * row.length_scale),

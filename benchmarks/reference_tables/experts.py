@@ -92,6 +92,7 @@ def experts(measured: Path) -> Operator:
         pools=_pool,
         held_out_by="expert shape",
         sources=collected.sources,
+        lines=collected.lines,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import fit_with, without_drafts
-from capacity.answers.intervals import Latencies, batch_latencies, beside_client, served_latencies
+from capacity.answers.intervals import Latencies, predicted_latencies
 from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths
 from capacity.answers.records import (
     Bounds,
@@ -22,6 +22,7 @@ from capacity.answers.records import (
     Quantity,
     RunMeans,
 )
+from capacity.base.checked import checked
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.hardware.cost_estimate import CostEstimate, joules_per_token
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 
 @documented(Pool, Traffic, Cost)
+@checked
 def estimate(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
@@ -65,10 +67,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     times, steps, load = phases.times, resolved.step_model, phases.served
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
-    latencies = batch_latencies(resolved, times) if load is None else served_latencies(resolved, load)
-    if latencies is not None:
-        ttft, e2e = (beside_client(each, traffic) for each in (latencies.ttft_s, latencies.e2e_s))
-        latencies = Latencies(ttft, latencies.tpot_s, e2e)
+    latencies = predicted_latencies(resolved, phases, traffic, lengths)
     requests_per_s = _throughput(traffic, times, latencies)
     output_rate = requests_per_s.scaled(lengths.output_len)
     in_flight = _in_flight(phases, requests_per_s, latencies)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from capacity.base.errors import InvalidInput
 from capacity.cli.options import (
     MODEL_HELP,
     DownloadOption,
@@ -35,7 +36,7 @@ ReportFormat = Annotated[str, typer.Option("--format", help="table or json.")]
 def register(app: typer.Typer) -> None:
     """Add the verbs to the `capacity` command."""
     plain_verb(app, validate)
-    plain_verb(app, calibrate)
+    verb(app, POOL, TRAFFIC, traffic_fields=COMPARED_TRAFFIC)(calibrate)
     verb(app, POOL, TRAFFIC, traffic_fields=COMPARED_TRAFFIC)(compare)
 
 
@@ -96,20 +97,38 @@ def validate(
 
 
 def calibrate(
-    measurements: Annotated[list[str], typer.Argument(help="Files that `capacity validate` wrote.")],
-    name: Annotated[str, typer.Option("--name", help="The variant: PROFILE@NAME.")] = "mine",
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", help="Profile to start from, in place of the files' own.")
-    ] = None,
+    results: Annotated[
+        list[str],
+        typer.Argument(
+            help="Result files of benchmarks, engines' logs, scrapes of /metrics (files or http addresses), or what "
+            "`capacity validate` measured; with --suggest the MODEL."
+        ),
+    ],
+    *,
+    options: Mapping[str, Any],
+    model: Annotated[str | None, typer.Option("--model", help=MODEL_HELP)] = None,
+    name: Annotated[str, typer.Option("--name", help="The variant: GPU@NAME.")] = "mine",
     out: Annotated[str | None, typer.Option("--out", help="Folder; default: your profiles folder.")] = None,
+    suggest: Annotated[
+        bool, typer.Option("--suggest", help="Which runs would teach most about this deployment and load.")
+    ] = False,
     format: ReportFormat = "table",
     profiles: ProfilesOption = None,
+    download: DownloadOption = False,
 ) -> None:
-    """Fit a profile to measurements: what moved, by how much, and how wrong it is on cases that it did not see."""
+    """Learn from runs of your own: a variant of the GPU's profile for --gpu, its intervals narrower."""
     from capacity_validate import calibrate as run
+    from capacity_validate import suggest_runs
 
     check_format(format, REPORT_FORMATS)
-    answer = run(measurements, name=name, gpu=gpu, out=out, profiles=(profiles,) if profiles else ())
+    if suggest:
+        if len(results) != 1:
+            raise InvalidInput(f"--suggest takes one MODEL and its load, not {len(results)} words")
+        answer = suggest_runs(results[0], name=name, profiles=profiles, download=download, **options)
+    else:
+        answer = run(
+            results, name=name, model=model, out=out, profiles=profiles, download=download, **options
+        )
     show(json.dumps(answer.to_dict(), indent=2) if format == "json" else "\n".join(answer.lines()))
 
 

@@ -13,6 +13,7 @@ from capacity.deployment import Pool, build
 from capacity.deployment.client_latency import USUAL_S
 from capacity.deployment.engines import EngineSpec, engine_names, find_engine
 from capacity.hardware import HardwareProfile, load_profile
+from capacity.hardware.adjustment import Adjustment
 from capacity.model import ModelSpec, load_model
 from capacity.model.quantization import (
     QuantizationScheme,
@@ -61,6 +62,18 @@ class ResolvedPool(PoolSettings):
             _check_formats(other)
         return other
 
+    def adjusted_by(self, adjustment: Adjustment | None) -> ResolvedPool:
+        """The same on a GPU with another adjustment in place of its own."""
+        profile = self.profile.adjusted_by(adjustment)
+        known = _engine(self.pool, self.model, profile)
+        latencies = {name: getattr(known, name) for name in ("request_latency_s", "response_latency_s")}
+        return replace(
+            self,
+            profile=profile,
+            engine=self.engine.model_copy(update=latencies),
+            draft=None if self.draft is None else self.draft.adjusted_by(adjustment),
+        )
+
     def concurrent_requests(self, tokens: int) -> int:
         """Requests of `tokens` tokens that the KV cache holds at once."""
         return self.memory.usable_blocks // self.memory.layout.blocks_of_request(tokens)
@@ -105,6 +118,7 @@ class ResolvedPool(PoolSettings):
             data_parallel_size=self.lockstep_ranks,
             enable_expert_parallel=self.pool.enable_expert_parallel,
             enforce_eager=self.pool.enforce_eager,
+            max_graph_rows=self.pool.max_cudagraph_capture_size,
             max_num_seqs=self.max_num_seqs,
         )
 
@@ -143,11 +157,12 @@ def resolve(
     if pool.max_model_len == "auto":
         return _longest_that_fits(spec, pool, profiles)
     spec = _in_dtype(spec, pool.dtype)
+    profile = load_profile(pool.gpu, [profiles] if profiles else [])
     resolved = with_defaults(
         pool,
         spec,
-        profile=load_profile(pool.gpu, [profiles] if profiles else []),
-        engine=_engine(pool, spec),
+        profile=profile,
+        engine=_engine(pool, spec, profile),
         scheme=scheme_for(spec, pool.quantization),
     )
     _check_formats(resolved)
@@ -181,9 +196,12 @@ def _draft(target: ResolvedPool, profiles: str | Path | None, download: bool) ->
     return resolve(spec, pool.without_drafts.model_copy(update=of_its_own), profiles=profiles)
 
 
-def _engine(pool: Pool, model: ModelSpec) -> EngineSpec:
-    """The engine's release, with what grammars cost where answers follow them."""
+def _engine(pool: Pool, model: ModelSpec, profile: HardwareProfile) -> EngineSpec:
+    """The engine's release with its measured front end, and with what grammars cost where answers follow them."""
     engine = find_engine(pool.engine)
+    if profile.adjustment is not None:
+        there_s, back_s = profile.adjustment.latencies(engine.request_latency_s, engine.response_latency_s)
+        engine = engine.model_copy(update={"request_latency_s": there_s, "response_latency_s": back_s})
     if pool.structured_output == "none":
         return engine
     return with_grammars(engine, model.num_layers, compiled_each=pool.structured_output == "each")
@@ -220,7 +238,7 @@ def with_defaults(
         profile=profile,
         engine=engine,
         scheme=scheme,
-        kv_cache_dtype=_kv_cache_dtype(pool, scheme),
+        kv_cache_dtype=_kv_cache_dtype(pool, scheme, model, engine, profile.architecture),
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -228,7 +246,8 @@ def with_defaults(
         prefix_caching=caching,
         notes=(*engine.notes, *model.notes, *_converted(model, scheme)),
     )
-    return replace(resolved, notes=(*resolved.notes, *resolved.step_setting.remarks))
+    learnt = () if profile.adjustment is None else profile.adjustment.remarks(model.name, engine.label)
+    return replace(resolved, notes=(*resolved.notes, *resolved.step_setting.remarks, *learnt))
 
 
 def _step_limits(
@@ -349,8 +368,13 @@ def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
     return f"--engine {' or '.join(able)}" if able else "no engine that is listed here"
 
 
-def _kv_cache_dtype(pool: Pool, scheme: QuantizationScheme) -> str:
-    """`auto` is the checkpoint's wish, where it has one."""
-    if pool.kv_cache_dtype == "auto" and scheme.kv_cache_dtype:
+def _kv_cache_dtype(
+    pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
+) -> str:
+    """`auto` is the checkpoint's wish, where it has one; else the engine's, for latents of sparse attention."""
+    if pool.kv_cache_dtype != "auto":
+        return pool.kv_cache_dtype
+    if scheme.kv_cache_dtype:
         return scheme.kv_cache_dtype
-    return pool.kv_cache_dtype
+    sparse = any(group.index for group in model.kv_cache_groups())
+    return engine.sparse_kv_cache_dtype.get(architecture, "auto") if sparse else "auto"

@@ -60,6 +60,11 @@ class StepModel:
         return tuple(dict.fromkeys(self._lookup.assumed))
 
     @property
+    def capped(self) -> tuple[tuple[str, str], ...]:
+        """Parameters of the profile's adjustment that would beat a roof, each with an operator that is held at it."""
+        return tuple(dict.fromkeys(self._lookup.capped))
+
+    @property
     def basis(self) -> Literal["analytic", "calibrated", "assumed"]:
         """Whether this GPU's kernels have fits of their own."""
         if self.error_factor > 1:

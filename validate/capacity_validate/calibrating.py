@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capacity.base.errors import InvalidInput, OutsideValidity
 from capacity.hardware import (
@@ -22,6 +22,9 @@ from capacity_validate.fitting import FamilyFit, calibrated_profile, fit_familie
 from capacity_validate.predictions import FAMILY
 from capacity_validate.residuals import earned_residuals, step_evidence
 from capacity_validate.small_models import find_model
+
+if TYPE_CHECKING:
+    from capacity_validate.calibrating_runs import RunCalibration
 
 AGREEMENT = 0.30  # two files may differ by this on one case; beyond, one of them is wrong
 
@@ -83,6 +86,57 @@ class Calibration:
 
 
 def calibrate(
+    results: Sequence[str | Path],
+    *,
+    name: str = "mine",
+    model: str | None = None,
+    out: str | Path | None = None,
+    profiles: str | Path | Sequence[str] | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Calibration | RunCalibration:
+    """Make a profile variant `GPU@name` from what was measured, recognised by its content.
+
+    Of measurement files of `capacity validate`: constants of kernels. Of benchmark results, engines' logs and scrapes
+    of their /metrics (files, or http addresses): what they say of the whole deployment, which `options` describe as
+    those of `compare` do (`gpu`, `tensor_parallel_size`, ..., and `input_len`, ... where a file lacks them).
+    `out` is a folder; without it the first folder of CAPACITY_PROFILES, else the platform's configuration directory.
+    Raises OutsideValidity where measurements are too thin or contradict each other; InvalidInput for files of different
+    devices or kinds, and naming what a file lacks; MalformedFile.
+    """
+    from capacity_validate.calibrating_runs import calibrate_runs
+    from capacity_validate.evidence import read_evidence
+
+    check_variant(name)
+    evidence = read_evidence(results)
+    if not evidence.measurements:
+        folder = (
+            profiles if isinstance(profiles, str | Path) or profiles is None else next(iter(profiles), None)
+        )
+        return calibrate_runs(
+            evidence, name=name, model=model, out=out, profiles=folder, download=download, **options
+        )
+    if len(evidence.measurements) < len(evidence.sources):
+        raise InvalidInput(
+            "measurements of kernels and results of runs are learnt from one after the other: calibrate from "
+            f"{evidence.measurements[0]} first, then from the runs with --gpu GPU@{name}"
+        )
+    beside = [option for option in options if option != "gpu"]
+    if beside:
+        raise InvalidInput(f"{beside[0]!r} says nothing of measurements of kernels: leave it out")
+    folders = (profiles,) if isinstance(profiles, str | Path) else tuple(profiles or ())
+    return calibrate_kernels(
+        evidence.measurements, name=name, gpu=options.get("gpu"), out=out, profiles=tuple(map(str, folders))
+    )
+
+
+def check_variant(name: str) -> None:
+    """Raises InvalidInput for what cannot be a variant's name."""
+    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
+        raise InvalidInput(f"--name is {name!r}: letters, digits, - and _ only, for it becomes a file name")
+
+
+def calibrate_kernels(
     measurements: Sequence[str | Path],
     *,
     name: str = "mine",
@@ -92,14 +146,12 @@ def calibrate(
 ) -> Calibration:
     """Fit a profile to one or more measurement files of one device and write it as `PROFILE@name.toml`.
 
-    `gpu` overrides the profile that the files name. `out` is a folder; without it the first folder of
-    CAPACITY_PROFILES, else the platform's configuration directory. Raises OutsideValidity where the evidence is too
-    thin for any family or contradicts itself; InvalidInput for files of different devices; MalformedFile.
+    `gpu` overrides the profile that the files name. Raises OutsideValidity where the evidence is too thin for any
+    family or contradicts itself; InvalidInput for files of different devices; MalformedFile.
     """
     if not measurements:
         raise InvalidInput("no measurement file: `capacity validate` writes one")
-    if not name.replace("-", "").replace("_", "").isalnum():
-        raise InvalidInput(f"--name is {name!r}: letters, digits, - and _ only, for it becomes a file name")
+    check_variant(name)
     files = [read_measurements(path) for path in measurements]
     profile = base_profile(files, gpu=gpu, directories=tuple(profiles))
     cases = combined(files)

@@ -8,31 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from capacity.answers.engine_setup import engine_frontend, engine_setup, make_workload, requests_of
+from capacity.answers.engine_setup import engine_frontend
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import split
 from capacity.deployment import Pool, Traffic, build
 from capacity.pool.resolve import ResolvedPool, resolve
-from capacity.simulator import FrontendTimes, simulate
-from capacity.step import DecodePiece, StepShape, StepTimes, picoseconds
-from capacity.step.export import DelayedData
+from capacity.simulator import FrontendTimes
 from capacity.workload import Workload
 from capacity_validate.benchmark_results import METRICS, STATISTICS, MeasuredRun, read_results
 from capacity_validate.comparison import Comparison, MetricRow, Overheads, RunComparison
 from capacity_validate.likely_causes import likely_causes
+from capacity_validate.replaying import (
+    TRAFFIC_FIELDS,
+    frontend_of,
+    replayed,
+    server_as_run,
+    workload_of,
+)
 from capacity_validate.server_log import ServerLog, read_server_log
 
 BISECTIONS = 12
-TRAFFIC_FIELDS = (
-    "input_len",
-    "output_len",
-    "request_rate",
-    "concurrency",
-    "random_range_ratio",
-    "burstiness",
-    "client_latency_s",
-    "seed",
-)
 
 
 def compare(
@@ -62,9 +57,10 @@ def compare(
     name = model or next((run.model for run in runs if run.model), None)
     if name is None:
         raise InvalidInput("no result file names its model: give --model")
-    log = None if server_log is None else read_server_log(server_log)
-    resolved = _resolved(name, pool_fields, log, profiles=profiles, download=download)
-    workloads = [_workload(run, traffic_fields) for run in runs]
+    printed = next((run.server for run in runs if run.server is not None), None)
+    log = printed if server_log is None else read_server_log(server_log)
+    resolved = server_as_run(name, pool_fields, log, profiles=profiles, download=download)
+    workloads = [workload_of(run, traffic_fields) for run in runs]
     overheads = _fitted(resolved, runs, workloads) if fit_overheads else None
     return Comparison(
         model=resolved.model.name,
@@ -83,119 +79,7 @@ def compare(
     )
 
 
-def _resolved(
-    model: str, fields: dict[str, Any], log: ServerLog | None, *, profiles: str | Path | None, download: bool
-) -> ResolvedPool:
-    """The pool; what the log printed fills what the user did not say."""
-    if "gpu" not in fields:
-        raise InvalidInput("no GPU: result files do not name it; add --gpu NAME (`capacity gpus` lists them)")
-    resolved = resolve(model, build(Pool, fields), profiles=profiles, download=download)
-    if log is not None:
-        printed = log.overrides(resolved.memory.kv_block_tokens)
-        resolved = resolve(model, build(Pool, printed | fields), profiles=profiles, download=download)
-    resolved.memory.require_fit()
-    return resolved
-
-
-def _workload(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """The requests of a run, from as far as its client is, and how they were rebuilt. Raises as `_rebuilt`."""
-    workload, how = _rebuilt(run, traffic)
-    client = {name: value for name, value in traffic.items() if name == "client_latency_s"}
-    return requests_of(build(Traffic, client), workload), how
-
-
-def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
-    """The requests of a run, and how they were rebuilt. Raises InvalidInput naming what is missing."""
-    concurrency = traffic.get("concurrency", run.concurrency)
-    if concurrency != run.concurrency:
-        run = replace(run, concurrency=concurrency)
-    exact = run.workload()
-    if exact is not None:
-        return exact, "replayed request by request"
-    rate = traffic.get("request_rate", run.request_rate)
-    if run.requests is not None and (rate is not None or concurrency is not None):
-        return _drawn_arrivals(run, rate, concurrency, traffic), "lengths as measured, arrivals drawn anew"
-    lacking = [
-        flag
-        for flag, name in (("--input-len", "input_len"), ("--output-len", "output_len"))
-        if name not in traffic
-    ]
-    if run.requests is None and lacking:
-        means = [run.mean_prompt_tokens, run.mean_output_tokens]
-        hint = "".join(
-            f"; its mean {what} is {mean:.0f} tokens"
-            for what, mean in zip(("prompt", "output"), means, strict=True)
-            if mean
-        )
-        raise InvalidInput(
-            f"{run.path} does not hold the lengths of its requests{hint}: give {' and '.join(lacking)} as the "
-            "benchmark was run (with --random-range-ratio where it had one), or run it with --save-detailed"
-        )
-    if rate is None and concurrency is None:
-        raise InvalidInput(
-            f"{run.path} does not say how requests arrived: give --request-rate or --concurrency"
-        )
-    fields = {"request_rate": rate if rate is not None else math.inf, "burstiness": run.burstiness, **traffic}
-    fields |= {"num_prompts": run.num_requests}
-    if concurrency is not None:
-        fields["concurrency"] = concurrency
-    return make_workload(
-        build(Traffic, fields)
-    ), "lengths and arrivals drawn anew from the benchmark's settings"
-
-
-def _drawn_arrivals(
-    run: MeasuredRun, rate: float | None, concurrency: int | None, traffic: dict[str, Any]
-) -> Workload:
-    assert run.requests is not None
-    fields = {
-        "input_len": 1,
-        "output_len": 1,
-        "num_prompts": len(run.requests.prompt_tokens),
-        "request_rate": math.inf if rate is None else rate,
-        "burstiness": traffic.get("burstiness", run.burstiness),
-        "seed": traffic.get("seed", 0),
-    }
-    drawn = make_workload(build(Traffic, fields))
-    return Workload(
-        arrival_s=drawn.arrival_s,
-        prompt_tokens=run.requests.prompt_tokens,  # type: ignore[arg-type]
-        output_tokens=run.requests.output_tokens,  # type: ignore[arg-type]
-        concurrency=concurrency,
-        name=f"{run.tool} run",
-        source=run.path,
-        notices=run.notices,
-    )
-
-
 # simulate
-
-
-class _WithOverhead:
-    """Step times with a constant added to every step."""
-
-    def __init__(self, inner: StepTimes, step_s: float) -> None:
-        self._inner = inner
-        self._added_ps = picoseconds(step_s)
-
-    def step_ps(self, shape: StepShape) -> int:
-        return max(1, self._inner.step_ps(shape) + self._added_ps)
-
-    def decode_piece(self, shape: StepShape) -> DecodePiece | None:
-        piece = self._inner.decode_piece(shape)
-        return None if piece is None else piece._replace(base_ps=piece.base_ps + self._added_ps)
-
-    def step_data(self) -> DelayedData:
-        return DelayedData(inner=self._inner, added_ps=self._added_ps)
-
-
-def _simulated(
-    resolved: ResolvedPool, workload: Workload, *, step_s: float = 0.0, frontend: FrontendTimes | None = None
-) -> dict[str, Any]:
-    times: StepTimes = resolved.step_model if not step_s else _WithOverhead(resolved.step_model, step_s)
-    setup = replace(engine_setup(resolved), step_times=times)
-    result = simulate(workload, setup, frontend=frontend or engine_frontend(resolved))
-    return {**result.to_dict(), "status": result.status, "rejected": result.rejected}
 
 
 def _frontend(resolved: ResolvedPool, request_s: float) -> FrontendTimes:
@@ -213,7 +97,7 @@ def _fitted(
     for i in chosen:
         workload = workloads[i][0]
         step_s = _step_overhead(resolved, workload, runs[i].latencies_ms["tpot"]["mean"])
-        bare = _simulated(resolved, workload, step_s=step_s, frontend=_frontend(resolved, 0.0))
+        bare = replayed(resolved, workload, step_s=step_s, frontend=_frontend(resolved, 0.0))
         steps.append(step_s)
         requests.append(max(0.0, (runs[i].latencies_ms["ttft"]["mean"] - bare["mean_ttft_ms"]) / 1e3))
     return Overheads(
@@ -226,11 +110,11 @@ def _fitted(
 def _step_overhead(resolved: ResolvedPool, workload: Workload, tpot_ms: float) -> float:
     """The constant that brings mean TPOT to what was measured; 0 where the prediction is above it already."""
     low, high = 0.0, tpot_ms / 1e3
-    if (_simulated(resolved, workload).get("mean_tpot_ms") or math.inf) >= tpot_ms:
+    if (replayed(resolved, workload).get("mean_tpot_ms") or math.inf) >= tpot_ms:
         return 0.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        predicted = _simulated(resolved, workload, step_s=middle).get("mean_tpot_ms") or math.inf
+        predicted = replayed(resolved, workload, step_s=middle).get("mean_tpot_ms") or math.inf
         low, high = (middle, high) if predicted < tpot_ms else (low, middle)
     return (low + high) / 2
 
@@ -247,10 +131,10 @@ def _compared(
 ) -> RunComparison:
     requests, how = workload
     if overheads is None:
-        predicted = _simulated(resolved, requests)
+        predicted = replayed(resolved, requests, frontend=frontend_of(resolved, run))
     else:
         frontend = _frontend(resolved, overheads.request_s)
-        predicted = _simulated(resolved, requests, step_s=overheads.step_s, frontend=frontend)
+        predicted = replayed(resolved, requests, step_s=overheads.step_s, frontend=frontend)
     rows = _metric_rows(run, predicted)
     notices = list(requests.notices)
     if run.failed:

@@ -90,12 +90,18 @@ def read_server_log(path: str | Path) -> ServerLog:
             text = file.read(MAX_READ_BYTES)
     except OSError as error:
         raise MalformedFile(path, f"cannot be read: {error.strerror}") from None
-    texts = {name: _first(pattern, text) for name, pattern in _PATTERNS.items()}
-    if not any(texts.values()):
+    log = server_log_of(path, text)
+    if log is None:
         raise MalformedFile(
             path, "holds none of the lines that vLLM or SGLang print at start-up (KV cache size, ...)"
         )
-    return ServerLog(path=str(path), **_values(texts))
+    return log
+
+
+def server_log_of(path: str | Path, text: str) -> ServerLog | None:
+    """The start-up lines in a text; None where it holds none of them."""
+    texts = {name: _first(pattern, text) for name, pattern in _PATTERNS.items()}
+    return ServerLog(path=str(path), **_values(texts)) if any(texts.values()) else None
 
 
 def _first(pattern: str, text: str) -> str | None:

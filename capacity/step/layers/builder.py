@@ -178,7 +178,7 @@ class Builder:
                     k=0.0,
                     n=0.0,
                     weight_bytes=weights + copied,
-                    constants=path.dequantize.as_gemm,
+                    constants=self.lookup.adjusted("gemm", path.dequantize.as_gemm),
                     **product,
                 )
             yield Gemm(
@@ -186,7 +186,9 @@ class Builder:
                 k=k,
                 n=n,
                 weight_bytes=weights if path.dequantize is None else copied,
-                constants=path.gemm or self.lookup.kernel("gemm", path.product or "bf16"),
+                constants=self.lookup.kernel("gemm", path.product or "bf16")
+                if path.gemm is None
+                else self.lookup.adjusted("gemm", path.gemm),
                 **product,
             )
 

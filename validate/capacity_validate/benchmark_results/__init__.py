@@ -14,9 +14,19 @@ from typing import Any
 import numpy as np
 
 from capacity.base.errors import MalformedFile
-from capacity_validate.benchmark_results import aiperf, guidellm, inference_perf, sglang, vllm
+from capacity_validate.benchmark_results import (
+    aiperf,
+    guidellm,
+    inference_perf,
+    llama_bench,
+    sglang,
+    trtllm_bench,
+    vllm,
+    vllm_offline,
+)
+from capacity_validate.benchmark_results.prometheus import is_metrics, read_metrics
 from capacity_validate.benchmark_results.run import METRICS, STATISTICS, MeasuredRun, ResultFormat
-from capacity_validate.benchmark_results.values import MAX_NUMBER, documents
+from capacity_validate.benchmark_results.values import MAX_NUMBER, documents, text_of
 
 __all__ = ["METRICS", "STATISTICS", "MeasuredRun", "read_results"]
 
@@ -24,8 +34,11 @@ MAX_TOKENS = 10**8  # of one request
 
 # SGLang's lines hold the keys of vLLM's too, so they are tried first.
 _FORMATS = (
+    *llama_bench.FORMATS,
     *inference_perf.FORMATS,
     *guidellm.FORMATS,
+    *trtllm_bench.FORMATS,
+    *vllm_offline.FORMATS,
     *aiperf.FORMATS,
     *sglang.FORMATS,
     *vllm.FORMATS,
@@ -35,7 +48,10 @@ _FORMATS = (
 def read_results(path: str | Path) -> list[MeasuredRun]:
     """Every run in a result file, whichever of the known tools wrote it. Raises MalformedFile."""
     path = Path(path)
-    values = list(documents(path))
+    text = text_of(path)
+    if is_metrics(text):
+        return [read_metrics(path, text)]
+    values = list(documents(path, text))
     if not values:
         raise MalformedFile(path, "is empty")
     layout = _format_of(path, values)

@@ -11,6 +11,7 @@ import numpy as np
 
 from capacity.workload import Workload
 from capacity.workload.columns import FloatArray
+from capacity_validate.server_log import ServerLog
 
 METRICS = ("ttft", "tpot", "itl", "e2el")
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -47,6 +48,9 @@ class MeasuredRun:
     mean_prompt_tokens: float | None = None
     mean_output_tokens: float | None = None
     accepted_length: float | None = None
+    in_process: bool = False  # requests were made inside of the engine's process: no HTTP, no client
+    client_latency_s: float | None = None  # where the tool knows it
+    server: ServerLog | None = None  # what the file says of how the server was started
     notices: tuple[str, ...] = ()
 
     def workload(self) -> Workload | None:

@@ -16,6 +16,7 @@ from capacity_validate.benchmark_results.values import (
     number,
     rate,
 )
+from capacity_validate.server_log import ServerLog
 
 _KEYS = ("mean_e2e_latency_ms", "input_throughput", "sharegpt_output_len")
 
@@ -32,11 +33,18 @@ def _sglang(path: Path, document: Document) -> MeasuredRun:
         notices = ("SGLang does not record start times: arrivals are drawn anew from the request rate",)
     names = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e_latency"}
     accepted = number(document.get("accept_length"))
+    errors = document.get("errors")
+    lost = sum(bool(error) for error in errors) if isinstance(errors, list) else 0
+    sent = count(document.get("num_prompts")) or completed
+    server = document.get("server_info")
+    facts = server if isinstance(server, dict) else {}
+    model = facts.get("model_path")
     return MeasuredRun(
         tool="sglang.bench_serving",
         path=str(path),
+        model=model if isinstance(model, str) else None,
         completed=completed,
-        failed=0,
+        failed=max(lost, sent - completed, 0),
         duration_s=number(document.get("duration")),
         request_throughput=number(document.get("request_throughput")),
         output_throughput=number(document.get("output_throughput")),
@@ -48,7 +56,23 @@ def _sglang(path: Path, document: Document) -> MeasuredRun:
         mean_prompt_tokens=mean(document.get("total_input_tokens"), completed),
         mean_output_tokens=mean(document.get("total_output_tokens"), completed),
         accepted_length=accepted if accepted and accepted > 1.0 else None,
+        server=_server(path, facts) if facts else None,
         notices=notices,
+    )
+
+
+def _server(path: Path, facts: Document) -> ServerLog:
+    """Of `server_info`, the answer of /get_server_info: the server's arguments, and what its scheduler holds."""
+    states = facts.get("internal_states")
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+    memory = state.get("memory_usage")
+    held = memory.get("token_capacity") if isinstance(memory, dict) else None
+    return ServerLog(
+        path=str(path),
+        kv_tokens=count(facts.get("max_total_num_tokens")) or count(held),
+        max_num_batched_tokens=count(facts.get("chunked_prefill_size")),
+        max_num_seqs=count(facts.get("max_running_requests")),
+        tensor_parallel_size=count(facts.get("tp_size")),
     )
 
 

@@ -17,14 +17,18 @@ MAX_NUMBER = 1e15  # of anything measured
 Document = Mapping[str, Any]
 
 
-def documents(path: Path) -> Iterator[Any]:
-    """JSON values of a file: one, or several one after the other (appended results, JSON lines)."""
+def text_of(path: Path) -> str:
+    """A file's text. Raises MalformedFile for what is too large, or no text."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise MalformedFile(path, f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
-        text = path.read_text(encoding="utf-8-sig").strip()
+        return path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise MalformedFile(path, f"cannot be read: {error}") from None
+
+
+def documents(path: Path, text: str) -> Iterator[Any]:
+    """JSON values of a file's text: one, or several one after the other (appended results, JSON lines)."""
     decoder, position = json.JSONDecoder(), 0
     while position < len(text):
         try:

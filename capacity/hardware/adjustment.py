@@ -1,0 +1,212 @@
+"""What somebody's own runs say of the step model's constants: a few factors, and how sure they are.
+
+Kernels, hosts and front ends differ from one machine, release and client to the next. Eight numbers carry most of
+it: `theta`, of which 0 is the profile as it stands. Six are logarithms of a factor on a *time* (0.1: 10 % slower), one
+is in seconds, one in bytes. `capacity calibrate` finds their posterior from measured runs and writes it to
+`GPU@mine.toml` as the table `[adjustment]`; without one they are 0, known to `deviation`.
+
+Applied where constants are looked up as a model is built (`Lookup`, `StepSetting.host_time`, the memory plan, the
+engine's latencies), so that every step time is made with them. A fraction of a peak stays at most 1: what would be
+faster than the roof is not believed (`Lookup.capped` tells).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from capacity.base.spec import Spec
+
+Constants = TypeVar("Constants", bound=Spec)
+FloatMatrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+Unit = Literal["", "s", "bytes"]
+
+MOST_LOG = 3.0  # a factor of 20 either way is another machine
+SYMMETRY = 1e-6
+OVER_ROOF = 0.03  # of a peak: datasheets' clocks are exceeded by so much
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One of the eight: its unit ("": the logarithm of a factor on a time), and how far off it usually is."""
+
+    name: str
+    title: str
+    deviation: float
+    unit: Unit = ""
+
+
+# Deviations where no table of spreads says better. Of the first six: the middle one of three sets that were tried on
+# one half of the groups of served rows (`benchmarks/calibration.py`; between the three hardly anything changes). Front
+# end: published benchmark clients are 0 to 26.5 ms away, most within 5. Memory: KV tokens of start-up lines are 2.3 /
+# 6.1 % off (median / 90 %). 2026-11-22, basis: fitted.
+PARAMETERS = (
+    Parameter(name="memory", title="kernels bound by memory, and their fixed times", deviation=0.10),
+    Parameter(name="compute", title="kernels bound by compute", deviation=0.20),
+    Parameter(name="experts", title="kernels of experts", deviation=0.30),
+    Parameter(name="all_reduce", title="collectives between GPUs", deviation=0.30),
+    Parameter(name="host", title="the host's work per step and sequence", deviation=0.50),
+    Parameter(name="eager", title="launching steps outside of CUDA graphs", deviation=0.50),
+    Parameter(name="front_end", title="client, network and API server", deviation=0.010, unit="s"),
+    Parameter(
+        name="kv_overhead", title="memory held beside weights and KV cache", deviation=1.5e9, unit="bytes"
+    ),
+)
+NAMES = tuple(parameter.name for parameter in PARAMETERS)
+
+# Of which constants each factor is: on a time (+1), or on the fraction of a peak that it is divided by (-1).
+_BY_MEMORY = {
+    "bandwidth_fraction": -1,
+    "quantize_fraction": -1,
+    "fixed_s": 1,
+    "per_k_s": 1,
+    "occupancy_s": 1,
+    "per_doubling_s": 1,
+}
+_BY_ALL = {
+    **_BY_MEMORY,
+    "compute_fraction": -1,
+    "routed_fraction": -1,
+    "one_shot_fixed_s": 1,
+    "one_shot_fraction": -1,
+    "two_shot_fixed_s": 1,
+    "two_shot_fraction": -1,
+    "per_rank_s": 1,
+}
+_OF_KERNELS: Mapping[str, Mapping[str, Mapping[str, int]]] = {
+    "moe": {"experts": _BY_ALL},
+    "all_reduce": {"all_reduce": _BY_ALL},
+    "nccl": {"all_reduce": _BY_ALL},
+}
+_OF_OTHERS: Mapping[str, Mapping[str, int]] = {"memory": _BY_MEMORY, "compute": {"compute_fraction": -1}}
+
+
+def prior_covariance() -> FloatMatrix:
+    """What is known of theta before any run: nothing of one parameter tells of another."""
+    return np.diag([parameter.deviation**2 for parameter in PARAMETERS])
+
+
+class Adjustment(Spec):
+    """A posterior of theta: `means` and `covariance` in the order of `PARAMETERS`, and what it rests on.
+
+    `rows`: figures that it was made of. `models` and `engines`: of what deployments they were.
+    """
+
+    means: dict[str, float] = Field(default_factory=dict)
+    covariance: tuple[tuple[float, ...], ...] = ()
+    source: str
+    date: str
+    rows: Annotated[int, Field(ge=0)] = 0
+    models: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Adjustment:
+        for name, value in self.means.items():
+            if name not in NAMES:
+                raise ValueError(f"{name!r} is none of {', '.join(NAMES)}")
+            if not _parameter(name).unit and abs(value) > MOST_LOG:
+                raise ValueError(
+                    f"{name} is {value:g}, the logarithm of a factor: from -{MOST_LOG:g} to {MOST_LOG:g}"
+                )
+        if self.covariance:
+            _check_covariance(self.covariance)
+        return self
+
+    def mean(self, name: str) -> float:
+        """In the parameter's unit: 0 is as the profile stands."""
+        return self.means.get(name, 0.0)
+
+    def factor(self, name: str) -> float:
+        """On the times of what `name` is of. For front end and memory overhead there is none."""
+        assert not _parameter(name).unit, name
+        return math.exp(self.mean(name))
+
+    @property
+    def mean_vector(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.array([self.mean(name) for name in NAMES])
+
+    @property
+    def covariance_matrix(self) -> FloatMatrix:
+        """Of theta, in the order of `PARAMETERS`: the posterior's, or what is known without any run."""
+        return np.array(self.covariance, dtype=np.float64) if self.covariance else prior_covariance()
+
+    def shifted(self, shift: Mapping[str, float]) -> Adjustment:
+        """The same with other means: `shift` is added, in each parameter's unit."""
+        moved = {name: self.mean(name) + shift.get(name, 0.0) for name in NAMES}
+        return self.model_copy(update={"means": {name: value for name, value in moved.items() if value}})
+
+    def remarks(self, model: str, engine: str) -> tuple[str, ...]:
+        """What to say with answers for a model on an engine: what was learnt, and whether of them."""
+        if not self.rows:
+            return ()
+        of = f"{', '.join(self.models)} on {', '.join(self.engines)}"
+        said = f"learnt from {self.rows} measured figures of {of} ({self.date})"
+        other = [name for name, known in ((model, self.models), (engine, self.engines)) if name not in known]
+        return (
+            f"{said}; nothing of {' or '.join(other)}, whose kernels and host may differ" if other else said,
+        )
+
+    # where it is applied
+
+    def adjusted(self, operator: str, constants: Constants) -> tuple[Constants, tuple[str, ...]]:
+        """The constants of a kernel (`operator` as in `KernelFamily`, or "nccl") with its factors on them.
+
+        Besides, the parameters by which a fraction of a peak would be well above 1; it is held there.
+        """
+        values: dict[str, float] = {}
+        capped = []
+        for name, fields in _OF_KERNELS.get(operator, _OF_OTHERS).items():
+            if not self.mean(name):
+                continue
+            factor = self.factor(name)
+            for field, power in fields.items():
+                before = getattr(constants, field, None)
+                if before is None:
+                    continue
+                value = before * factor**power
+                if power < 0 and value > 1.0:
+                    if before < 1.0 < value - OVER_ROOF:
+                        capped.append(name)
+                    value = 1.0
+                values[field] = value
+        return (constants.model_copy(update=values) if values else constants), tuple(dict.fromkeys(capped))
+
+    def latencies(self, request_s: float, response_s: float) -> tuple[float, float]:
+        """The front end's way there and back with half of what it takes more on each, never below 0."""
+        half = self.mean("front_end") / 2
+        return max(request_s + half, 0.0), max(response_s + half, 0.0)
+
+    @property
+    def overhead_bytes(self) -> int:
+        """More memory of a GPU that neither weights nor KV cache hold; negative: less."""
+        return round(self.mean("kv_overhead"))
+
+
+NONE = Adjustment(source="none", date="2026-11-22")
+
+
+def _parameter(name: str) -> Parameter:
+    return PARAMETERS[NAMES.index(name)]
+
+
+def _check_covariance(rows: Sequence[Sequence[float]]) -> None:
+    size = len(NAMES)
+    if len(rows) != size or any(len(row) != size for row in rows):
+        raise ValueError(
+            f"covariance is not {size} rows of {size} numbers, one for each of {', '.join(NAMES)}"
+        )
+    matrix: Any = np.array(rows, dtype=np.float64)
+    scale = np.sqrt(np.abs(np.diag(matrix)))
+    if not np.all(scale > 0):
+        raise ValueError("covariance has a variance of 0: nothing is known exactly")
+    correlations = matrix / np.outer(scale, scale)
+    if not np.allclose(correlations, correlations.T, atol=SYMMETRY):
+        raise ValueError("covariance is not symmetric")
+    if np.linalg.eigvalsh(correlations).min() < -SYMMETRY:
+        raise ValueError("covariance is of no distribution: a combination has a negative variance")

@@ -1,0 +1,129 @@
+"""An adjustment moves the times it is of, is written and read back equal, and never beats a roof."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capacity.base.errors import MalformedFile
+from capacity.deployment import Pool
+from capacity.hardware import dump_profile, load_profile, parse_profile
+from capacity.hardware.adjustment import NAMES, NONE, PARAMETERS, Adjustment, prior_covariance
+from capacity.hardware.coefficients import UNIVERSAL_FAMILY, Lookup
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.step import StepShape
+
+DECODE = StepShape(decode_sequences=32, decode_context_tokens=32_000, decode_window_context_tokens=32_000)
+POSTERIOR = Adjustment(
+    means={"memory": 0.05, "front_end": 0.004, "kv_overhead": -2.5e8},
+    covariance=tuple(map(tuple, prior_covariance().tolist())),
+    source="two runs of one's own",
+    date="2026-11-22",
+    rows=4,
+    models=("qwen3-32b",),
+    engines=("vllm",),
+)
+
+
+def moe_pool() -> ResolvedPool:
+    pool = Pool(gpu="h200", tensor_parallel_size=8, quantization="fp8-block", enforce_eager=False)
+    return resolve("qwen3-235b-a22b", pool)
+
+
+def seconds(resolved: ResolvedPool, shape: StepShape) -> float:
+    return resolved.step_model.step_seconds(shape)
+
+
+def test_a_profile_with_one_is_written_and_read_back_equal() -> None:
+    profile = load_profile("h200").adjusted_by(POSTERIOR)
+    assert parse_profile(dump_profile(profile)) == profile
+
+
+@pytest.mark.parametrize("name", ["memory", "experts", "all_reduce", "host"])
+def test_each_part_makes_a_decode_step_slower_in_proportion_to_its_share(name: str) -> None:
+    pool = moe_pool()
+    base, slower = (seconds(pool.adjusted_by(NONE.shifted({name: shift})), DECODE) for shift in (0.0, 0.01))
+    twice = seconds(pool.adjusted_by(NONE.shifted({name: 0.02})), DECODE)
+    assert base < slower < base * math.exp(0.01)
+    assert twice - base == pytest.approx(2 * (slower - base), rel=0.05)
+
+
+def test_all_of_the_gpus_work_slower_is_a_step_as_much_slower() -> None:
+    pool = moe_pool()
+    everything = dict.fromkeys(("memory", "compute", "experts", "all_reduce", "host", "eager"), math.log(1.1))
+    for shape in (DECODE, StepShape(prefill_sequences=1, prefill_tokens=3000, prefill_pairs=4_500_000)):
+        slower = pool.adjusted_by(NONE.shifted(everything))
+        assert seconds(slower, shape) == pytest.approx(1.1 * seconds(pool, shape), rel=1e-6)
+
+
+def test_steps_outside_of_graphs_take_their_launches_longer() -> None:
+    pool = moe_pool()
+    prefill = StepShape(prefill_sequences=1, prefill_tokens=1000, prefill_pairs=500_000)
+    slower = pool.adjusted_by(NONE.shifted({"eager": 0.3}))
+    assert seconds(slower, prefill) > 1.02 * seconds(pool, prefill)
+    assert seconds(slower, DECODE) == seconds(pool, DECODE)
+
+
+def test_the_front_end_is_in_the_time_to_first_token_and_cannot_be_negative() -> None:
+    pool = moe_pool()
+    assert pool.adjusted_by(NONE.shifted({"front_end": 0.010})).limits.request_latency_s == pytest.approx(
+        pool.limits.request_latency_s + 0.010
+    )
+    assert pool.adjusted_by(NONE.shifted({"front_end": -1.0})).limits.request_latency_s == 0.0
+    assert pool.adjusted_by(None).limits == pool.limits
+
+
+def test_memory_that_others_hold_is_missing_from_the_kv_cache() -> None:
+    pool = moe_pool()
+    held = pool.adjusted_by(NONE.shifted({"kv_overhead": 1e9})).memory
+    assert pool.memory.kv_cache_bytes - held.kv_cache_bytes == 1_000_000_000
+
+
+def test_no_kernel_beats_a_roof_and_the_lookup_says_which_would() -> None:
+    lookup = Lookup((), "vllm", NONE.shifted({"memory": -0.5}))
+    own = UNIVERSAL_FAMILY.gemm["bf16"]
+    found = lookup.kernel("gemm", "bf16")
+    assert found.bandwidth_fraction == 1.0
+    assert found.compute_fraction == own.compute_fraction
+    assert found.fixed_s == pytest.approx(own.fixed_s * math.exp(-0.5))
+    assert lookup.capped == [("memory", "gemm")]
+    assert Lookup((), "vllm", NONE.shifted({"memory": -0.01})).kernel("gemm", "bf16").bandwidth_fraction < 1
+
+
+def test_without_a_posterior_the_covariance_is_the_prior() -> None:
+    assert np.array_equal(NONE.covariance_matrix, prior_covariance())
+    assert [parameter.name for parameter in PARAMETERS] == list(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("means = { tensor = 0.1 }", "'tensor' is none of memory, compute"),
+        ("means = { memory = 9.0 }", "memory is 9, the logarithm of a factor"),
+        ("covariance = [[1.0]]", "covariance is not 8 rows of 8 numbers"),
+        (f"covariance = {[[0.0] * 8] * 8}", "a variance of 0"),
+        (f"covariance = {[[1.0] * 7 + [2.0 + 5 * i] for i in range(8)]}", "not symmetric"),
+        (
+            f"covariance = {[[1.0 if i == j else -0.9 for j in range(8)] for i in range(8)]}",
+            "negative variance",
+        ),
+    ],
+)
+def test_an_impossible_one_is_refused_in_one_line(table: str, said: str) -> None:
+    text = (
+        dump_profile(load_profile("h200")) + f'\n[adjustment]\nsource = "x"\ndate = "2026-11-22"\n{table}\n'
+    )
+    with pytest.raises(MalformedFile, match=said):
+        parse_profile(text, origin=Path("h200.toml"))
+
+
+def test_an_answer_says_what_was_learnt_and_of_what() -> None:
+    assert POSTERIOR.remarks("qwen3-32b", "vllm") == (
+        "learnt from 4 measured figures of qwen3-32b on vllm (2026-11-22)",
+    )
+    (said,) = POSTERIOR.remarks("llama-3.1-8b", "vllm")
+    assert said.endswith("; nothing of llama-3.1-8b, whose kernels and host may differ")
+    assert NONE.remarks("llama-3.1-8b", "vllm") == ()

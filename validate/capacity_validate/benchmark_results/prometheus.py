@@ -1,0 +1,110 @@
+"""A scrape of an engine's own metrics (`GET /metrics`): means of its histograms since it started.
+
+Times end at the API server, so that no client's latency is in them. Names: vLLM 0.33, vllm/v1/metrics/loggers.py (until
+0.10 `time_per_output_token_seconds` was what `inter_token_latency_seconds` is now); SGLang 0.5,
+srt/observability/metrics_collector.py. Percentiles are left out: their buckets are up to twice as wide as one another.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from capacity.base.errors import MalformedFile
+from capacity_validate.benchmark_results.run import MeasuredRun
+
+MOST_REPLAYED = 1000  # requests, of however many a server has counted
+_LINE = re.compile(r"((?:vllm|sglang):[a-z0-9_]+)(?:\{([^}]*)\})? +([-+0-9.eE]+|[+-]?Inf|NaN)(?: +\d+)?")
+_MODEL = re.compile(r'(?:^|,)model_name="((?:[^"\\]|\\.)*)"')
+_BEGINS = re.compile(
+    r"\s*(?:# (?:HELP|TYPE) |[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^}\n]*\})? [-+0-9.eE]+(?: +\d+)?\s*(?:\n|\Z))"
+)
+
+_HISTOGRAMS = {  # of what a request sees: the first name that is there
+    "ttft": ("time_to_first_token_seconds",),
+    "tpot": ("request_time_per_output_token_seconds",),
+    "itl": ("inter_token_latency_seconds", "time_per_output_token_seconds"),
+    "e2el": ("e2e_request_latency_seconds",),
+}
+
+
+def is_metrics(text: str) -> bool:
+    """Whether a text is a scrape, by how it begins."""
+    return _BEGINS.match(text) is not None
+
+
+def read_metrics(path: str | Path, text: str) -> MeasuredRun:
+    """The means of one scrape as a run. Raises MalformedFile where no request was served, or of several models."""
+    engine, values, models = _sums(path, text)
+    if len(models) > 1:
+        raise MalformedFile(
+            path, f"holds metrics of several models ({', '.join(sorted(models))}): scrape one"
+        )
+
+    def mean(*names: str) -> float | None:
+        for name in names:
+            observed = values.get(f"{engine}:{name}_count", 0.0)
+            if observed > 0:
+                return values.get(f"{engine}:{name}_sum", math.nan) / observed
+        return None
+
+    found = {metric: mean(*names) for metric, names in _HISTOGRAMS.items()}
+    if found["tpot"] is None:
+        found["tpot"] = found["itl"]  # SGLang's, and vLLM's before 0.11: of tokens, not of requests
+    latencies = {
+        metric: {"mean": seconds * 1e3}
+        for metric, seconds in found.items()
+        if seconds is not None and 0 < seconds < math.inf
+    }
+    served = _served(engine, values)
+    if not latencies or served < 1:
+        raise MalformedFile(path, "counts no request that was served: scrape after a load has run")
+    prompts, outputs = (
+        mean(f"request_{kind}_tokens") or values.get(f"{engine}:{kind}_tokens_total", 0.0) / served
+        for kind in ("prompt", "generation")
+    )
+    return MeasuredRun(
+        tool=f"{'vLLM' if engine == 'vllm' else 'SGLang'} metrics",
+        path=str(path),
+        model=next(iter(models), None),
+        completed=served,
+        failed=0,
+        latencies_ms=latencies,
+        num_requests=min(served, MOST_REPLAYED),
+        mean_prompt_tokens=prompts or None,
+        mean_output_tokens=outputs or None,
+        client_latency_s=0.0,
+        notices=("means of everything since the server started: warm-up and idle times are in them",),
+    )
+
+
+def _served(engine: str, values: Mapping[str, float]) -> int:
+    names = ("request_success_total", "num_requests_total", "e2e_request_latency_seconds_count")
+    found = (values.get(f"{engine}:{name}", 0.0) for name in names)
+    number = next((value for value in found if value > 0), 0.0)
+    return int(number) if number < 1e12 else 0
+
+
+def _sums(path: str | Path, text: str) -> tuple[str, dict[str, float], set[str]]:
+    """The engine, its values by name (sums over labels, buckets left out), and its models."""
+    values: dict[str, float] = {}
+    models: set[str] = set()
+    for name, labels, value in _samples(text):
+        if model := _MODEL.search(labels):
+            models.add(model[1])
+        values[name] = values.get(name, 0.0) + value
+    engines = {name.partition(":")[0] for name in values}
+    if len(engines) != 1:
+        wrong = "of both vLLM and SGLang" if engines else "of neither vLLM nor SGLang"
+        raise MalformedFile(path, f"is a scrape {wrong}: give the /metrics of one engine")
+    return engines.pop(), values, models
+
+
+def _samples(text: str) -> Iterator[tuple[str, str, float]]:
+    for line in text.splitlines():
+        if (sample := _LINE.fullmatch(line.strip())) and not sample[1].endswith(("_bucket", "_created")):
+            value = float(sample[3])
+            if math.isfinite(value) and value >= 0:
+                yield sample[1], sample[2] or "", value

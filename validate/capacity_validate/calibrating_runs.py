@@ -1,0 +1,294 @@
+"""`capacity calibrate` from one's own runs: what results, logs and scrapes say of the step model's constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import split
+from capacity.deployment import Pool, Traffic, build
+from capacity.hardware import HardwareProfile, user_profiles_directory
+from capacity.hardware.adjustment import NAMES, NONE, PARAMETERS, Adjustment
+from capacity.pool.resolve import resolve
+from capacity_validate.calibrating import write_profile
+from capacity_validate.evidence import Evidence
+from capacity_validate.posterior import Judged, Posterior, infer
+from capacity_validate.replay_figures import Replay, replayed_run
+from capacity_validate.replaying import TRAFFIC_FIELDS, server_as_run, workload_of
+
+WITHIN = 1.645  # standard deviations: nine of ten
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntParameter:
+    """One of the parameters of `capacity.hardware.adjustment`, before and after: mean and standard deviation.
+
+    Of logarithms of factors on a time; of the front end in seconds, of memory in bytes.
+    """
+
+    name: str
+    title: str
+    unit: str
+    mean_before: float
+    deviation_before: float
+    mean: float
+    deviation: float
+
+    @property
+    def line(self) -> str:
+        """For a terminal: what nine of ten lie within, before and after."""
+        before = _within(self.unit, self.mean_before, self.deviation_before)
+        return f"    {self.title:<46}{before:>26} -> {_within(self.unit, self.mean, self.deviation)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearntFigure:
+    """A measured figure beside its prediction before and after, in its own unit.
+
+    `off`: standard deviations between measured and predicted afterwards; `weight`: how much it was counted, 1 in full.
+    """
+
+    name: str
+    measured: float
+    before: float
+    after: float
+    off: float
+    weight: float
+    contradicts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCalibration:
+    """A variant of a profile that has learnt from runs, where it was written, and what it rests on.
+
+    `over_roof`: parameters that the runs would have beyond what the hardware can do, and the kernels concerned.
+    """
+
+    SCHEMA = "capacity/calibrated-runs/v1"
+
+    profile: str
+    base: str
+    path: str
+    sources: tuple[str, ...]
+    model: str
+    engine: str
+    parameters: tuple[LearntParameter, ...]
+    figures: tuple[LearntFigure, ...]
+    over_roof: tuple[str, ...]
+    notices: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": self.SCHEMA,
+            **{name: getattr(self, name) for name in self.__dataclass_fields__},
+            "parameters": [asdict(parameter) for parameter in self.parameters],
+            "figures": [asdict(figure) for figure in self.figures],
+        }
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        shown = [
+            f"{self.profile}: {len(self.figures)} figures of {len(self.sources)} source(s), {self.model} on "
+            f"{self.engine}, on top of {self.base}",
+            "what a part takes, by its time before (nine of ten lie within):",
+            *(parameter.line for parameter in self.parameters),
+            f"    {'figure':<52}{'measured':>12}{'before':>12}{'after':>12}",
+        ]
+        for figure in self.figures:
+            before, after = (value / figure.measured - 1 for value in (figure.before, figure.after))
+            shown.append(f"    {figure.name:<52}{figure.measured:>12.5g}{before:>+12.1%}{after:>+12.1%}")
+        shown += [f"contradiction: {text}" for text in self.contradictions]
+        shown += [f"note: {notice}" for notice in self.notices]
+        return [*shown, f"written: {self.path}; use it with --gpu {self.profile}"]
+
+    @property
+    def contradictions(self) -> tuple[str, ...]:
+        """What was measured and cannot be explained: figures that no likely constants predict, and roofs."""
+        figures = (
+            f"{figure.name} is {figure.measured:.5g}, {abs(figure.off):.0f} standard deviations from the "
+            f"{figure.after:.5g} that likely constants come to: counted at {figure.weight:.0%}. Look for another "
+            "launch setting, a cache, a busy machine, or a wrong flag here"
+            for figure in self.figures
+            if figure.contradicts
+        )
+        return (*figures, *self.over_roof)
+
+
+def _within(unit: str, mean: float, deviation: float) -> str:
+    low, high = mean - WITHIN * deviation, mean + WITHIN * deviation
+    if unit == "s":
+        return f"{mean * 1e3:+.1f} ms ({low * 1e3:+.1f} to {high * 1e3:+.1f})"
+    if unit == "bytes":
+        return f"{mean / 2**30:+.2f} GiB ({low / 2**30:+.2f} to {high / 2**30:+.2f})"
+    return f"x {math.exp(mean):.2f} ({math.exp(low):.2f} to {math.exp(high):.2f})"
+
+
+def calibrate_runs(
+    evidence: Evidence,
+    *,
+    name: str,
+    model: str | None,
+    out: str | Path | None,
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> RunCalibration:
+    """Learn from runs of one deployment, and write `GPU@name.toml`. `options` are the pool's and the traffic's.
+
+    On top of a variant of its own (`gpu="h200@mine"`) what that has learnt is the prior: give new runs only.
+    Raises InvalidInput naming what is missing, DoesNotFit, MalformedFile.
+    """
+    replay = replay_of(evidence, model=model, profiles=profiles, download=download, options=options)
+    profile = replay.resolved.profile
+    known = profile.adjustment or NONE
+    posterior = infer(
+        replay.predict,
+        replay.figures,
+        known.mean_vector,
+        known.covariance_matrix,
+        active=replay.active,
+    )
+    adjustment = _adjustment(replay, posterior, known)
+    variant = variant_of(profile, name, adjustment)
+    learnt = replay.resolved.adjusted_by(adjustment)
+    path = write_profile(variant, Path(out) if out is not None else user_profiles_directory())
+    left_out = {figure.name for figure in replay.figures} - {
+        judged.figure.name for judged in posterior.judged
+    }
+    return RunCalibration(
+        profile=variant.name,
+        base=profile.name,
+        path=str(path),
+        sources=evidence.sources,
+        model=learnt.model.name,
+        engine=learnt.engine.label,
+        parameters=tuple(_parameters(known, adjustment)),
+        figures=tuple(_figure(judged) for judged in posterior.judged),
+        over_roof=tuple(_roofs(learnt.step_model.capped)),
+        notices=tuple(
+            dict.fromkeys(
+                [notice for run in evidence.runs for notice in run.notices]
+                + [
+                    f"{name} is left out: the simulated server does not get that far"
+                    for name in sorted(left_out)
+                ]
+            )
+        ),
+    )
+
+
+def replay_of(
+    evidence: Evidence,
+    *,
+    model: str | None,
+    profiles: str | Path | None,
+    download: bool,
+    options: dict[str, Any],
+) -> Replay:
+    """The figures of these runs and how they are predicted. Raises InvalidInput naming what is missing."""
+    pool_fields, traffic_fields = split(options, Pool, Traffic)
+    unknown = [field for field in traffic_fields if field not in TRAFFIC_FIELDS]
+    if unknown:
+        raise InvalidInput(f"calibrate takes no {unknown[0]!r}: it replays what the files say was sent")
+    asked = model or evidence.model
+    if asked is None:
+        raise InvalidInput("no result file names its model: give --model")
+    server = evidence.server
+    settled = server_as_run(asked, pool_fields, server, profiles=profiles, download=download)
+    started = {} if server is None else server.overrides(settled.memory.kv_block_tokens)
+    started.pop("num_gpu_blocks_override", None)
+    planned = resolve(asked, build(Pool, started | pool_fields), profiles=profiles, download=download)
+    blocks = None if server is None else server.kv_blocks
+    printed = None if server is None else server.kv_tokens
+    if printed is None and blocks is not None:
+        printed = blocks * planned.memory.kv_block_tokens
+    runs = []
+    for run in evidence.runs:
+        workload, how = workload_of(run, traffic_fields)
+        runs.append(replayed_run(run, workload, exact=how == "replayed request by request"))
+    replay = Replay(
+        resolved=settled, planned=planned, runs=tuple(runs), steps=evidence.steps, kv_tokens=printed
+    )
+    if not replay.figures:
+        raise InvalidInput(
+            "the files hold no time, throughput or KV size that could be learnt from; run the benchmark with "
+            "--save-result, or give the engine's log"
+        )
+    return replay
+
+
+def variant_of(profile: HardwareProfile, name: str, adjustment: Adjustment) -> HardwareProfile:
+    """`GPU@name` with this adjustment, and all else as it was."""
+    variant = f"{profile.name.partition('@')[0]}@{name}"
+    own = profile.step_time
+    if own is not None and own.gpu is not None:
+        own = own.model_copy(update={"gpu": variant})
+    return profile.model_copy(
+        update={"name": variant, "aliases": (), "step_time": own, "adjustment": adjustment}
+    )
+
+
+def _adjustment(replay: Replay, posterior: Posterior, known: Adjustment) -> Adjustment:
+    resolved, rows = replay.resolved, len(posterior.judged)
+    return Adjustment(
+        means={name: float(value) for name, value in zip(NAMES, posterior.mean, strict=True) if value},
+        covariance=tuple(tuple(float(value) for value in row) for row in posterior.covariance),
+        source=f"capacity calibrate, {rows} figures of {resolved.model.name} on {resolved.engine.label}",
+        date=datetime.now(tz=UTC).date().isoformat(),
+        rows=known.rows + rows,
+        models=_with(known.models, resolved.model.name),
+        engines=_with(known.engines, resolved.engine.label),
+    )
+
+
+def _with(names: Sequence[str], name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*names, name)))
+
+
+def _parameters(known: Adjustment, learnt: Adjustment) -> list[LearntParameter]:
+    before, after = (np.sqrt(np.diag(each.covariance_matrix)) for each in (known, learnt))
+    return [
+        LearntParameter(
+            name=parameter.name,
+            title=parameter.title,
+            unit=parameter.unit,
+            mean_before=known.mean(parameter.name),
+            deviation_before=float(before[i]),
+            mean=learnt.mean(parameter.name),
+            deviation=float(after[i]),
+        )
+        for i, parameter in enumerate(PARAMETERS)
+    ]
+
+
+def _figure(judged: Judged) -> LearntFigure:
+    return LearntFigure(
+        name=judged.figure.name,
+        measured=judged.figure.value,
+        before=judged.before,
+        after=judged.after,
+        off=judged.off,
+        weight=judged.weight,
+        contradicts=judged.contradicts,
+    )
+
+
+def _roofs(capped: Sequence[tuple[str, str]]) -> list[str]:
+    """One sentence a parameter."""
+    by_name: dict[str, list[str]] = {}
+    for name, operator in capped:
+        if operator not in by_name.setdefault(name, []):
+            by_name[name].append(operator)
+    titles = {parameter.name: parameter.title for parameter in PARAMETERS}
+    return [
+        f"{titles[name]} would be faster than the GPU's peak in {', '.join(operators)}: held there, for no kernel is. "
+        "Look for another GPU, another number of GPUs, or a prefix cache"
+        for name, operators in by_name.items()
+    ]

@@ -1,0 +1,105 @@
+"""What an engine printed while it served: windows in which it only decoded, so that a step's time is known.
+
+vLLM prints means of ten seconds, SGLang of so many decode steps. A window counts where no prompt was computed in it, as
+many sequences ran at its begin as at its end, and none waited; then a step took `sequences / tokens per second`.
+Logs of speculative decoding give none: how many tokens a step made is not known. Sources of the lines: vLLM 0.8 to
+0.33, v1/metrics/loggers.py; SGLang 0.4 to 0.5, managers/scheduler_metrics_mixin.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+MOST_FIGURES = 8
+LEAST_WINDOWS = 2  # of as many sequences: one alone may hold a stall
+
+_VLLM = re.compile(
+    r"(?:Engine (?P<engine>\d+): )?Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, "
+    r"Avg generation throughput: (?P<generated>[\d.]+) tokens/s, Running: (?P<running>\d+) reqs, "
+    r"(?:Swapped: \d+ reqs, )?(?:Waiting|Pending): (?P<waiting>\d+) reqs, GPU KV cache usage: (?P<usage>[\d.]+)%"
+)
+_SGLANG = re.compile(
+    r"(?P<rank>\b[DT]P\d+[^\]]*)?\] Decode batch(?: \[\d+\])?[.,] #running-req: (?P<running>\d+), "
+    r"#token: (?P<tokens>\d+),(?P<rest>[^\n]*?)gen throughput \(token/s\): (?P<generated>[\d.]+), "
+    r"#queue-req: (?P<waiting>\d+)"
+)
+_SGLANG_PREFILL = re.compile(r"(?P<rank>\b[DT]P\d+[^\]]*)?\] Prefill batch")
+_DRAFTS = re.compile(r"SpecDecoding metrics|accept len:|speculative_config=SpeculativeConfig")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeSteps:
+    """Decode steps of so many sequences: seconds of one, at this mean context.
+
+    `kv_fraction`: the share of the KV cache in use, where the log has that in place of `context_tokens`.
+    """
+
+    sequences: int
+    seconds: float
+    windows: int
+    context_tokens: float | None = None
+    kv_fraction: float | None = None
+
+
+def decode_steps(text: str) -> list[DecodeSteps]:
+    """Medians by number of sequences, those of most windows first."""
+    if _DRAFTS.search(text):
+        return []
+    by_sequences: dict[int, list[DecodeSteps]] = {}
+    for window in (*_vllm_windows(text), *_sglang_windows(text)):
+        by_sequences.setdefault(window.sequences, []).append(window)
+    merged = [_merged(group) for group in by_sequences.values() if len(group) >= LEAST_WINDOWS]
+    return sorted(merged, key=lambda steps: -steps.windows)[:MOST_FIGURES]
+
+
+def _merged(group: list[DecodeSteps]) -> DecodeSteps:
+    contexts = [window.context_tokens for window in group if window.context_tokens is not None]
+    fractions = [window.kv_fraction for window in group if window.kv_fraction is not None]
+    return DecodeSteps(
+        sequences=group[0].sequences,
+        seconds=median(window.seconds for window in group),
+        windows=len(group),
+        context_tokens=median(contexts) if contexts else None,
+        kv_fraction=median(fractions) if fractions else None,
+    )
+
+
+def _vllm_windows(text: str) -> Iterator[DecodeSteps]:
+    before: dict[str | None, tuple[int, float]] = {}
+    for line in _VLLM.finditer(text):
+        engine, running = line["engine"], int(line["running"])
+        generated, usage = float(line["generated"]), float(line["usage"]) / 100
+        last = before.get(engine)
+        before[engine] = (running, usage)
+        alone = float(line["prompt"]) == 0 and int(line["waiting"]) == 0
+        if alone and running and generated > 0 and usage > 0 and last is not None and last[0] == running:
+            yield DecodeSteps(
+                sequences=running,
+                seconds=running / generated,
+                windows=1,
+                kv_fraction=(usage + last[1]) / 2,
+            )
+
+
+def _sglang_windows(text: str) -> Iterator[DecodeSteps]:
+    lines = [*_SGLANG.finditer(text), *_SGLANG_PREFILL.finditer(text)]
+    before: dict[str | None, tuple[int, int]] = {}
+    for line in sorted(lines, key=lambda found: found.start()):
+        rank = line["rank"]
+        if line.re is _SGLANG_PREFILL:
+            before.pop(rank, None)
+            continue
+        running, tokens, generated = int(line["running"]), int(line["tokens"]), float(line["generated"])
+        last = before.get(rank)
+        before[rank] = (running, tokens)
+        alone = int(line["waiting"]) == 0 and "cuda graph: False" not in line["rest"]
+        if alone and running and generated > 0 and last is not None and last[0] == running:
+            yield DecodeSteps(
+                sequences=running,
+                seconds=running / generated,
+                windows=1,
+                context_tokens=(tokens + last[1]) / 2 / running,
+            )

@@ -1,0 +1,121 @@
+"""What people have of a server of their own, known by its content: results, logs, scrapes, measurements of kernels."""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from capacity.base.errors import InvalidInput, MalformedFile
+from capacity_validate.benchmark_results import MeasuredRun, read_results
+from capacity_validate.benchmark_results.prometheus import is_metrics, read_metrics
+from capacity_validate.benchmark_results.values import text_of
+from capacity_validate.cases import SCHEMA
+from capacity_validate.engine_log import DecodeSteps, decode_steps
+from capacity_validate.server_log import ServerLog, server_log_of
+
+FETCH_SECONDS = 10.0
+FETCH_BYTES = 16 * 2**20
+_JSON = re.compile(r"\s*(?:\{|\[\s*[\[\]{])")  # a log line may begin with [2026-11-22 ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All of one deployment: runs, what its engine printed, and decode steps; and files of `capacity validate`."""
+
+    sources: tuple[str, ...]
+    runs: tuple[MeasuredRun, ...] = ()
+    log: ServerLog | None = None
+    steps: tuple[DecodeSteps, ...] = ()
+    measurements: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> str | None:
+        """The name in the first result that has one."""
+        return next((run.model for run in self.runs if run.model), None)
+
+    @property
+    def server(self) -> ServerLog | None:
+        """What is known of how the server was started: its log, or else what a result file says."""
+        return self.log or next((run.server for run in self.runs if run.server is not None), None)
+
+
+def read_evidence(sources: Sequence[str | Path]) -> Evidence:
+    """Everything in these files, or at these http(s) addresses. Raises MalformedFile, InvalidInput."""
+    if not sources:
+        raise InvalidInput(
+            "no result to learn from: give a benchmark's result file, an engine's log, or its /metrics"
+        )
+    runs: list[MeasuredRun] = []
+    steps: list[DecodeSteps] = []
+    logs: list[ServerLog] = []
+    measurements: list[str] = []
+    for source in map(str, sources):
+        if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", source):
+            runs.append(read_metrics(source, fetched(source)))
+            continue
+        text = text_of(Path(source))
+        if _JSON.match(text) and f'"{SCHEMA}"' in text[:2000]:
+            measurements.append(source)
+        elif _JSON.match(text) or is_metrics(text):
+            runs += read_results(source)
+        else:
+            found, log = decode_steps(text), server_log_of(source, text)
+            if not found and log is None:
+                raise MalformedFile(
+                    source,
+                    "is neither a known benchmark result, nor an engine's log or metrics with a line of use",
+                )
+            steps += found
+            logs += [log] if log is not None else []
+    return Evidence(
+        sources=tuple(map(str, sources)),
+        runs=tuple(runs),
+        log=_one_server(logs),
+        steps=tuple(steps),
+        measurements=tuple(measurements),
+    )
+
+
+def _one_server(logs: Sequence[ServerLog]) -> ServerLog | None:
+    sizes = {log.kv_tokens for log in logs if log.kv_tokens is not None}
+    if len(sizes) > 1:
+        raise InvalidInput(
+            f"the logs are of different servers (KV caches of {' and '.join(f'{n:,}' for n in sorted(sizes))} tokens): "
+            "calibrate from each on its own, the second on top of the variant that the first gives"
+        )
+    return logs[0] if logs else None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Only the address that was given is asked."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
+def fetched(address: str) -> str:
+    """The text at an http(s) address that the user gave. Raises InvalidInput."""
+    scheme = urllib.parse.urlsplit(address).scheme.lower()
+    if scheme not in ("http", "https"):
+        raise InvalidInput(f"{address}: only http and https addresses are read, not {scheme}")
+    opener = urllib.request.build_opener(_NoRedirect)
+    try:
+        with opener.open(address, timeout=FETCH_SECONDS) as answer:
+            content = answer.read(FETCH_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        raise InvalidInput(
+            f"{address} answers {error.code} {error.reason}: give the address of /metrics"
+        ) from None
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        reason = getattr(error, "reason", error)
+        raise InvalidInput(f"{address} cannot be read: {reason}; save its text and give the file") from None
+    if len(content) > FETCH_BYTES:
+        raise InvalidInput(
+            f"{address} sends more than {FETCH_BYTES // 2**20} MiB: no engine's metrics are that long"
+        )
+    return str(content, "utf-8", errors="replace")

@@ -1,0 +1,221 @@
+"""Bayesian inference of a few parameters from a few measurements: Gauss-Newton to the mode, Laplace around it.
+
+The prior is a normal, the measurements' logarithms scatter around the predicted ones as Student's t (4 degrees) does:
+close to a normal for what agrees, with tails that let a contradicting figure go instead of bending everything to it.
+Predictions are asked for at a dozen places of theta only: each is a replay of whole runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capacity.base.errors import InvalidInput
+
+Vector = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
+Predict = Callable[[Vector], Vector]
+"""Logarithms of what theta predicts for every figure; not-a-number where it predicts none."""
+
+DEGREES = 4.0  # of Student's t
+CONTRADICTS = 4.0  # standard deviations off what is known
+STEPS = 12
+HALVINGS = 4
+CLOSE = 0.02  # posterior standard deviations: a step less than that ends the search
+DIFFERENCE = 0.5  # prior standard deviations, for derivatives: runs are discrete, so not less
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured figure: `value` above 0, `deviation` of its logarithm, and which others share its errors.
+
+    Figures of equal `shared` (the percentiles of one metric of one run) have `SHARED` of their variance in common.
+    """
+
+    name: str
+    value: float
+    deviation: float
+    shared: str
+
+
+SHARED = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A figure beside what was predicted for it before and after, and how it was counted.
+
+    `surprise`: how many standard deviations it was off what was known before; `weight`: 1, less where it is far off
+    even afterwards.
+    """
+
+    figure: Figure
+    before: float
+    after: float
+    surprise: float
+    off: float
+    weight: float
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether no likely value of the parameters explains it."""
+        return abs(self.off) > CONTRADICTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posterior:
+    """The mode of theta and the covariance around it."""
+
+    mean: Vector
+    covariance: Matrix
+    judged: tuple[Judged, ...]
+    jacobian: Matrix  # of the figures' logarithms, at the mode
+
+
+def infer(
+    predict: Predict,
+    figures: Sequence[Figure],
+    prior_mean: Vector,
+    prior_covariance: Matrix,
+    *,
+    active: Sequence[int] | None = None,
+) -> Posterior:
+    """The posterior of theta. `active`: the parameters that can matter to any figure; of others nothing is learnt.
+
+    Figures that cannot be predicted at the prior's mean are left out. Raises InvalidInput where that is all of them.
+    """
+    before = predict(prior_mean)
+    kept = [i for i, value in enumerate(before) if np.isfinite(value)]
+    if not kept:
+        raise InvalidInput("none of the measured figures can be predicted: nothing can be learnt from them")
+    chosen = [figures[i] for i in kept]
+    units = np.sqrt(np.diag(prior_covariance))  # bytes and logarithms would not go into one matrix
+    problem = _Problem(
+        predict=lambda theta: predict(theta * units)[kept],
+        measured=np.log([figure.value for figure in chosen]),
+        noise=noise_covariance(chosen),
+        prior_mean=prior_mean / units,
+        prior_precision=inverse(prior_covariance / np.outer(units, units)),
+        active=tuple(range(len(prior_mean)) if active is None else active),
+    )
+    start = problem.jacobian(problem.prior_mean, before[kept])
+    known = start @ inverse(problem.prior_precision) @ start.T + problem.noise
+    surprise = (problem.measured - before[kept]) / np.sqrt(np.diag(known))
+    theta, predicted, jacobian = problem.mode(before[kept], start)
+    off = (problem.measured - predicted) / np.sqrt(np.diag(problem.noise))
+    weights = student_weights(off)
+    covariance = problem.covariance(predicted, jacobian) * np.outer(units, units)
+    judged = tuple(
+        Judged(
+            figure=figure,
+            before=float(np.exp(first)),
+            after=float(np.exp(last)),
+            surprise=float(beforehand),
+            off=float(away),
+            weight=float(weight),
+        )
+        for figure, first, last, beforehand, away, weight in zip(
+            chosen, before[kept], predicted, surprise, off, weights, strict=True
+        )
+    )
+    return Posterior(mean=theta * units, covariance=covariance, judged=judged, jacobian=jacobian / units)
+
+
+def learnt_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
+    """The covariance of theta once figures of these derivatives and this noise are known, whatever their values."""
+    units = np.sqrt(np.diag(covariance))
+    scaled = slopes * units
+    precision = inverse(covariance / np.outer(units, units)) + scaled.T @ np.linalg.solve(noise, scaled)
+    return np.asarray(inverse(precision) * np.outer(units, units))
+
+
+def inverse(matrix: Matrix) -> Matrix:
+    """Of a symmetric matrix, symmetric to the last bit."""
+    found = np.linalg.inv(matrix)
+    return np.asarray((found + found.T) / 2, dtype=np.float64)
+
+
+def noise_covariance(figures: Sequence[Figure]) -> Matrix:
+    """Of the figures' logarithms around what the true theta predicts."""
+    deviations = np.array([figure.deviation for figure in figures])
+    alike = np.array([[a.shared == b.shared for b in figures] for a in figures])
+    return np.outer(deviations, deviations) * np.where(np.eye(len(figures), dtype=bool), 1.0, SHARED * alike)
+
+
+def student_weights(off: Vector) -> Vector:
+    """Weights of residuals of so many standard deviations: of Student's t, 1 where there is none."""
+    return DEGREES / (DEGREES + np.square(off))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Problem:
+    """What is made small: the figures' residuals by their noise, and theta's distance from the prior.
+
+    Theta is in standard deviations of the prior.
+    """
+
+    predict: Predict
+    measured: Vector
+    noise: Matrix
+    prior_mean: Vector
+    prior_precision: Matrix
+    active: tuple[int, ...]
+
+    def jacobian(self, theta: Vector, at: Vector) -> Matrix:
+        """Derivatives of the predicted logarithms by theta, from one-sided differences; 0 where there are none."""
+        columns = np.zeros((len(at), len(theta)))
+        for i in self.active:
+            moved = theta.copy()
+            moved[i] += DIFFERENCE
+            slope = (self.predict(moved) - at) / DIFFERENCE
+            columns[:, i] = np.where(np.isfinite(slope), slope, 0.0)
+        return columns
+
+    def independent(self, residuals: Matrix | Vector) -> Any:
+        """Residuals, or their derivatives, in standard deviations and without their common part."""
+        return np.linalg.solve(np.linalg.cholesky(self.noise), residuals)
+
+    def covariance(self, predicted: Vector, jacobian: Matrix) -> Matrix:
+        """Of theta, around where this is predicted."""
+        slopes = self.independent(jacobian)
+        weights = student_weights(self.independent(self.measured - predicted))
+        return inverse((slopes.T * weights) @ slopes + self.prior_precision)
+
+    def loss(self, theta: Vector, predicted: Vector) -> float:
+        """Minus the logarithm of the posterior, but for a constant."""
+        if not np.all(np.isfinite(predicted)):
+            return float("inf")
+        squares = np.square(self.independent(self.measured - predicted))
+        away = theta - self.prior_mean
+        return float(DEGREES / 2 * np.log1p(squares / DEGREES).sum() + away @ self.prior_precision @ away / 2)
+
+    def mode(self, predicted: Vector, jacobian: Matrix) -> tuple[Vector, Vector, Matrix]:
+        """Theta of the highest posterior, what it predicts, and the derivatives there."""
+        theta = self.prior_mean.copy()
+        for _ in range(STEPS):
+            off, slopes = self.independent(self.measured - predicted), self.independent(jacobian)
+            weighted = slopes.T * student_weights(off)
+            around = inverse(weighted @ slopes + self.prior_precision)
+            step = around @ (weighted @ off - self.prior_precision @ (theta - self.prior_mean))
+            if np.sqrt(step @ np.linalg.solve(around, step)) < CLOSE:
+                break
+            found = self._descend(theta, predicted, step)
+            if found is None:
+                break
+            theta, predicted = found
+            jacobian = self.jacobian(theta, predicted)
+        return theta, predicted, jacobian
+
+    def _descend(self, theta: Vector, predicted: Vector, step: Vector) -> tuple[Vector, Vector] | None:
+        """The first of the step, its half, its quarter ... that makes the loss smaller; None: none does."""
+        now = self.loss(theta, predicted)
+        for halving in range(HALVINGS):
+            moved = theta + step / 2**halving
+            there = self.predict(moved)
+            if self.loss(moved, there) < now:
+                return moved, there
+        return None

@@ -1,0 +1,195 @@
+"""Measured figures of a deployment, and what a theta predicts for them: runs replayed, steps and memory computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from capacity.hardware.adjustment import NAMES, Adjustment
+from capacity.pool.resolve import ResolvedPool
+from capacity.step.shape import decode_shape
+from capacity.workload import Workload
+from capacity_validate.benchmark_results import MeasuredRun
+from capacity_validate.engine_log import DecodeSteps
+from capacity_validate.posterior import Figure, Vector
+from capacity_validate.replaying import frontend_of, replayed
+
+# How far a figure lies from what the right constants would predict (standard deviation of its logarithm), of dense
+# models and of mixtures of experts: the scatter that is left within groups of served rows after two of them have been
+# learnt from, on those groups that `benchmarks/calibration.py` calls chosen on; a block or two of KV tokens.
+SCATTER = {
+    "ttft": (0.13, 0.40),
+    "tpot": (0.05, 0.11),
+    "itl": (0.05, 0.11),
+    "e2el": (0.06, 0.13),
+    "throughput": (0.05, 0.11),
+    "step": (0.05, 0.11),
+    "kv_tokens": (0.003, 0.003),
+}
+TAILS = 1.5  # as much more for percentiles from 90 on
+DRAWN_ANEW = 0.05  # on top, where arrivals or lengths are not the ones that were sent
+PERCENTILES = ("p90", "p99")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedRun:
+    """A run with its requests, and which of its metrics are learnt from: their names in the benchmark's words."""
+
+    run: MeasuredRun
+    workload: Workload
+    exact: bool
+    names: tuple[str, ...]
+
+    def predicted(self, resolved: ResolvedPool) -> list[float]:
+        """Of each name, in its own unit; not-a-number where the simulated server could not serve it."""
+        result = replayed(resolved, self.workload, frontend=frontend_of(resolved, self.run))
+        complete = result["status"] == "complete"
+        return [float(result.get(name) or math.nan) if complete else math.nan for name in self.names]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """All figures of one deployment. `planned` is the pool as it was asked for, without what its log printed."""
+
+    resolved: ResolvedPool
+    planned: ResolvedPool
+    runs: tuple[ReplayedRun, ...]
+    steps: tuple[DecodeSteps, ...]
+    kv_tokens: int | None
+
+    @property
+    def figures(self) -> list[Figure]:
+        """As measured."""
+        found = [figure for replayed_run in self.runs for figure in self._of_run(replayed_run)]
+        found += [
+            Figure(
+                name=f"decode step of {steps.sequences} sequences (s)",
+                value=steps.seconds,
+                deviation=self._scatter("step"),
+                shared=f"step {steps.sequences}",
+            )
+            for steps in self.steps
+        ]
+        if self.kv_tokens is not None:
+            found.append(
+                Figure(
+                    name="KV tokens",
+                    value=float(self.kv_tokens),
+                    deviation=self._scatter("kv_tokens"),
+                    shared="kv",
+                )
+            )
+        return found
+
+    @property
+    def active(self) -> list[int]:
+        """The parameters that can matter to a figure."""
+        pool, is_moe = self.resolved.pool, self.resolved.model.is_moe
+        ranks = pool.tensor_parallel_size * pool.pipeline_parallel_size * self.resolved.lockstep_ranks
+        matters = {
+            "experts": is_moe,
+            "all_reduce": ranks > 1,
+            "front_end": any(not found.run.in_process for found in self.runs),
+            "eager": bool(self.runs),
+            "compute": bool(self.runs),
+            "kv_overhead": self.kv_tokens is not None,
+        }
+        return [i for i, name in enumerate(NAMES) if matters.get(name, True)]
+
+    def predict(self, theta: Vector) -> Vector:
+        """Logarithms of the figures, in order."""
+        adjustment = adjustment_at(theta)
+        resolved = self.resolved.adjusted_by(adjustment)
+        values = [value for found in self.runs for value in found.predicted(resolved)]
+        values += [_step_seconds(resolved, steps) for steps in self.steps]
+        if self.kv_tokens is not None:
+            values.append(float(self.planned.adjusted_by(adjustment).memory.kv_capacity_tokens))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.log(np.array(values, dtype=np.float64))
+
+    def _of_run(self, found: ReplayedRun) -> Iterator[Figure]:
+        for name in found.names:
+            metric, statistic = _parts(name)
+            deviation = self._scatter(metric) * (TAILS if statistic in PERCENTILES else 1.0)
+            yield Figure(
+                name=f"{name} of {_short(found.run.path)}",
+                value=measured(found.run, name),
+                deviation=deviation if found.exact else math.hypot(deviation, DRAWN_ANEW),
+                shared=f"{id(found)} {metric}",
+            )
+
+    def _scatter(self, metric: str) -> float:
+        return SCATTER[metric][self.resolved.model.is_moe]
+
+
+def _short(path: str) -> str:
+    """A file's own name; an address as it is."""
+    return path if "://" in path else Path(path).name
+
+
+def adjustment_at(theta: Vector) -> Adjustment:
+    """An adjustment of these means alone."""
+    means = {name: float(value) for name, value in zip(NAMES, theta, strict=True) if value}
+    return Adjustment.model_construct(means=means, source="search", date="2026-11-22")
+
+
+def replayed_run(
+    run: MeasuredRun, workload: Workload, *, exact: bool, names: tuple[str, ...] | None = None
+) -> ReplayedRun:
+    """A run to learn from: of `names`, or else of those metrics that the others do not already say."""
+    return ReplayedRun(
+        run=run, workload=workload, exact=exact, names=tuple(_names(run)) if names is None else names
+    )
+
+
+def _names(run: MeasuredRun) -> Iterator[str]:
+    found = run.latencies_ms
+
+    def has(metric: str) -> bool:
+        return any(found.get(metric, {}).get(name, 0) > 0 for name in ("mean", "p50"))
+
+    wanted = ["ttft", "tpot" if has("tpot") else "itl"]
+    wanted = [metric for metric in wanted if has(metric)]
+    if len(wanted) < 2 and has("e2el"):
+        wanted.append("e2el")
+    for metric in wanted:
+        statistics = found[metric]
+        central = "mean" if statistics.get("mean", 0) > 0 else "p50"
+        tails = [p for p in PERCENTILES if statistics.get(p, 0) > 0 and metric in ("ttft", "tpot")]
+        yield from (f"{_statistic(p)}_{metric}_ms" for p in (central, *tails))
+    if not wanted:
+        yield from (
+            name for name in ("output_throughput", "request_throughput") if (getattr(run, name) or 0) > 0
+        )
+
+
+def _statistic(name: str) -> str:
+    return "median" if name == "p50" else name
+
+
+def measured(run: MeasuredRun, name: str) -> float:
+    """A run's figure by the benchmark's name of it."""
+    if name.endswith("throughput"):
+        return float(getattr(run, name))
+    metric, statistic = _parts(name)
+    return run.latencies_ms[metric]["p50" if statistic == "median" else statistic]
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Metric and statistic."""
+    if name.endswith("throughput"):
+        return "throughput", "mean"
+    statistic, metric, _ = name.split("_")
+    return metric, statistic
+
+
+def _step_seconds(resolved: ResolvedPool, steps: DecodeSteps) -> float:
+    context = steps.context_tokens
+    if context is None:
+        context = (steps.kv_fraction or 0.0) * resolved.memory.kv_capacity_tokens / steps.sequences
+    shape = decode_shape(steps.sequences, max(round(context), 1), window_tokens=resolved.model.window_tokens)
+    return resolved.step_model.step_seconds(shape)
