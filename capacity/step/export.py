@@ -18,7 +18,6 @@ from capacity.step.collectives import AllReduce, Transfer, two_shot_fraction
 from capacity.step.layers import grouped, latent, linear
 from capacity.step.operators import (
     ACTIVATION_BYTES,
-    ROUTING_EVENNESS,
     Attention,
     Experts,
     Gemm,
@@ -377,7 +376,7 @@ def _experts(operator: Experts) -> OperatorData:
         value_bytes=operator.activation_bits / 8 + ACTIVATION_BYTES,
         routed_rate=constants.routed_fraction * bandwidth,
         crowding=crowding(ranks),
-        evenness=ROUTING_EVENNESS,
+        evenness=operator.evenness,
     )
 
 
