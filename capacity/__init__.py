@@ -13,6 +13,7 @@ from capacity.techniques import registry as _techniques
 if TYPE_CHECKING:  # what type checkers and editors read; `X as X` is what they take for public
     from capacity_validate.calibrating import calibrate as calibrate
     from capacity_validate.comparing import compare as compare
+    from capacity_validate.suggesting import suggest_runs as suggest_runs
 
     from capacity.answers.estimate import estimate as estimate
     from capacity.answers.explain import explain as explain
@@ -62,7 +63,7 @@ _HOMES = {  # imported when they are first asked for, so that `import capacity` 
     "capacity.planning.sweeping.run": ("sweep",),
     "capacity.planning.tornado": ("tornado",),
     **_techniques.HOMES,
-    "capacity_validate": ("calibrate", "compare"),
+    "capacity_validate": ("calibrate", "compare", "suggest_runs"),
 }
 
 __all__ = sorted(name for names in _HOMES.values() for name in names)

@@ -164,7 +164,14 @@ PAGES = {
     ),
     "schedule": Page("", ("schedule scenario.json --format table",)),
     "validate": Page("", ("validate", "validate --device cpu --campaign quick --budget 60s")),
-    "calibrate": Page("", ("calibrate measurements --name h100-mine",)),
+    "calibrate": Page(
+        f"gpu tensor-parallel-size quantization engine {LENGTHS} request-rate concurrency model name suggest format",
+        (
+            "calibrate result.json --gpu h100 -tp 4",
+            f"calibrate --suggest {LLAMA} {CHAT} --request-rate 4",
+            "calibrate measurements --name h100-mine",
+        ),
+    ),
     "dashboard": Page("", ("dashboard", "dashboard --port 8600")),
     "models": Page("", ("models",)),
     "gpus": Page("", ("gpus",)),

@@ -118,3 +118,12 @@ def test_an_impossible_one_is_refused_in_one_line(table: str, said: str) -> None
     )
     with pytest.raises(MalformedFile, match=said):
         parse_profile(text, origin=Path("h200.toml"))
+
+
+def test_an_answer_says_what_was_learnt_and_of_what() -> None:
+    assert POSTERIOR.remarks("qwen3-32b", "vllm") == (
+        "learnt from 4 measured figures of qwen3-32b on vllm (2026-11-22)",
+    )
+    (said,) = POSTERIOR.remarks("llama-3.1-8b", "vllm")
+    assert said.endswith("; nothing of llama-3.1-8b, whose kernels and host may differ")
+    assert NONE.remarks("llama-3.1-8b", "vllm") == ()

@@ -65,7 +65,7 @@ def test_thin_evidence_is_refused(tmp_path: Path) -> None:
     few = [timed(case, TRUE_GEMM) for case in gemm_cases()[:5]]
     with pytest.raises(OutsideValidity, match="5 cases are too few"):
         calibrate([write(tmp_path / "m.jsonl", few)], out=tmp_path)
-    with pytest.raises(InvalidInput, match="no measurement file"):
+    with pytest.raises(InvalidInput, match="no result to learn from"):
         calibrate([])
 
 

@@ -97,9 +97,9 @@ def calibrate(
 ) -> Calibration | RunCalibration:
     """Make a profile variant `GPU@name` from what was measured, recognised by its content.
 
-    Of measurement files of `capacity validate`: constants of kernels. Of benchmark results, engines' logs and scrapes of
-    their /metrics (files, or http addresses): what they say of the whole deployment, which `options` describe as those
-    of `compare` do (`gpu`, `tensor_parallel_size`, ..., and `input_len`, `concurrency`, ... where a file lacks them).
+    Of measurement files of `capacity validate`: constants of kernels. Of benchmark results, engines' logs and scrapes
+    of their /metrics (files, or http addresses): what they say of the whole deployment, which `options` describe as
+    those of `compare` do (`gpu`, `tensor_parallel_size`, ..., and `input_len`, ... where a file lacks them).
     `out` is a folder; without it the first folder of CAPACITY_PROFILES, else the platform's configuration directory.
     Raises OutsideValidity where measurements are too thin or contradict each other; InvalidInput for files of different
     devices or kinds, and naming what a file lacks; MalformedFile.
@@ -146,8 +146,8 @@ def calibrate_kernels(
 ) -> Calibration:
     """Fit a profile to one or more measurement files of one device and write it as `PROFILE@name.toml`.
 
-    `gpu` overrides the profile that the files name. Raises OutsideValidity where the evidence is too thin for any family
-    or contradicts itself; InvalidInput for files of different devices; MalformedFile.
+    `gpu` overrides the profile that the files name. Raises OutsideValidity where the evidence is too thin for any
+    family or contradicts itself; InvalidInput for files of different devices; MalformedFile.
     """
     if not measurements:
         raise InvalidInput("no measurement file: `capacity validate` writes one")

@@ -1,9 +1,9 @@
-"""What an engine printed while it served: windows in which it did nothing but decode, so that a step's time is known.
+"""What an engine printed while it served: windows in which it only decoded, so that a step's time is known.
 
 vLLM prints means of ten seconds, SGLang of so many decode steps. A window counts where no prompt was computed in it, as
 many sequences ran at its begin as at its end, and none waited; then a step took `sequences / tokens per second`.
-Logs of speculative decoding give none: how many tokens a step made is not known. Sources of the lines: vLLM 0.8 to 0.33,
-v1/metrics/loggers.py; SGLang 0.4 to 0.5, managers/scheduler_metrics_mixin.py.
+Logs of speculative decoding give none: how many tokens a step made is not known. Sources of the lines: vLLM 0.8 to
+0.33, v1/metrics/loggers.py; SGLang 0.4 to 0.5, managers/scheduler_metrics_mixin.py.
 """
 
 from __future__ import annotations

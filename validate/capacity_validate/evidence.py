@@ -1,4 +1,4 @@
-"""What people have of a server of their own, recognised by its content: results, logs, scrapes, kernels' measurements."""
+"""What people have of a server of their own, known by its content: results, logs, scrapes, measurements of kernels."""
 
 from __future__ import annotations
 
@@ -118,4 +118,4 @@ def fetched(address: str) -> str:
         raise InvalidInput(
             f"{address} sends more than {FETCH_BYTES // 2**20} MiB: no engine's metrics are that long"
         )
-    return content.decode("utf-8", errors="replace")
+    return str(content, "utf-8", errors="replace")

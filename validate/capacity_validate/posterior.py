@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from capacity.base.errors import InvalidInput
 
-Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
-Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+Vector = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
 Predict = Callable[[Vector], Vector]
 """Logarithms of what theta predicts for every figure; not-a-number where it predicts none."""
 
@@ -48,8 +49,8 @@ SHARED = 0.7
 class Judged:
     """A figure beside what was predicted for it before and after, and how it was counted.
 
-    `surprise`: how many standard deviations it was off what was known before; `weight`: 1, less where it is far off even
-    afterwards.
+    `surprise`: how many standard deviations it was off what was known before; `weight`: 1, less where it is far off
+    even afterwards.
     """
 
     figure: Figure
@@ -88,26 +89,26 @@ def infer(
     Figures that cannot be predicted at the prior's mean are left out. Raises InvalidInput where that is all of them.
     """
     before = predict(prior_mean)
-    kept = np.flatnonzero(np.isfinite(before))
-    if not len(kept):
+    kept = [i for i, value in enumerate(before) if np.isfinite(value)]
+    if not kept:
         raise InvalidInput("none of the measured figures can be predicted: nothing can be learnt from them")
     chosen = [figures[i] for i in kept]
+    units = np.sqrt(np.diag(prior_covariance))  # bytes and logarithms would not go into one matrix
     problem = _Problem(
-        predict=lambda theta: predict(theta)[kept],
+        predict=lambda theta: predict(theta * units)[kept],
         measured=np.log([figure.value for figure in chosen]),
         noise=noise_covariance(chosen),
-        prior_mean=prior_mean,
-        prior_precision=np.linalg.inv(prior_covariance),
-        steps=DIFFERENCE * np.sqrt(np.diag(prior_covariance)),
+        prior_mean=prior_mean / units,
+        prior_precision=inverse(prior_covariance / np.outer(units, units)),
         active=tuple(range(len(prior_mean)) if active is None else active),
     )
-    start = problem.jacobian(prior_mean, before[kept])
-    known = start @ prior_covariance @ start.T + problem.noise
+    start = problem.jacobian(problem.prior_mean, before[kept])
+    known = start @ inverse(problem.prior_precision) @ start.T + problem.noise
     surprise = (problem.measured - before[kept]) / np.sqrt(np.diag(known))
     theta, predicted, jacobian = problem.mode(before[kept], start)
     off = (problem.measured - predicted) / np.sqrt(np.diag(problem.noise))
     weights = student_weights(off)
-    covariance = problem.covariance(predicted, jacobian)
+    covariance = problem.covariance(predicted, jacobian) * np.outer(units, units)
     judged = tuple(
         Judged(
             figure=figure,
@@ -121,7 +122,21 @@ def infer(
             chosen, before[kept], predicted, surprise, off, weights, strict=True
         )
     )
-    return Posterior(mean=theta, covariance=covariance, judged=judged, jacobian=jacobian)
+    return Posterior(mean=theta * units, covariance=covariance, judged=judged, jacobian=jacobian / units)
+
+
+def learnt_covariance(covariance: Matrix, slopes: Matrix, noise: Matrix) -> Matrix:
+    """The covariance of theta once figures of these derivatives and this noise are known, whatever their values."""
+    units = np.sqrt(np.diag(covariance))
+    scaled = slopes * units
+    precision = inverse(covariance / np.outer(units, units)) + scaled.T @ np.linalg.solve(noise, scaled)
+    return np.asarray(inverse(precision) * np.outer(units, units))
+
+
+def inverse(matrix: Matrix) -> Matrix:
+    """Of a symmetric matrix, symmetric to the last bit."""
+    found = np.linalg.inv(matrix)
+    return np.asarray((found + found.T) / 2, dtype=np.float64)
 
 
 def noise_covariance(figures: Sequence[Figure]) -> Matrix:
@@ -138,14 +153,16 @@ def student_weights(off: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """What is made small: the figures' residuals by their noise, and theta's distance from the prior."""
+    """What is made small: the figures' residuals by their noise, and theta's distance from the prior.
+
+    Theta is in standard deviations of the prior.
+    """
 
     predict: Predict
     measured: Vector
     noise: Matrix
     prior_mean: Vector
     prior_precision: Matrix
-    steps: Vector
     active: tuple[int, ...]
 
     def jacobian(self, theta: Vector, at: Vector) -> Matrix:
@@ -153,8 +170,8 @@ class _Problem:
         columns = np.zeros((len(at), len(theta)))
         for i in self.active:
             moved = theta.copy()
-            moved[i] += self.steps[i]
-            slope = (self.predict(moved) - at) / self.steps[i]
+            moved[i] += DIFFERENCE
+            slope = (self.predict(moved) - at) / DIFFERENCE
             columns[:, i] = np.where(np.isfinite(slope), slope, 0.0)
         return columns
 
@@ -166,8 +183,7 @@ class _Problem:
         """Of theta, around where this is predicted."""
         slopes = self.independent(jacobian)
         weights = student_weights(self.independent(self.measured - predicted))
-        found = np.linalg.inv((slopes.T * weights) @ slopes + self.prior_precision)
-        return (found + found.T) / 2
+        return inverse((slopes.T * weights) @ slopes + self.prior_precision)
 
     def loss(self, theta: Vector, predicted: Vector) -> float:
         """Minus the logarithm of the posterior, but for a constant."""
@@ -183,7 +199,7 @@ class _Problem:
         for _ in range(STEPS):
             off, slopes = self.independent(self.measured - predicted), self.independent(jacobian)
             weighted = slopes.T * student_weights(off)
-            around = np.linalg.inv(weighted @ slopes + self.prior_precision)
+            around = inverse(weighted @ slopes + self.prior_precision)
             step = around @ (weighted @ off - self.prior_precision @ (theta - self.prior_mean))
             if np.sqrt(step @ np.linalg.solve(around, step)) < CLOSE:
                 break

@@ -1,4 +1,4 @@
-"""Replaying what a benchmark sent: the server as described, the requests as measured, and the simulator in its place."""
+"""Replaying what a benchmark sent: the server as described, the requests as measured, the simulator in its place."""
 
 from __future__ import annotations
 
@@ -47,10 +47,12 @@ def server_as_run(
 def workload_of(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:
     """The requests of a run, from as far as its client is, and how they were rebuilt. Raises as `_rebuilt`."""
     workload, how = _rebuilt(run, traffic)
-    known = 0.0 if run.in_process else run.client_latency_s
-    client = {} if known is None else {"client_latency_s": known}
-    client |= {name: value for name, value in traffic.items() if name == "client_latency_s"}
-    return requests_of(build(Traffic, client), workload), how
+    client = traffic.get("client_latency_s", 0.0 if run.in_process else run.client_latency_s)
+    if client is None:
+        return requests_of(Traffic(), workload), how
+    return replace(
+        workload, client_latency_s=build(Traffic, {"client_latency_s": client}).client_latency_s
+    ), how
 
 
 def _rebuilt(run: MeasuredRun, traffic: dict[str, Any]) -> tuple[Workload, str]:

@@ -18,7 +18,9 @@ from capacity_validate.benchmark_results.run import MeasuredRun
 MOST_REPLAYED = 1000  # requests, of however many a server has counted
 _LINE = re.compile(r"((?:vllm|sglang):[a-z0-9_]+)(?:\{([^}]*)\})? +([-+0-9.eE]+|[+-]?Inf|NaN)(?: +\d+)?")
 _MODEL = re.compile(r'(?:^|,)model_name="((?:[^"\\]|\\.)*)"')
-_BEGINS = re.compile(r"\s*(?:# (?:HELP|TYPE) |[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{| [-+0-9]))")
+_BEGINS = re.compile(
+    r"\s*(?:# (?:HELP|TYPE) |[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^}\n]*\})? [-+0-9.eE]+(?: +\d+)?\s*(?:\n|\Z))"
+)
 
 _HISTOGRAMS = {  # of what a request sees: the first name that is there
     "ttft": ("time_to_first_token_seconds",),

@@ -48,11 +48,11 @@ def _latency(path: Path, document: Document) -> MeasuredRun:
 
 
 def _is_throughput(documents: Sequence[Any]) -> bool:
-    return {"elapsed_time", "num_requests", "requests_per_second"} <= documents[0].keys()
+    return {"elapsed_time", "num_requests", "requests_per_second"} <= set(documents[0])
 
 
 def _is_latency(documents: Sequence[Any]) -> bool:
-    return {"avg_latency", "latencies"} <= documents[0].keys()
+    return {"avg_latency", "latencies"} <= set(documents[0])
 
 
 FORMATS = (

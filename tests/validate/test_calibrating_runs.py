@@ -1,0 +1,169 @@
+"""Learning from runs: planted constants are found within the stated error, contradictions named, variants taken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from capacity_validate import calibrate
+from capacity_validate.calibrating import write_profile
+from capacity_validate.calibrating_runs import RunCalibration, variant_of
+from replayed_servers import GPU, MODEL, RANKS, result_file, server
+
+from capacity.answers.estimate import estimate
+from capacity.base.errors import InvalidInput
+from capacity.deployment import Pool
+from capacity.hardware import load_profile
+from capacity.hardware.adjustment import NAMES, NONE, Adjustment
+from capacity.pool.resolve import resolve
+from capacity.step.shape import decode_shape
+
+PLANTED = {
+    "memory": 0.12,
+    "compute": 0.25,
+    "all_reduce": 0.3,
+    "host": 0.4,
+    "eager": -0.3,
+    "front_end": 0.012,
+}
+
+
+def learnt(sources: list[Path], folder: Path, **options: Any) -> RunCalibration:
+    answer = calibrate(sources, **{"gpu": GPU, "tensor_parallel_size": RANKS, "out": folder, **options})
+    assert isinstance(answer, RunCalibration)
+    return answer
+
+
+def adjustment(folder: Path, name: str = "mine") -> Adjustment:
+    found = load_profile(f"{GPU}@{name}", [folder]).adjustment
+    assert found is not None
+    return found
+
+
+def test_planted_constants_are_found_within_their_stated_error(tmp_path: Path) -> None:
+    slow = server(**PLANTED)
+    runs = [result_file(tmp_path / f"{n}.json", slow, n) for n in (1, 16, 64)]
+    answer = learnt(runs, tmp_path)
+    found = adjustment(tmp_path)
+    off = np.array([PLANTED.get(name, 0.0) for name in NAMES]) - found.mean_vector
+    squares = off @ np.linalg.solve(found.covariance_matrix, off)
+    assert squares < 15.5  # 95 % of a chi-square of eight degrees
+    assert not answer.contradictions
+    for figure in answer.figures:
+        assert abs(figure.after / figure.measured - 1) < 0.5 * abs(figure.before / figure.measured - 1)
+    deviations = np.sqrt(np.diag(found.covariance_matrix))
+    prior = np.sqrt(np.diag(NONE.covariance_matrix))
+    assert deviations[NAMES.index("memory")] < 0.6 * prior[NAMES.index("memory")]
+    assert deviations[NAMES.index("experts")] == pytest.approx(prior[NAMES.index("experts")])
+
+
+def test_the_variant_predicts_a_load_that_was_not_measured(tmp_path: Path) -> None:
+    slow = server(**PLANTED)
+    learnt([result_file(tmp_path / f"{n}.json", slow, n) for n in (4, 64)], tmp_path)
+    load: dict[str, Any] = {"input_len": 3000, "output_len": 300, "concurrency": 8}
+    asked = {"tensor_parallel_size": RANKS, "profiles": tmp_path, **load}
+    before, after = (estimate(MODEL, gpu=gpu, **asked) for gpu in (GPU, f"{GPU}@mine"))
+    write_profile(variant_of(load_profile(GPU), "truth", NONE.shifted(PLANTED)), tmp_path)
+    truth = estimate(MODEL, gpu=f"{GPU}@truth", **asked)
+    for name in ("ttft_s", "tpot_s"):
+        was, now, real = (getattr(each, name).value for each in (before, after, truth))
+        assert abs(now / real - 1) < 0.4 * abs(was / real - 1), name
+        assert abs(now / real - 1) < 0.07, name
+
+
+def test_data_that_contradict_the_physics_are_named_and_hardly_move_anything(tmp_path: Path) -> None:
+    good = result_file(tmp_path / "good.json", server(), 16)
+    odd = json.loads(result_file(tmp_path / "odd.json", server(), 64).read_text())
+    odd |= {name: 4 * value for name, value in odd.items() if name.endswith("_tpot_ms")}
+    (tmp_path / "odd.json").write_text(json.dumps(odd))
+    answer = learnt([good, tmp_path / "odd.json"], tmp_path)
+    named = " ".join(answer.contradictions)
+    assert "tpot_ms of odd.json" in named
+    assert "good.json" not in named
+    assert "Look for another launch setting" in named
+    assert abs(adjustment(tmp_path).mean("memory")) < 0.1  # ln 4 is 1.4
+
+
+def test_what_would_beat_the_roof_is_named_and_held_there(tmp_path: Path) -> None:
+    twice_the_gpus = resolve(MODEL, Pool(gpu=GPU, tensor_parallel_size=8))
+    runs = [result_file(tmp_path / f"{n}.json", twice_the_gpus, n) for n in (1, 4, 16, 64)]
+    answer = learnt(runs, tmp_path)
+    assert any("faster than the GPU's peak" in text for text in answer.contradictions)
+    model = resolve(MODEL, Pool(gpu=f"{GPU}@mine", tensor_parallel_size=RANKS), profiles=tmp_path).step_model
+    assert model.capped
+
+
+def test_what_was_learnt_is_the_prior_of_the_next(tmp_path: Path) -> None:
+    slow = server(**PLANTED)
+    first, second = (result_file(tmp_path / f"{n}.json", slow, n) for n in (4, 64))
+    learnt([first], tmp_path)
+    once = adjustment(tmp_path)
+    learnt([second], tmp_path, gpu=f"{GPU}@mine", profiles=tmp_path)
+    twice = adjustment(tmp_path)
+    learnt([first, second], tmp_path, name="both")
+    both = adjustment(tmp_path, "both")
+    assert twice.rows == both.rows == 2 * once.rows
+    assert np.all(np.diag(twice.covariance_matrix) <= np.diag(once.covariance_matrix) * (1 + 1e-9))
+    deviations = np.sqrt(np.diag(both.covariance_matrix))
+    assert np.all(np.abs(twice.mean_vector - both.mean_vector) < deviations)
+
+
+def test_a_log_teaches_its_kv_cache_and_its_decode_steps(tmp_path: Path) -> None:
+    planted = server(memory=0.1, kv_overhead=1.5e9)
+    tokens = planted.memory.kv_capacity_tokens
+    lines = [f"INFO [kv_cache_utils.py:1229] GPU KV cache size: {tokens:,} tokens"]
+    for sequences, context in ((8, 4000), (64, 2000)):
+        usage = round(100 * sequences * context / tokens, 1)
+        seconds = planted.step_model.step_seconds(
+            decode_shape(sequences, round(usage / 100 * tokens / sequences))
+        )
+        lines += 4 * [
+            f"INFO [loggers.py:123] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: "
+            f"{sequences / seconds:.1f} tokens/s, Running: {sequences} reqs, Waiting: 0 reqs, GPU KV cache usage: "
+            f"{usage}%, Prefix cache hit rate: 0.0%"
+        ]
+    (tmp_path / "server.log").write_text("\n".join(lines))
+    answer = learnt([tmp_path / "server.log"], tmp_path, model=MODEL)
+    found = adjustment(tmp_path)
+    assert [figure.name for figure in answer.figures] == [
+        "decode step of 8 sequences (s)",
+        "decode step of 64 sequences (s)",
+        "KV tokens",
+    ]
+    assert found.mean("kv_overhead") == pytest.approx(1.5e9, rel=0.2)
+    assert 0.03 < found.mean("memory") < 0.14
+
+
+def test_what_the_deployment_lacks_is_asked_for_in_one_line(tmp_path: Path) -> None:
+    run = result_file(tmp_path / "r.json", server(), 4)
+    with pytest.raises(InvalidInput, match="no GPU: result files do not name it"):
+        calibrate([run], out=tmp_path)
+    bare = json.loads(run.read_text())
+    del bare["model_id"]
+    (tmp_path / "bare.json").write_text(json.dumps(bare))
+    with pytest.raises(InvalidInput, match="give --model"):
+        calibrate([tmp_path / "bare.json"], gpu=GPU, out=tmp_path)
+    with pytest.raises(InvalidInput, match="letters, digits"):
+        calibrate([run], gpu=GPU, name="../x", out=tmp_path)
+    with pytest.raises(InvalidInput, match="no result to learn from"):
+        calibrate([])
+    with pytest.raises(InvalidInput, match="'num_prompts'"):
+        calibrate([run], gpu=GPU, num_prompts=3, out=tmp_path)
+    empty = {"elapsed_time": 1.0, "num_requests": 0, "requests_per_second": 0.0}
+    (tmp_path / "empty.json").write_text(json.dumps(empty))
+    described: dict[str, Any] = {"gpu": GPU, "tensor_parallel_size": RANKS, "model": MODEL}
+    with pytest.raises(InvalidInput, match="hold no time, throughput or KV size"):
+        calibrate([tmp_path / "empty.json"], **described, input_len=10, output_len=10, out=tmp_path)
+
+
+def test_the_answer_is_a_document_and_lines(tmp_path: Path) -> None:
+    answer = learnt([result_file(tmp_path / "r.json", server(memory=0.1), 16)], tmp_path)
+    document = json.loads(json.dumps(answer.to_dict()))
+    assert document["schema"] == "capacity/calibrated-runs/v1"
+    assert len(document["parameters"]) == len(NAMES)
+    text = "\n".join(answer.lines())
+    assert "kernels bound by memory" in text
+    assert f"--gpu {answer.profile}" in text

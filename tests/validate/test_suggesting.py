@@ -1,0 +1,67 @@
+"""Which runs to make: those that see what the question depends on, as commands that are understood."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+from capacity_validate import suggest_runs
+
+from capacity.base.errors import DoesNotFit, InvalidInput
+
+ASKED: dict[str, Any] = {"gpu": "h200", "tensor_parallel_size": 4, "input_len": 1000, "output_len": 100}
+
+
+def test_each_run_narrows_what_was_asked() -> None:
+    found = suggest_runs("llama-3.1-70b", concurrency=16, **ASKED)
+    assert 1 <= len(found.runs) <= 3
+    before = found.half_widths
+    for run in found.runs:
+        assert all(run.half_widths[name] <= before[name] + 1e-9 for name in before)
+        before = run.half_widths
+    assert sum(before.values()) < 0.85 * sum(found.half_widths.values())
+
+
+def test_the_commands_are_those_of_the_engine() -> None:
+    found = suggest_runs("llama-3.1-70b", concurrency=16, **ASKED)
+    assert found.serve.startswith("vllm serve meta-llama/Llama-3.1-70B-Instruct")
+    words = shlex.split(found.runs[0].bench)
+    assert words[:3] == ["vllm", "bench", "serve"]
+    assert words[words.index("--max-concurrency") + 1] == str(found.runs[0].concurrency)
+    assert words[words.index("--result-filename") + 1] == "run-1.json"
+    assert "--save-detailed" in words
+    calibrate = shlex.split(found.calibrate)
+    assert calibrate[:2] == ["capacity", "calibrate"]
+    assert calibrate[2 : 2 + len(found.runs)] == [run.result for run in found.runs]
+    sglang = suggest_runs("llama-3.1-70b", concurrency=16, engine="sglang", **ASKED)
+    assert "sglang.bench_serving" in sglang.runs[0].bench
+    assert sglang.serve.startswith("python -m sglang.launch_server")
+
+
+def test_a_prefill_question_is_answered_by_prefills_and_a_decode_question_by_decodes() -> None:
+    short = {**ASKED, "input_len": 100, "output_len": 1000}
+    decode = suggest_runs("llama-3.1-70b", concurrency=1, **short)
+    assert decode.runs
+    share = decode.runs[0].output_len / (decode.runs[0].input_len + decode.runs[0].output_len)
+    assert share > 0.5
+
+
+def test_what_cannot_be_asked_is_one_line() -> None:
+    with pytest.raises(InvalidInput, match="no GPU"):
+        suggest_runs("llama-3.1-8b", input_len=10, output_len=10, concurrency=1)
+    with pytest.raises(InvalidInput, match="needs --input-len"):
+        suggest_runs("llama-3.1-8b", gpu="h200", concurrency=1)
+    with pytest.raises(InvalidInput, match="name an engine with an API"):
+        suggest_runs("llama-3.1-8b", engine="naive", **ASKED)
+    with pytest.raises(DoesNotFit):
+        suggest_runs("llama-3.1-405b", gpu="h100", input_len=10, output_len=10, concurrency=1)
+
+
+def test_the_answer_is_a_document_and_a_script() -> None:
+    found = suggest_runs("llama-3.1-8b", gpu="h100", input_len=500, output_len=100, request_rate=4)
+    assert json.loads(json.dumps(found.to_dict()))["schema"] == "capacity/suggested-runs/v1"
+    script = "\n".join(found.lines())
+    assert "# today" in script
+    assert found.calibrate in script

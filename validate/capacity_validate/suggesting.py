@@ -1,0 +1,346 @@
+"""`capacity calibrate --suggest`: which runs of one's own would teach most about a question, as commands.
+
+To first order figures are linear in the parameters and all is normal, so what a run will teach is known before it is
+made: its derivatives say which parameters it sees, the question's say which matter. Runs are taken one after the other,
+each the one after which the asked figures' intervals are narrowest. Source: Bayesian linear design (Chaloner and
+Verdinelli, Statistical Science 10, 1995).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capacity.answers.engine_setup import make_workload
+from capacity.base.command_text import command_line
+from capacity.base.errors import InvalidInput
+from capacity.base.keywords import split
+from capacity.deployment import Pool, Traffic, build
+from capacity.deployment.launch import PORT, Launch, flag_words
+from capacity.deployment.launching import WITHOUT_API, engine_name, is_launched, launch_command
+from capacity.hardware.adjustment import NONE
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.report.benchmark import RandomArrivals, bench_command
+from capacity_validate.benchmark_results import MeasuredRun
+from capacity_validate.posterior import DIFFERENCE, Matrix, Vector, learnt_covariance, noise_covariance
+from capacity_validate.replay_figures import Replay, replayed_run
+from capacity_validate.replaying import replayed
+
+MOST_RUNS = 3
+WORTH = 0.04  # of the mean half-width: a further run that narrows it by less is not suggested
+CONCURRENCIES = (1, 4, 16, 64, 256)
+LENGTHS = (
+    (1.0, 1.0),
+    (4.0, 0.125),
+    (0.125, 1.0),
+)  # of the asked prompts and outputs: as asked, prefill, decode
+ROUNDS = 5  # prompts of a run for each place of its closed loop
+MOST_TOKENS = 400_000  # of a suggested run: a minute or so of most servers
+ASKED = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
+WITHIN = 1.645
+RESULTS = "RESULTS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestedRun:
+    """One run to make: its load, how long it will take, its command, and half-widths that remain after it."""
+
+    concurrency: int
+    input_len: int
+    output_len: int
+    num_prompts: int
+    expected_s: float
+    result: str
+    bench: str
+    half_widths: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """What to run for a question: `half_widths` are relative, of 90 % intervals of the asked figures, before any."""
+
+    SCHEMA = "capacity/suggested-runs/v1"
+
+    model: str
+    gpu: str
+    engine: str
+    half_widths: dict[str, float]
+    serve: str
+    runs: tuple[SuggestedRun, ...]
+    calibrate: str
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": self.SCHEMA,
+            **{name: getattr(self, name) for name in self.__dataclass_fields__},
+            "runs": [asdict(run) for run in self.runs],
+        }
+
+    def lines(self) -> list[str]:
+        """For a terminal, as a script with comments."""
+        shown = [
+            f"# {self.model} on {self.gpu}, {self.engine}: 90 % intervals of what was asked, and after each run",
+            f"# {'':<44}" + "".join(f"{_title(name):>14}" for name in self.half_widths),
+            _widths("today", self.half_widths),
+        ]
+        for number, run in enumerate(self.runs, start=1):
+            what = f"run {number}: {run.concurrency} at once, {run.input_len} in, {run.output_len} out"
+            shown.append(_widths(what, run.half_widths))
+        shown += [f"# {note}" for note in self.notes]
+        if not self.runs:
+            return [*shown, "# no run would narrow them: they come from what no run of this kind shows"]
+        shown += ["", self.serve]
+        for number, run in enumerate(self.runs, start=1):
+            shown += ["", f"# run {number}: about {max(run.expected_s, 1):.0f} s", run.bench]
+        return [*shown, "", self.calibrate]
+
+
+def _widths(what: str, widths: dict[str, float]) -> str:
+    return f"# {what:<44}" + "".join(f"{f'+- {width:.0%}':>14}" for width in widths.values())
+
+
+def _title(name: str) -> str:
+    return {"mean_ttft_ms": "TTFT", "mean_tpot_ms": "TPOT", "output_throughput": "throughput"}[name]
+
+
+def suggest_runs(
+    model: str,
+    *,
+    name: str = "mine",
+    profiles: str | Path | None = None,
+    download: bool = False,
+    **options: Any,
+) -> Suggestion:
+    """The two or three runs after which a deployment's TTFT, TPOT and throughput under a load are known best.
+
+    `options` are those of the deployment and its load, as in `simulate`. Raises InvalidInput for a load without lengths
+    or arrivals, DoesNotFit.
+    """
+    pool_fields, traffic_fields = split(options, Pool, Traffic)
+    if "gpu" not in pool_fields:
+        raise InvalidInput("no GPU: add --gpu NAME (`capacity gpus` lists them)")
+    pool = build(Pool, pool_fields)
+    if not is_launched(pool.engine) or engine_name(pool.engine) in WITHOUT_API:
+        raise InvalidInput(f"no benchmark is run against {pool.engine!r}: name an engine with an API")
+    traffic = build(Traffic, traffic_fields)
+    if traffic.input_len is None or traffic.output_len is None:
+        raise InvalidInput(
+            "a load to ask about needs --input-len, --output-len, and --request-rate or --concurrency"
+        )
+    resolved = resolve(model, pool, profiles=profiles, download=download)
+    resolved.memory.require_fit()
+    known = resolved.profile.adjustment or NONE
+    design = _Design(resolved=resolved, mean=known.mean_vector, covariance=known.covariance_matrix)
+    asked = design.candidate(traffic, ASKED)
+    if asked is None:
+        raise InvalidInput("this load is more than the deployment serves: ask about one that it does")
+    candidates = [
+        found
+        for load in _loads(resolved, traffic)
+        if (found := design.candidate(load, ASKED[:2])) is not None
+    ]
+    chosen = design.greedy(asked, candidates)
+    runs = tuple(
+        _suggested(resolved, candidate, number, widths)
+        for number, (candidate, widths) in enumerate(chosen, start=1)
+    )
+    launch = launch_command(pool.engine, _model_id(resolved), pool)
+    written = {field: value for field, value in pool_fields.items() if field != "gpu"}
+    return Suggestion(
+        model=resolved.model.name,
+        gpu=resolved.profile.name,
+        engine=resolved.engine.label,
+        half_widths=design.half_widths(asked, design.covariance),
+        serve=launch.text,
+        runs=runs,
+        calibrate=command_line(
+            "calibrate",
+            RESULTS,
+            {"model": model, "gpu": pool.gpu, **written, **({"name": name} if name != "mine" else {})},
+        ).replace(RESULTS, " ".join(run.result for run in runs)),
+        notes=launch.notes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A load, what is predicted of it, and the derivatives of the logarithms of `names` by theta."""
+
+    traffic: Traffic
+    num_prompts: int
+    duration_s: float
+    slopes: Matrix
+    replay: Replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Design:
+    """What is known of theta, for one deployment."""
+
+    resolved: ResolvedPool
+    mean: Vector
+    covariance: Matrix
+
+    def candidate(self, traffic: Traffic, names: Sequence[str]) -> _Candidate | None:
+        """A load as a run of a benchmark; None where the deployment does not serve it."""
+        workload = make_workload(traffic)
+        result = replayed(self.resolved, workload)
+        if result["status"] != "complete" or not all((result.get(name) or 0) > 0 for name in names):
+            return None
+        run = MeasuredRun(
+            tool="to come",
+            path="to come",
+            completed=len(workload),
+            failed=0,
+            latencies_ms={
+                metric: {"mean": float(result[f"mean_{metric}_ms"])}
+                for metric in ("ttft", "tpot")
+                if f"mean_{metric}_ms" in names
+            },
+            output_throughput=float(result["output_throughput"]),
+            num_requests=len(workload),
+        )
+        replay = Replay(
+            resolved=self.resolved,
+            planned=self.resolved,
+            runs=(replayed_run(run, workload, exact=True, names=tuple(names)),),
+            steps=(),
+            kv_tokens=None,
+        )
+        slopes = self._slopes(replay)
+        return _Candidate(
+            traffic=traffic,
+            num_prompts=len(workload),
+            duration_s=float(result["duration"]),
+            slopes=slopes,
+            replay=replay,
+        )
+
+    def _slopes(self, replay: Replay) -> Matrix:
+        at, steps = replay.predict(self.mean), DIFFERENCE * np.sqrt(np.diag(self.covariance))
+        columns = np.zeros((len(at), len(self.mean)))
+        for i in replay.active:
+            moved = self.mean.copy()
+            moved[i] += steps[i]
+            slope = (replay.predict(moved) - at) / steps[i]
+            columns[:, i] = np.where(np.isfinite(slope), slope, 0.0)
+        return columns
+
+    def after(self, covariance: Matrix, candidate: _Candidate) -> Matrix:
+        """The covariance of theta once this run has been learnt from: its values do not matter to it."""
+        return learnt_covariance(covariance, candidate.slopes, noise_covariance(candidate.replay.figures))
+
+    def half_widths(self, asked: _Candidate, covariance: Matrix) -> dict[str, float]:
+        """Relative half-widths of 90 % intervals of the asked figures: theta's share, and what no run takes away."""
+        variances = np.diag(asked.slopes @ covariance @ asked.slopes.T)
+        scatter = [figure.deviation for figure in asked.replay.figures]
+        return {
+            name: math.expm1(WITHIN * math.hypot(math.sqrt(max(variance, 0.0)), deviation))
+            for name, variance, deviation in zip(ASKED, variances, scatter, strict=True)
+        }
+
+    def greedy(
+        self, asked: _Candidate, candidates: Sequence[_Candidate]
+    ) -> Iterator[tuple[_Candidate, dict[str, float]]]:
+        """The best run, then the best beside it, while that is worth it."""
+        covariance, left = self.covariance, list(candidates)
+        now = _mean(self.half_widths(asked, covariance))
+        for _ in range(min(MOST_RUNS, len(left))):
+            best = min(left, key=lambda each: _mean(self.half_widths(asked, self.after(covariance, each))))
+            found = self.after(covariance, best)
+            widths = self.half_widths(asked, found)
+            if _mean(widths) > (1 - WORTH) * now:
+                return
+            covariance, now = found, _mean(widths)
+            left.remove(best)
+            yield best, widths
+
+
+def _mean(widths: dict[str, float]) -> float:
+    return sum(widths.values()) / len(widths)
+
+
+def _loads(resolved: ResolvedPool, traffic: Traffic) -> Iterator[Traffic]:
+    """Closed loops to choose from: few and many at once, as asked, with long prompts, with short ones."""
+    assert traffic.input_len is not None
+    assert traffic.output_len is not None
+    client = (
+        {"client_latency_s": traffic.client_latency_s}
+        if "client_latency_s" in traffic.model_fields_set
+        else {}
+    )
+    asked = () if traffic.concurrency is None else (traffic.concurrency,)
+    for more_prompt, more_output in LENGTHS:
+        input_len = max(round(traffic.input_len * more_prompt), 16)
+        output_len = max(round(traffic.output_len * more_output), 16)
+        if input_len + output_len > resolved.max_model_len:
+            continue
+        largest = min(resolved.max_num_seqs, resolved.concurrent_requests(input_len + output_len))
+        for concurrency in sorted({*CONCURRENCIES, *asked}):
+            prompts = ROUNDS * concurrency
+            tokens = prompts * (output_len + input_len / 10)
+            if concurrency <= largest and (tokens <= MOST_TOKENS or concurrency == 1):
+                fields = {"input_len": input_len, "output_len": output_len, "concurrency": concurrency}
+                yield build(Traffic, {**fields, "num_prompts": prompts, **client})
+
+
+def _suggested(
+    resolved: ResolvedPool, candidate: _Candidate, number: int, widths: dict[str, float]
+) -> SuggestedRun:
+    traffic = candidate.traffic
+    assert traffic.input_len is not None
+    assert traffic.output_len is not None
+    assert traffic.concurrency is not None
+    result = f"run-{number}.json{'l' if resolved.engine.name == 'sglang' else ''}"
+    make = _sglang_bench if resolved.engine.name == "sglang" else _vllm_bench
+    return SuggestedRun(
+        concurrency=traffic.concurrency,
+        input_len=traffic.input_len,
+        output_len=traffic.output_len,
+        num_prompts=candidate.num_prompts,
+        expected_s=candidate.duration_s,
+        result=result,
+        bench=make(_model_id(resolved), candidate, result).text,
+        half_widths=widths,
+    )
+
+
+def _vllm_bench(model_id: str, candidate: _Candidate, result: str) -> Launch:
+    """`vllm bench serve`, which any server of the OpenAI API answers."""
+    traffic = candidate.traffic
+    arrivals = RandomArrivals(
+        requests=candidate.num_prompts,
+        request_rate_per_s=math.inf,
+        input_tokens=traffic.input_len or 1,
+        output_tokens=traffic.output_len or 1,
+        max_concurrency=traffic.concurrency,
+    )
+    return bench_command(model_id, arrivals, slos=(), result=result)
+
+
+def _sglang_bench(model_id: str, candidate: _Candidate, result: str) -> Launch:
+    """`sglang.bench_serving`. Its range ratio is the least share of a length: 1 for all the same."""
+    traffic = candidate.traffic
+    words = ["python", "-m", "sglang.bench_serving", "--backend", "sglang", "--model", model_id]
+    flags = [
+        ("--base-url", f"http://localhost:{PORT}"),
+        ("--dataset-name", "random-ids"),
+        ("--random-input-len", traffic.input_len),
+        ("--random-output-len", traffic.output_len),
+        ("--random-range-ratio", 1),
+        ("--max-concurrency", traffic.concurrency),
+        ("--num-prompts", candidate.num_prompts),
+        ("--output-details", True),
+        ("--output-file", result),
+    ]
+    return Launch(words=(*words, *flag_words(flags)))
+
+
+def _model_id(resolved: ResolvedPool) -> str:
+    return resolved.model.hf_id or resolved.model.name
