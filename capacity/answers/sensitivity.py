@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from capacity.pool.resolve import ResolvedPool
 from capacity.step.closed_form import PhaseTimes, closed_loop_times, prefill_steps
-from capacity.step.shape import decode_shape
+from capacity.step.model import StepModel
+from capacity.step.shape import StepShape, decode_shape
 from capacity.step.time_classes import TIME_CLASSES, TimeClass, class_shares
 
 MOST_AMPLIFIED = 8.0  # beyond, a queue follows the run's length and arrivals more than its steps
@@ -56,7 +57,7 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     """What each class of seconds does to the latencies of a load."""
     times = _closed_form(resolved, load)
     steps = resolved.step_model
-    of_prefill = class_shares(steps.step_cost(times.prefill_shape))
+    of_prefill = step_shares(steps, times.prefill_shape)
     served_s = max(load.ttft_s - load.server_s, 0.0)
     queue_s = min(max(load.waiting_s - load.server_s, 0.0), served_s)
     amplified = _amplified(resolved, load, times)
@@ -70,7 +71,7 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
     if load.tpot_s is not None and load.output_len > 1:
         cost = steps.step_cost(times.decode_shape)
         decode_share = min(cost.seconds / load.tpot_s, 1.0)
-        of_decode = class_shares(cost)
+        of_decode = step_shares(steps, times.decode_shape)
         tpot = {
             name: amplified * (decode_share * of_decode[name] + (1 - decode_share) * of_prefill[name])
             for name in TIME_CLASSES
@@ -78,6 +79,30 @@ def sensitivities(resolved: ResolvedPool, load: LoadSeen) -> Sensitivities:
         decoded = (load.e2e_s - load.ttft_s) / load.e2e_s
         e2e = {name: e2e[name] + tpot[name] * decoded for name in TIME_CLASSES}
     return Sensitivities(ttft=ttft, tpot=tpot, e2e=e2e, queue_share=queue_s / load.ttft_s)
+
+
+def step_shares(steps: StepModel, shape: StepShape) -> Shares:
+    """What each class does to the time of one step; they add up to 1.
+
+    Not its seconds: what the CPU takes while the GPU computes hides, all but what sticks out, and yet that grows with
+    all of it. Of norm(a, b) = (a**p + b**p)**(1/p) a factor on a makes (a / norm)**p of it.
+    """
+    cost, host = steps.step_cost(shape), steps.host
+    seconds = class_shares(cost)
+    of_gpu_s = cost.seconds * (1 - seconds["eager"] - seconds["host"])
+    launched_s = of_gpu_s + cost.seconds * seconds["eager"]
+    joined_s = cost.seconds if host.overlapped else launched_s
+    of_gpu = (of_gpu_s / joined_s) ** host.overlap_sharpness
+    rest, eager_s = joined_s / cost.seconds, host.eager_s if seconds["eager"] else 0.0
+    host_s = host.step_s + host.per_sequence_s * (shape.prefill_sequences + shape.decode_sequences)
+    of_eager = 1.0
+    if host.overlapped:
+        of_eager = eager_s / (eager_s + host_s) if eager_s + host_s else 0.0
+    kernels = cost.seconds / of_gpu_s * of_gpu * rest
+    shares = {name: seconds[name] * kernels for name in TIME_CLASSES}
+    shares["eager"] = (1 - of_gpu) * rest * of_eager
+    shares["host"] = 1 - rest + (1 - of_gpu) * rest * (1 - of_eager)
+    return shares
 
 
 def _amplified(resolved: ResolvedPool, load: LoadSeen, times: PhaseTimes) -> float:
