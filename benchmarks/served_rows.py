@@ -262,7 +262,6 @@ def _means(records: Any, concurrency: int, rounds: int) -> tuple[float, float]:
 def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> Any:
     """Lengths fixed, or (InferenceX) uniform from 0.8 to 1.0 of the label: `length_scale` is their mean."""
     spread = (1 - row.length_scale) / row.length_scale
-    client = {"InferenceX": "inferencex"}.get(row.campaign, f"{row.backend}-{row.campaign}")
     drawn = random_requests(
         num_requests=num_prompts,
         input_len=round(row.input_len * row.length_scale),
@@ -273,7 +272,12 @@ def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> 
         concurrency=concurrency,
         seed=seed,
     )
-    return replace(drawn, client_latency_s=client_latency(client).seconds)
+    return replace(drawn, client_latency_s=client_latency(client_of(row)).seconds)
+
+
+def client_of(row: ServedRow) -> str:
+    """The client of the row's campaign, as `capacity.deployment.client_latency` calls it."""
+    return {"InferenceX": "inferencex"}.get(row.campaign, f"{row.backend}-{row.campaign}")
 
 
 def main(arguments: list[str] | None = None) -> int:
