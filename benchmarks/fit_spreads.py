@@ -440,12 +440,12 @@ class Coverage:
 
     def __str__(self) -> str:
         return (
-            f"{self.label:44s} {self.figures:5d} {self.sources:3d}   {self.held:4.0%} {self.held_by_source:4.0%}   "
+            f"{self.label:58s} {self.figures:5d} {self.sources:3d}   {self.held:4.0%} {self.held_by_source:4.0%}   "
             f"±{self.half_width:.0%}"
         )
 
 
-HEADER = f"{'':44s} {'n':>5s} {'src':>3s}   held  by source   half-width"
+HEADER = f"{'':58s} {'n':>5s} {'src':>3s}   held  by source   half-width"
 
 
 def holds(judged: Sequence[Judged], beyond: Mapping[str, float]) -> list[tuple[Judged, bool, float]]:
@@ -496,9 +496,7 @@ def by_metric(figure: Figure) -> str | None:
         metric = "throughput of full engines"
     if figure.statistic.startswith("p"):
         return f"{figure.statistic} of {metric}"
-    said = {ALL: "", NO_CLIENT: ", client not said", NOTHING: ", nothing said of client and launch"}[
-        figure.said
-    ]
+    said = {ALL: "", NO_CLIENT: ", client not said", NOTHING: ", client and launch not said"}[figure.said]
     return f"{metric}, {'experts' if figure.is_moe else 'dense'}{said}"
 
 
@@ -522,6 +520,7 @@ def report(figures: Sequence[Figure]) -> tuple[dict[str, tuple[float, float]], d
                     each.label: Held(
                         figures=each.figures,
                         sources=each.sources,
+                        held=round(each.held, 3),
                         held_by_source=round(each.held_by_source, 3),
                         half_width=round(each.half_width, 3),
                     )
