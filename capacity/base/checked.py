@@ -19,6 +19,7 @@ from capacity.base.errors import InvalidInput
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Check = Callable[[object], bool]
+CALLED = {"Progress", "StepObserver"}  # protocols of one call
 
 
 def checked(function: Function) -> Function:
@@ -132,7 +133,7 @@ def _called(name: str) -> Check:
 
     def accepts(value: object) -> bool:
         return any(kind.__name__ == name for kind in type(value).__mro__) or (
-            name == "Progress" and callable(value)
+            name in CALLED and callable(value)
         )
 
     return accepts
