@@ -12,8 +12,8 @@ from step_models import MODELS, NO_HOST, SHAPES, steps
 
 from capacity.deployment.engines import find_engine
 from capacity.hardware import HardwareProfile, load_profile, profile_names
-from capacity.model import load_model, model_names
 from capacity.hardware.power import SUSTAINED_SHARES
+from capacity.model import load_model, model_names
 from capacity.step import StepShape, decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.step.setting import HostTime, StepSetting, graph_sizes
