@@ -10,7 +10,7 @@ from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile, Link, load_profile
 from capacity.hardware.coefficients import Coefficients, Lookup, StepCoefficients
-from capacity.hardware.power import under_limit
+from capacity.hardware.power import sustained, under_limit
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
     Execution,
@@ -111,7 +111,11 @@ class StepSetting:
         """The constants of the GPU's and the engine's kernels. Raises InvalidInput for another GPU's fit."""
         family = self.kernel_family or family_of(self.engine)
         return Lookup(
-            coefficient_sources(self.profile), family, self.profile.adjustment, self._on_this_card()
+            coefficient_sources(self.profile),
+            family,
+            self.profile.adjustment,
+            on_this_card=self._on_this_card(),
+            in_steps=partial(sustained, card=self.profile),
         )
 
     def _on_this_card(self) -> Callable[[Coefficients], Coefficients] | None:
