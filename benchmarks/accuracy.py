@@ -1,30 +1,39 @@
-"""How far off the step model is, by source, GPU, engine, model and metric, and how often its intervals hold.
+"""How far off the predictions are, by source, GPU, engine, model and metric, and how often the intervals hold.
 
     python benchmarks/accuracy.py [--measured DIR] [--html FILE] [--served-every N]
 
-Three tables: kernels (each held out by shape from the fit that predicts it), whole steps (no kernel constant is
-fitted to them), and reliability: nominal 90 % intervals against how often the measurement lay inside, each group
-judged by intervals made from the other groups alone. Without the reference library only the published steps are
-judged. `--html` draws predicted against measured. `--served-every N` also replays every n-th served closed-loop row
-through the simulator (1: all 646 dense and 935 MoE rows, hours; `served_rows.py` has more choices).
+DIR is the reference library's folder of measured tables; without the library, the sample of it that ships with the
+tests (`tests/data/measured`, every row with its source; `docs/evidence.md` has their licences). The same readers and
+the same fits judge both: kernels, each predicted by a fit that its shape was left out of, and beside that by the
+constants that ship; kernels of sources that nothing was fitted to; whole steps; served runs through the simulator; KV
+capacity on start-up lines. `used for` says what each was to these predictions: fitted, chosen by (a choice of form
+was made with them in view), or only judged. Then reliability: nominal 90 % intervals against how often the
+measurement lay inside, each group judged by intervals made from the other groups alone. `--html` draws predicted
+against measured. `--served-every N` also replays every n-th served closed-loop row of the library (`served_rows.py`
+has more choices).
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import kv_startup
 import numpy as np
 import served_rows
-from fit_profiles import INTERVAL, default_measured
+from fit_profiles import BUNDLED, INTERVAL, default_measured, stored_constants
 from reference_tables import Operator, operators
+from reference_tables.elsewhere import elsewhere
+from reference_tables.held_out import FILE, KernelPrediction, Key, fold_constants, held_out
+from served_gpustack import gpustack_runs
 from step_evidence import Evidence, all_evidence
+from steps_aside import aside
 
-from capacity.hardware.calibration import cross_validate, group_quantile
+from capacity.hardware.calibration import group_quantile
 
+SAMPLE = Path(__file__).parent.parent / "tests" / "data" / "measured"
 Pair = tuple[float, float]  # predicted, measured
 
 
@@ -37,17 +46,23 @@ class Line:
     median: float
     p90: float
     bias: float
+    used_for: str = ""
     target: str = ""
 
     def __str__(self) -> str:
-        text = f"{self.label:58s} {self.rows:6d} {self.median:7.1%} {self.p90:7.1%} {self.bias:+7.1%}"
-        return f"{text}   {self.target}".rstrip()
+        errors = f"{self.rows:6d} {self.median:7.1%} {self.p90:7.1%} {self.bias:+7.1%}"
+        return f"{self.label:58s} {errors}   {self.used_for:9s}   {self.target}".rstrip()
 
 
-HEADER = f"{'':58s} {'n':>6s} {'median':>7s} {'p90':>7s} {'bias':>7s}   target"
+HEADER = f"{'n':>6s} {'median':>7s} {'p90':>7s} {'bias':>7s}   {'used for':9s}   target"
 
 
-def line(label: str, pairs: Sequence[Pair], target: str = "") -> Line:
+def titled(title: str) -> str:
+    """A table's first line."""
+    return f"{title:58s} {HEADER}"
+
+
+def line(label: str, pairs: Sequence[Pair], target: str = "", used_for: str = "") -> Line:
     """Absolute relative errors of (predicted, measured) pairs."""
     predicted, measured = np.array(pairs, dtype=np.float64).T
     error = predicted / measured - 1.0
@@ -57,6 +72,7 @@ def line(label: str, pairs: Sequence[Pair], target: str = "") -> Line:
         median=float(np.median(np.abs(error))),
         p90=float(np.quantile(np.abs(error), 0.9)),
         bias=float(np.median(error)),
+        used_for=used_for,
         target=target,
     )
 
@@ -64,7 +80,6 @@ def line(label: str, pairs: Sequence[Pair], target: str = "") -> Line:
 # kernels
 
 CORE = ("a100", "h100", "h200", "b200")
-Key = tuple[str, str, str]
 TARGETS: tuple[tuple[str, str, Callable[[Key], bool], str, str], ...] = (
     ("GEMM bf16, A100 H100 H200 B200", "gemm", lambda k: k[2] == "bf16" and k[0] in CORE, "", "6 / 17 %"),
     ("GEMM fp8, TensorRT-LLM", "gemm", lambda k: k[1:] == ("trtllm", "fp8") and k[0] in CORE, "", "5 / 15 %"),
@@ -95,37 +110,63 @@ TARGETS: tuple[tuple[str, str, Callable[[Key], bool], str, str], ...] = (
 )
 
 
-def held_out(operator: Operator) -> list[tuple[Key, str, Pair]]:
-    """(table, regime, (predicted, measured)) of every row, predicted by fits that did not see its group."""
-    pools: dict[Hashable, dict[Key, list]] = {}
-    for key, rows in operator.tables.items():
-        pools.setdefault(operator.pools(key), {})[key] = rows
-    found = []
-    for tables in pools.values():
-        for regime in sorted({m.regime for rows in tables.values() for m in rows}):
-            pairs = cross_validate(
-                operator.predict, tables, operator.parameters, judged=lambda m, r=regime: m.regime == r
-            )
-            found += [(key, regime, pair) for key, of_table in pairs.items() for pair in of_table]
+def kernel_predictions(measured: Path) -> dict[str, list[KernelPrediction]]:
+    """Every row of the kernel tables by operator, predicted without its group."""
+    families = operators(measured)
+    folds = fold_constants(measured, families)
+    found: dict[str, list[KernelPrediction]] = {}
+    for operator in families:
+        found.setdefault(operator.name, []).extend(held_out(operator, folds))
     return found
 
 
 def kernel_tables(measured: Path) -> tuple[list[Line], list[Line]]:
     """The targets' classes, and every table."""
-    by_operator: dict[str, list[tuple[Key, str, Pair]]] = {}
-    for operator in operators(measured):
-        by_operator.setdefault(operator.name, []).extend(held_out(operator))
-    classes = [
-        line(
-            label, [pair for key, of, pair in by_operator[name] if wanted(key) and regime in ("", of)], target
-        )
-        for label, name, wanted, regime, target in TARGETS
-    ]
+    by_operator = kernel_predictions(measured)
+    classes = []
+    for label, name, wanted, regime, target in TARGETS:
+        pairs = [
+            (k.held_out_s, k.measured_s)
+            for k in by_operator[name]
+            if wanted(k.key) and regime in ("", k.regime)
+        ]
+        classes.append(line(label, pairs, target, "fitted"))
     tables: dict[str, list[Pair]] = {}
     for name, rows in by_operator.items():
-        for key, regime, pair in rows:
-            tables.setdefault(" ".join((name, *key, regime)).strip(), []).append(pair)
+        for k in rows:
+            label = " ".join((name, *k.key, k.regime)).strip()
+            tables.setdefault(label, []).append((k.held_out_s, k.measured_s))
     return classes, [line(label, pairs) for label, pairs in sorted(tables.items())]
+
+
+ELSEWHERE = {"gemm": "GEMM fp16", "nccl": "NCCL all-reduce of 1 MiB and more"}
+
+
+def shipped_pairs(operator: Operator) -> dict[Key, list[Pair]]:
+    """Every row of an operator's tables by the constants that its profile ships."""
+    found = {}
+    for key, rows in operator.tables.items():
+        constants = {k: v for k, v in stored_constants(BUNDLED, operator, key).items() if k != "fit"}
+        found[key] = [(operator.predict(constants, m.row), m.seconds) for m in rows]
+    return found
+
+
+def shipped_tables(measured: Path) -> list[Line]:
+    """By operator: kernels as the shipped constants predict them, and those of sources that no fit has seen."""
+    lines = []
+    pooled: dict[str, list[Pair]] = {}
+    for operator in operators(measured):
+        pooled.setdefault(operator.name, []).extend(
+            p for rows in shipped_pairs(operator).values() for p in rows
+        )
+    for name, pairs in pooled.items():
+        lines.append(line(f"{name.replace('_', ' ')}, all GPUs", pairs, used_for="fitted"))
+    for operator in elsewhere(measured):
+        for (gpu, _, _), pairs in shipped_pairs(operator).items():
+            lines.append(
+                line(f"{ELSEWHERE[operator.name]} of vidur, {gpu.upper()}", pairs, used_for="judged")
+            )
+    return lines
 
 
 # whole steps
@@ -146,8 +187,41 @@ def step_table(evidence: Iterable[Evidence]) -> list[Line]:
         "served dense: decode": "5 / 14 % (through the simulator)",
         "served moe: decode_moe": "12 / 35 % (through the simulator)",
     }
-    lines = [line(label, pairs, targets.get(label, "")) for label, pairs in sorted(sources.items())]
+    lines = [
+        line(label, pairs, targets.get(label, ""), "chosen by") for label, pairs in sorted(sources.items())
+    ]
     return lines + [line(label, pairs) for label, pairs in sorted(groups.items())]
+
+
+def aside_table(measured: Path) -> list[Line]:
+    """Steps that made nothing, by source and GPU."""
+    found: dict[str, list[Pair]] = {}
+    for e in aside(measured):
+        found.setdefault(f"{e.source}: {e.regime}, {e.gpu.split('-')[0].upper()}", []).append(
+            (e.predicted_s, e.measured_s)
+        )
+    return [line(label, pairs, used_for="judged") for label, pairs in found.items()]
+
+
+def served_table(measured: Path) -> list[Line]:
+    """Served runs of public documents through the simulator, by source, load and metric."""
+    found: dict[str, list[Pair]] = {}
+    for run in gpustack_runs(measured):
+        found.setdefault(f"GPUStack, {run.load}: TTFT", []).append(run.ttft_s)
+        found.setdefault(f"GPUStack, {run.load}: TPOT", []).append(run.tpot_s)
+    return [line(label, pairs, used_for="judged") for label, pairs in sorted(found.items())]
+
+
+def startup_table() -> list[Line]:
+    """KV capacity on engines' start-up lines, by part."""
+    found: dict[str, list[Pair]] = {}
+    for scored in kv_startup.score():
+        found.setdefault(scored.part, []).append((scored.predicted, scored.printed))
+    uses = {"tuned": "chosen by", "aside": "judged"}
+    return [
+        line(f"KV capacity on start-up lines, {part}", found[part], "1 / 4 %", uses.get(part, part))
+        for part in sorted(found)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +289,25 @@ def parity_plot(evidence: Sequence[Evidence], path: Path) -> None:
     figure.write_html(path, include_plotlyjs="cdn")
 
 
+def accuracy_tables(measured: Path) -> dict[str, list[Line]]:
+    """Every table by its title."""
+    classes, kernels = kernel_tables(measured)
+    return {
+        "Kernels, held out by shape": classes,
+        "Kernels by table": [] if is_sample(measured) else kernels,
+        "Kernels by the constants that ship": shipped_tables(measured),
+        "Whole steps": step_table(all_evidence(measured)),
+        "Steps of sources that made nothing here": aside_table(measured),
+        "Served runs through the simulator": served_table(measured),
+        "Memory": startup_table(),
+    }
+
+
+def is_sample(measured: Path) -> bool:
+    """Whether these are the tables that ship with the tests, too small to fit."""
+    return (measured / FILE).is_file()
+
+
 def main() -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -222,16 +315,15 @@ def main() -> int:
     parser.add_argument("--html", type=Path, help="also draw a parity plot")
     parser.add_argument("--served-every", type=int, default=0, help="also replay every n-th served row")
     arguments = parser.parse_args()
-    full = arguments.measured.is_dir()
-    if full:
-        classes, tables = kernel_tables(arguments.measured)
-        print("Kernels, held out by shape", HEADER[26:], *classes, "", *tables, sep="\n", end="\n\n")
-    else:
-        print(f"no measured tables in {arguments.measured}: published steps only", file=sys.stderr)
-    evidence = all_evidence(arguments.measured if full else None)
-    print("Whole steps", HEADER, *step_table(evidence), sep="\n", end="\n\n")
+    measured = arguments.measured if arguments.measured.is_dir() else SAMPLE
+    kind = "the sample that ships with the tests" if is_sample(measured) else "the library's"
+    print(f"measured tables: {kind} ({measured})\n")
+    for title, lines in accuracy_tables(measured).items():
+        if lines:
+            print(titled(title), *lines, sep="\n", end="\n\n")
+    evidence = all_evidence(measured)
     print("Reliability of 90 % intervals, each group judged by the others'", *reliability(evidence), sep="\n")
-    if arguments.served_every and full:
+    if arguments.served_every and not is_sample(measured):
         print("\nServed rows, in closed loop through the simulator")
         served_rows.main(["--every", str(arguments.served_every)])
     if arguments.html:

@@ -32,7 +32,7 @@ import numpy as np
 from reference_tables import LOCAL_ROUTING, PROFILES, Operator, operators
 from step_evidence import Evidence, all_evidence
 
-from capacity.hardware import PROFILES_VARIABLE
+from capacity.hardware import PROFILES_VARIABLE, load_profile
 from capacity.hardware.calibration import ErrorSummary, FitResult, Objective, fit_pool, group_quantile
 from capacity.hardware.coefficients import StepCoefficients
 
@@ -50,13 +50,19 @@ BUNDLED = Path(__file__).parent.parent / "hardware_profiles"
 STATIC_FP8_FIXED_S = {"h100": 4.4e-6, "h200": 4.6e-6, "b200": 4.9e-6}
 
 # TensorRT-LLM chooses among kernels at start-up; some of its tables are of one that it would not choose (NVFP4
-# products three times slower at small M, MXFP4 experts at 20 % of HBM). vLLM calls the same library's better one
+# products three times slower at small M). vLLM calls the same library's better one
 # through FlashInfer, whose table therefore stands for both.
 SAME_KERNEL = (
     ("b200", "gemm", "nvfp4"),
+    ("b200", "moe", "nvfp4"),
     ("gb200", "moe", "nvfp4"),
-    ("gb200", "moe", "mxfp4"),
 )
+
+# On Blackwell TensorRT-LLM multiplies MXFP4 experts with activations in MXFP8 (`ModelConfig.get_mxfp4_quant_algo`),
+# which no table measured. The generated kernels for FP8 stand for it, at their rate and their fraction of HBM; weights
+# are stored with 3072 where gpt-oss, whose format it is, has 2880 rows and columns.
+MXFP8_ACTIVATIONS = ("b200", "gb200")
+PADDED_WEIGHTS = (3072 / 2880) ** 2
 
 Fits = dict[str, dict[str, Any]]
 
@@ -91,7 +97,10 @@ def table_name(gpu: str, operator: Operator, key: tuple[str, str, str]) -> str:
     _, engine, kernel = key
     if engine == "trtllm" and (operator.name, kernel) == ("gemm", "fp8") and gpu in STATIC_FP8_FIXED_S:
         return "fp8_dynamic"
-    replaced = engine == "trtllm" and (gpu, operator.name, kernel) in SAME_KERNEL
+    other = (gpu, operator.name, kernel) in SAME_KERNEL or (
+        (operator.name, kernel) == ("moe", "mxfp4") and gpu in MXFP8_ACTIVATIONS
+    )
+    replaced = engine == "trtllm" and other
     return f"{kernel}_table" if replaced else kernel
 
 
@@ -169,12 +178,29 @@ def static_fp8(gpu: str, dynamic: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "fixed_s": STATIC_FP8_FIXED_S[gpu], "fit": {**dynamic["fit"], "source": source}}
 
 
+def mxfp8_activations(gpu: str, fp8: dict[str, Any]) -> dict[str, Any]:
+    """MXFP4 experts with 8-bit activations, of the constants of FP8 experts; the format's roof is that of 16 bit."""
+    peaks = load_profile(PROFILES[gpu]).dense_flops_per_s
+    source = fp8["fit"]["source"] + "; at MXFP4's padded weights: no table of 8-bit activations"
+    return {
+        **fp8,
+        "compute_fraction": rounded(min(1.0, fp8["compute_fraction"] * peaks["fp8"] / peaks["bf16"])),
+        "bandwidth_fraction": rounded(fp8["bandwidth_fraction"] / PADDED_WEIGHTS),
+        "fit": {**fp8["fit"], "basis": "assumed", "source": source},
+    }
+
+
 def substitute(documents: Fits) -> None:
     """Served kernels in place of tables that measured another one; the tables' fits stay, under another name."""
     for gpu in STATIC_FP8_FIXED_S:
         kernels = documents[PROFILES[gpu]]["families"]["trtllm"]["gemm"]
         kernels["fp8_dynamic"] = kernels["fp8"]
         kernels["fp8"] = static_fp8(gpu, kernels["fp8_dynamic"])
+    for gpu in MXFP8_ACTIVATIONS:
+        families = documents[PROFILES[gpu]]["families"]
+        experts = families["trtllm"]["moe"]
+        experts["mxfp4_table"] = experts["mxfp4"]
+        experts["mxfp4"] = mxfp8_activations(gpu, families["vllm"]["moe"]["fp8"])
     for gpu, operator, kernel in SAME_KERNEL:
         families = documents[PROFILES[gpu]]["families"]
         families["trtllm"][operator][f"{kernel}_table"] = families["trtllm"][operator][kernel]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
 
+from capacity.base.errors import InvalidInput
 from capacity.deployment import Pool, build
 from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
@@ -29,6 +31,7 @@ GIB = 2**30
 class ScoredLine:
     """One start-up line: what it printed and what is predicted, in the line's own unit."""
 
+    engine: str
     label: str
     source: str
     part: str
@@ -48,10 +51,21 @@ def score(path: Path = TABLE) -> list[ScoredLine]:
         return [_scored(row) for row in csv.DictReader(file)]
 
 
-def errors_of(lines: Iterable[ScoredLine], part: str | None = None) -> tuple[float, float]:
-    """Median and 90th percentile of the absolute relative errors, of one part or of all."""
-    errors = [abs(line.error) for line in lines if part in (None, line.part)]
-    return median(errors), quantiles(errors, n=10, method="inclusive")[-1]
+def errors_of(
+    lines: Iterable[ScoredLine], part: str | None = None, engine: str | None = None
+) -> tuple[float, float]:
+    """Median and 90th percentile of the absolute relative errors, of one part and engine or of all.
+
+    Raises InvalidInput where there are no such lines.
+    """
+    errors = [
+        abs(line.error) for line in lines if part in (None, line.part) and engine in (None, line.engine)
+    ]
+    if not errors:
+        raise InvalidInput(
+            f"no start-up lines of part {part} and engine {engine}; the parts are tuned and aside"
+        )
+    return median(errors), (quantiles(errors, n=10, method="inclusive")[-1] if len(errors) > 1 else errors[0])
 
 
 def _scored(row: Mapping[str, str]) -> ScoredLine:
@@ -62,6 +76,7 @@ def _scored(row: Mapping[str, str]) -> ScoredLine:
         "kv_gib": plan.kv_cache_bytes / GIB,
     }[row["metric"]]
     return ScoredLine(
+        engine=row["engine"],
         label=f"{row['engine']} {row['version']} {row['gpu']} {row['model']} tp{row['tp']}",
         source=row["source"],
         part=row["part"],
@@ -109,9 +124,12 @@ def main() -> None:
             f" {line.predicted:>12,.2f} {line.printed:>12,.2f}  "
             + " ".join(f"{part / GIB:6.2f}" for part in parts)
         )
-    for part in ("tuned", "aside", None):
-        middle, ninth = errors_of(lines, part)
-        print(f"{part or 'all':<6} median {middle:.1%}, 90th percentile {ninth:.1%}")
+    kinds = Counter((part, line.engine) for line in lines for part in (line.part, None))
+    for (part, engine), count in sorted(kinds.items(), key=lambda kind: (kind[0][1], kind[0][0] or "~")):
+        middle, ninth = errors_of(lines, part, engine)
+        print(
+            f"{engine:<8} {part or 'all':<6} {count:3d} lines, median {middle:.1%}, 90th percentile {ninth:.1%}"
+        )
 
 
 if __name__ == "__main__":

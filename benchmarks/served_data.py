@@ -20,6 +20,9 @@ MODELS = {
 }
 FORMATS = {"fp4": "nvfp4", "fp8": "fp8", "int4": None, "bf16": "bf16", "": "bf16"}
 SAME = 1e-3  # two rows of equal settings whose times differ by less are one measurement
+# "gap-analysis" rows of these models repeat InferenceX rows to the digit: as those they were measured
+INFERENCEX_ALL_THE_SAME = ("moonshotai/Kimi-K2.5", "Qwen/Qwen3.5-397B-A17B")
+INFERENCEX_LENGTH_SCALE = 0.9  # uniform from 0.8 to 1.0 of the label
 BLOCK_FP8 = ("deepseek", "qwen3", "minimax", "glm-5")  # checkpoints whose FP8 is 128 x 128
 
 
@@ -109,12 +112,14 @@ def _row(record: Mapping[str, Any], source: str) -> ServedRow | None:
     path = record["model_path"]
     model = _model(MODELS.get(path, path))
     dense = source.endswith("dense")
-    tensor, data = int(number("tp_size", 1)), int(number("attention_dp_size", 1))
-    if record["backend"] == "vllm" and data > 1 and tensor >= data:
-        tensor //= data  # vLLM's label counts the GPUs of all ranks
+    expert_ranks = int(number("moe_tp_size", 1) * number("moe_ep_size", 1))
+    tensor, data = ranks_of(
+        record["backend"], int(number("tp_size", 1)), int(number("attention_dp_size", 1)), expert_ranks
+    )
     per_replica = number("batch_size", concurrency) * data  # the label counts the requests of all replicas
+    inferencex = path in INFERENCEX_ALL_THE_SAME
     return ServedRow(
-        campaign=record["campaign"],
+        campaign="InferenceX" if inferencex else record["campaign"],
         source=source,
         gpu=GPUS[record["system"]],
         backend=record["backend"],
@@ -124,7 +129,7 @@ def _row(record: Mapping[str, Any], source: str) -> ServedRow | None:
         dense=dense,
         input_len=int(record["isl"]),
         output_len=int(record["osl"]),
-        length_scale=number("length_scale", 1.0),
+        length_scale=INFERENCEX_LENGTH_SCALE if inferencex else number("length_scale", 1.0),
         concurrency=round(min(concurrency, per_replica)),
         tensor_parallel=tensor,
         data_parallel=data,
@@ -132,6 +137,20 @@ def _row(record: Mapping[str, Any], source: str) -> ServedRow | None:
         ttft_s=number("silicon_ttft_ms", math.nan) / 1e3,
         tpot_s=number("silicon_tpot_ms", math.nan) / 1e3,
     )
+
+
+def ranks_of(backend: str, tensor: int, data: int, expert_ranks: int) -> tuple[int, int]:
+    """Tensor-parallel and data-parallel ranks of attention, from a row's labels.
+
+    vLLM's label of tensor parallelism counts the GPUs of all data-parallel ranks. Experts are spread over all GPUs:
+    more of their ranks than `tensor` says are GPUs whose attention is data-parallel, whatever `data` says; fewer than
+    `tensor` times `data` are a label of tensor parallelism that counts all of them.
+    """
+    if backend == "vllm" and data > 1 and tensor >= data:
+        return tensor // data, data
+    if data > 1 and expert_ranks < tensor * data:
+        return max(1, expert_ranks // data), data
+    return tensor, max(data, expert_ranks // tensor)
 
 
 @lru_cache(maxsize=64)

@@ -107,8 +107,24 @@ def _quantiles(groups: list[list[float]]) -> tuple[float, float]:
 
 def scored(row: ServedRow) -> bool:
     """Rows that the project's targets count: not those whose labels contradict themselves or hide speculation."""
-    mixed_with_drafts = row.model == "deepseek-r1" and row.backend == "trtllm"
-    return row.dense or (row.concurrency < 512 and not mixed_with_drafts)
+    return row.dense or (row.concurrency < 512 and not mixed_with_drafts(row))
+
+
+def mixed_with_drafts(row: ServedRow) -> bool:
+    """Whether runs with and without multi-token prediction carry this row's label.
+
+    InferenceX has a script of each (`dsr1_*_mtp.sh`, `qwen3.5_fp8_b200_mtp.sh`) under one label. DeepSeek-R1: 13 of 28
+    labels under SGLang have two times, of which DeepSeek-V3's rows repeat the slower. Qwen3.5 FP8 on four B200 without
+    expert parallelism: faster than on eight, and a third faster than with it.
+    """
+    if row.model == "deepseek-r1":
+        return row.backend in ("trtllm", "sglang")
+    four_without_experts = row.tensor_parallel == 4 and not row.expert_parallel
+    return (row.model, row.backend, row.quantization) == (
+        "qwen3.5-397b-a17b",
+        "sglang",
+        "fp8-block",
+    ) and four_without_experts
 
 
 def print_bands(predictions: list[Prediction]) -> None:
@@ -141,7 +157,10 @@ def print_table(predictions: list[Prediction]) -> None:
         print()
     problems = [p for p in predictions if p.problem]
     if problems:
-        print(f"{len(problems)} rows without a prediction, such as: {problems[0].problem}")
+        print(f"{len(problems)} rows without a prediction:")
+        reasons = {(" ".join(p.row.group), p.row.tensor_parallel, p.problem) for p in problems}
+        for group, tensor, problem in sorted(reasons):
+            print(f"  {group} TP {tensor}: {problem}")
 
 
 def _class_of(row: ServedRow) -> tuple[str, ...]:

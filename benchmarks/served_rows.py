@@ -34,6 +34,10 @@ from capacity.step.closed_form import closed_loop_times
 from capacity.workload import random_requests
 
 ENGINES = {"trtllm": "tensorrt-llm", "vllm": "vllm", "sglang": "sglang"}
+POLICY_OPTIONS = {
+    "trtllm": ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction"),
+    "sglang": ("max_prefill_tokens",),
+}
 PROMPTS_PER_CONCURRENCY = 10  # InferenceX's scripts; gap-analysis: inferred
 LONG_RUN_TOKENS = 100_000  # concurrency x output: beyond, so many rounds stand for ten
 LONG_RUN_ROUNDS = 4
@@ -63,6 +67,8 @@ def _matches(row: ServedRow, match: Mapping[str, Any]) -> bool:
             holds = row.tensor_parallel < wanted
         elif key == "data_parallel_above":
             holds = row.data_parallel > wanted
+        elif key == "concurrency_from":
+            holds = row.concurrency >= wanted
         elif key == "version":
             holds = row.version.startswith(wanted) if wanted else row.version == ""
         else:
@@ -86,10 +92,12 @@ class Server:
 def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
     """The server that this row describes. Raises CapacityError where it cannot be (does not fit, unknown format)."""
     launch = launch_settings(row)
+    if not launch.get("reads_data_parallel", True):
+        row = replace(row, tensor_parallel=row.tensor_parallel * row.data_parallel, data_parallel=1)
     concurrency = max(1, row.concurrency // row.data_parallel)  # of a rank
     model_len = row.input_len + row.output_len + launch.get("model_len_extra", 64)
     budget = launch.get("max_num_batched_tokens")
-    budget = model_len if budget == "model length" else budget
+    budget = {"model length": model_len, "two prompts": 2 * row.input_len}.get(budget, budget)
     everybody = (
         row.concurrency if row.backend == "vllm" else concurrency
     )  # vLLM gives each rank the whole limit
@@ -115,6 +123,8 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
             max_num_batched_tokens=budget,
             enable_prefix_caching=False,
             async_scheduling=launch.get("async_scheduling"),
+            max_cudagraph_capture_size=_number(launch.get("max_cudagraph_capture_size"), concurrency),
+            scheduler_recv_interval=launch.get("scheduler_recv_interval", 1),
         ),
     )
     usual = engine_frontend(resolved)
@@ -122,14 +132,11 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
         request_latency_s=usual.request_latency_s,
         response_latency_s=usual.response_latency_s,
         output_token_s=launch.get("output_token_s", usual.output_token_s),
+        input_token_s=launch.get("input_token_s", usual.input_token_s),
         # message boundaries matter only to the queue: neither TTFT nor TPOT sees them otherwise
         stream_interval=1 if launch.get("output_token_s") == 0 else launch.get("stream_interval", 1),
     )
-    options = {
-        key: launch[key]
-        for key in ("asynchronous", "prompts_per_step", "batch_wait_steps", "batch_wait_tokens_fraction")
-        if key in launch and row.backend == "trtllm"
-    }
+    options = {key: launch[key] for key in POLICY_OPTIONS.get(row.backend, ()) if key in launch}
     return Server(
         resolved=resolved,
         frontend=frontend,
@@ -137,6 +144,10 @@ def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
         prompt_wait_steps=launch.get("prompt_wait_steps", 0) if row.data_parallel > 1 else 0,
         concurrency=concurrency * row.data_parallel,
     )
+
+
+def _number(given: int | str | None, concurrency: int) -> int | None:
+    return concurrency if given == "concurrency" else given  # type: ignore[return-value]
 
 
 def _engine_label(row: ServedRow) -> str:
@@ -183,11 +194,12 @@ def simulated(row: ServedRow, server: Server) -> Prediction:
         ttft: list[float] = []
         tpot: list[float] = []
         for seed in range(max(1, round(LEAST_PROMPTS / num_prompts))):
+            setup = engine_setup(server.resolved)
             result = simulate(
                 _workload(row, num_prompts, server.concurrency, seed),
                 replace(
-                    engine_setup(server.resolved),
-                    policy_options=server.policy_options,
+                    setup,
+                    policy_options={**setup.policy_options, **server.policy_options},
                     prompt_wait_steps=server.prompt_wait_steps,
                 ),
                 frontend=server.frontend,
@@ -214,7 +226,7 @@ def _means(records: Any, concurrency: int, rounds: int) -> tuple[float, float]:
 def _workload(row: ServedRow, num_prompts: int, concurrency: int, seed: int) -> Any:
     """Lengths fixed, or (InferenceX) uniform from 0.8 to 1.0 of the label: `length_scale` is their mean."""
     spread = (1 - row.length_scale) / row.length_scale
-    client = "inferencex-trtllm" if row.backend == "trtllm" else "inferencex"
+    client = {"InferenceX": "inferencex"}.get(row.campaign, f"{row.backend}-{row.campaign}")
     drawn = random_requests(
         num_requests=num_prompts,
         input_len=round(row.input_len * row.length_scale),

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from reference_tables.form import path_of, read
 
 from capacity.deployment.engines import find_engine
 from capacity.hardware import load_profile
@@ -32,6 +33,8 @@ from capacity.step.setting import HostTime, StepSetting, graph_sizes
 
 PUBLISHED = Path(__file__).parent.parent / "tests" / "data" / "published_steps.csv"
 NO_HOST = HostTime(graph_sizes=graph_sizes(512))
+STEP_LOG = "vllm_iteration_log_gptoss120b_tp4"
+SERVED = ("silicon_e2e_dense", "silicon_e2e_moe")
 LOG_CONTEXT_TOKENS = 2500
 LOG_WARM_UP_STEPS = 10
 MAX_PREFILL_SHARE = 0.25
@@ -133,7 +136,7 @@ def step_log(measured: Path) -> Iterator[Evidence]:
     """Every step of the vLLM log after warm-up; the empty half of an asynchronous pair is left out."""
     steps = step_model("h200-sxm-141gb", "gpt-oss-120b", "vllm@0.15", tensor_parallel_size=4, with_host=True)
     window = load_model("gpt-oss-120b").window_tokens
-    for r in pd.read_csv(measured / "vllm_iteration_log_gptoss120b_tp4.csv.gz").itertuples():
+    for r in read(measured, STEP_LOG).itertuples():
         if r.iteration < LOG_WARM_UP_STEPS or r.elapsed_ms < 0.5:
             continue
         shape = _log_shape(r, window)
@@ -164,7 +167,7 @@ def _log_shape(r: Any, window: int | None) -> StepShape:
 
 def served(measured: Path, table: str) -> Iterator[Evidence]:
     """TPOT of `silicon_e2e_dense` or `silicon_e2e_moe` by the closed formula."""
-    for r in pd.read_csv(measured / f"{table}.csv.gz").itertuples():
+    for r in read(measured, table).itertuples():
         if _mislabelled(r):
             continue
         steps = _served_model(r)
@@ -214,10 +217,11 @@ def _served_model(r: Any) -> StepModel:
 
 
 def all_evidence(measured: Path | None) -> tuple[Evidence, ...]:
-    """Everything at hand: the published figures, and the reference library's where it is."""
+    """Everything at hand: the published figures, and what tables there are in the folder."""
     found = [*published()]
     if measured is not None and measured.is_dir():
         found += step_log(measured)
-        found += served(measured, "silicon_e2e_dense")
-        found += served(measured, "silicon_e2e_moe")
+        for table in SERVED:
+            if path_of(measured, table).is_file():
+                found += served(measured, table)
     return tuple(found)

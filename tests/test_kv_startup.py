@@ -17,7 +17,9 @@ finally:
 
 FAR_OFF = {  # what no setting of the line explains, said in docs/kv-cache.md
     "https://github.com/vllm-project/vllm/issues/21348",
+    "https://github.com/vllm-project/vllm/issues/21348 (SGLang of 2025-07)",
     "https://github.com/vllm-project/vllm/pull/12569 (V1 engine)",
+    "https://github.com/sgl-project/sglang/pull/11309 (tp 8 with DP attention of 8; the default KV format)",
 }
 
 
@@ -27,12 +29,12 @@ def lines() -> list[kv_startup.ScoredLine]:
 
 
 @pytest.mark.parametrize(
-    ("part", "middle", "ninth"), [(None, 0.003, 0.04), ("tuned", 0.003, 0.02), ("aside", 0.004, 0.16)]
+    ("part", "middle", "ninth"), [(None, 0.003, 0.03), ("tuned", 0.003, 0.015), ("aside", 0.004, 0.08)]
 )
-def test_errors_on_start_up_lines(
+def test_errors_on_start_up_lines_of_vllm(
     lines: list[kv_startup.ScoredLine], part: str | None, middle: float, ninth: float
 ) -> None:
-    median_error, ninth_error = kv_startup.errors_of(lines, part)
+    median_error, ninth_error = kv_startup.errors_of(lines, part, "vllm")
     assert median_error <= middle
     assert ninth_error <= ninth
 

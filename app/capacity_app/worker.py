@@ -6,13 +6,13 @@ import importlib
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
 from capacity.base.errors import CapacityError
+from capacity.base.processes import end_with_parent
 
 ALLOWED = ("capacity", "capacity_app", "capacity_validate")
 REPORT_INTERVAL_S = 0.1
@@ -26,8 +26,7 @@ WARM = (
 def main(descriptor: int) -> None:
     """Serve the pipe of this descriptor."""
     os.dup2(2, 1)  # nothing that is printed may end up elsewhere
-    parent = os.getppid()
-    threading.Thread(target=_outlive_nobody, args=(parent,), daemon=True).start()
+    end_with_parent(lambda: os.killpg(os.getpgrp(), signal.SIGKILL))  # with all that it has started
     for module in WARM:
         importlib.import_module(module)
     with Connection(descriptor) as pipe:
@@ -65,13 +64,6 @@ class _Reports:
         if now_s - self._last_s >= REPORT_INTERVAL_S:
             self._last_s = now_s
             self._pipe.send(("progress", report))
-
-
-def _outlive_nobody(parent: int) -> None:
-    """End with the server, however it ended."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

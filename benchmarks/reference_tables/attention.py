@@ -114,6 +114,7 @@ def decode_attention(measured: Path) -> Operator:
         pools=lambda key: "blackwell" if "b200" in key[0] else key[0],
         held_out_by="heads, batch",
         sources=collected.sources,
+        lines=collected.lines,
     )
 
 
@@ -151,6 +152,7 @@ def prefill_attention(measured: Path) -> Operator:
         pools=lambda key: key,
         held_out_by="heads",
         sources=collected.sources,
+        lines=collected.lines,
     )
 
 
@@ -194,6 +196,7 @@ def mla(measured: Path, *, decode: bool) -> Operator:
         pools=lambda key: key,
         held_out_by="heads, batch",
         sources=collected.sources,
+        lines=collected.lines,
     )
 
 

@@ -77,6 +77,7 @@ def all_reduce(measured: Path) -> Operator:
         pools=lambda key: key,
         held_out_by="message size",
         sources=collected.sources,
+        lines=collected.lines,
     )
 
 
@@ -127,4 +128,5 @@ def nccl(measured: Path) -> Operator:
         pools=lambda key: key,
         held_out_by="message size",
         sources=collected.sources,
+        lines=collected.lines,
     )

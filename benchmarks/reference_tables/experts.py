@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pandas as pd
 
 from capacity.hardware.calibration import Constants
 from capacity.hardware.coefficients import (
@@ -36,6 +39,10 @@ TWO_MATRIX_SHAPES = {(2688, 1856), (2048, 5120), (1024, 2688), (8192, 5120), (40
 LOCAL_ROUTING = (
     "trtllm",
 )  # its kernels permute the rank's own tokens; the others' sort those of the whole batch
+GENERATIONS = {"h100": "hopper", "h200": "hopper", "b200": "blackwell", "gb200": "blackwell"}
+# Engines on Blackwell take TensorRT-LLM's generated kernels through FlashInfer; where these refuse a shape, the
+# collector fell back on kernels of another library, which no model that is served there takes.
+FALLBACKS = {"sglang": ("triton",), "vllm": ("cutlass", "marlin_marlinexperts")}
 OTHER_EXPERT_KERNELS = ("nongated", "situ", "min_latency")
 
 
@@ -53,7 +60,7 @@ def predict_experts(constants: Constants, row: ExpertRow) -> float:
 
 def experts(measured: Path) -> Operator:
     """Fused experts under balanced routing, at most eight GPUs."""
-    frame = read(measured, "silicon_moe")
+    frame = pd.concat([read(measured, "silicon_moe"), read(measured, "silicon_moe_b200")])
     collected = Collected()
     for r in frame.itertuples():
         if r.distribution != "balanced" or r.moe_tp_size * r.moe_ep_size > 8:
@@ -63,6 +70,8 @@ def experts(measured: Path) -> Operator:
         if (r.hidden_size, r.inter_size) in TWO_MATRIX_SHAPES or (
             "modeloptfp8" in r.kernel_source and r.gpu[0] == "h"
         ):
+            continue
+        if GENERATIONS.get(r.gpu) == "blackwell" and r.quant != "int4_wo" and _is_fallback(r):
             continue
         table = FORMATS[r.quant]
         kernel = "w4a16" if r.quant == "int4_wo" else table.kernel
@@ -80,10 +89,25 @@ def experts(measured: Path) -> Operator:
         ),
         predict=predict_experts,
         tables=collected.tables,
-        pools=lambda key: ("hopper", *key[1:]) if key[0] in ("h100", "h200") else key[0],
+        pools=_pool,
         held_out_by="expert shape",
         sources=collected.sources,
+        lines=collected.lines,
     )
+
+
+def _pool(key: tuple[str, str, str]) -> Hashable:
+    """Tables of one kernel: of the sister GPU, and of engines that call the same library."""
+    gpu, engine, kernel = key
+    generation = GENERATIONS.get(gpu)
+    if generation is None:
+        return gpu
+    shared = generation == "blackwell" and engine in FALLBACKS and kernel != "w4a16"
+    return generation, "flashinfer" if shared else engine, kernel
+
+
+def _is_fallback(r: Any) -> bool:
+    return any(word in r.kernel_source for word in FALLBACKS.get(r.engine, ()))
 
 
 def _expert_row(r: Any, table: QuantizedTable) -> ExpertRow:

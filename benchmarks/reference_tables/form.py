@@ -37,6 +37,9 @@ class Operator:
     pools: Callable[[tuple[str, str, str]], Hashable]
     held_out_by: str
     sources: dict[tuple[str, str, str], str]
+    lines: dict[
+        tuple[str, str, str], list[tuple[str, int]]
+    ]  # file and row of each measurement, in `tables`' order
 
 
 @lru_cache(maxsize=8)
@@ -61,9 +64,15 @@ def made(kind: type[Coefficients], constants: Constants) -> Any:
     return _Made.value
 
 
+def path_of(measured: Path, name: str) -> Path:
+    """A reference table: the library's are compressed, those that ship with the tests are not."""
+    whole = measured / f"{name}.csv.gz"
+    return whole if whole.is_file() else measured / f"{name}.csv"
+
+
 def read(measured: Path, name: str) -> pd.DataFrame:
-    """One reference table."""
-    return pd.read_csv(measured / f"{name}.csv.gz")
+    """One reference table, each row with the name of its `file`."""
+    return pd.read_csv(path_of(measured, name), low_memory=False).assign(file=name)
 
 
 def fraction(name: str, start: float, spread: float | None = None, *, low: float = 0.02) -> Parameter:
@@ -84,6 +93,7 @@ class Collected:
     def __init__(self) -> None:
         self.tables: dict[tuple[str, str, str], list[Measurement[Any]]] = {}
         self.sources: dict[tuple[str, str, str], str] = {}
+        self.lines: dict[tuple[str, str, str], list[tuple[str, int]]] = {}
 
     def add(
         self, key: tuple[str, str, str], record: Any, row: Any, *, table: str, group: Hashable, **more: Any
@@ -92,6 +102,7 @@ class Collected:
         measured = {"seconds": record.latency_us * 1e-6, **more}
         self.tables.setdefault(key, []).append(Measurement(row=row, group=group, **measured))
         self.sources[key] = source_of(table, record)
+        self.lines.setdefault(key, []).append((record.file, record.Index))
 
 
 def source_of(table: str, row: Any) -> str:

@@ -92,4 +92,5 @@ def gemm(measured: Path, *, quantized: bool) -> Operator:
         pools=lambda key: key,
         held_out_by="N, K",
         sources=collected.sources,
+        lines=collected.lines,
     )

@@ -292,7 +292,10 @@ def _engine_options(resolved: ResolvedPool, policy: str) -> dict[str, object]:
     """Keywords of the policy that are facts of the engine's release, where they are not 0."""
     scheduler = SCHEDULERS.get(policy)
     names = () if scheduler is None else scheduler.engine_options
-    return {name: value for name in names if (value := getattr(resolved.engine, name))}
+    options: dict[str, object] = {name: value for name in names if (value := getattr(resolved.engine, name))}
+    if resolved.pool.scheduler_recv_interval > 1:
+        options["recv_interval"] = resolved.pool.scheduler_recv_interval
+    return options
 
 
 def _kv_blocks(plan: MemoryPlan) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from capacity.answers.records import (
     Quantity,
     RunMeans,
 )
+from capacity.base.checked import checked
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
 from capacity.hardware.cost_estimate import CostEstimate, joules_per_token
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 
 @documented(Pool, Traffic, Cost)
+@checked
 def estimate(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

@@ -17,6 +17,7 @@ from capacity.answers.phases import (
     request_lengths,
 )
 from capacity.answers.records import Attribution
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, Traffic, deployment_of
@@ -26,6 +27,7 @@ from capacity.step.closed_form import PhaseTimes
 
 
 @documented(Pool, Traffic)
+@checked
 def explain(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

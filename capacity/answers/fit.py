@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from capacity.answers.records import Fit, GpuSummary, MemorySummary, ModelSummary
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import DeploymentFile, Pool, deployment_of
@@ -15,6 +16,7 @@ from capacity.pool.resolve import ResolvedPool, resolve
 
 
 @documented(Pool)
+@checked
 def fit(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict
 
+from capacity.base.checked import checked
 from capacity.hardware import load_profile, profile_names
 from capacity.model import load_model, model_names
 
@@ -44,6 +45,7 @@ def models() -> list[ModelListing]:
     ]
 
 
+@checked
 def gpus(*, profiles: str | Path | None = None) -> list[GpuListing]:
     """Every GPU profile: memory as the engine sees it, HBM bandwidth, dense rates, link per direction, power."""
     directories = [profiles] if profiles else []

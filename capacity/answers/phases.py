@@ -95,7 +95,9 @@ def _check_load(traffic: Traffic) -> None:
 
 
 def check_length(resolved: ResolvedPool, tokens: int) -> None:
-    """Raises InvalidInput for a request that is longer than the engine takes."""
+    """Raises InvalidInput for a request that is longer than the engine takes, or of no token."""
+    if tokens < 1:
+        raise InvalidInput(f"a request has at least 1 token, not {tokens}")
     if tokens > resolved.max_model_len:
         raise InvalidInput(
             f"a request of {tokens} tokens exceeds max_model_len {resolved.max_model_len}: "

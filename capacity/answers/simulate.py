@@ -23,6 +23,7 @@ from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
 from capacity.answers.steady_load import steady_load
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP
 from capacity.base.keywords import documented, split
@@ -44,6 +45,7 @@ from capacity.workload.described import DEFAULT_NUM_PROMPTS
 
 
 @documented(Pool, Traffic, Service, Cost)
+@checked
 def simulate(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

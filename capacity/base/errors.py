@@ -14,6 +14,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST_PATH = 300  # that an error repeats whole
+
 
 class CapacityError(Exception):
     """Root of the tree. `str(error)` is one line; `exit_code` is what the command line returns.
@@ -66,7 +68,7 @@ class MalformedFile(InvalidInput):
         self.path = str(path)
         self.where = where
         self.problem = problem
-        super().__init__(f"{path}{f', {where}' if where else ''}: {problem}")
+        super().__init__(f"{_brief(path)}{f', {where}' if where else ''}: {problem}")
 
 
 class OutsideValidity(InvalidInput):
@@ -82,6 +84,11 @@ class DoesNotFit(CapacityError):
         self.needed_bytes = needed_bytes
         self.usable_bytes = usable_bytes
         super().__init__(message)
+
+
+def _brief(path: object) -> str:
+    text = str(path).replace("\0", "\\0")
+    return text if len(text) <= LONGEST_PATH else f"{text[:80]}...{text[-40:]}"
 
 
 def _restored(

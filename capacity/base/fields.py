@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from capacity.base.errors import MalformedFile
+from capacity.base.outside import parse_json, read_bytes
 
-MAX_FILE_BYTES = 1_000_000  # a config.json is 1-30 kB
 MAX_COUNT = 1_000_000_000  # of anything: the largest vocabularies are 1e6, contexts 1e7
 
 
@@ -107,14 +106,7 @@ class Fields:
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in `path`, as plain data. Raises MalformedFile for whatever is not one, up to 1 MB."""
-    try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise MalformedFile(path, f"{size} bytes; a model configuration has at most {MAX_FILE_BYTES}")
-        raw = path.read_bytes()
-    except OSError as error:
-        raise MalformedFile(path, f"cannot be read ({error.strerror or error})") from None
-    return parse_json_object(raw, path)
+    return parse_json_object(read_bytes(path, "a model configuration"), path)
 
 
 def parse_json_object(raw: bytes, origin: object) -> dict[str, Any]:
@@ -135,17 +127,9 @@ def parse_json_object(raw: bytes, origin: object) -> dict[str, Any]:
         text = raw.decode("utf-8-sig")
         if not text.strip():
             raise MalformedFile(origin, "the file is empty")
-        value = json.loads(text, object_pairs_hook=unique, parse_constant=no_constant)
     except UnicodeDecodeError:
         raise MalformedFile(origin, "not UTF-8 text") from None
-    except json.JSONDecodeError as error:
-        raise MalformedFile(origin, f"not JSON ({error.msg})", where=f"line {error.lineno}") from None
-    except RecursionError:
-        raise MalformedFile(origin, "nested too deeply") from None
-    except MalformedFile:
-        raise
-    except ValueError as error:  # an integer of more digits than Python converts
-        raise MalformedFile(origin, f"a number is too long ({str(error).split(';')[0]})") from None
+    value = parse_json(text, origin, object_pairs_hook=unique, parse_constant=no_constant)
     if not isinstance(value, dict):
         raise MalformedFile(origin, f"a JSON object is needed, not a {type(value).__name__}")
     return value

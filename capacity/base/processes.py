@@ -1,13 +1,20 @@
-"""Worker processes of this machine, which Ctrl-C ends without a word."""
+"""Worker processes of this machine: Ctrl-C ends them without a word, and none outlives who started it."""
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from capacity.base.errors import InvalidInput
+
+MOST_WORKERS = 1024
+WATCH_S = 0.5
 CAN_WAIT = hasattr(signal, "pthread_sigmask")  # not on Windows
 
 
@@ -22,6 +29,7 @@ def local_workers(
     """
     import multiprocessing
 
+    check_workers(count)
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(
@@ -37,6 +45,36 @@ def local_workers(
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
             raise
+
+
+def check_workers(count: int) -> None:
+    """Raises InvalidInput for a number of processes that no machine runs side by side."""
+    if not 1 <= count <= MOST_WORKERS:
+        raise InvalidInput(f"workers must be from 1 to {MOST_WORKERS}, not {count}")
+
+
+def end_with_parent(end: Callable[[], object] | None = None) -> None:
+    """From now on this process ends when the one that started it does, however that ends: killed, too.
+
+    `end` is called in place of leaving at once.
+    """
+    threading.Thread(target=_watch_parent, args=(end or _leave, os.getppid()), daemon=True).start()
+
+
+def _watch_parent(end: Callable[[], object], number: int) -> None:
+    from multiprocessing import connection, parent_process
+
+    parent = parent_process()
+    if parent is None:
+        while os.getppid() == number:
+            time.sleep(WATCH_S)
+    else:
+        connection.wait([parent.sentinel])
+    end()
+
+
+def _leave() -> None:
+    os._exit(1)
 
 
 @contextmanager
@@ -56,7 +94,9 @@ def _interrupts_wait() -> Iterator[None]:
 
 
 def _begin(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    end_with_parent()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # who started it ignores Ctrl-C: so do we
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if CAN_WAIT:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if initializer is not None:

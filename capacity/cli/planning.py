@@ -265,6 +265,8 @@ def sweep(
         show(f"kept in {store}")
     if swept.first_failure is not None:
         print(f"the first that failed: {swept.first_failure}", file=sys.stderr)
+    if swept.failed and swept.failed == swept.points:
+        raise typer.Exit(2)
 
 
 def from_vllm(

@@ -9,7 +9,6 @@ from capacity.deployment.building import build, explain
 from capacity.deployment.cost import Billing, Cost
 from capacity.deployment.deployment import ESTIMATE_TRAFFIC, Deployment, deployment_of
 from capacity.deployment.file import (
-    MAX_FILE_BYTES,
     DeploymentFile,
     read_deployment,
     to_toml,
@@ -21,7 +20,6 @@ from capacity.deployment.traffic import Traffic
 
 __all__ = [
     "ESTIMATE_TRAFFIC",
-    "MAX_FILE_BYTES",
     "Billing",
     "Cost",
     "Deployment",

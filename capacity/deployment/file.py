@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError
 
 from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.outside import read_toml
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_value
 from capacity.deployment.building import explain
@@ -17,7 +17,6 @@ from capacity.deployment.pool import Pool
 from capacity.deployment.service import Service
 from capacity.deployment.traffic import Traffic
 
-MAX_FILE_BYTES = 256 * 1024
 FILE_SCHEMA: Literal["capacity/deployment/v1"] = "capacity/deployment/v1"
 
 
@@ -37,15 +36,9 @@ def read_deployment(path: str | Path) -> DeploymentFile:
 
     Raises MalformedFile with the field and its value when it is not one.
     """
-    file = Path(path)
+    fields = read_toml(path, "a deployment")
     try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise MalformedFile(path, f"larger than {MAX_FILE_BYTES} bytes; is this a deployment file?")
-        return DeploymentFile.model_validate(tomllib.loads(file.read_bytes().decode("utf-8-sig")))
-    except OSError as error:
-        raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedFile(path, f"not TOML: {str(error).splitlines()[0]}") from None
+        return DeploymentFile.model_validate(fields)
     except ValidationError as error:
         raise MalformedFile(path, explain(error, DeploymentFile)) from None
 

@@ -82,6 +82,9 @@ class Pool(Spec):
         None, "Schedule the next step while this one runs.", read_by="schedule"
     )
     enforce_eager: bool = flag(False, "No CUDA graphs.", read_by="limits")
+    max_cudagraph_capture_size: int | None = flag(
+        None, "Most tokens of a step that CUDA graphs are captured for.", ge=1, le=1 << 20, read_by="limits"
+    )
     long_prefill_token_threshold: int = flag(
         0, "Most prompt tokens of one request in a step; 0: no limit.", ge=0, read_by="schedule"
     )
@@ -99,6 +102,13 @@ class Pool(Spec):
     )
     prefill_schedule_interval: int = flag(
         1, "Steps from one prefill step to the next, at least.", ge=1, le=1 << 20, read_by="schedule"
+    )
+    scheduler_recv_interval: int = flag(
+        1,
+        "Decode steps from one look at arrived requests to the next (SGLang).",
+        ge=1,
+        le=1 << 20,
+        read_by="schedule",
     )
     kv_offloading_size: float | None = flag(
         None,

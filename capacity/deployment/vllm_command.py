@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import get_args
 
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import flags_of
 from capacity.deployment import vllm_flags
@@ -50,6 +51,7 @@ class VllmCommand:
         return build(Pool, {"gpu": gpu, **self.fields}, flags=True)
 
 
+@checked
 def from_vllm(command: str, *, gpu: str) -> DeploymentFile:
     """The deployment of a pasted `vllm serve ...` on `gpu`, which every question takes in place of a model.
 

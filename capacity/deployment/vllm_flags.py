@@ -53,7 +53,6 @@ NOT_MODELLED = {  # what an answer leaves out by leaving them out
     "max_seq_len_to_capture": "CUDA graphs are taken at any length",
     "cuda_graph_sizes": "CUDA graphs of the default sizes are taken",
     "cudagraph_capture_sizes": "CUDA graphs of the default sizes are taken",
-    "max_cudagraph_capture_size": "CUDA graphs of the default sizes are taken",
     "compilation_config": "kernels are taken as compiled by default",
     "optimization_level": "kernels are taken as compiled by default",
     "attention_backend": "the backend that was fitted is taken",

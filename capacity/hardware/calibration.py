@@ -24,6 +24,7 @@ FloatArray = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 ROBUST_SCALE = 0.1  # log residuals beyond this count linearly: about the reproducibility of the tables
 MIN_ROWS_PER_PARAMETER = 2
+FOLDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,30 +170,31 @@ def fit_tables(
     return {key: fit_constants(predict, rows, parameters, centre=centre) for key, rows in tables.items()}
 
 
-def cross_validate(
-    predict: Predict[Row],
-    tables: Tables[Row],
-    parameters: Sequence[Parameter],
-    *,
-    folds: int = 5,
-    judged: Callable[[Measurement[Row]], bool] = lambda _: True,
-) -> dict[Hashable, list[tuple[float, float]]]:
-    """(predicted, measured) of groups that were left out of the fit of the whole pool, each group exactly once.
+def fold_fits(
+    predict: Predict[Row], tables: Tables[Row], parameters: Sequence[Parameter], *, folds: int = FOLDS
+) -> list[dict[Hashable, dict[str, float]]]:
+    """Constants of each table by fold: those of a fit of the whole pool without that fold's groups."""
+    kept = [
+        {key: [m for m in rows if fold_of(m.group, folds) != fold] for key, rows in tables.items()}
+        for fold in range(folds)
+    ]
+    return [fit_tables(predict, inside, parameters) for inside in kept]
 
-    Only `judged` rows are predicted; all the others' groups are fitted to.
-    """
+
+def cross_validate(
+    predict: Predict[Row], tables: Tables[Row], parameters: Sequence[Parameter], *, folds: int = FOLDS
+) -> dict[Hashable, list[tuple[float, float]]]:
+    """(predicted, measured) of groups that were left out of the fit of the whole pool, each group exactly once."""
     held_out: dict[Hashable, list[tuple[float, float]]] = {key: [] for key in tables}
-    for fold in range(folds):
-        inside = {key: [m for m in rows if fold_of(m.group, folds) != fold] for key, rows in tables.items()}
-        constants = fit_tables(predict, inside, parameters)
+    for fold, constants in enumerate(fold_fits(predict, tables, parameters, folds=folds)):
         for key, rows in tables.items():
-            outside = [m for m in rows if fold_of(m.group, folds) == fold and judged(m)]
+            outside = [m for m in rows if fold_of(m.group, folds) == fold]
             held_out[key] += [(predict(constants[key], m.row), m.seconds) for m in outside]
     return held_out
 
 
 def fit_pool(
-    predict: Predict[Row], tables: Tables[Row], parameters: Sequence[Parameter], *, folds: int = 5
+    predict: Predict[Row], tables: Tables[Row], parameters: Sequence[Parameter], *, folds: int = FOLDS
 ) -> dict[Hashable, FitResult]:
     """Constants of each table from all its measurements, with cross-validated errors."""
     centre = pool_centre(predict, tables, parameters)

@@ -8,7 +8,7 @@ they were measured. The fitted numbers live in `hardware_profiles/*.toml` under 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Literal, TypeVar, overload
 
 from pydantic import Field
@@ -281,37 +281,52 @@ NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
 }
 
 Found = TypeVar("Found", bound=Coefficients)
+MARLIN_FAMILIES = ("vllm", "sglang")
+MARLIN_SLOWDOWN: Mapping[str, float] = {"w4a16": 1.3, "w8a16": 1.5}
+"""Time of large products by Marlin over those at 16 bit: dequantizing keeps its tensor cores waiting.
+
+Chosen on one A100, Qwen3-8B under vLLM 0.9.2: int4 (GPTQ, AWQ) 8,070 to 8,150 total tokens/s where bf16 has 10,340,
+int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 0.6.3 agree: 1.1 to 1.6, and 1.6 (Qwen
+speed benchmark, 2024-11).
+"""
+
 AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
 
 
 class Lookup:
     """Finds the constants of a kernel: the engine's own family first, then others', then the universal set.
 
-    Each with the factors of an `adjustment` on it. `assumed` collects what had no fit of its own, for warnings and for
+    `on_this_card` turns another card's constants into this one's, such as for a lower power limit; None: as they are.
+    Each has the factors of an `adjustment` on it. `assumed` collects what had no fit of its own, for warnings and for
     wider intervals; `capped` which parameters of the adjustment would beat a roof, and by which operator.
     """
 
     def __init__(
-        self, coefficients: tuple[StepCoefficients, ...], family: str, adjustment: Adjustment | None = None
+        self,
+        coefficients: tuple[StepCoefficients, ...],
+        family: str,
+        on_this_card: Callable[[Coefficients], Coefficients] | None = None,
+        *,
+        adjustment: Adjustment | None = None,
     ) -> None:
         self._sources = coefficients
         self._family = family
+        self._on_this_card = on_this_card
         self._adjustment = adjustment or NONE
         self.capped: list[tuple[str, str]] = []
         self.own_sources = tuple(source for source in coefficients[:1] if source.families)
         self.assumed: list[str] = []
 
-    def families(self) -> Iterator[tuple[KernelFamily, bool]]:
-        """Families in order of preference, each with whether it is this GPU's own fit of this engine's kernels."""
+    def families(self) -> Iterator[tuple[KernelFamily, bool, bool]]:
+        """Families in order of preference: is it this GPU's own fit of this engine's kernels, is it another card's."""
         for position, source in enumerate(self._sources):
-            own = position == 0
             if self._family in source.families:
-                yield source.families[self._family], own
-        for source in self._sources:
+                yield source.families[self._family], position == 0, position > 0
+        for position, source in enumerate(self._sources):
             for name in FAMILY_ORDER:
                 if name != self._family and name in source.families:
-                    yield source.families[name], False
-        yield UNIVERSAL_FAMILY, False
+                    yield source.families[name], False, position > 0
+        yield UNIVERSAL_FAMILY, False, False
 
     @overload
     def kernel(self, operator: Literal["gemm"], key: str) -> GemmCoefficients: ...
@@ -332,21 +347,37 @@ class Lookup:
         """
         key = "bf16" if key == "fp16" else key  # the same kernels at the same rates
         for name in (key, *NEAREST_KERNEL.get(key, ())):
-            for family, own in self.families():
+            for family, own, transferred in self.families():
                 constants: Coefficients | None = getattr(family, operator).get(name)
-                if constants is not None:
-                    if not own or name != key:
-                        self.assumed.append(f"{operator} {key}")
-                    return self.adjusted(operator, constants)
+                if constants is None:
+                    continue
+                if not own or name != key:
+                    self.assumed.append(f"{operator} {key}")
+                if not own and operator == "gemm" and key in MARLIN_SLOWDOWN:
+                    constants = self._by_marlin(constants, key)
+                if transferred and self._on_this_card is not None:
+                    constants = self._on_this_card(constants)
+                return self.adjusted(operator, constants)
         known = ", ".join(getattr(UNIVERSAL_FAMILY, operator))
         raise InvalidInput(
             f"the step model has no constants for {operator} kernel {key!r}, it knows {known}: use another format, "
             f"or a GPU profile with a table [step_time.families.{self._family}.{operator}.{key}]"
         )
 
+    def _by_marlin(self, constants: Coefficients, key: str) -> Coefficients:
+        """A weight-only kernel of another engine as Marlin, which is slower where products are large."""
+        sixteen = next(f.gemm["bf16"] for f, *_ in self.families() if "bf16" in f.gemm).compute_fraction
+        if self._family not in MARLIN_FAMILIES or not isinstance(constants, GemmCoefficients):
+            return constants
+        fraction = sixteen / MARLIN_SLOWDOWN[key]
+        if constants.compute_fraction <= fraction:
+            return constants
+        fit = constants.fit.model_copy(update={"basis": "assumed"})
+        return constants.model_copy(update={"compute_fraction": fraction, "fit": fit})
+
     def all_reduce(self) -> AllReduceCoefficients:
         """The engine's own all-reduce kernel."""
-        for family, own in self.families():
+        for family, own, _ in self.families():
             if family.all_reduce is not None:
                 if not own:
                     self.assumed.append("all_reduce")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from capacity.base.errors import MalformedFile
-
-MAX_FILE_BYTES = 4 * 1024 * 1024
+from capacity.base.outside import read_text
 
 Row = Mapping[str, str | None]
 Priced = TypeVar("Priced")
@@ -19,18 +18,14 @@ def read_price_rows(
     path: str | Path, columns: Sequence[str], price: Callable[[Row, str], Priced]
 ) -> tuple[Priced, ...]:
     """Every row of a list that has these columns, read by `price(row, "line N")`. Raises MalformedFile."""
-    file = Path(path)
+    text = read_text(path, "a list of prices")
     try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise MalformedFile(path, f"larger than {MAX_FILE_BYTES} bytes; is this a list of prices?")
-        lines = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines(), strict=True)
+        lines = csv.DictReader(text.splitlines(), strict=True)
         missing = [column for column in columns if column not in (lines.fieldnames or ())]
         if missing:
             raise MalformedFile(path, f"column {missing[0]} is missing; needed are {','.join(columns)}")
         prices = tuple(price(row, f"line {lines.line_num}") for row in lines)
-    except OSError as error:
-        raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise MalformedFile(path, f"cannot be read: {error}") from None
     if not prices:
         raise MalformedFile(path, "holds no price")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.outside import is_file, outside_path, parse_toml, read_text
 from capacity.base.spec import Spec
 from capacity.base.toml_text import toml_key, toml_value
 from capacity.hardware.adjustment import Adjustment
@@ -110,8 +110,8 @@ def load_profile(name: str, directories: Sequence[Path | str] = ()) -> HardwareP
     Raises UnknownName (with suggestions) or MalformedFile.
     """
     if name.endswith(".toml"):
-        path = Path(name).expanduser()
-        if not path.is_file():
+        path = outside_path(name)
+        if not path.exists():
             raise MalformedFile(path, "no such hardware profile file")
         return read_profile(path)
     return read_profile(_find_path(name, directories))
@@ -128,11 +128,7 @@ def read_profile(path: Path) -> HardwareProfile:
 
 def parse_profile(text: str, *, origin: object = "profile") -> HardwareProfile:
     """The profile in a TOML text; `origin` names it in errors."""
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise MalformedFile(origin, f"not TOML: {error}") from None
-    return _from_document(document, origin)
+    return _from_document(parse_toml(text, origin), origin)
 
 
 def dump_profile(profile: HardwareProfile) -> str:
@@ -177,11 +173,7 @@ def _source_keys(profile: HardwareProfile) -> dict[str, str]:
 @lru_cache(maxsize=64)
 def _read_profile(path: Path, modified_ns: int, size_bytes: int) -> HardwareProfile:
     del modified_ns, size_bytes  # they only tell a changed file from the cached one
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MalformedFile(path, f"cannot be read: {error}") from None
-    profile = parse_profile(text, origin=path)
+    profile = parse_profile(read_text(path, "a hardware profile"), origin=path)
     if profile.name != path.stem:
         raise MalformedFile(
             path, f"holds profile {profile.name!r}; name the file {profile.name}.toml", where="name"
@@ -246,7 +238,7 @@ def _split_fact(
 
 def _directories(directories: Iterable[Path | str]) -> list[Path]:
     from_environment = [part for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep) if part]
-    chosen = [Path(directory).expanduser() for directory in (*directories, *from_environment)]
+    chosen = [outside_path(directory) for directory in (*directories, *from_environment)]
     for directory in chosen:
         if not directory.is_dir():
             raise InvalidInput(
@@ -261,7 +253,7 @@ def user_profiles_directory() -> Path:
     """Where a user's own profiles are: the first folder of CAPACITY_PROFILES, else the platform's configuration."""
     for part in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep):
         if part:
-            return Path(part).expanduser()
+            return outside_path(part)
     if sys.platform == "win32":
         return Path(os.environ.get("APPDATA", "~")).expanduser() / "capacity" / "profiles"
     if sys.platform == "darwin":
@@ -278,7 +270,12 @@ def bundled_directory() -> Path:
 
 def profile_paths(directories: Sequence[Path | str] = ()) -> list[Path]:
     """Profile files on the search path, the folders that are searched first in front."""
-    return [path for folder in _directories(directories) for path in sorted(folder.glob("*.toml"))]
+    return [
+        path
+        for folder in _directories(directories)
+        for path in sorted(folder.glob("*.toml"))
+        if path.is_file()
+    ]
 
 
 def _find_path(name: str, directories: Sequence[Path | str]) -> Path:
@@ -286,7 +283,7 @@ def _find_path(name: str, directories: Sequence[Path | str]) -> Path:
     if Path(wanted).name == wanted:
         for folder in _directories(directories):
             path = folder / f"{wanted}.toml"
-            if path.is_file():
+            if is_file(path):
                 return path
     paths = profile_paths(directories)
     by_name: dict[str, Path] = {}
@@ -307,12 +304,12 @@ def _aliases(paths: tuple[Path, ...]) -> dict[str, str]:
     for path in paths:
         if "@" in path.stem:
             continue
-        head = path.read_text(encoding="utf-8").split("\n[", 1)[0]
         try:
-            aliases = tomllib.loads(head).get("aliases", [])
-        except tomllib.TOMLDecodeError:
+            head = read_text(path, "a hardware profile").split("\n[", 1)[0]
+            aliases = parse_toml(head, path).get("aliases", [])
+        except MalformedFile:
             continue  # said in full when that profile is asked for by its name
-        for alias in aliases:
+        for alias in aliases if isinstance(aliases, list) else ():
             names.setdefault(_normalised(str(alias)), path.stem)
     return names
 

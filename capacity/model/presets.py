@@ -11,6 +11,7 @@ from pathlib import Path
 
 from capacity.base.errors import InvalidInput, UnknownName
 from capacity.base.fields import read_json_object
+from capacity.base.outside import outside_path
 from capacity.model.hf_config import from_hf_config
 from capacity.model.quantization import scheme_for
 from capacity.model.spec import ModelSpec
@@ -37,9 +38,9 @@ def load_model(name_or_path: str | Path, *, download: bool = False) -> ModelSpec
     preset = _aliases().get(_normal(name))
     if preset is not None:
         return _as_asked(_load_preset(preset), name)
-    path = Path(name).expanduser()
     if not name.strip():
         raise UnknownName("model", name, model_names())
+    path = outside_path(name)
     if path.is_dir() or path.suffix == ".json" or path.is_file():
         return _load_path(path)
     if not download and (variant := _load_variant(name)):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import requests_of
+from capacity.base.checked import checked
 from capacity.base.errors import CapacityError
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
@@ -94,6 +95,7 @@ class AdviceList(AnswerRecord):
 
 
 @documented(Pool, Traffic, Cost)
+@checked
 def advise(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

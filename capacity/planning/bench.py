@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from capacity.base.errors import InvalidInput
-from capacity.base.processes import local_workers
+from capacity.base.processes import check_workers, local_workers
 from capacity.planning.arena import Arena, OutOfTime, Task, enter, run_task
 from capacity.planning.judging import Trial
 from capacity.planning.tried import Ask
@@ -47,8 +46,7 @@ class Bench:
     _begun_s: float = field(default_factory=time.monotonic, repr=False)
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise InvalidInput(f"workers must be at least 1, not {self.workers}")
+        check_workers(self.workers)
 
     def __enter__(self) -> Bench:
         return self

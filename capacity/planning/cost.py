@@ -13,6 +13,7 @@ from capacity.answers.deployment_run import run_service, verdict_on
 from capacity.answers.engine_setup import requests_of
 from capacity.answers.served import long_enough
 from capacity.answers.steady_load import steady_load
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Billing, Cost, DeploymentFile, Pool, Service, Traffic, build, deployment_of
@@ -31,6 +32,7 @@ TOO_MUCH = 1.005  # offered over served, above which it is worth a line
 
 
 @documented(Pool, Traffic, Cost, Billing)
+@checked
 def cost(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import ConfigDict
 
 from capacity.answers.costs import Pools, cost_of
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
@@ -144,6 +145,7 @@ class Curve(AnswerRecord):
 
 
 @documented(Pool, Traffic, Cost, RisingLoad)
+@checked
 def curve(
     model: str | Path | ModelSpec | DeploymentFile,
     *,
@@ -163,7 +165,7 @@ def curve(
     pool_fields, traffic_fields, prices, load_fields = split(options, Pool, Traffic, Cost, RisingLoad)
     load: RisingLoad = build(RisingLoad, load_fields)
     load.check()
-    beside: dict[str, Any] = {**load_fields, "request_rate": SHAPE_RATE}
+    beside = {name: getattr(load, name) for name in load_fields} | {"request_rate": SHAPE_RATE}
     deployment = deployment_of(
         model, pool=pool_fields, traffic=traffic_fields, cost=prices, question="curve", **beside
     )

@@ -16,6 +16,7 @@ import numpy as np
 
 from capacity.answers.deployment_run import run_service
 from capacity.answers.engine_setup import make_workload, requests_of
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.record import AnswerRecord, Written
 from capacity.deployment import DeploymentFile, Service, Traffic, build, read_deployment
@@ -121,6 +122,7 @@ class Diff(AnswerRecord):
     replicated: tuple[PairedMetric, ...] = ()  # over several draws of the traffic, where they were asked for
 
 
+@checked
 def diff(
     first: DeploymentLike,
     second: DeploymentLike,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from capacity.answers.engine_setup import make_workload, requests_of
 from capacity.deployment import Traffic
+from capacity.simulator.replications import check_replications
 from capacity.workload import Workload
 
 
 def draws(traffic: Traffic, workload: Workload | None, count: int) -> tuple[Workload, ...]:
-    """The traffic with `count` seeds; once where it is a trace or a workload of one's own."""
+    """The traffic with `count` seeds; once where it is a trace or a workload of one's own. Raises InvalidInput."""
+    check_replications(count)
     if workload is not None:
         return (requests_of(traffic, workload),)
     if traffic.trace is not None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, Traffic, build
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 @documented(Search, Traffic, Cost)
+@checked
 def plan(
     model: str | Path | ModelSpec,
     *,

@@ -53,7 +53,9 @@ def _endless(value: Any) -> Any:
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Choices = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default)]
 Ways = Annotated[tuple[str | None, ...], BeforeValidator(_listed_or_default), AfterValidator(_drafting_names)]
-Counts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_listed), Field(min_length=1)]
+Counts = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=4096)], ...], BeforeValidator(_listed), Field(min_length=1)
+]
 Limits = Annotated[
     tuple[Annotated[int, Field(ge=1)] | None, ...], BeforeValidator(_listed_or_default), Field(min_length=1)
 ]

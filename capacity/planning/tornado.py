@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capacity.answers.engine_setup import requests_of
+from capacity.base.checked import checked
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, DeploymentFile, Pool, Traffic, deployment_of
@@ -65,6 +66,7 @@ class Tornado(AnswerRecord):
 
 
 @documented(Pool, Traffic, Cost)
+@checked
 def tornado(
     model: str | Path | ModelSpec | DeploymentFile,
     *,

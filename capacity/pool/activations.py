@@ -6,10 +6,12 @@ from capacity.deployment.engines import EngineSpec
 from capacity.model.feed_forward import DenseFeedForward, MoEFeedForward
 from capacity.model.quantization import ComputeDtype, QuantizationScheme
 from capacity.model.spec import ModelSpec
+from capacity.model.vision import VisionEncoder
 
 HALF_BYTES = 2  # of an activation, 16 bit
 SHARE_OF_HALF: dict[ComputeDtype, float] = {"fp8": 0.5, "int8": 0.5, "fp4": 0.28}  # quantized activations
 MOE_HIDDEN_COPIES = 2  # beside the experts' rows: 0.08 GiB of Qwen3-30B-A3B at 2048 tokens, vLLM 0.26
+TOWER_STATE_COPIES = 5  # of a patch, at the widest moment of a vision tower
 MOE_CHUNK_TOKENS = (
     16 * 1024
 )  # tokens that vLLM's fused experts take at a time: VLLM_FUSED_MOE_CHUNK_SIZE, envs.py
@@ -50,7 +52,27 @@ def activation_bytes(
         )
         for group in model.layer_groups
     )
-    return max(sampling, values * HALF_BYTES)
+    text = max(sampling, values * HALF_BYTES)
+    if model.vision is None or not engine.profiles_images:
+        return text
+    return with_images(text, model.vision, hidden, tokens=tokens, tensor_parallel_size=tensor_parallel_size)
+
+
+def with_images(
+    text_bytes: float, tower: VisionEncoder, hidden_size: int, *, tokens: int, tensor_parallel_size: int = 1
+) -> float:
+    """Peak of vLLM's profile run of a model that sees, `text_bytes` the language model's.
+
+    As many images of the largest size as `tokens` hold, one at least, go through the tower: five copies of a patch's
+    state and two of its hidden layer, which tensor parallelism divides; what comes out stays while the language model
+    runs. Chosen on Qwen3.5-9B (vLLM 0.18, A100, 1.90 GiB) and Qwen3.6-27B (0.27.1, two A100, 1.36 GiB), 1.88 and 1.39
+    here. Source: vLLM v1/worker/gpu_model_runner.py, profile_run; 2026-11.
+    """
+    images = max(tokens // tower.largest_image_tokens, 1)
+    image_tokens = images * tower.largest_image_tokens
+    patch = TOWER_STATE_COPIES * tower.hidden_size + 2 * tower.intermediate_size / tensor_parallel_size
+    kept = image_tokens * hidden_size * HALF_BYTES
+    return kept + max(text_bytes, image_tokens * tower.patches_per_token * patch * HALF_BYTES)
 
 
 def _layer_values(
@@ -79,8 +101,23 @@ def _layer_values(
 
 
 def graph_bytes(
-    engine: EngineSpec, architecture: str, max_num_seqs: int, *, enforce_eager: bool = False
+    engine: EngineSpec,
+    architecture: str,
+    max_num_seqs: int,
+    *,
+    num_layers: float | None = None,
+    enforce_eager: bool = False,
+    max_graph_rows: int | None = None,
 ) -> float:
-    """CUDA graphs: a base and so much for each captured batch size; published figures scatter by a factor of 3."""
-    limits = () if enforce_eager else engine.graph_batch_sizes(max_num_seqs, architecture)
-    return engine.graph_base_bytes + len(limits) * engine.graph_bytes_per_size if limits else 0.0
+    """CUDA graphs: a base and so much for each captured batch size; published figures scatter by a factor of 3.
+
+    `num_layers` of one GPU, where the engine's figure is of so many; None: as many as there.
+    """
+    limits = (
+        () if enforce_eager else engine.graph_batch_sizes(max_num_seqs, architecture, most=max_graph_rows)
+    )
+    if not limits:
+        return 0.0
+    reference = engine.graph_reference_layers
+    depth = 1.0 if reference is None or num_layers is None else num_layers / reference
+    return engine.graph_base_bytes + len(limits) * engine.graph_bytes_per_size * depth

@@ -207,12 +207,14 @@ def held_memory(settings: PoolSettings, stage: int) -> HeldMemory:
             engine,
             settings.profile.architecture,
             settings.max_num_seqs,
+            num_layers=settings.model.num_layers / pool.pipeline_parallel_size,
             enforce_eager=pool.enforce_eager,
+            max_graph_rows=pool.max_cudagraph_capture_size,
         )
     )
     nontorch = nontorch_bytes(settings)
     if engine.memory_rule == "sglang_static":
-        activations, overhead = _sglang_reserve(settings), nontorch
+        activations, overhead = _sglang_reserve(settings, nontorch), nontorch
     else:
         activations = _activations(settings, samples=stage == pool.pipeline_parallel_size - 1)
         overhead = nontorch + (graphs if engine.graphs_in_budget else 0)
@@ -319,11 +321,14 @@ def _usable(settings: PoolSettings, held: int) -> int:
             return total
 
 
-def _sglang_reserve(settings: PoolSettings) -> int:
-    """What SGLang leaves to activations and graphs: all but the static fraction."""
+def _sglang_reserve(settings: PoolSettings, nontorch: int) -> int:
+    """What SGLang leaves to activations and graphs: all but the static fraction of what is free before it loads.
+
+    Source: SGLang model_runner.py, profile_max_num_token: rest = available - total available before * (1 - fraction).
+    """
     fraction = settings.pool.gpu_memory_utilization or sglang_static_fraction(settings)
-    total = settings.profile.memory_engine_bytes
-    return total - math.floor(total * fraction)
+    free = settings.profile.memory_engine_bytes - nontorch
+    return free - math.floor(free * fraction)
 
 
 def sglang_static_fraction(settings: PoolSettings) -> float:

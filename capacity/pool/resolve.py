@@ -118,6 +118,7 @@ class ResolvedPool(PoolSettings):
             data_parallel_size=self.lockstep_ranks,
             enable_expert_parallel=self.pool.enable_expert_parallel,
             enforce_eager=self.pool.enforce_eager,
+            max_graph_rows=self.pool.max_cudagraph_capture_size,
             max_num_seqs=self.max_num_seqs,
         )
 
@@ -237,7 +238,7 @@ def with_defaults(
         profile=profile,
         engine=engine,
         scheme=scheme,
-        kv_cache_dtype=_kv_cache_dtype(pool, scheme),
+        kv_cache_dtype=_kv_cache_dtype(pool, scheme, model, engine, profile.architecture),
         max_model_len=max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -367,8 +368,13 @@ def _engines_that(can: Callable[[EngineSpec], bool]) -> str:
     return f"--engine {' or '.join(able)}" if able else "no engine that is listed here"
 
 
-def _kv_cache_dtype(pool: Pool, scheme: QuantizationScheme) -> str:
-    """`auto` is the checkpoint's wish, where it has one."""
-    if pool.kv_cache_dtype == "auto" and scheme.kv_cache_dtype:
+def _kv_cache_dtype(
+    pool: Pool, scheme: QuantizationScheme, model: ModelSpec, engine: EngineSpec, architecture: str
+) -> str:
+    """`auto` is the checkpoint's wish, where it has one; else the engine's, for latents of sparse attention."""
+    if pool.kv_cache_dtype != "auto":
+        return pool.kv_cache_dtype
+    if scheme.kv_cache_dtype:
         return scheme.kv_cache_dtype
-    return pool.kv_cache_dtype
+    sparse = any(group.index for group in model.kv_cache_groups())
+    return engine.sparse_kv_cache_dtype.get(architecture, "auto") if sparse else "auto"

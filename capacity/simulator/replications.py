@@ -30,10 +30,15 @@ LATENCIES = tuple(
 METRICS = (*RATES, *LATENCIES)
 
 
-def replication_seeds(seed: int, count: int) -> tuple[int, ...]:
-    """`count` seeds: `seed` itself, then independent streams that depend on it alone. Raises InvalidInput."""
+def check_replications(count: int) -> None:
+    """Raises InvalidInput for a number of runs that is none, or more than anybody waits for."""
     if not 1 <= count <= MOST_REPLICATIONS:
         raise InvalidInput(f"--replications must be from 1 to {MOST_REPLICATIONS}, not {count}")
+
+
+def replication_seeds(seed: int, count: int) -> tuple[int, ...]:
+    """`count` seeds: `seed` itself, then independent streams that depend on it alone. Raises InvalidInput."""
+    check_replications(count)
     children = np.random.SeedSequence(seed).spawn(count - 1)
     return (seed, *(int(child.generate_state(1, np.uint64)[0] >> np.uint64(1)) for child in children))
 

@@ -6,7 +6,6 @@ preemptions, completions and free blocks. It runs on the simulator's own engines
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import simpy
 
 from capacity.base.errors import InvalidInput, MalformedFile, UnknownName
+from capacity.base.outside import read_text
 from capacity.simulator.core import library
 from capacity.simulator.core.logged import logged_run
 from capacity.simulator.engine import Engine
@@ -33,6 +33,7 @@ from capacity.step import PS_PER_S, AffineStepTimes
 SEED_STRIDE = 1_000_003  # of token ids: segment [s, n] is s * SEED_STRIDE + 0 ... n - 1
 ANSWER_OFFSET = 500_000  # of output tokens within their seed
 FIRST_ANSWER_SEED = 900  # plus the index of the request, unless it says out_seed
+MAX_BLOCKS = 10_000_000
 MAX_TOKENS = 10_000_000  # of one scenario: a mistyped length must not fill the memory
 
 SCHEDULE_POLICIES = ("vllm-v1", "vllm-v1-async", "vllm-v0", "sglang-radix")
@@ -43,12 +44,7 @@ def read_scenarios(path: str | Path) -> Iterator[dict[str, Any]]:
 
     Raises MalformedFile with the line that cannot be read.
     """
-    raw = Path(path)
-    try:
-        data = raw.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as error:
-        raise MalformedFile(path, str(error)) from error
+    text = read_text(path, "a scenario")
     if not text.strip():
         raise MalformedFile(path, "the file is empty: it must hold at least one scenario")
     for where, line in _documents(text, path):
@@ -66,7 +62,7 @@ def _documents(text: str, path: str | Path) -> Iterator[tuple[str, Any]]:
     try:
         yield "line 1", json.loads(text)
         return
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
@@ -243,6 +239,8 @@ def _setup(scenario: Mapping[str, Any], policy: str) -> EngineSetup:
     limits, blocks, block_size = _limits(scenario, v0), scenario["num_blocks"], scenario["block_size"]
     if blocks < 1 or block_size < 1:
         raise InvalidInput(f"num_blocks and block_size must be at least 1, not {blocks} and {block_size}")
+    if blocks > MAX_BLOCKS:
+        raise InvalidInput(f"num_blocks is at most {MAX_BLOCKS:,}, not {blocks}")
     times = scenario["step_time"] if scenario["requests"] else {"base": 0, "per_token": 0}
     windows: tuple[int | None, ...] = (None,)
     if scenario.get("sliding_window") and not v0:

@@ -26,6 +26,7 @@ from capacity.step.operators import (
     RowCount,
     Traffic,
     all_tokens,
+    crowding,
     expanded_tokens,
 )
 from capacity.step.setting import HostTime
@@ -97,7 +98,7 @@ class OperatorData:
     weight_bits: float = 0.0
     value_bytes: float = 0.0  # of the hidden state, to and from an expert
     routed_rate: float = 1.0
-    crowding: float = 0.0  # 2 ln(ranks): by how much chance fills the busiest
+    crowding: float = 0.0  # by how much chance fills the busiest rank
     evenness: float = 1.0
 
 
@@ -374,7 +375,7 @@ def _experts(operator: Experts) -> OperatorData:
         weight_bits=operator.weight_bits,
         value_bytes=operator.activation_bits / 8 + ACTIVATION_BYTES,
         routed_rate=constants.routed_fraction * bandwidth,
-        crowding=2.0 * math.log(ranks) if ranks > 1 else 0.0,
+        crowding=crowding(ranks),
         evenness=ROUTING_EVENNESS,
     )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import EngineSpec
 from capacity.hardware import HardwareProfile, Link, load_profile
-from capacity.hardware.coefficients import Lookup, StepCoefficients
+from capacity.hardware.coefficients import Coefficients, Lookup, StepCoefficients
+from capacity.hardware.power import under_limit
 from capacity.hardware.weight_kernels import weight_kernels
 from capacity.model.quantization import (
     Execution,
@@ -19,6 +21,7 @@ from capacity.model.quantization import (
 )
 from capacity.model.spec import ModelSpec
 from capacity.step.collectives import Interconnect
+from capacity.step.launches import launch_seconds
 
 DIRECT_LINKS = ("nvlink", "nvlink-bridge", "xgmi", "c2c")
 
@@ -59,6 +62,7 @@ class StepSetting:
     data_parallel_size: int = 1
     enable_expert_parallel: bool = False
     enforce_eager: bool = False
+    max_graph_rows: int | None = None  # None: the engine's default
     max_num_seqs: int | None = None
     draft_rows: int = 0  # beside each sequence's own: engines capture CUDA graphs for them too
     host: HostTime | None = None
@@ -103,17 +107,32 @@ class StepSetting:
     def lookup(self) -> Lookup:
         """The constants of the GPU's and the engine's kernels. Raises InvalidInput for another GPU's fit."""
         family = self.kernel_family or family_of(self.engine)
-        return Lookup(coefficient_sources(self.profile), family, self.profile.adjustment)
+        return Lookup(
+            coefficient_sources(self.profile),
+            family,
+            self._on_this_card(),
+            adjustment=self.profile.adjustment,
+        )
+
+    def _on_this_card(self) -> Callable[[Coefficients], Coefficients] | None:
+        """What makes this card's constants of those that it takes from its sister: slower clocks under less power."""
+        own = self.profile.step_time
+        if own is None or own.transferred_from is None:
+            return None
+        return partial(under_limit, card=self.profile, sister=load_profile(own.transferred_from))
 
     def host_time(self) -> HostTime:
         """The engine's host time, with what measured runs on this machine said of it."""
         host, adjustment = self._engine_host_time(), self.profile.adjustment
         if adjustment is None:
             return host
+        by = {field.name: "eager" if field.name == "eager_s" else "host" for field in fields(HostTime)}
         times = {
-            name: getattr(host, name) * adjustment.factor("host") for name in ("step_s", "per_sequence_s")
+            name: getattr(host, name) * adjustment.factor(factor)
+            for name, factor in by.items()
+            if name.endswith("_s")
         }
-        return replace(host, eager_s=host.eager_s * adjustment.factor("eager"), **times)
+        return replace(host, **times)
 
     def _engine_host_time(self) -> HostTime:
         """As the engine's data say; without an engine there is none, and vLLM's graph sizes."""
@@ -125,9 +144,12 @@ class StepSetting:
         num_layers = self.model.num_layers
         limits = engine.default_limits(self.profile.memory_engine_bytes, architecture)
         sizes = engine.graph_batch_sizes(
-            self.max_num_seqs or limits.max_num_seqs, architecture, draft_tokens=self.draft_rows
+            self.max_num_seqs or limits.max_num_seqs,
+            architecture,
+            draft_tokens=self.draft_rows,
+            most=self.max_graph_rows,
         )
-        if limits.max_graph_batch is not None:
+        if limits.max_graph_batch is not None and self.max_graph_rows is None:
             most = limits.max_graph_batch * (1 + self.draft_rows)
             sizes = tuple(size for size in sizes if size <= most)
         return HostTime(
@@ -135,7 +157,7 @@ class StepSetting:
             per_sequence_s=engine.host_per_sequence_s * num_layers / engine.host_reference_layers,
             overlapped=engine.host_overlapped,
             overlap_sharpness=engine.host_overlap_norm,
-            eager_s=engine.prefill_floor_per_layer_s * num_layers,
+            eager_s=launch_seconds(self, engine.kernel_launch_s),
             graph_sizes=sizes,
             graphs_for_prefill=engine.mixes_prefill_with_decode,
         )

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
@@ -179,6 +180,7 @@ class AttentionTrafficTable(AnswerRecord):
 
 
 @documented(Pool)
+@checked
 def attention_traffic(
     model: str | ModelSpec | DeploymentFile,
     *,

@@ -17,6 +17,8 @@ from capacity.answers.engine_setup import (
 )
 from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
+from capacity.base.checked import checked
+from capacity.base.clock import check_time
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
 from capacity.base.keywords import documented, split
@@ -341,6 +343,7 @@ class Batching(AnswerRecord):
 
 
 @documented(Pool, Traffic)
+@checked
 def compare_batching(
     model: str | ModelSpec | DeploymentFile,
     *,
@@ -361,8 +364,7 @@ def compare_batching(
     thousands of requests; `engine_loop` runs the rest.
     Raises DoesNotFit or InvalidInput.
     """
-    if not 0 <= batching_window_s < float("inf"):
-        raise InvalidInput(f"--batching-window {batching_window_s}: must be at least 0 s")
+    check_time("batching window (--batching-window)", batching_window_s)
     pool, traffic = split(options, Pool, Traffic)
     deployment = deployment_of(model, pool=pool, traffic=traffic, question="batching")
     resolved = resolve(deployment.model, deployment.pool)

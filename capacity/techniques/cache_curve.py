@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
@@ -59,6 +60,7 @@ class CacheCurve(AnswerRecord):
     warnings: tuple[str, ...]
 
 
+@checked
 def cache_curve(
     trace: str,
     *,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from capacity.base.checked import checked
 from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Pool
@@ -231,6 +232,7 @@ class Engines(AnswerRecord):
     claims: tuple[Claim, ...]
 
 
+@checked
 def engine_table(
     gpu: Annotated[str, Flag("Defaults depend on its memory.", "--gpu")] = "h100",
     *,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput, OutsideValidity
 from capacity.base.flags import Flag
 from capacity.base.record import AnswerRecord
@@ -73,6 +74,7 @@ class KvAnswer(AnswerRecord):
         return answer
 
 
+@checked
 def kv(
     models: Annotated[Sequence[str | ModelSpec], Flag("One or more models.")],
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from capacity.base.errors import InvalidInput
 from capacity.model import ModelSpec
 from capacity.model.feed_forward import MoEFeedForward
-from capacity.step.operators import busiest_share, distinct_experts
+from capacity.step.operators import busiest_pairs, distinct_experts
 
 
 def pipeline_bubble_fraction(stages: int, micro_batches: int) -> float:
@@ -39,16 +39,16 @@ def all_reduce_bytes_per_token(
 
 
 def expert_imbalance(num_experts: int, experts_per_token: int, tokens: int, ranks: int) -> float:
-    """Load of the busiest expert-parallel rank over the mean, when tokens choose experts at random.
+    """Token-expert pairs of the busiest expert-parallel rank over the mean: chance, and experts of unequal popularity.
 
-    Real routing is skewed beyond chance, which this leaves out.
+    As the step model has it (`busiest_pairs`); no balancing by replicas of popular experts.
     """
     if tokens < 1 or ranks < 1 or not 1 <= experts_per_token <= num_experts:
         raise InvalidInput(
             f"{tokens} tokens on {ranks} ranks, {experts_per_token} of {num_experts} experts: out of range"
         )
     pairs = float(tokens * experts_per_token)
-    return busiest_share(pairs, ranks) / (pairs / ranks)
+    return busiest_pairs(pairs, ranks, num_experts / ranks) / (pairs / ranks)
 
 
 def experts_touched(num_experts: int, experts_per_token: int, tokens: int) -> float:

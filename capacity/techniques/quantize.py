@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import gpu_summary
 from capacity.answers.records import GpuSummary
+from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
@@ -245,6 +246,7 @@ class Quantizing(AnswerRecord):
 
 
 @documented(Pool, Cost)
+@checked
 def quantize(
     model: Annotated[
         str | ModelSpec | DeploymentFile, Flag("Preset name, config.json, folder, or Hugging Face id.")

@@ -11,6 +11,7 @@ from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import gpu_summary
 from capacity.answers.phases import RequestLengths, load_times
 from capacity.answers.records import GpuSummary
+from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput, UnknownName
 from capacity.base.flags import Flag
 from capacity.base.keywords import documented, split
@@ -288,6 +289,7 @@ class Scaling(AnswerRecord):
 
 
 @documented(Pool, Cost)
+@checked
 def scale(
     model: str | ModelSpec | DeploymentFile,
     *,

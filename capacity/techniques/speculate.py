@@ -10,6 +10,7 @@ from capacity.answers.engine_setup import engine_setup, with_drafts
 from capacity.answers.fit import gpu_summary
 from capacity.answers.phases import check_length
 from capacity.answers.records import GpuSummary
+from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.flags import ENGINE_LOOP, Flag
 from capacity.base.keywords import documented, split
@@ -162,6 +163,7 @@ class Speculating(AnswerRecord):
 
 
 @documented(Pool)
+@checked
 def speculate(
     model: Annotated[str | ModelSpec | DeploymentFile, Flag("The target model.")],
     *,

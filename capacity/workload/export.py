@@ -111,5 +111,6 @@ def _written(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
             )
             with io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream:
                 yield stream
-    except OSError as error:
-        raise MalformedFile(name, f"cannot be written: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise MalformedFile(name, f"cannot be written: {reason or error}") from None

@@ -16,6 +16,7 @@ from capacity.deployment.vllm_command import read_vllm_command
 from capacity.pool.drafting import expected_tokens
 from capacity.pool.resolve import resolve
 from capacity.simulator.kv_cache.offload import Offload
+from capacity.simulator.setup import EngineSetup
 from capacity.step import decode_shape
 
 LOAD: dict[str, Any] = {"input_len": 600, "output_len": 100, "request_rate": 4, "num_prompts": 40}
@@ -63,6 +64,21 @@ def test_switches_reach_the_scheduler() -> None:
     limits = scheduler_limits(resolve("llama-3.1-8b", pool))
     assert (limits.reserve_full_isl, limits.prefill_schedule_interval, limits.watermark) == (False, 3, 0.1)
     assert scheduler_limits(resolve("llama-3.1-8b", Pool(gpu="h100"))).reserve_full_isl is True
+
+
+def test_sglangs_receive_interval_reaches_its_scheduler_and_no_other() -> None:
+    def setup(engine: str) -> EngineSetup:
+        return engine_setup(
+            resolve("llama-3.1-8b", Pool(gpu="h100", engine=engine, scheduler_recv_interval=30))
+        )
+
+    assert setup("sglang").policy_options["recv_interval"] == 30
+    assert (
+        "recv_interval"
+        not in engine_setup(resolve("llama-3.1-8b", Pool(gpu="h100", engine="sglang"))).policy_options
+    )
+    with pytest.raises(InvalidInput, match="--scheduler-recv-interval"):
+        setup("vllm")
 
 
 def test_stages_do_not_make_the_tokens_of_one_request_faster() -> None:

@@ -161,7 +161,7 @@ LOOP, RATE = {"load": "a closed loop"}, {"load": "arrivals at a rate"}
 QUESTIONS = {
     "a batch": estimated({"batch": "16"}, ESTIMATED, batch_size=16),
     "a batch over the network": estimated(
-        {"batch": "8", "client": "26.5"}, ESTIMATED, batch_size=8, client_latency_s="inferencex"
+        {"batch": "8", "client": "6.5"}, ESTIMATED, batch_size=8, client_latency_s="inferencex"
     ),
     "a closed loop of equal lengths": estimated({**LOOP, "concurrency": "32"}, concurrency=32),
     "a closed loop of lengths that differ": estimated(

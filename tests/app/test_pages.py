@@ -302,7 +302,7 @@ NUMBERS = {
     "osl": st.integers(1, 1_000_000),
     "concurrency": st.integers(1, 100_000),
     "range": st.sampled_from((None, 0.0, 0.3, 0.95)),
-    "client": st.sampled_from((0.0, 5.0, 26.5)),
+    "client": st.sampled_from((0.0, 5.0, 6.5)),
 }
 
 

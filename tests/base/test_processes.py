@@ -50,3 +50,49 @@ def test_an_interrupt_from_the_terminal_ends_all_without_a_traceback(tmp_path: P
     os.killpg(program.pid, signal.SIGINT)
     _, said = program.communicate(timeout=60)  # its pipes are closed once the workers are gone too
     assert said == "interrupted\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no such signals")
+@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("wait_s", [0.0, 1.5])
+def test_no_worker_outlives_who_started_it(tmp_path: Path, ending: str, wait_s: float) -> None:
+    """Signals to the parent alone, as a service manager sends them; workers hold its pipes while they live."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM, encoding="utf-8")
+    program = subprocess.Popen(
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "started\n"
+    time.sleep(wait_s)
+    program.send_signal(getattr(signal, ending))
+    begin = time.monotonic()
+    program.communicate(timeout=60)
+    assert time.monotonic() - begin < (
+        2.0 if wait_s else 10.0
+    )  # a worker that is still importing ends after that
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no such signals")
+@pytest.mark.parametrize("ending", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_the_command_tells_what_it_has_and_dies_by_the_signal_it_was_sent(
+    tmp_path: Path, ending: str
+) -> None:
+    command = (
+        "simulate llama-3.1-70b --gpu h100 -tp 4 --isl 2000 --osl 900 --request-rate 1 --num-prompts 9999"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-m", "capacity", *command.split(), "--engine-loop", "events"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts, cwd=tmp_path,
+    )  # fmt: skip
+    time.sleep(6.0)
+    number = getattr(signal, ending)
+    program.send_signal(number)
+    said, complained = program.communicate(timeout=60)
+    assert program.returncode in ((130, -number) if ending == "SIGINT" else (-number,))
+    assert "Traceback" not in complained
+    assert "interrupted" in said + complained

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.base.errors import MalformedFile
+from capacity.base.outside import MOST_BYTES
 from capacity.deployment import (
-    MAX_FILE_BYTES,
     Cost,
     DeploymentFile,
     Pool,
@@ -103,8 +103,8 @@ def test_a_missing_a_binary_and_a_huge_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MalformedFile, match="cannot be read"):
         read_deployment(tmp_path / "none.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(MalformedFile, match="not TOML"):
+    with pytest.raises(MalformedFile, match="not UTF-8"):
         read_deployment(tmp_path / "binary.toml")
-    (tmp_path / "huge.toml").write_bytes(b"#" * (MAX_FILE_BYTES + 1))
-    with pytest.raises(MalformedFile, match="larger than"):
+    (tmp_path / "huge.toml").write_bytes(b"#" * (MOST_BYTES["a deployment"] + 1))
+    with pytest.raises(MalformedFile, match="has more than"):
         read_deployment(tmp_path / "huge.toml")

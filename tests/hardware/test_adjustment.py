@@ -83,14 +83,19 @@ def test_memory_that_others_hold_is_missing_from_the_kv_cache() -> None:
 
 
 def test_no_kernel_beats_a_roof_and_the_lookup_says_which_would() -> None:
-    lookup = Lookup((), "vllm", NONE.shifted({"memory": -0.5}))
+    lookup = Lookup((), "vllm", adjustment=NONE.shifted({"memory": -0.5}))
     own = UNIVERSAL_FAMILY.gemm["bf16"]
     found = lookup.kernel("gemm", "bf16")
     assert found.bandwidth_fraction == 1.0
     assert found.compute_fraction == own.compute_fraction
     assert found.fixed_s == pytest.approx(own.fixed_s * math.exp(-0.5))
     assert lookup.capped == [("memory", "gemm")]
-    assert Lookup((), "vllm", NONE.shifted({"memory": -0.01})).kernel("gemm", "bf16").bandwidth_fraction < 1
+    assert (
+        Lookup((), "vllm", adjustment=NONE.shifted({"memory": -0.01}))
+        .kernel("gemm", "bf16")
+        .bandwidth_fraction
+        < 1
+    )
 
 
 def test_without_a_posterior_the_covariance_is_the_prior() -> None:

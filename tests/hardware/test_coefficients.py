@@ -8,8 +8,10 @@ from pydantic import ValidationError
 from capacity.base.errors import InvalidInput
 from capacity.hardware import dump_profile, load_profile, parse_profile, profile_names
 from capacity.hardware.coefficients import (
+    MARLIN_SLOWDOWN,
     UNIVERSAL_FAMILY,
     AttentionCoefficients,
+    Coefficients,
     Fit,
     GemmCoefficients,
     KernelFamily,
@@ -79,8 +81,35 @@ def test_an_unmeasured_kernel_takes_the_nearest() -> None:
     lookup = Lookup((source,), "vllm")
     assert lookup.kernel("gemm", "fp16").fixed_s == 1e-6  # not assumed: fp16 runs bf16's kernels
     assert lookup.kernel("gemm", "nvfp4") == UNIVERSAL_FAMILY.gemm["nvfp4"]
-    assert lookup.kernel("gemm", "w8a16") == UNIVERSAL_FAMILY.gemm["w8a16"]
+    assert lookup.kernel("gemm", "w8a16").fixed_s == UNIVERSAL_FAMILY.gemm["w8a16"].fixed_s
     assert lookup.assumed == ["gemm nvfp4", "gemm w8a16"]
+
+
+def test_anothers_weight_only_kernel_stands_for_marlin_no_faster_than_that_is() -> None:
+    family = KernelFamily(gemm={"bf16": gemm(1e-6), "w4a16": gemm(2e-6), "w8a16": gemm(2e-6)})
+    source = StepCoefficients(families={"trtllm": family})
+    sixteen = gemm(1e-6).compute_fraction
+    for key, slower in MARLIN_SLOWDOWN.items():
+        for engine in ("vllm", "sglang"):
+            by_marlin = Lookup((source,), engine).kernel("gemm", key)
+            assert by_marlin.compute_fraction == pytest.approx(sixteen / slower)
+            assert by_marlin.fit.basis == "assumed"
+        assert Lookup((source,), "trtllm").kernel("gemm", key) == gemm(2e-6)
+    own = StepCoefficients(families={"vllm": family})
+    assert Lookup((own,), "vllm").kernel("gemm", "w4a16") == gemm(2e-6)  # measured: as it was
+
+
+def test_anothers_constants_are_turned_into_this_cards() -> None:
+    family = KernelFamily(gemm={"bf16": gemm(1e-6)})
+    own, other = StepCoefficients(families={"trtllm": family}), StepCoefficients(families={"vllm": family})
+
+    def slower(constants: Coefficients) -> Coefficients:
+        return constants.model_copy(update={"compute_fraction": 0.1})
+
+    lookup = Lookup((own, other), "vllm", slower)
+    assert lookup.kernel("gemm", "bf16").compute_fraction == 0.1
+    assert Lookup((own, other), "trtllm", slower).kernel("gemm", "bf16") == gemm(1e-6)
+    assert lookup.kernel("gemm", "nvfp4") == UNIVERSAL_FAMILY.gemm["nvfp4"]
 
 
 def test_a_kernel_without_constants_is_refused_with_a_way_out() -> None:

@@ -140,6 +140,14 @@ def test_gpus_without_nvlink_use_pcie() -> None:
         assert profile.scale_up == profile.pcie
 
 
+def test_bridges_that_are_sold_apart_are_not_assumed() -> None:
+    for name in ("a100-pcie-40gb", "a100-pcie-80gb", "h100-pcie-80gb"):
+        profile = load_profile(name)
+        assert profile.scale_up == profile.pcie
+        assert profile.notes is not None
+        assert "nvlink-bridge" in profile.notes
+
+
 def test_link_of_a_group_is_the_slowest_it_crosses() -> None:
     h100 = load_profile("h100")
     assert h100.link_for(8) == h100.scale_up
@@ -306,7 +314,7 @@ def test_reference_table(shared_dir: Path) -> None:
                     assert profile.dense_flops_per_s[key] == pytest.approx(float(row[column]) * 1e12)
             if row["mem_mib_nvml"]:
                 assert profile.memory_driver_bytes == int(row["mem_mib_nvml"]) * 2**20
-            if float(row["nvlink_gbs_per_dir"]):
+            if float(row["nvlink_gbs_per_dir"]) and profile.scale_up.kind != "pcie":  # bridges are sold apart
                 assert profile.scale_up.bytes_per_s == pytest.approx(float(row["nvlink_gbs_per_dir"]) * 1e9)
                 assert profile.scale_up.domain_gpus == int(row["scale_up_domain"])
             checked += 1

@@ -142,3 +142,66 @@ def test_a_handful_of_rows_through_the_simulator(served: Any) -> None:
         errors = [abs(p.error(metric)) for p in predictions]
         assert not any(math.isnan(e) for e in errors)
         assert np.quantile(errors, 0.9) < limit
+
+
+@pytest.mark.parametrize(
+    ("backend", "tensor", "data", "expert_ranks", "ranks"),
+    [
+        ("trtllm", 8, 1, 8, (8, 1)),
+        ("trtllm", 1, 8, 8, (1, 8)),
+        ("trtllm", 1, 1, 8, (1, 8)),  # 8 GPUs of experts are 8 ranks of attention, whatever the label says
+        ("sglang", 2, 1, 8, (2, 4)),
+        ("sglang", 8, 8, 8, (1, 8)),  # tensor parallelism counts all GPUs
+        ("vllm", 4, 4, 16, (1, 4)),
+        ("vllm", 4, 1, 4, (4, 1)),
+        ("sglang", 1, 1, 1, (1, 1)),
+    ],
+)
+def test_experts_tell_how_many_ranks_there_are(
+    served: Any, backend: str, tensor: int, data: int, expert_ranks: int, ranks: tuple[int, int]
+) -> None:
+    assert served.ranks_of(backend, tensor, data, expert_ranks) == ranks
+
+
+def test_labels_that_hide_drafts_are_not_scored(served: Any) -> None:
+    plain = row(served, dense=False, model="deepseek-v3", backend="sglang")
+    assert served.scored(plain)
+    assert not served.scored(replace(plain, model="deepseek-r1"))
+    four = replace(plain, model="qwen3.5-397b-a17b", quantization="fp8-block", tensor_parallel=4)
+    assert not served.scored(four)
+    assert served.scored(replace(four, expert_parallel=True))
+    assert served.scored(replace(four, tensor_parallel=8))
+
+
+def test_a_script_that_ignores_data_parallelism_gives_all_its_gpus_to_tensors(served: Any) -> None:
+    labelled = row(
+        served,
+        backend="vllm",
+        gpu="h100-sxm-80gb",
+        model="minimax-m2",
+        quantization="fp8-block",
+        version="0.18.0",
+        dense=False,
+        concurrency=16,
+        tensor_parallel=1,
+        data_parallel=4,
+        expert_parallel=True,
+    )
+    server = served.server_of(labelled)
+    assert (server.resolved.pool.tensor_parallel_size, server.resolved.pool.data_parallel_size) == (4, 1)
+    assert server.concurrency == 16
+
+
+def test_what_does_not_fit_is_said_so(served: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    large = row(
+        served,
+        dense=False,
+        backend="sglang",
+        model="qwen3-235b-a22b",
+        quantization="fp8-block",
+        tensor_parallel=1,
+    )
+    prediction = served.by_simulation(large)
+    assert prediction.tpot_s is None
+    served.print_table([prediction])
+    assert "qwen3-235b-a22b fp8-block TP 1: " in capsys.readouterr().out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from filled_pools import GIB, MODELS, VLLM, VLLM_011
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from capacity.deployment.engines import find_engine
 from capacity.model import load_model
 from capacity.model.quantization import scheme_for
-from capacity.pool.activations import activation_bytes
+from capacity.pool.activations import activation_bytes, graph_bytes, with_images
 
 
 @given(
@@ -42,6 +44,44 @@ def test_activations_against_logs(
         load_model(name), find_engine(label), sampled_rows=rows, tokens=tokens, tensor_parallel_size=tp
     )
     assert peak / GIB == pytest.approx(printed, rel=0.05)
+
+
+def test_images_against_logs() -> None:
+    """What two logs leave of the budget after weights, KV, graphs and 0.13 GiB of non-torch memory."""
+    tower = load_model("qwen3.5-35b-a3b").vision  # of Qwen3.5-9B and Qwen3.6-27B too
+    assert tower is not None
+    small = with_images(0.8 * GIB, tower, 4096, tokens=2048)
+    assert small / GIB == pytest.approx(35.54 - 17.66 - 15.85 - 0.13, rel=0.03)
+    halved = with_images(0.8 * GIB, tower, 5120, tokens=2048, tensor_parallel_size=2)
+    assert halved / GIB == pytest.approx(2.32 - 0.96, rel=0.03)
+
+
+def test_images_keep_room_in_models_that_see() -> None:
+    model = load_model("qwen3.5-35b-a3b")
+    blind = replace(model, vision=None)
+    seeing, text = (activation_bytes(each, VLLM, sampled_rows=256, tokens=2048) for each in (model, blind))
+    assert model.vision is not None
+    outputs = model.vision.largest_image_tokens * model.hidden_size * 2
+    assert seeing >= text + outputs
+    assert with_images(1e12, model.vision, model.hidden_size, tokens=2048) == 1e12 + outputs
+    doubled = with_images(0.0, model.vision, model.hidden_size, tokens=2 * model.vision.largest_image_tokens)
+    assert doubled == 2 * with_images(0.0, model.vision, model.hidden_size, tokens=1)
+    sglang = find_engine("sglang")
+    assert activation_bytes(model, sglang, sampled_rows=256, tokens=2048) == activation_bytes(
+        blind, sglang, sampled_rows=256, tokens=2048
+    )
+
+
+def test_graphs_grow_with_layers_where_the_engines_figure_is_of_so_many() -> None:
+    engine = find_engine("vllm@0.31")
+    assert engine.graph_reference_layers is not None
+    sizes = {layers: graph_bytes(engine, "ampere", 256, num_layers=layers) / GIB for layers in (28, 64)}
+    assert sizes[28] == pytest.approx(0.35, rel=0.4)  # SQL-agent's log of 0.31
+    assert sizes[64] == pytest.approx(0.96, rel=0.2)  # DiscoverPhysics' of 0.27.1
+    assert sizes[64] / sizes[28] == pytest.approx(64 / 28)
+    assert graph_bytes(engine, "ampere", 256, num_layers=64, enforce_eager=True) == 0
+    older = find_engine("vllm@0.15")
+    assert graph_bytes(older, "ampere", 256, num_layers=64) == graph_bytes(older, "ampere", 256)
 
 
 def test_quantized_activations_are_narrower_than_16_bit() -> None:

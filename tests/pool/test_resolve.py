@@ -7,7 +7,10 @@ from filled_pools import A100, H100, H200, VLLM, VLLM_011, plan_of, pool_of
 
 from capacity.base.errors import InvalidInput
 from capacity.deployment.engines import find_engine
+from capacity.hardware import HardwareProfile, load_profile
 from capacity.model import load_model
+
+B200 = load_profile("b200")
 
 
 @pytest.mark.parametrize(
@@ -85,3 +88,20 @@ def test_what_the_pool_leaves_open_is_the_engines_and_the_checkpoints() -> None:
     assert (own.max_num_scheduled_tokens, own.limits.max_num_batched_tokens) == (100, 100)
     assert (plain.max_num_scheduled_tokens, own.max_num_batched_tokens) == (8192, 8192)
     assert plain.concurrent_requests(4096) == (plain.memory.kv_capacity_blocks - 1) // (4096 // 16)
+
+
+@pytest.mark.parametrize(
+    ("engine", "profile", "kept"),
+    [("vllm", H200, "fp8"), ("vllm", B200, "fp8"), ("sglang", H200, "auto"), ("sglang", B200, "fp8")],
+)
+def test_sparse_latents_are_kept_as_the_engine_does_by_default(
+    engine: str, profile: HardwareProfile, kept: str
+) -> None:
+    """vLLM PR 25988; sgl-project/sglang issue 11989. Other models, and who says otherwise, are left alone."""
+    sparse = load_model("deepseek-v3.2")
+    assert pool_of(sparse, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == kept
+    for said in ("bf16", "fp8"):
+        pool = pool_of(sparse, profile, find_engine(engine), tensor_parallel_size=8, kv_cache_dtype=said)
+        assert pool.kv_cache_dtype == said
+    dense = load_model("deepseek-v3")
+    assert pool_of(dense, profile, find_engine(engine), tensor_parallel_size=8).kv_cache_dtype == "auto"

@@ -43,7 +43,7 @@ def test_not_fitting_says_how_far_off_in_the_units_of_the_table() -> None:
 REFUSED = [
     ("llama-3.1-70b", H200, {}),
     ("llama-3.1-70b", H100, {"tensor_parallel_size": 2}),
-    ("gpt-oss-120b", H100, {}),
+    ("gpt-oss-120b", H100, {"gpu_memory_utilization": 0.9}),
     ("gpt-oss-120b", H100, {"max_num_seqs": 64, "gpu_memory_utilization": 0.88}),
     ("deepseek-v3", H100, {"tensor_parallel_size": 8}),
     ("qwen3-32b", H100, {}),

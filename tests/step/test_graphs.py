@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from step_models import NO_HOST, steps
 
-from capacity.step import decode_shape
+from capacity.deployment import Pool
+from capacity.pool.resolve import resolve
+from capacity.step import decode_shape, prefill_shape
 from capacity.step.setting import HostTime, graph_sizes
 
 SIZES = (1, 2, 4, 8, 16)
@@ -59,3 +61,20 @@ def test_vllms_sizes() -> None:
     """Source: vLLM 0.33 config/vllm.py: 1, 2, 4, then by 8 below 256 and by 16 from there."""
     assert graph_sizes(8) == (1, 2, 4, 8)
     assert graph_sizes(300) == (1, 2, 4, *range(8, 257, 8), 272, 288)
+
+
+def test_graphs_up_to_a_size_of_the_users_own() -> None:
+    """vLLM's --max-cudagraph-capture-size: a prompt of 1,024 tokens replays a graph where 2,048 are captured."""
+    usual, larger = (
+        resolve("llama-3.1-8b", Pool(gpu="h100", engine="vllm", max_cudagraph_capture_size=most)).step_model
+        for most in (None, 2048)
+    )
+    prompt = prefill_shape(1, 1024)
+    launch = {
+        name: sum(op.seconds for op in model.step_cost(prompt).operators if op.name == "launch gaps")
+        for name, model in (("usual", usual), ("larger", larger))
+    }
+    assert launch["usual"] > 0
+    assert launch["larger"] == 0
+    few = resolve("llama-3.1-8b", Pool(gpu="h100", engine="vllm", max_cudagraph_capture_size=8)).step_model
+    assert few.step_seconds(decode_shape(16, 1000)) > 1.2 * usual.step_seconds(decode_shape(16, 1000))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.hardware.coefficients import UNIVERSAL_FAMILY, AttentionCoefficients, Fit, GemmCoefficients
 from capacity.step.operators import (
+    ROUTING_EVENNESS,
     attention_seconds,
+    busiest_pairs,
     busiest_share,
+    busiest_touched,
+    crowding,
     distinct_experts,
     gemm_seconds,
     moe_seconds,
@@ -176,9 +181,27 @@ def test_distinct_experts_are_bounded_and_monotone(experts: int, chosen: int, to
 
 def test_the_busiest_rank_has_at_least_its_share() -> None:
     assert busiest_share(100, 1) == 100
-    assert busiest_share(100, 4) == pytest.approx(25 + math.sqrt(2 * math.log(4) * 25))
-    assert busiest_share(1, 8) == pytest.approx(min(1.0, 1 / 8 + math.sqrt(2 * math.log(8) / 8)))
+    assert busiest_share(1, 8) == pytest.approx(1 / 8 + math.sqrt(crowding(8) / 8))
+    assert busiest_share(0.1, 8) == 0.1
     assert busiest_share(1e9, 8) == pytest.approx(1e9 / 8, rel=1e-3)
+
+
+@pytest.mark.parametrize(("tokens", "ranks"), [(8, 4), (64, 8), (512, 8), (4096, 2), (32, 16)])
+def test_the_busiest_ranks_load_is_that_of_drawn_routers(tokens: int, ranks: int) -> None:
+    """Routers drawn as `distinct_experts` says (popularities gamma, tokens choose by them), counted by rank."""
+    experts, chosen, draws = 128, 8, 400
+    random = np.random.default_rng(7)
+    held = experts // ranks
+    pairs, touched, distinct = [], [], []
+    for _ in range(draws):
+        popularity = random.gamma(ROUTING_EVENNESS, size=experts)
+        counts = random.poisson(tokens * chosen * popularity / (ROUTING_EVENNESS * experts))
+        by_rank = counts.reshape(ranks, held)
+        pairs.append(by_rank.sum(axis=1).max())
+        touched.append((by_rank > 0).sum(axis=1).max())
+        distinct.append((counts > 0).sum())
+    assert busiest_pairs(tokens * chosen, ranks, held) == pytest.approx(np.mean(pairs), rel=0.1)
+    assert busiest_touched(float(np.mean(distinct)), ranks, held) == pytest.approx(np.mean(touched), rel=0.05)
 
 
 @given(st.floats(0, 1e15), st.floats(1, 1e11), st.floats(0, 1e10))

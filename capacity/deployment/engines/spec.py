@@ -64,13 +64,14 @@ class EngineSpec(Spec):
     overlapped, it is added to the GPU time; overlapped, the step takes (gpu^n + host^n)^(1/n) with n =
     `host_overlap_norm`, which tends to the larger of the two. `host_reference_layers` is the depth of the
     models that host_per_sequence_s was fitted on: shallower ones took about 0.4 of it at 32 layers.
-    `prefill_floor_per_layer_s`: an eager prefill step takes at least this x layers.
+    `kernel_launch_s`: of the CPU, for one kernel of a step that replays no CUDA graph (`capacity.step.launches`).
     `request_latency_s` and `response_latency_s`: client to engine and back (HTTP, tokenizer, detokenizer).
     `output_token_s`: the output process needs this for each streamed token, over all requests, in series.
 
     Formats. `weight_kernels`: the kernels that it runs in place of others (`capacity/hardware/weight_kernels.toml`).
     `weight_formats`: families of weights that it loads; `kv_cache_formats`: of the KV cache, besides 16
-    bit, which all have.
+    bit, which all have. `sparse_kv_cache_dtype`: what `auto` means for latents that a sparse indexer picks, by
+    architecture; any other: 16 bit.
 
     Memory. `window_aware_kv`: layers with a window keep only that; otherwise their KV grows with the context.
     `fraction_of_total`: the engine may use gpu_memory_utilization x total, and the rest of the budget
@@ -79,8 +80,9 @@ class EngineSpec(Spec):
     `nontorch_bytes_tp1` / `_tpn`: CUDA context beyond the first allocation, NCCL and workspaces, per GPU;
     `_tpn_without_nvls` where no NVSwitch reduces for the GPUs (PCIe, Ampere), None: as `_tpn`.
     `sampler_bytes_per_logit`: peak of sampling, for each of max_num_seqs x vocabulary. `activation_*`: peak of
-    the widest layer, see `capacity.pool.activations`. `graph_bytes_*`: CUDA graphs; `graphs_in_budget`: whether the
-    engine takes their estimate out of the KV budget (otherwise they come on top of it).
+    the widest layer, see `capacity.pool.activations`. `profiles_images`: it starts a model that sees with its largest
+    image, and keeps room for it. `graph_bytes_*`: CUDA graphs, of a model of `graph_reference_layers` (None: of any);
+    `graphs_in_budget`: whether the engine takes their estimate out of the KV budget (otherwise they come on top of it).
     """
 
     name: str
@@ -112,6 +114,7 @@ class EngineSpec(Spec):
 
     weight_formats: Annotated[tuple[FormatFamily, ...], Field(min_length=1)]
     kv_cache_formats: tuple[str, ...]
+    sparse_kv_cache_dtype: dict[str, str] = Field(default_factory=dict)
     weight_kernels: dict[Kernel, Kernel] = Field(default_factory=dict)
 
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)]
@@ -126,6 +129,8 @@ class EngineSpec(Spec):
     graphs_in_budget: bool
     graph_base_bytes: Annotated[int, Field(ge=0)]
     graph_bytes_per_size: Annotated[int, Field(ge=0)]
+    graph_reference_layers: Annotated[int, Field(ge=1)] | None = None
+    profiles_images: bool = False
     expert_padding: tuple[ExpertPadding, ...] = ()
 
     cuda_graphs: bool
@@ -142,7 +147,7 @@ class EngineSpec(Spec):
     host_reference_layers: Count
     host_overlapped: bool
     host_overlap_norm: Annotated[float, Field(ge=1)]
-    prefill_floor_per_layer_s: Seconds
+    kernel_launch_s: Seconds
     request_latency_s: Seconds
     response_latency_s: Seconds
     output_token_s: Seconds
@@ -171,13 +176,14 @@ class EngineSpec(Spec):
         return self.limits[-1]
 
     def graph_batch_sizes(
-        self, max_num_seqs: int, architecture: str, *, draft_tokens: int = 0
+        self, max_num_seqs: int, architecture: str, *, draft_tokens: int = 0, most: int | None = None
     ) -> tuple[int, ...]:
         """Batch sizes that CUDA graphs are captured for; a decode batch is padded to the next one.
 
         1, 2, 4, then fine steps, then coarse ones, up to graph_batch_factor x max_num_seqs x (1 + drafts) or the
-        architecture's cap. Above the largest the step runs eagerly. Engines whose cap is max_num_seqs itself
-        (SGLang, TensorRT-LLM) capture that size too. Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
+        architecture's cap, or up to `most`. Above the largest the step runs eagerly. Engines whose cap is
+        max_num_seqs itself (SGLang, TensorRT-LLM) capture that size too.
+        Source: vLLM 0.33 config/vllm.py; SGLang 0.5 cuda_graph_runner.py.
         """
         if not self.cuda_graphs:
             return ()
@@ -187,6 +193,7 @@ class EngineSpec(Spec):
             1 if self.graph_batch_factor > 1 else 1 + draft_tokens
         )  # rows, or sequences with all their rows
         largest = min(int(self.graph_batch_factor * max_num_seqs * (1 + draft_tokens)), cap)
+        largest = largest if most is None else most
         fine = range(self.graph_fine_step, min(self.graph_coarse_from, largest + 1), self.graph_fine_step)
         coarse = range(self.graph_coarse_from, largest + 1, self.graph_coarse_step)
         sizes = (*(size for size in (1, 2, 4) if size <= largest), *fine, *coarse)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from capacity.base.errors import InvalidInput
 from capacity.base.html import page_html, table_html
+from capacity.base.outside import outside_path
 from capacity.base.rows import flattened, to_csv
 from capacity.planning.sweeping.store import Row
 
+ENDINGS = (".csv", ".parquet", ".html")
 LEFT_OUT = ("breakdown", "warnings", "schema")
 STYLE = (
     "table{border-collapse:collapse;font-family:system-ui}td,th{padding:.2rem .6rem;border:1px solid #8885}"
@@ -26,9 +29,23 @@ def flat_row(row: Row) -> Flat:
     return {**options, "status": row.status, "reason": row.reason, **flattened(answer)}
 
 
+def check_export(path: str | Path) -> None:
+    """Raises InvalidInput for a file that no rows could be written to: before they are computed."""
+    file = outside_path(path)
+    if file.suffix not in ENDINGS:
+        raise InvalidInput(
+            f"cannot export to {str(path)!r}: name a file that ends in .csv, .parquet or .html"
+        )
+    if file.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise InvalidInput("Parquet needs pyarrow: pip install 'llm-capacity[parquet]'; or export to .csv")
+    if not file.absolute().parent.is_dir():
+        raise InvalidInput(f"cannot write {path}: there is no folder {file.parent}")
+
+
 def export(rows: Iterable[Row], path: str | Path) -> None:
     """Write the rows as the file's ending says: .csv, .parquet or .html. Raises InvalidInput."""
-    file = Path(path)
+    check_export(path)
+    file = outside_path(path)
     flat = [flat_row(row) for row in rows]
     try:
         match file.suffix:
@@ -36,12 +53,8 @@ def export(rows: Iterable[Row], path: str | Path) -> None:
                 file.write_text(to_csv(flat), encoding="utf-8")
             case ".html":
                 file.write_text(_html(flat), encoding="utf-8")
-            case ".parquet":
-                _parquet(flat, file)
             case _:
-                raise InvalidInput(
-                    f"cannot export to {str(path)!r}: name a file that ends in .csv, .parquet or .html"
-                )
+                _parquet(flat, file)
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
 
@@ -51,12 +64,7 @@ def _parquet(rows: Sequence[Flat], file: Path) -> None:
 
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: _of_one_type([row.get(name) for row in rows]) for name in names}
-    try:
-        pandas.DataFrame(columns).to_parquet(file, index=False)
-    except ImportError:
-        raise InvalidInput(
-            "Parquet needs pyarrow: pip install 'llm-capacity[parquet]'; or export to .csv"
-        ) from None
+    pandas.DataFrame(columns).to_parquet(file, index=False)
 
 
 def _of_one_type(values: list[object]) -> list[object]:

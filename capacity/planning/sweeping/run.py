@@ -12,13 +12,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
+from capacity.base.checked import checked
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity.base.keywords import split
+from capacity.base.processes import check_workers, local_workers
 from capacity.base.record import AnswerRecord
 from capacity.deployment import Cost, Pool, Traffic, build
 from capacity.hardware.pricing import Price, price_of
 from capacity.model import ModelSpec, load_model
-from capacity.planning.sweeping.export import export, flat_row
+from capacity.planning.sweeping.export import check_export, export, flat_row
 from capacity.planning.sweeping.spec import Point, SweepSpec, points, read_sweep
 from capacity.planning.sweeping.store import Answer, Store, open_store, status_of
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -60,6 +62,7 @@ class Swept(AnswerRecord):
     rows: tuple[Mapping[str, object], ...] = ()
 
 
+@checked
 def sweep(
     spec: str | Path | SweepSpec,
     store: str | Path,
@@ -77,6 +80,8 @@ def sweep(
     point that fails is recorded with its reason.
     """
     read = spec if isinstance(spec, SweepSpec) else read_sweep(spec)
+    if export_to is not None:
+        check_export(export_to)
     executors = dask_executors(scheduler) if scheduler is not None else processes(workers)
     with open_store(store) as opened:
         swept = run_sweep(read, opened, executors=executors, retry_failed=retry_failed, progress=progress)
@@ -265,11 +270,9 @@ def _model(name: str) -> ModelSpec:
 
 def processes(workers: int) -> Executors | None:
     """Executors of local processes; None for one worker: this process."""
-    if workers < 1:
-        raise InvalidInput(f"workers must be at least 1, not {workers}")
+    check_workers(workers)
     if workers == 1:
         return None
-    from capacity.base.processes import local_workers
 
     @contextmanager
     def opened() -> Iterator[Crew]:

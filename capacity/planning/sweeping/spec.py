@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import random
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,10 +18,10 @@ from pydantic import Field, ValidationError
 
 from capacity.base.errors import InvalidInput, MalformedFile
 from capacity.base.keywords import split
+from capacity.base.outside import read_toml
 from capacity.base.spec import Spec
 from capacity.deployment import Cost, Pool, Service, Traffic, explain
 
-MAX_FILE_BYTES = 256 * 1024
 MAX_POINTS = 1_000_000
 FILE_OPTIONS = ("model", "trace", "price_file")
 
@@ -64,16 +63,9 @@ class Point:
 
 def read_sweep(path: str | Path) -> SweepSpec:
     """Read a sweep file (TOML). Raises MalformedFile, with the field."""
-    file = Path(path)
+    fields = read_toml(path, "a sweep")
     try:
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise MalformedFile(path, f"larger than {MAX_FILE_BYTES} bytes; is this a sweep?")
-        fields = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
         return SweepSpec(**fields)
-    except OSError as error:
-        raise MalformedFile(path, f"cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedFile(path, f"not TOML: {str(error).splitlines()[0]}") from None
     except ValidationError as error:
         raise MalformedFile(path, explain(error, SweepSpec)) from None
 
@@ -87,6 +79,9 @@ def points(spec: SweepSpec) -> list[Point]:
     twice = sorted(set(spec.fixed) & set(spec.vary))
     if twice:
         raise InvalidInput(f"{twice[0]} is both fixed and varied")
+    empty = [name for name, values in spec.vary.items() if not values]
+    if empty:
+        raise InvalidInput(f"{empty[0]} varies over nothing: give it values, or leave it out")
     by_key: dict[str, Point] = {}
     for chosen in _combinations(spec):
         options = {**spec.fixed, **chosen}
@@ -164,15 +159,18 @@ def _content_hash(path: str) -> str | None:
     file = Path(path)
     try:
         file = file / "config.json" if file.is_dir() else file
+        if not file.is_file():
+            return None
         stat = file.stat()
         return _digest(str(file), stat.st_mtime_ns, stat.st_size)
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
 @lru_cache(maxsize=64)
 def _digest(path: str, modified_ns: int, size: int) -> str:  # noqa: ARG001
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @lru_cache(maxsize=1)

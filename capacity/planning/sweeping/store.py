@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from capacity.base.errors import MalformedFile
+from capacity.base.errors import InvalidInput, MalformedFile
+from capacity.base.outside import outside_path
 from capacity.planning.sweeping.spec import Options, Point
 
 SCHEMA = """
@@ -95,8 +96,9 @@ def open_store(path: str | Path) -> Iterator[Store]:
     WAL with synchronous NORMAL: a killed process loses nothing that was committed; a power cut may lose the last
     moments, never the file.
     """
+    file = outside_path(path)
     try:
-        connection = sqlite3.connect(path, timeout=30)
+        connection = sqlite3.connect(file, timeout=30)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
@@ -105,5 +107,7 @@ def open_store(path: str | Path) -> Iterator[Store]:
             yield Store(connection)
         finally:
             connection.close()
+    except sqlite3.OperationalError as error:  # disk full, read-only, locked
+        raise InvalidInput(f"{path} cannot be written ({error}); what is in it is kept") from None
     except sqlite3.Error as error:
         raise MalformedFile(path, f"is no store of sweeps ({error})") from None

@@ -83,7 +83,7 @@ class CoreEngine(Structure):
         ("draft_seed", c_uint64),
         *_fields(
             "data_parallel_size balance prompt_wait_steps sglang_lpm sglang_mixed_chunk sglang_max_prefill_tokens "
-            "sglang_ignore_eos",
+            "sglang_ignore_eos sglang_recv_interval",
             c_int64,
         ),
         ("sglang_conservativeness", c_double),
@@ -214,7 +214,15 @@ OPTIONS: dict[str, frozenset[str]] = {
         {"preemption_mode", "num_cpu_blocks", "swap_block_ps", "block_bytes", "forks_samples"}
     ),
     "sglang": frozenset(
-        {"asynchronous", "order", "mixed_chunk", "max_prefill_tokens", "conservativeness", "ignore_eos"}
+        {
+            "asynchronous",
+            "order",
+            "mixed_chunk",
+            "max_prefill_tokens",
+            "conservativeness",
+            "ignore_eos",
+            "recv_interval",
+        }
     ),
     "tensorrt-llm": frozenset(
         {
@@ -284,6 +292,7 @@ def describe(setup: EngineSetup) -> Described:
     e.sglang_mixed_chunk = options.get("mixed_chunk", False)
     e.sglang_max_prefill_tokens = options.get("max_prefill_tokens", 16384)
     e.sglang_ignore_eos = options.get("ignore_eos", False)
+    e.sglang_recv_interval = options.get("recv_interval", 1)
     e.sglang_conservativeness = options.get("conservativeness", 1.0)
     e.trt_max_utilization = options.get("capacity") == "max_utilization"
     e.trt_batch_wait_steps = options.get("batch_wait_steps", 0)

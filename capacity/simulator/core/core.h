@@ -88,7 +88,7 @@ typedef struct {
     /* data-parallel ranks in lock-step */
     i64 data_parallel_size, balance, prompt_wait_steps;
     /* policies' own options */
-    i64 sglang_lpm, sglang_mixed_chunk, sglang_max_prefill_tokens, sglang_ignore_eos;
+    i64 sglang_lpm, sglang_mixed_chunk, sglang_max_prefill_tokens, sglang_ignore_eos, sglang_recv_interval;
     double sglang_conservativeness;
     i64 trt_max_utilization, trt_batch_wait_steps, trt_prompts_per_step /* 0: no limit */;
     double trt_batch_wait_tokens;

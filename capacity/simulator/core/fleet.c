@@ -162,6 +162,7 @@ static void check_setup(fleet *f, const core_engine *c)
     WITHIN(data_parallel_size, 1, 1 << 16);
     WITHIN(balance, 0, BALANCE_FEWEST_REQUESTS);
     WITHIN(prompt_wait_steps, 0, most);
+    WITHIN(sglang_recv_interval, 1, most);
     WITHIN(num_tiers, 0, 2);
     WITHIN(chunk_blocks, 0, (i64)1 << 30);
     WITHIN(max_loras, 0, (i64)1 << 20);

@@ -13,7 +13,9 @@
 typedef struct {
     batching base;
     int lpm, mixed_chunk, ignore_eos;
-    i64 max_prefill_tokens;
+    i64 max_prefill_tokens, recv_interval;
+    i64 decodes;      /* decode steps since the last look at what has come */
+    i64 not_received; /* requests at the end of the queue that the scheduler does not know of yet */
     double initial_ratio, least_ratio, new_token_ratio;
     sequence *chunked;
     VEC(i64) hits;                    /* cached tokens of those that wait, in their order */
@@ -50,14 +52,16 @@ static double memory_left(const sglang *p)
     return (double)(base->pool->free_blocks * base->pool->block_size) - (double)promised * ratio;
 }
 
+static i64 received(const sglang *p) { return p->base.policy.waiting.count - p->not_received; }
+
 /* Whether requests start by the length of their cached prefix; looks it up of all that wait. */
 static int ordered_by_prefix(sglang *p)
 {
     policy *base = &p->base.policy;
-    if (!p->lpm || base->waiting.count > LPM_LIMIT)
+    if (!p->lpm || received(p) > LPM_LIMIT)
         return 0;
     p->hits.count = 0;
-    for (i64 i = 0; i < base->waiting.count; i++) {
+    for (i64 i = 0; i < received(p); i++) {
         sequence *r = queue_at(&base->waiting, i);
         PUSH(base->memory, &p->hits, base->pool->ops->lookup(base->pool, &r->table, r->known - 1)->tokens);
     }
@@ -82,7 +86,7 @@ static void start_prompts(sglang *p, step *s, i64 chunk_left, i64 input_left)
     int chunking = base->limits.enable_chunked_prefill;
     double left = memory_left(p);
     int by_prefix = ordered_by_prefix(p);
-    while (base->waiting.count) {
+    while (received(p) > 0) {
         i64 place = next_place(p, by_prefix);
         sequence *r = queue_at(&base->waiting, place);
         if (base->running.count >= base->limits.max_num_seqs || r->in_flight_yields)
@@ -140,7 +144,7 @@ static void prefill(sglang *p, step *s, i64 num_generating)
         input_left -= tokens;
         p->chunked = s->rows.at[s->rows.count - 1].yields ? NULL : r;
     }
-    if (base->waiting.count && !p->chunked)
+    if (received(p) > 0 && !p->chunked)
         start_prompts(p, s, chunk_left, input_left);
 }
 
@@ -226,6 +230,8 @@ static void schedule(policy *base, step *s, i64 now_ps)
 {
     (void)now_ps;
     sglang *p = (sglang *)base;
+    if (p->decodes >= p->recv_interval || !base->running.count)
+        p->decodes = p->not_received = 0;
     if (p->mixed_chunk) {
         generating(p); /* who starts in this step decodes from the next on */
         prefill(p, s, p->base.generating.count);
@@ -237,13 +243,27 @@ static void schedule(policy *base, step *s, i64 now_ps)
             decode(p, s);
         }
     }
+    if (s->rows.count)
+        p->decodes = s->sums.prefill_sequences ? p->recv_interval : p->decodes + 1;
 }
 
 /* account */
 
+static int add(policy *base, sequence *r)
+{
+    sglang *p = (sglang *)base;
+    p->not_received += p->recv_interval > 1;
+    return batching_add(base, r);
+}
+
 static void abort_request(policy *base, sequence *r)
 {
     sglang *p = (sglang *)base;
+    for (i64 i = received(p); i < base->waiting.count; i++)
+        if (queue_at(&base->waiting, i) == r) {
+            p->not_received--;
+            break;
+        }
     if (p->chunked == r)
         p->chunked = NULL;
     batching_abort(base, r);
@@ -252,7 +272,7 @@ static void abort_request(policy *base, sequence *r)
 policy *sglang_new(memory *m, const core_engine *setup, pool *pool)
 {
     static const policy_ops ops = {
-        .add = batching_add,
+        .add = add,
         .add_loaded = batching_add_loaded,
         .schedule = schedule,
         .update = batching_update,
@@ -265,6 +285,7 @@ policy *sglang_new(memory *m, const core_engine *setup, pool *pool)
     p->mixed_chunk = setup->sglang_mixed_chunk != 0;
     p->ignore_eos = setup->sglang_ignore_eos != 0;
     p->max_prefill_tokens = setup->sglang_max_prefill_tokens;
+    p->recv_interval = setup->sglang_recv_interval;
     double initial = INITIAL_RATIO * setup->sglang_conservativeness;
     p->initial_ratio = 1.0 < initial ? 1.0 : initial;
     double least = p->initial_ratio * LEAST_RATIO;

@@ -236,11 +236,26 @@ static double collective_seconds(const step_operator *o, const exponent *p, doub
     return o->count * (o->latency_s + norm(o->fixed_s, sent / o->memory_rate, p));
 }
 
-static double busiest_share(const step_operator *o, double total)
+static double busiest_share(const step_operator *o, double total, double variance)
 {
     if (o->ranks <= 1.0) return total;
-    double mean = total / o->ranks, busiest = mean + sqrt(o->crowding * mean);
+    double busiest = total / o->ranks + sqrt(o->crowding * variance);
     return MIN(total, busiest);
+}
+
+/* Negative binomial: chance, and experts more popular than others. */
+static double busiest_pairs(const step_operator *o, double pairs, double held)
+{
+    double mean = pairs / o->ranks;
+    return busiest_share(o, pairs, mean + mean * mean / (held * o->evenness));
+}
+
+/* Binomial: a rank's experts are touched or not. */
+static double busiest_touched(const step_operator *o, double touched, double held)
+{
+    double mean = touched / o->ranks, free = 1.0 - mean / held;
+    double busiest = busiest_share(o, touched, mean * (free > 0.0 ? free : 0.0));
+    return MIN(busiest, held);
 }
 
 static double distinct_experts(const step_operator *o, double tokens)
@@ -255,9 +270,9 @@ static double experts_seconds(const step_operator *o, const exponent *p, double 
 {
     if (tokens <= 0.0) return 0.0;
     tokens *= o->token_groups;
-    double pairs = busiest_share(o, tokens * o->experts_per_token), most = o->num_experts / o->ranks;
-    double touched = busiest_share(o, distinct_experts(o, tokens));
-    touched = MIN(touched, most);
+    double held = o->num_experts / o->ranks;
+    double pairs = busiest_pairs(o, tokens * o->experts_per_token, held);
+    double touched = busiest_touched(o, distinct_experts(o, tokens), held);
     double matrix = o->hidden * o->intermediate;
     double flops = 2.0 * pairs * o->matrices * matrix;
     double moved = touched * o->matrices * matrix * o->weight_bits / 8.0 + pairs * o->hidden * o->value_bytes

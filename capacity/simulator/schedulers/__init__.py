@@ -123,7 +123,11 @@ SCHEDULERS: dict[str, Scheduler] = {
     "static": Scheduler(make=StaticBatching),
     "slots": Scheduler(make=SlotBatching),
     "sglang": Scheduler(
-        make=Sglang, drafts=True, hands_over=True, reads=("max_tokens",), balance="round-robin"
+        make=Sglang,
+        drafts=True,
+        hands_over=True,
+        reads=("max_tokens", "scheduler_recv_interval"),
+        balance="round-robin",
     ),
     "tensorrt-llm": Scheduler(
         make=TensorRtLlm,

@@ -5,6 +5,8 @@ one such request at a time. How many requests start is governed by an estimate o
 still need, `new_token_ratio` of the outputs that clients allow (max_tokens); where it was too low, running requests
 are retracted.
 Source: SGLang 0.5.23 `srt/managers/scheduler.py`, `schedule_policy.py` (PrefillAdder), `schedule_batch.py`.
+With a *receive interval* requests are taken from the tokenizer only every so many decode steps, and after each step
+that is none: `--scheduler-recv-interval`, `srt/managers/scheduler_recv_skipper.py`.
 Prefixes are looked up and evicted in whole pages, least recently freed first; SGLang's tree evicts a node at a time
 (`capacity.simulator.kv_cache.radix` does so).
 """
@@ -28,7 +30,7 @@ LPM_LIMIT = 128  # above so many waiting requests, longest-prefix-match falls ba
 
 class Sglang(Batching):
     """`max_num_batched_tokens` is the chunk budget of a prefill step, and 0 < it <= `max_prefill_tokens` unless
-    chunking is off; `max_num_seqs` are `max_running_requests`."""
+    chunking is off; `max_num_seqs` are `max_running_requests`. `recv_interval`: see above; 1 receives at every step."""
 
     def __init__(
         self,
@@ -42,10 +44,13 @@ class Sglang(Batching):
         max_prefill_tokens: int = 16384,
         conservativeness: float = 1.0,
         ignore_eos: bool = False,
+        recv_interval: int = 1,
     ) -> None:
         super().__init__(limits, pool, asynchronous=asynchronous, speculation=speculation)
         if order not in ("fcfs", "lpm"):
             raise InvalidInput(f"order is {order!r}: must be fcfs or lpm")
+        if recv_interval < 1:
+            raise InvalidInput(f"recv_interval is {recv_interval}: must be at least 1")
         self.order = order
         self.mixed_chunk = mixed_chunk
         self.max_prefill_tokens = max_prefill_tokens
@@ -53,12 +58,20 @@ class Sglang(Batching):
         self._least_ratio = min(self._initial_ratio * LEAST_RATIO, 1.0)
         self.new_token_ratio = self._initial_ratio
         self.ignore_eos = ignore_eos
+        self.recv_interval = recv_interval
+        self._decodes = 0  # decode steps since the last look at what has come
+        self._not_received = 0  # requests at the end of the queue that the scheduler does not know of yet
         self._chunked: Sequence | None = None
+
+    def add(self, sequence: Sequence) -> bool:
+        self._not_received += self.recv_interval > 1
+        return super().add(sequence)
 
     # decide
 
     def schedule(self, now_ps: int = 0) -> Step:  # noqa: ARG002
         step = Step()
+        self._receive()
         if self.mixed_chunk:
             rows = self.generating()  # who starts in this step decodes from the next on
             self._prefill(step, len(rows) * (1 + self._drafts))
@@ -67,7 +80,21 @@ class Sglang(Batching):
             self._prefill(step, 0)
             if not step.rows:
                 self._decode(step, self.generating())
+        self._count(step)
         return self.commit(step)
+
+    def _count(self, step: Step) -> None:
+        """Decode steps; after a step with a prompt it is time to look."""
+        if self.recv_interval > 1 and step.rows:
+            prefills = any(
+                row.tokens > 1 + row.drafts or row.computed < row.sequence.prompt_tokens for row in step.rows
+            )
+            self._decodes = self.recv_interval if prefills else self._decodes + 1
+
+    def _receive(self) -> None:
+        """Take in what has come: when it is time, or where there is nothing else to do."""
+        if self._decodes >= self.recv_interval or not self.running:
+            self._decodes = self._not_received = 0
 
     def _generates(self, r: Sequence) -> bool:
         """The chunked request takes no part in decode before its last chunk is computed."""
@@ -88,7 +115,7 @@ class Sglang(Batching):
             chunk_left -= tokens
             input_left -= tokens
             self._chunked = None if step.rows[-1].yields else r
-        if not self.waiting or self._chunked is not None:
+        if len(self.waiting) <= self._not_received or self._chunked is not None:
             return
         memory_left = self._memory_left()
         for r in self._ordered():
@@ -131,10 +158,11 @@ class Sglang(Batching):
         return float(self.pool.free_blocks * self.pool.block_size - promised * ratio)
 
     def _ordered(self) -> list[Sequence]:
-        if self.order == "fcfs" or len(self.waiting) > LPM_LIMIT:
-            return list(self.waiting)
-        hits = {r.index: self.pool.lookup(r.table, r.known - 1)[0] for r in self.waiting}
-        return sorted(self.waiting, key=lambda r: -hits[r.index])
+        received = list(self.waiting)[: len(self.waiting) - self._not_received]
+        if self.order == "fcfs" or len(received) > LPM_LIMIT:
+            return received
+        hits = {r.index: self.pool.lookup(r.table, r.known - 1)[0] for r in received}
+        return sorted(received, key=lambda r: -hits[r.index])
 
     def _decode(self, step: Step, rows: list[Sequence]) -> None:
         if not rows:
@@ -166,4 +194,6 @@ class Sglang(Batching):
     def abort(self, r: Sequence) -> None:
         if r is self._chunked:
             self._chunked = None
+        if self._not_received and r in list(self.waiting)[len(self.waiting) - self._not_received :]:
+            self._not_received -= 1
         super().abort(r)

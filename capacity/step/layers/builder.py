@@ -14,6 +14,7 @@ from capacity.hardware.weight_kernels import WeightKernel, weight_kernels
 from capacity.model.layers import LayerGroup
 from capacity.model.quantization import Execution, PartKind, WeightFormat
 from capacity.step import StepShape
+from capacity.step.collectives import AllReduce
 from capacity.step.operators import (
     ACTIVATION_BYTES,
     Attention,
@@ -217,6 +218,19 @@ class Builder:
             flops_per_s=flops_per_s,
             device=self.device,
             constants=constants,
+        )
+
+    def all_reduce(self, name: str, *, count: int, values_per_row: float) -> AllReduce:
+        """All-reduces among the tensor-parallel ranks."""
+        ranks = self.setting.tensor_parallel_size
+        return AllReduce(
+            name=name,
+            count=count,
+            ranks=ranks,
+            values_per_row=values_per_row,
+            link=self.setting.link_of(ranks),
+            constants=self.lookup.all_reduce(),
+            nccl=self.lookup.nccl("all_reduce"),
         )
 
     def traffic(

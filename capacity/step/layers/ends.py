@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from capacity.step.collectives import AllReduce, Transfer
+from capacity.step.collectives import Transfer
 from capacity.step.layers.builder import Builder
 from capacity.step.operators import ACTIVATION_BYTES, Operator, sampled_tokens
 
@@ -56,18 +56,14 @@ def communication(build: Builder) -> Iterator[Operator]:
     """All-reduces of tensor parallelism, and sends from stage to stage."""
     setting, model = build.setting, build.model
     if setting.tensor_parallel_size > 1:
-        yield AllReduce(
-            name="all-reduce",
+        yield build.all_reduce(
+            "all-reduce",
             count=sum(
                 (1 if setting.joint and group.is_moe else 2) * group.num_layers
                 for group in model.layer_groups
             )
             + 1,  # for the vocabulary-parallel embedding
-            ranks=setting.tensor_parallel_size,
             values_per_row=model.hidden_size,
-            link=setting.link_of(setting.tensor_parallel_size),
-            constants=build.lookup.all_reduce(),
-            nccl=build.lookup.nccl("all_reduce"),
         )
     if setting.pipeline_parallel_size > 1:
         gpus = setting.tensor_parallel_size * setting.data_parallel_size * setting.pipeline_parallel_size

@@ -13,6 +13,7 @@ from capacity.step.operators import ACTIVATION_BYTES, Experts, Operator
 
 EXCHANGE = "expert exchange"
 EXPERT_PARTS = ("mlp.experts.gate_proj", "mlp.experts.up_proj", "mlp.experts.down_proj")
+KERNELS_OF_SHARED_GATE = 2.0  # sigmoid, scaling
 SHARED = ("experts", EXCHANGE)  # what data-parallel ranks do together
 
 
@@ -33,9 +34,26 @@ def mixture(part: MoEFeedForward, group: LayerGroup, build: Builder) -> list[Ope
         operators += _gated(
             "shared ", ("mlp.shared_expert", "shared_expert"), part.shared_intermediate_size, group, build
         )
+    if part.shared_gate:
+        operators += _shared_gate(group, build)
     if setting.joint:
         operators.append(_exchange(part, group, build, ranks))
     return operators
+
+
+def _shared_gate(group: LayerGroup, build: Builder) -> list[Operator]:
+    """One number a row scales the shared expert: its product, its sigmoid, and the scaling."""
+    hidden = build.model.hidden_size
+    parts = ("mlp.shared_expert_gate",)
+    return [
+        *build.gemm("shared gate", "router", k=hidden, n=1.0, parts=parts, group=group),
+        build.traffic(
+            "norms, rope, activation",
+            kernels=group.num_layers * KERNELS_OF_SHARED_GATE,
+            bytes_per_row=group.num_layers * 2 * hidden * ACTIVATION_BYTES,
+            flops_per_row=group.num_layers * 1.0 * hidden,
+        ),
+    ]
 
 
 def _experts(part: MoEFeedForward, stored: Stored, build: Builder, ranks: int) -> Experts:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from capacity.model.layers import Attention, LayerGroup
 from capacity.step import StepShape
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
-from capacity.step.operators import ACTIVATION_BYTES
+from capacity.step.operators import ACTIVATION_BYTES, Operator
 
-KERNELS_OF_QK_NORM = 1.0
+KERNELS_OF_QK_NORM = {
+    "none": 0.0,
+    "per_head": 1.0,
+    "full": 4.0,
+}  # full: variances of both, then both are scaled
+VALUES_OF_FULL_QK_NORM = (
+    4.0  # two FP32 variances, in 16-bit values; source: vLLM 0.1x MiniMaxText01RMSNormTP.forward_qk
+)
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 OUTPUT = ("self_attn.o_proj",)
 
@@ -37,8 +45,9 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
                 group,
                 rope_values=width + kv_width,
                 cache_bytes=kv_width * build.kv_cache.value_bits / 4,
-                kernels=0.0 if mixer.qk_norm == "none" else KERNELS_OF_QK_NORM,
+                kernels=KERNELS_OF_QK_NORM[mixer.qk_norm],
             ),
+            *(_norm_sums(group, build) if mixer.qk_norm == "full" else ()),
         ],
         attention=[
             build.attention(
@@ -55,6 +64,14 @@ def operators(mixer: Attention, group: LayerGroup, build: Builder) -> MixerOpera
             ),
         ],
     )
+
+
+def _norm_sums(group: LayerGroup, build: Builder) -> Iterator[Operator]:
+    """A norm over all heads needs the sum of squares of all ranks: an all-reduce of two numbers a row."""
+    if build.setting.tensor_parallel_size > 1:
+        yield build.all_reduce(
+            "all-reduce of norms", count=group.num_layers, values_per_row=VALUES_OF_FULL_QK_NORM
+        )
 
 
 def shard(count: float, ranks: int) -> float:

@@ -11,6 +11,9 @@ from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators
 from capacity.step.layers.grouped import OUTPUT, shard
 from capacity.step.operators import ACTIVATION_BYTES, Attention, Gemm, Operator, expanded_tokens
 
+# Beside its products, scores and top-k: key norm, rope, two copies back, two Hadamard transforms, quantization of both,
+# cache write, head gates (SGLang 0.5.9 nsa_indexer.py, decode); those of the keys run beside those of the queries.
+KERNELS_OF_INDEXER = 8.0
 KERNELS_OF_MLA = 2.0  # norms of the two latents, joining rope and nope parts
 _INDEXER = AttentionCoefficients(
     compute_fraction=0.35,
@@ -43,6 +46,7 @@ def operators(mixer: LatentAttention, group: LayerGroup, build: Builder) -> Mixe
             cache_bytes=mixer.kv_bytes_per_token(build.kv_cache),
             kernels=KERNELS_OF_MLA,
         ),
+        *(_indexer_products(mixer, mixer.indexer, group, build) if mixer.indexer else ()),
     ]
     expansion = build.gemm(  # of keys, and of values: in decode two kernels, before and after attention
         "kv_b",
@@ -94,6 +98,36 @@ def _query_products(mixer: LatentAttention, group: LayerGroup, build: Builder, h
     return [
         *build.gemm("qkv_a", "attention", k=hidden, n=rank + latent, parts=to_latents, group=group),
         *build.gemm("q_b", "attention", k=rank, n=width, parts=("self_attn.q_b_proj",), group=group),
+    ]
+
+
+def _indexer_products(
+    mixer: LatentAttention, indexer: SparseIndexer, group: LayerGroup, build: Builder
+) -> list[Operator]:
+    """Queries up from their latent, keys and head gates from the hidden state: whole on every rank."""
+    hidden, width = build.model.hidden_size, indexer.head_dim
+    return [
+        *build.gemm(
+            "indexer q",
+            "attention",
+            k=mixer.q_lora_rank or hidden,
+            n=indexer.num_heads * width,
+            parts=("self_attn.indexer.wq_b",),
+            group=group,
+        ),
+        *build.gemm(
+            "indexer k",
+            "attention",
+            k=hidden,
+            n=width + indexer.num_heads,
+            parts=("self_attn.indexer.wk",),
+            group=group,
+        ),
+        build.traffic(
+            "indexer norms, rope, quantization",
+            kernels=group.num_layers * KERNELS_OF_INDEXER,
+            bytes_per_row=group.num_layers * 4 * (indexer.num_heads + 1) * width * ACTIVATION_BYTES,
+        ),
     ]
 
 

@@ -11,7 +11,8 @@ from capacity.step.layers.builder import Builder, MixerOperators
 from capacity.step.layers.grouped import shard
 from capacity.step.operators import ACTIVATION_BYTES, all_tokens
 
-INTO = ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z", "linear_attn.in_proj_ba")
+INTO = ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z")
+GATES = ("linear_attn.in_proj_ba",)  # a product of its own in every engine: checkpoints keep it at 16 bit
 OUTPUT = ("linear_attn.out_proj",)
 KERNELS_OF_LINEAR_ATTENTION = 6.0  # convolution, gates, norm of keys, gated norm, state bookkeeping
 _RECURRENCE = AttentionCoefficients(
@@ -32,7 +33,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
     hidden, ranks, layers = build.model.hidden_size, build.setting.tensor_parallel_size, group.num_layers
     keys, values = mixer.key_dim / ranks, mixer.value_dim / ranks
     heads = shard(mixer.num_value_heads, ranks)
-    into = 2 * keys + 2 * values + 2 * heads
+    into = 2 * keys + 2 * values
     work = RecurrenceWork(
         flops_per_token=heads * 8.0 * mixer.key_head_dim * mixer.value_head_dim,
         row_bytes=(2 * keys + 2 * values) * ACTIVATION_BYTES,
@@ -41,6 +42,7 @@ def operators(mixer: LinearAttention, group: LayerGroup, build: Builder) -> Mixe
     return MixerOperators(
         products=[
             *build.gemm("linear qkvz", "linear_attention", k=hidden, n=into, parts=INTO, group=group),
+            *build.gemm("linear gates", "linear_attention", k=hidden, n=2 * heads, parts=GATES, group=group),
             *build.gemm("linear output", "linear_attention", k=values, n=hidden, parts=OUTPUT, group=group),
             build.elementwise(
                 group, rope_values=2 * keys + 2 * values, cache_bytes=0.0, kernels=KERNELS_OF_LINEAR_ATTENTION

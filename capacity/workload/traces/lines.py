@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import IO, NoReturn
 
 from capacity.base.errors import MalformedFile
+from capacity.base.outside import open_outside
 from capacity.workload.columns import MAX_REQUEST_TOKENS, FloatArray
 
 MAX_LINE_CHARACTERS = 16 * 2**20
@@ -81,12 +82,7 @@ def open_trace(path: str | os.PathLike[str]) -> Iterator[TraceLines]:
     if name == "-":
         yield TraceLines("stdin", _as_text(_buffered(sys.stdin.buffer)))
         return
-    try:
-        binary = open(name, "rb")  # noqa: SIM115, PTH123 - closed below; `name` may be bytes-like or a pipe
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise MalformedFile(name, f"cannot be opened: {reason}") from None
-    with binary:
+    with open_outside(name) as binary:
         yield TraceLines(name, _as_text(binary))
 
 

@@ -28,7 +28,8 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
     described = {"name", "version", "aliases", "notes", "origins"} | of_every_release
     constants = set(type(engine).model_fields) - described
     optional = {"expert_padding", "forks_samples", "default_drafts", "weight_kernels"}
-    optional |= {"nontorch_bytes_tpn_without_nvls"}
+    optional |= {"nontorch_bytes_tpn_without_nvls", "graph_reference_layers", "profiles_images"}
+    optional |= {"sparse_kv_cache_dtype"}
     assert constants - optional <= set(engine.origins) <= constants
     assert all(len(origin.source) > 8 for origin in engine.origins.values())
 
@@ -45,8 +46,8 @@ def test_every_release_reads_and_every_constant_has_a_source(label: str) -> None
         ("vllm@0.8-v0", "vllm@0.8-v0", False),
         ("vllm@0.9.1", "vllm@0.8", True),
         ("vllm@0.33rc1", "vllm@0.21", True),
-        ("trtllm", "tensorrt-llm@1.0", False),
-        ("TensorRT_LLM", "tensorrt-llm@1.0", False),
+        ("trtllm", "tensorrt-llm@1.1", False),
+        ("TensorRT_LLM", "tensorrt-llm@1.1", False),
         ("hf", "hf-transformers@5", False),
         ("llama-cpp", "llama.cpp@b7000", False),
         ("llama.cpp@b8123", "llama.cpp@b7000", True),

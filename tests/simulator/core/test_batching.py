@@ -152,6 +152,7 @@ def options_of(policy: str, rng: random.Random) -> dict[str, Any]:
             "max_prefill_tokens": rng.choice([16384, 60]),
             "conservativeness": rng.choice([0.0, 0.0, 0.05, 0.3, 1.0]),
             "ignore_eos": rng.random() < 0.2,
+            "recv_interval": rng.choice([1, 1, 2, 10]),
         }
     if policy == "tensorrt-llm":
         return {

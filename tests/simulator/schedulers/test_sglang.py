@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from scheduler_bench import Bench
 
+from capacity.base.errors import InvalidInput
 from capacity.simulator.kv_cache.block_pool import BlockPool
 from capacity.simulator.kv_cache.content import Content
 from capacity.simulator.schedulers import SchedulerLimits, Sequence, Step, make_policy
@@ -168,3 +169,41 @@ def test_sglang_reserves_no_more_than_its_clip_of_what_clients_ask_for() -> None
     bench.add(8, 4, max_tokens=1 << 20)
     assert bench.run() == [(0, 8)]
     assert bench.policy._memory_left() == pytest.approx(4400 - 8 - 0.7 * 4096)  # type: ignore[attr-defined]
+
+
+def test_sglang_receives_every_so_many_decode_steps_and_after_a_prefill() -> None:
+    """Requests that come while others decode are seen after three of their steps; those behind a prefill at once."""
+    bench = Bench("sglang", options={"recv_interval": 3})
+    bench.add(6, 20)
+    assert bench.run() == [(0, 6)]  # an idle engine looks at once
+    bench.add(5, 20)
+    assert bench.run() == [(1, 5)]  # the step before was a prefill
+    both = [(0, 1), (1, 1)]
+    assert bench.run() == both  # looked, after a prefill: nothing was there
+    bench.add(4, 20)
+    bench.add(3, 20)
+    assert [bench.run() for _ in range(3)] == [both, both, [(2, 4), (3, 3)]]
+
+
+def test_sglang_an_idle_engine_receives_at_once() -> None:
+    bench = Bench("sglang", options={"recv_interval": 100})
+    bench.add(6, 2)
+    assert [bench.run() for _ in range(2)] == [[(0, 6)], [(0, 1)]]
+    assert bench.policy.unfinished == 0
+    bench.add(5, 2)
+    assert bench.run() == [(1, 5)]
+
+
+def test_sglang_forgets_a_request_that_it_has_not_received() -> None:
+    bench = Bench("sglang", options={"recv_interval": 4})
+    bench.add(6, 20)
+    bench.run()
+    bench.run()
+    gone, stays = bench.add(5, 9), bench.add(4, 9)
+    bench.policy.abort(gone)
+    assert [bench.run() for _ in range(4)] == [[(0, 1)]] * 3 + [[(stays.index, 4)]]
+
+
+def test_sglang_refuses_an_interval_below_one_step() -> None:
+    with pytest.raises(InvalidInput, match="recv_interval is 0"):
+        Bench("sglang", options={"recv_interval": 0})

@@ -24,3 +24,14 @@ def test_expert_parallel_ranks_hold_whole_experts() -> None:
         shape
     )
     assert "expert exchange" in {op.name for op in dispatched.operators}
+
+
+def test_a_gated_shared_expert_pays_for_its_gate() -> None:
+    shape = decode_shape(8, 1000)
+    gated, plain = (
+        {op.name: op for op in steps(model, tp=8).step_cost(shape).operators}
+        for model in ("qwen3-next-80b-a3b", "deepseek-v3")
+    )
+    assert "shared gate_up" in plain
+    assert "shared gate" not in plain
+    assert gated["shared gate"].flops == 48 * 2 * 8 * 2048

@@ -35,3 +35,14 @@ def test_a_window_stops_growing() -> None:
             {op.name: op.bytes for op in steps("gpt-oss-120b").step_cost(s).operators}[name] for s in shapes
         )
         assert (a == b) is same
+
+
+def test_a_norm_over_all_heads_sums_over_the_ranks() -> None:
+    shape = decode_shape(4, 1000)
+    alone, together = (
+        {op.name: op for op in steps("minimax-m2", tp=tp).step_cost(shape).operators} for tp in (1, 4)
+    )
+    assert "all-reduce of norms" not in alone
+    sums, messages = together["all-reduce of norms"], together["all-reduce"]
+    assert sums.bytes < messages.bytes / 100
+    assert 62 * 2e-6 < sums.seconds < messages.seconds  # one small message a layer

@@ -1,0 +1,180 @@
+"""Files from outside: one reader for all of them, which ends within bounds of size, time and depth, or says why not.
+
+A pipe may be read (`--trace <(zcat t.gz)`), a device too, but not for ever. What cannot be read, or is not what it
+should be, is a `MalformedFile` of one line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import select
+import stat
+import tomllib
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from capacity.base.errors import MalformedFile
+
+FileKind = Literal[
+    "a model configuration",
+    "a hardware profile",
+    "a deployment",
+    "a sweep",
+    "a list of prices",
+    "a scenario",
+    "a campaign",
+    "a measurement file",
+    "a benchmark result",
+    "a server log",
+]
+MOST_BYTES: Mapping[
+    FileKind, int
+] = {  # uncompressed; the largest of each kind that is known, several times over
+    "a model configuration": 1_000_000,
+    "a hardware profile": 1 << 20,
+    "a deployment": 1 << 18,
+    "a sweep": 1 << 18,
+    "a list of prices": 1 << 22,
+    "a scenario": 1 << 28,
+    "a campaign": 1 << 20,
+    "a measurement file": 1 << 28,
+    "a benchmark result": 1 << 29,
+    "a server log": 1 << 26,
+}
+SILENCE_S = 10.0  # for so long a pipe may say nothing
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def outside_path(name: str | os.PathLike[str]) -> Path:
+    """The path that somebody wrote, `~` expanded. Raises MalformedFile for what no file can be called."""
+    path = Path(name)
+    try:
+        path = path.expanduser()
+        path.exists()  # too long, a link in a loop
+    except (OSError, ValueError, RuntimeError) as error:
+        raise MalformedFile(name, _reason(error)) from None
+    if "\0" in str(path):
+        raise MalformedFile(name, "no path has a zero byte in it")
+    return path
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; not, for what no file can be called."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def open_outside(name: str | os.PathLike[str]) -> io.BufferedReader:
+    """The bytes of a file, pipe or device, to be closed. Raises MalformedFile, also where a pipe falls silent."""
+    path = outside_path(name)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError) as error:
+        raise MalformedFile(name, _reason(error)) from None
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        os.close(descriptor)
+        raise MalformedFile(name, "is a folder; a file is needed")
+    if stat.S_ISREG(mode):
+        return open(descriptor, "rb")  # noqa: PTH123 - a descriptor has no path
+    return io.BufferedReader(_Pipe(descriptor, os.fspath(name)))
+
+
+def read_bytes(name: str | os.PathLike[str], kind: FileKind, *, cut: bool = False) -> bytes:
+    """All of a file, uncompressed where it is gzip; `cut`: no more than its kind may have, else more is refused."""
+    most = MOST_BYTES[kind]
+    try:
+        with open_outside(name) as file:
+            compressed = file.peek(2)[:2] == GZIP_MAGIC
+            stream: Any = gzip.GzipFile(fileobj=file) if compressed else file
+            raw: bytes = stream.read(most + 1)
+    except EOFError:
+        raise MalformedFile(name, "the gzip data end too early: the file is truncated") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise MalformedFile(name, f"the gzip data are damaged: {error}") from None
+    except OSError as error:
+        raise MalformedFile(name, _reason(error)) from None
+    if len(raw) > most and not cut:
+        raise MalformedFile(name, f"has more than {most:,} bytes; is this {kind}?")
+    return raw[:most]
+
+
+def read_text(name: str | os.PathLike[str], kind: FileKind) -> str:
+    """All of a file of UTF-8 text, with or without a byte-order mark."""
+    try:
+        return read_bytes(name, kind).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise MalformedFile(name, "not UTF-8 text") from None
+
+
+def read_toml(name: str | os.PathLike[str], kind: FileKind) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    return parse_toml(read_text(name, kind), name)
+
+
+def parse_toml(text: str, origin: object) -> dict[str, Any]:
+    """The tables of TOML text. Raises MalformedFile for what is not TOML, nested endlessly, or numbers without end."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise MalformedFile(origin, f"not TOML: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise MalformedFile(origin, "not TOML: nested too deeply") from None
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise MalformedFile(origin, f"not TOML: {_too_long(error)}") from None
+
+
+def parse_json(text: str, origin: object, **hooks: Any) -> Any:
+    """A JSON value. Raises MalformedFile for what is not JSON, nested endlessly, or numbers without end.
+
+    `hooks` are those of `json.loads`.
+    """
+    try:
+        return json.loads(text, **hooks)
+    except json.JSONDecodeError as error:
+        raise MalformedFile(origin, f"not JSON ({error.msg})", where=f"line {error.lineno}") from None
+    except RecursionError:
+        raise MalformedFile(origin, "not JSON: nested too deeply") from None
+    except MalformedFile:
+        raise
+    except ValueError as error:
+        raise MalformedFile(origin, f"not JSON: {_too_long(error)}") from None
+
+
+class _Pipe(io.RawIOBase):
+    """A pipe or device that is read as long as something comes."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self._descriptor = descriptor
+        self.name = name
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not select.select([self._descriptor], [], [], SILENCE_S)[0]:
+            raise MalformedFile(
+                self.name, f"nothing came within {SILENCE_S:g} s; is somebody writing into it?"
+            )
+        return os.readv(self._descriptor, [buffer])
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
+
+def _too_long(error: ValueError) -> str:
+    return f"a number is too long ({str(error).split(';')[0]})"
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"cannot be read ({text[:1].lower()}{text[1:].rstrip('.')})"

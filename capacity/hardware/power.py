@@ -1,0 +1,90 @@
+"""What a power limit does to the clock: how much slower a card's busy tensor cores run than those of its sister card.
+
+A card of the same chip under a lower limit (A100 PCIe at 300 W, H100 PCIe at 350 W, H100 NVL at 400 W, L4 at 72 W) has
+the sister's kernels, but cannot hold the sister's clock while its tensor cores are busy. Dynamic power is
+utilisation x SMs x clock x voltage², and voltage falls with the clock:
+
+    limit = static + u·D·x·(1 - s·(1 - x))²        x: clock over the sister's datasheet clock
+
+The sister's own limit fixes D. Memory-bound kernels keep their times: HBM has a clock of its own, and its power is in
+the static part. Under loads that mix prefill with decode the mean power counts; here each kernel is taken as sustained.
+"""
+
+from __future__ import annotations
+
+from capacity.hardware.coefficients import Coefficients
+from capacity.hardware.profile import HardwareProfile
+
+SUSTAINED_CLOCK = 0.92
+"""Of the datasheet's clock, at the datasheet's power: A100 SXM holds 1,305 of 1,410 MHz through HPL (Glenn Lockwood,
+garden/peak-FLOPS, read 2026-11); H100 SXM loses as much in products of 8,192 rows and more."""
+STATIC_SHARE = 0.15
+"""Of the sister's power limit: leakage, memory, board; 55 to 100 W of idle A100 and H100 cards. Assumed."""
+VOLTAGE_SLOPE = 0.25
+"""Relative fall of the voltage with the clock. Chosen on half of the A100 PCIe rows of TensorRT-LLM 0.14 (Llama-3.1-8B)
+and on MLPerf Inference v4.1 GPT-J offline (H100 NVL and PCIe against SXM); judged on Mistral-7B and on IOG's
+servers (H100 PCIe)."""
+SATURATED = 0.8
+"""Share of peak FLOP/s of products that keep tensor cores busy all the time."""
+NOTE = "scaled by the power limit: {:.0f} W where {} has {:.0f} (capacity/hardware/power.py)"
+
+
+def sustained_share(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
+    """Clock of `card` over that of `sister`, each of its own datasheet clock, at a kernel's share of peak FLOP/s.
+
+    At most 1, and 1 for another chip (compute capability), whose energy per FLOP nobody measured.
+    """
+    if not same_chip(card, sister):
+        return 1.0
+    here, there = _sustained_clock(card, sister, utilisation), _sustained_clock(sister, sister, utilisation)
+    return min(1.0, here / there)
+
+
+def same_chip(card: HardwareProfile, sister: HardwareProfile) -> bool:
+    """Whether two cards differ in clocks, memory and limits alone."""
+    return (
+        card.compute_capability is not None
+        and card.compute_capability == sister.compute_capability
+        and "bf16" in card.dense_flops_per_s
+        and "bf16" in sister.dense_flops_per_s
+    )
+
+
+def _sustained_clock(card: HardwareProfile, sister: HardwareProfile, utilisation: float) -> float:
+    """Of the card's own datasheet clock, at most 1."""
+    busy = min(utilisation / SATURATED, 1.0)
+    per_sm = sister.tdp_watts * (1 - STATIC_SHARE) / (sister.sm_count * _dynamic(SUSTAINED_CLOCK))
+    static = sister.tdp_watts * STATIC_SHARE * card.sm_count / sister.sm_count
+    left = max(card.tdp_watts - static, 0.1 * card.tdp_watts)
+    return min(1.0, _clock_of(left / (busy * per_sm * card.sm_count)) / _clock_ratio(card, sister))
+
+
+def _clock_ratio(card: HardwareProfile, sister: HardwareProfile) -> float:
+    """Datasheet clocks of two cards of a chip, by their FLOP/s per SM."""
+    return (card.dense_flops_per_s["bf16"] / card.sm_count) / (
+        sister.dense_flops_per_s["bf16"] / sister.sm_count
+    )
+
+
+def _dynamic(clock: float) -> float:
+    return clock * (1 - VOLTAGE_SLOPE * (1 - clock)) ** 2
+
+
+def _clock_of(power: float) -> float:
+    """The clock whose dynamic power, of that at the sister's datasheet clock, is `power`; at most 2."""
+    low, high = 0.0, 2.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _dynamic(middle) < power else (low, middle)
+    return low
+
+
+def under_limit(constants: Coefficients, card: HardwareProfile, sister: HardwareProfile) -> Coefficients:
+    """A sister's constants with what the card's power limit leaves of their compute fraction."""
+    fraction: float | None = getattr(constants, "compute_fraction", None)
+    share = 1.0 if fraction is None else sustained_share(card, sister, fraction)
+    if fraction is None or share == 1.0:
+        return constants
+    note = NOTE.format(card.tdp_watts, sister.name, sister.tdp_watts)
+    fit = constants.fit.model_copy(update={"basis": "assumed", "source": f"{constants.fit.source}; {note}"})
+    return constants.model_copy(update={"compute_fraction": fraction * share, "fit": fit})

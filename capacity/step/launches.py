@@ -1,0 +1,98 @@
+"""How many kernels the CPU launches for a step that replays no CUDA graph, and how long the slowest rank takes for it.
+
+A prefill or mixed step beyond the largest graph is launched kernel by kernel, by Python: its time is the number of
+launches times the engine's seconds a launch (`EngineSpec.kernel_launch_s`), whatever the number of tokens. All ranks of
+a tensor-parallel group launch the same, meet in every all-reduce, and so go at the pace of the slowest.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from capacity.model.feed_forward import MoEFeedForward
+from capacity.model.layers import Attention, LatentAttention, LayerGroup, LinearAttention
+
+if TYPE_CHECKING:
+    from capacity.step.setting import StepSetting
+
+# Kernels of one layer, read off the model code of vLLM 0.2x, SGLang 0.5 and TensorRT-LLM 1.2 in prefill (2026-11).
+NORMS = 2.0  # with the residual
+ATTENTION = 5.0  # qkv, rope, cache write, attention, output
+QK_NORM, OUTPUT_GATE = 2.0, 1.0
+LATENT_ATTENTION = (
+    12.0  # down to the latents, their norms, up to q, k and v, rope, joins, cache write, attention, output
+)
+INDEXER = 12.0  # its q, k and weights, norm, rope, rotation, quantization, cache write, gather, logits, top-k
+LINEAR_ATTENTION = 8.0  # in, gates, convolution, output, state of each sequence out of the pool and back
+TRITON_OF_LINEAR_ATTENTION = (
+    11.0  # norms of q and k, sums of gates, k·kᵀ, its inverse, w and u, states, output, gated norm
+)
+TRITON_LAUNCH = 3.0  # a kernel launched by Triton's own Python costs about so many of others
+DENSE = 3.0  # gate and up, activation, down
+EXPERTS = 9.0  # router, its top-k, two to sort the tokens, two products, activation, weighted sum, and filling buffers
+SHARED_EXPERTS = 4.0  # a dense feed-forward, and the sum
+EXCHANGE = 4.0  # tokens to data-parallel ranks and back, with their counts
+ALL_REDUCES = 2.0
+PRODUCTS = {
+    "attention": 2,
+    "latent": 4,
+    "dense": 2,
+    "experts": 2,
+}  # inputs to be quantized where products take 8 or 4 bits
+
+RANK_SPREAD = 0.1  # of ranks' launch times around their mean: one standard deviation
+
+
+def launch_seconds(setting: StepSetting, kernel_launch_s: float) -> float:
+    """Seconds that the slowest rank needs to launch all kernels of the model."""
+    ranks = setting.tensor_parallel_size * (setting.data_parallel_size if setting.joint else 1)
+    return kernels_launched(setting) * kernel_launch_s * (1.0 + RANK_SPREAD * expected_maximum(ranks))
+
+
+def kernels_launched(setting: StepSetting) -> float:
+    """Launches of one step over all layers, in launches of a plain kernel."""
+    return sum(group.num_layers * _of_layer(group, setting) for group in setting.model.layer_groups)
+
+
+def _of_layer(group: LayerGroup, setting: StepSetting) -> float:
+    mixer, feed_forward = group.mixer, group.feed_forward
+    kernels = NORMS
+    if isinstance(mixer, LatentAttention):
+        kernels += LATENT_ATTENTION + (INDEXER if mixer.indexer else 0.0)
+        kernels += _quantized(setting, "attention") * PRODUCTS["latent"]
+    elif isinstance(mixer, LinearAttention):
+        kernels += LINEAR_ATTENTION + TRITON_LAUNCH * TRITON_OF_LINEAR_ATTENTION
+        kernels += _quantized(setting, "linear_attention") * PRODUCTS["attention"]
+    else:
+        kernels += ATTENTION + _quantized(setting, "attention") * PRODUCTS["attention"]
+        if isinstance(mixer, Attention):
+            kernels += (QK_NORM if mixer.qk_norm != "none" else 0.0) + OUTPUT_GATE * mixer.output_gate
+    if isinstance(feed_forward, MoEFeedForward):
+        kernels += EXPERTS + _quantized(setting, "experts") * PRODUCTS["experts"]
+        if feed_forward.shared_intermediate_size:
+            kernels += SHARED_EXPERTS + _quantized(setting, "shared_expert") * PRODUCTS["dense"]
+        kernels += EXCHANGE if setting.joint else 0.0
+    else:
+        kernels += DENSE + _quantized(setting, "dense_ffn") * PRODUCTS["dense"]
+    return kernels + (ALL_REDUCES if setting.tensor_parallel_size > 1 else 0.0)
+
+
+def _quantized(setting: StepSetting, kind: str) -> bool:
+    """Whether products of this kind take their inputs in fewer than 16 bits, which a kernel makes before."""
+    execution = setting.execution(setting.weights.format_of(kind))  # type: ignore[arg-type]
+    return execution.compute_dtype not in ("bf16", "fp16", "fp32")
+
+
+@cache
+def expected_maximum(draws: int) -> float:
+    """Of so many draws from a standard normal distribution, the largest on average: 0.56 of 2, 1.03 of 4, 1.42 of 8."""
+    if draws <= 1:
+        return 0.0
+    normal, width, span = NormalDist(), 0.01, 8.0
+    steps = int(2 * span / width)
+    return sum(
+        x * draws * normal.pdf(x) * normal.cdf(x) ** (draws - 1) * width
+        for x in (-span + width * i for i in range(steps + 1))
+    )

@@ -1,0 +1,101 @@
+"""Every flag and argument that takes a file, with every file that is none: one line, exit code 2, at once."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from capacity.base import outside
+from capacity.base.errors import CapacityError
+from capacity.cli.main import app
+
+SMALL = "llama-3.1-8b --gpu h100"
+LOAD = "--isl 60 --osl 6 --request-rate 3 --num-prompts 5"
+READERS = {  # what takes a file: `{}` is its path
+    "model": "fit {} --gpu h100",
+    "gpu": "fit llama-3.1-8b --gpu {}",
+    "draft": f"simulate {SMALL} {LOAD} --draft {{}}",
+    "deployment": "estimate --deployment {}",
+    "price_file": f"estimate {SMALL} --isl 60 --osl 6 --batch-size 2 --price-file {{}}",
+    "api_price_file": f"cost {SMALL} {LOAD} --price 2 --api-price-file {{}}",
+    "trace": f"simulate {SMALL} --trace {{}}",
+    "file": "schedule {}",
+    "first": "diff {} {}",
+    "spec": "sweep {} --store none.sqlite",
+    "campaign": "validate --device cpu --campaign {}",
+    "measurements": "calibrate {}",
+    "results": "compare {} --gpu h100",
+    "server_log": "compare result.json --gpu h100 --server-log {}",
+}
+WRITTEN = {"write_deployment", "records", "series", "timeline", "output", "store", "export", "out", "name"}
+FOLDERS = {"profiles"}  # tests/hardware/test_profile.py has what they may hold
+NO_FILES = {"format", "download", "acceptance_spread", "speculative_config", "kv_transfer_config"}
+NO_FILES |= {"num_gpu_blocks_override", "seed"}
+NOT_HERE = {"campaign"}  # needs torch
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Files that are none, by what is wrong with them."""
+    folder = tmp_path_factory.mktemp("hostile")
+    written = {
+        "binary": os.urandom(3000),
+        "deep JSON": b'{"a":' + b"[" * 50_000,
+        "deep TOML": b"a = " + b"[" * 50_000,
+        "a long number": b'{"a": ' + b"9" * 6000 + b"}",
+        "a long number in TOML": b"a = " + b"9" * 6000,
+        "a gzip bomb": gzip.compress(b" " * (200 << 20)),
+        "damaged gzip": gzip.compress(os.urandom(5000))[:800],
+        "zero bytes": b"\0" * 5000,
+        "escapes": b"\x1b]0;pwn\x07\x1b[31m = 1",
+        "nothing": b"",
+    }
+    found = {}
+    for number, (name, content) in enumerate(written.items()):
+        found[name] = folder / f"{number}.toml"
+        found[name].write_bytes(content)
+    (folder / "a-folder.toml").mkdir()
+    (folder / "loop.toml").symlink_to(folder / "loop.toml")
+    os.mkfifo(folder / "pipe.toml")
+    found |= {name: folder / f"{name}.toml" for name in ("a-folder", "loop", "pipe", "absent")}
+    found |= {"a long name": folder / f"{'n' * 300}.toml", "no such user": Path("~nosuchuser/x.toml")}
+    found |= {"/dev/zero": Path("/dev/zero")}
+    return found
+
+
+def _takes_files() -> Iterator[tuple[str, str]]:
+    for verb, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        for parameter in command.make_context(verb, [], resilient_parsing=True).command.params:
+            words = f"{parameter.name} {parameter.metavar} {getattr(parameter, 'help', '')}"
+            if re.search(r"\b(files?|folder|CSV|JSON|TOML|log)\b|_file|_log", words):
+                yield verb, str(parameter.name)
+
+
+def test_no_reader_is_left_out() -> None:
+    named = {name for _, name in _takes_files()}
+    assert named - {*READERS, *WRITTEN, *FOLDERS, *NO_FILES} == set()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("reader", sorted(set(READERS) - NOT_HERE))
+def test_every_file_that_is_none(
+    reader: str, hostile: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(outside, "SILENCE_S", 0.1)
+    (tmp_path / "result.json").write_text('{"model_id": "m", "completed": 1}')
+    for wrong, path in hostile.items():
+        words = [word.replace("{}", str(path)) for word in READERS[reader].split()]
+        with pytest.raises(CapacityError) as refused:
+            CliRunner().invoke(app, words, standalone_mode=False, catch_exceptions=False)
+        text = str(refused.value)
+        assert refused.value.exit_code == 2, (wrong, text)
+        assert not {"\n", "\x1b"} & set(text), (wrong, text)
+        assert len(text) < 600, (wrong, text)

@@ -1,0 +1,62 @@
+"""Clocks under a power limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from capacity.hardware import load_profile
+from capacity.hardware.coefficients import ElementwiseCoefficients, Fit, GemmCoefficients
+from capacity.hardware.power import SATURATED, same_chip, sustained_share, under_limit
+
+A100, A100_PCIE = load_profile("a100-sxm-80gb"), load_profile("a100-pcie-80gb")
+H100, H100_PCIE = load_profile("h100-sxm-80gb"), load_profile("h100-pcie-80gb")
+FIT = Fit(basis="fitted", source="a table", date="2026-11-21")
+
+
+def gemm(compute_fraction: float) -> GemmCoefficients:
+    return GemmCoefficients(
+        compute_fraction=compute_fraction, bandwidth_fraction=0.8, sharpness=2.0, fixed_s=5e-6, fit=FIT
+    )
+
+
+def test_busy_tensor_cores_of_a_pcie_card_run_as_measured() -> None:
+    # Llama-3.1-8B, 2048 tokens in and 128 out, TensorRT-LLM 0.14: 612 output tokens/s where the SXM card has 795, of
+    # which 15 % of the time is decode at 95 % of its bandwidth: 0.75 in prefill.
+    assert sustained_share(A100_PCIE, A100, SATURATED) == pytest.approx(0.75, abs=0.05)
+    # GPT-J offline in FP8, MLPerf Inference v4.1: 1,640 tokens/s a card where the SXM card has 2,480
+    rates = H100_PCIE.dense_flops_per_s["fp8"] / H100.dense_flops_per_s["fp8"]
+    assert rates * sustained_share(H100_PCIE, H100, 0.58) == pytest.approx(1640 / 2480, abs=0.06)
+
+
+def test_less_power_means_a_lower_clock_and_idle_units_take_none() -> None:
+    shares = [
+        sustained_share(A100_PCIE.model_copy(update={"tdp_watts": watts}), A100, 0.8)
+        for watts in (150, 200, 250, 300, 350, 400, 500)
+    ]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.5
+    assert shares[-2:] == [1.0, 1.0]
+    by_use = [sustained_share(A100_PCIE, A100, use) for use in (0.1, 0.3, 0.5, 0.7, 0.8)]
+    assert by_use == sorted(by_use, reverse=True)
+    assert by_use[0] == 1.0
+    assert sustained_share(A100_PCIE, A100, 0.8) == sustained_share(A100_PCIE, A100, 0.95)
+
+
+def test_a_card_of_the_same_limit_and_another_chip_are_left_alone() -> None:
+    assert sustained_share(A100, A100, 0.8) == 1.0
+    assert sustained_share(load_profile("h200-sxm-141gb"), H100, 0.8) == 1.0
+    assert not same_chip(load_profile("a10-24gb"), A100)
+    assert sustained_share(load_profile("a10-24gb"), A100, 0.8) == 1.0
+    assert not same_chip(A100.model_copy(update={"compute_capability": None}), A100)
+
+
+def test_scaled_constants_say_so() -> None:
+    scaled = under_limit(gemm(0.8), A100_PCIE, A100)
+    assert isinstance(scaled, GemmCoefficients)
+    assert scaled.compute_fraction == pytest.approx(0.8 * sustained_share(A100_PCIE, A100, 0.8))
+    assert (scaled.bandwidth_fraction, scaled.fixed_s) == (0.8, 5e-6)
+    assert scaled.fit.basis == "assumed"
+    assert "300 W where a100-sxm-80gb has 400" in scaled.fit.source
+    assert under_limit(gemm(0.2), A100_PCIE, A100) == gemm(0.2)
+    norms = ElementwiseCoefficients(bandwidth_fraction=0.8, fixed_s=2e-6, fit=FIT)
+    assert under_limit(norms, A100_PCIE, A100) is norms

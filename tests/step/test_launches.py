@@ -1,0 +1,83 @@
+"""Launches of a step without a CUDA graph: by layers, formats and ranks, and the time of the slowest rank."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from capacity.deployment.engines import find_engine
+from capacity.hardware import load_profile
+from capacity.model import load_model
+from capacity.model.quantization import scheme_for
+from capacity.step.launches import RANK_SPREAD, expected_maximum, kernels_launched, launch_seconds
+from capacity.step.setting import StepSetting
+
+
+def setting(model: str, quantization: str | None = None, **words: object) -> StepSetting:
+    spec = load_model(model)
+    return StepSetting(
+        model=spec,
+        profile=load_profile("b200-sxm-180gb"),
+        scheme=scheme_for(spec, quantization) if quantization else None,
+        **words,  # type: ignore[arg-type]
+    )
+
+
+def test_a_dense_layer_by_hand() -> None:
+    """Two norms, qkv, rope, cache write, attention, output, gate and up, activation, down; and two all-reduces."""
+    assert kernels_launched(setting("llama-3.1-70b")) == 80 * 10
+    assert kernels_launched(setting("llama-3.1-70b", tensor_parallel_size=8)) == 80 * 12
+
+
+def test_inputs_are_quantized_before_products_in_eight_bits_and_not_for_weights_alone() -> None:
+    plain = kernels_launched(setting("llama-3.1-70b"))
+    assert kernels_launched(setting("llama-3.1-70b", "fp8")) == plain + 80 * 4
+    assert kernels_launched(setting("llama-3.1-70b", "awq")) == plain
+
+
+@pytest.mark.parametrize(
+    ("fewer", "more"),
+    [
+        ("llama-3.1-70b", "qwen3-32b"),  # norms of q and k
+        ("qwen3-32b", "qwen3-30b-a3b"),  # experts
+        ("qwen3-30b-a3b", "deepseek-v3"),  # latents, shared experts
+        ("deepseek-v3", "glm-5.2"),  # an indexer
+    ],
+)
+def test_what_launches_more_a_layer(fewer: str, more: str) -> None:
+    few, many = setting(fewer, tensor_parallel_size=8), setting(more, tensor_parallel_size=8)
+    assert kernels_launched(few) / few.model.num_layers < 0.9 * kernels_launched(many) / many.model.num_layers
+
+
+def test_ranks_that_exchange_tokens_launch_that_too() -> None:
+    alone = setting("qwen3-30b-a3b")
+    joint = setting("qwen3-30b-a3b", data_parallel_size=4, enable_expert_parallel=True)
+    assert kernels_launched(joint) == kernels_launched(alone) + 48 * 4
+
+
+def test_the_largest_of_draws() -> None:
+    assert expected_maximum(1) == 0.0
+    assert expected_maximum(2) == pytest.approx(1 / math.sqrt(math.pi), rel=1e-6)
+    assert expected_maximum(8) == pytest.approx(1.42360, rel=1e-4)  # tables of order statistics
+
+
+def test_the_slowest_rank_sets_the_pace() -> None:
+    one, eight = setting("llama-3.1-70b"), setting("llama-3.1-70b", tensor_parallel_size=8)
+    assert launch_seconds(one, 1e-5) == pytest.approx(800e-5)
+    assert launch_seconds(eight, 1e-5) == pytest.approx(960e-5 * (1 + RANK_SPREAD * 1.4236), rel=1e-4)
+
+
+def test_an_engines_step_takes_its_launches() -> None:
+    engine = find_engine("sglang")
+    host = setting("deepseek-v3", engine=engine, tensor_parallel_size=8).host_time()
+    expected = launch_seconds(setting("deepseek-v3", tensor_parallel_size=8), engine.kernel_launch_s)
+    assert host.eager_s == pytest.approx(expected)
+    assert host.eager_s > 0.05
+
+
+def test_nvidias_forward_of_gpt_oss_is_within_a_third() -> None:
+    """30 ms of CPU calls for 886 prompt and 3 decode tokens on two B200: aisimulate issue 277."""
+    engine = find_engine("tensorrt-llm")
+    host = setting("gpt-oss-120b", engine=engine, tensor_parallel_size=2).host_time()
+    assert host.eager_s == pytest.approx(0.030, rel=1 / 3)
