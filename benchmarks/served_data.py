@@ -19,10 +19,10 @@ MODELS = {
     "zhipuai/GLM-5": "glm-5.2",  # same architecture
 }
 FORMATS = {"fp4": "nvfp4", "fp8": "fp8", "int4": None, "bf16": "bf16", "": "bf16"}
-SAME = 1e-3  # two rows of equal settings whose times differ by less are one measurement
 # "gap-analysis" rows of these models repeat InferenceX rows to the digit: as those they were measured
 INFERENCEX_ALL_THE_SAME = ("moonshotai/Kimi-K2.5", "Qwen/Qwen3.5-397B-A17B")
 INFERENCEX_LENGTH_SCALE = 0.9  # uniform from 0.8 to 1.0 of the label
+SAME = 1e-3  # two rows of equal settings whose times differ by less are one measurement
 BLOCK_FP8 = ("deepseek", "qwen3", "minimax", "glm-5")  # checkpoints whose FP8 is 128 x 128
 
 

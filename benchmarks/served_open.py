@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from capacity.answers.engine_setup import engine_frontend, engine_setup
 from capacity.base.errors import CapacityError
 from capacity.deployment import Pool
 from capacity.deployment.client_latency import USUAL_S
-from capacity.pool.resolve import resolve
-from capacity.simulator import FrontendTimes, simulate
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator import FrontendTimes, SimulationResult, simulate
 from capacity.workload import Workload, random_requests
 from capacity.workload.content import PromptContent
 
@@ -49,6 +49,11 @@ class OpenRun:
     tpot_s: float
     predicted_ttft_s: float
     predicted_tpot_s: float
+    model: str
+    resolved: ResolvedPool
+    workload: Workload
+    result: SimulationResult
+    measured_ms: Mapping[str, float]  # all that its source gives, by metric
 
     def error(self, metric: str) -> float:
         """Predicted over measured, minus one."""
@@ -82,6 +87,11 @@ def apex_runs(folder: Path) -> Iterator[OpenRun]:
             tpot_s=values["tpot_mean_ms"] / 1e3,
             predicted_ttft_s=float((records.first_token_ps - records.arrival_ps).mean()) / 1e12,
             predicted_tpot_s=decode_s / records.output_tokens.sum(),
+            model="llama-3.1-70b",
+            resolved=resolved,
+            workload=workload,
+            result=result,
+            measured_ms=values,
         )
 
 
@@ -135,6 +145,11 @@ def iog_runs(folder: Path) -> Iterator[OpenRun]:
             tpot_s=values["tpot_mean_ms"] / 1e3,
             predicted_ttft_s=summary["mean_ttft_ms"] / 1e3,
             predicted_tpot_s=summary["mean_tpot_ms"] / 1e3,
+            model=str(model).split("/")[-1],
+            resolved=resolved,
+            workload=workload,
+            result=run,
+            measured_ms=values,
         )
 
 
@@ -187,6 +202,11 @@ def inference_sim_runs(folder: Path, *, client_latency_s: float = USUAL_S) -> It
             tpot_s=decoded_s / (outputs - 1),
             predicted_ttft_s=predicted_ttft_s,
             predicted_tpot_s=summary["mean_tpot_ms"] / 1e3,
+            model=str(model).split("/")[-1],
+            resolved=resolved,
+            workload=workload,
+            result=run,
+            measured_ms=values,
         )
 
 

@@ -24,7 +24,7 @@ from served_data import ServedRow, read_rows, shared_folder
 from served_errors import Prediction, print_bands, print_table
 
 from capacity.answers.engine_setup import engine_frontend, engine_setup
-from capacity.base.errors import CapacityError
+from capacity.base.errors import CapacityError, InvalidInput
 from capacity.deployment import Pool
 from capacity.deployment.client_latency import client_latency
 from capacity.pool.resolve import ResolvedPool, resolve
@@ -89,9 +89,14 @@ class Server:
     concurrency: int
 
 
-def server_of(row: ServedRow, *, engine: str | None = None) -> Server:
-    """The server that this row describes. Raises CapacityError where it cannot be (does not fit, unknown format)."""
-    launch = launch_settings(row)
+def server_of(
+    row: ServedRow, *, engine: str | None = None, launch: Mapping[str, Any] | None = None
+) -> Server:
+    """The server that this row describes, started as its campaign says or as `launch` does.
+
+    Raises CapacityError where it cannot be (does not fit, unknown format).
+    """
+    launch = launch_settings(row) if launch is None else launch
     if not launch.get("reads_data_parallel", True):
         row = replace(row, tensor_parallel=row.tensor_parallel * row.data_parallel, data_parallel=1)
     concurrency = max(1, row.concurrency // row.data_parallel)  # of a rank
@@ -187,31 +192,51 @@ def by_simulation(row: ServedRow) -> Prediction:
 def simulated(row: ServedRow, server: Server) -> Prediction:
     """The row's run on this server."""
     try:
-        rounds = PROMPTS_PER_CONCURRENCY
-        if server.concurrency * row.output_len > LONG_RUN_TOKENS:
-            rounds = LONG_RUN_ROUNDS
-        num_prompts = rounds * server.concurrency
-        ttft: list[float] = []
-        tpot: list[float] = []
-        for seed in range(max(1, round(LEAST_PROMPTS / num_prompts))):
-            setup = engine_setup(server.resolved)
-            result = simulate(
-                _workload(row, num_prompts, server.concurrency, seed),
-                replace(
-                    setup,
-                    policy_options={**setup.policy_options, **server.policy_options},
-                    prompt_wait_steps=server.prompt_wait_steps,
-                ),
-                frontend=server.frontend,
-            )
-            if result.status != "complete":
-                return Prediction(row=row, problem=result.reason)
-            means = _means(result.records, server.concurrency, rounds)
-            ttft.append(means[0])
-            tpot.append(means[1])
+        means = simulated_means(row, server)
     except CapacityError as error:
         return Prediction(row=row, problem=str(error))
-    return Prediction(row=row, ttft_s=float(np.mean(ttft)), tpot_s=float(np.mean(tpot)))
+    return Prediction(row=row, ttft_s=means.ttft_s, tpot_s=means.tpot_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedMeans:
+    """Means over all requests of a row's runs, in seconds; `waiting_s` of TTFT passes before the first schedule."""
+
+    ttft_s: float
+    tpot_s: float
+    waiting_s: float
+
+
+def simulated_means(
+    row: ServedRow, server: Server, *, client_latency_s: float | None = None
+) -> SimulatedMeans:
+    """A row's runs on its server, seen by its campaign's client or by one that far away. Raises CapacityError."""
+    rounds = PROMPTS_PER_CONCURRENCY
+    if server.concurrency * row.output_len > LONG_RUN_TOKENS:
+        rounds = LONG_RUN_ROUNDS
+    num_prompts = rounds * server.concurrency
+    means = []
+    for seed in range(max(1, round(LEAST_PROMPTS / num_prompts))):
+        workload = _workload(row, num_prompts, server.concurrency, seed)
+        if client_latency_s is not None:
+            workload = replace(workload, client_latency_s=client_latency_s)
+        setup = engine_setup(server.resolved)
+        result = simulate(
+            workload,
+            replace(
+                setup,
+                policy_options={**setup.policy_options, **server.policy_options},
+                prompt_wait_steps=server.prompt_wait_steps,
+            ),
+            frontend=server.frontend,
+        )
+        if result.status != "complete":
+            raise InvalidInput(result.reason or result.status)
+        records = result.records
+        waited = float((records.first_scheduled_ps - records.arrival_ps).mean()) / PS_PER_S
+        means.append((*_means(records, server.concurrency, rounds), waited))
+    ttft, tpot, waiting = np.mean(means, axis=0)
+    return SimulatedMeans(ttft_s=float(ttft), tpot_s=float(tpot), waiting_s=float(waiting))
 
 
 def _means(records: Any, concurrency: int, rounds: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from capacity.answers.costs import ServedLoad, cost_of
 from capacity.answers.fit import fit_with, without_drafts
-from capacity.answers.intervals import Latencies, batch_latencies, beside_client, served_latencies
+from capacity.answers.intervals import Latencies, predicted_latencies
 from capacity.answers.phases import Phases, estimate_fields, phases_of, request_lengths
 from capacity.answers.records import (
     Bounds,
@@ -67,10 +67,7 @@ def estimate_of(resolved: ResolvedPool, traffic: Traffic, price: Price | None) -
     times, steps, load = phases.times, resolved.step_model, phases.served
     prefill = steps.step_cost(times.prefill_shape)
     decode = steps.step_cost(times.decode_shape) if times.tpot_s is not None else None
-    latencies = batch_latencies(resolved, times) if load is None else served_latencies(resolved, load)
-    if latencies is not None:
-        ttft, e2e = (beside_client(each, traffic) for each in (latencies.ttft_s, latencies.e2e_s))
-        latencies = Latencies(ttft, latencies.tpot_s, e2e)
+    latencies = predicted_latencies(resolved, phases, traffic, lengths)
     requests_per_s = _throughput(traffic, times, latencies)
     output_rate = requests_per_s.scaled(lengths.output_len)
     in_flight = _in_flight(phases, requests_per_s, latencies)

@@ -7,6 +7,7 @@ from typing import Any
 
 from capacity.answers.attribution import Response, responses, shares
 from capacity.answers.estimate import breakdown
+from capacity.answers.explained_intervals import explained_intervals
 from capacity.answers.fit import gpu_summary, model_summary, without_drafts
 from capacity.answers.phases import (
     RequestLengths,
@@ -71,6 +72,7 @@ def explain_of(resolved: ResolvedPool, traffic: Traffic) -> Attribution:
         decode=None if decode is None else shares(decode),
         breakdown=breakdown(prefill, decode),
         responses=_responses(resolved, traffic, lengths),
+        intervals=explained_intervals(resolved, phases, traffic, lengths),
         warnings=(*resolved.notes, *resolved.memory.warnings, *steps.notes, *phases.warnings),
     )
 

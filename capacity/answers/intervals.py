@@ -1,21 +1,33 @@
-"""Predictions with the interval that their kind has earned: of step times, and of means over served runs."""
+"""Predictions with their 90 % intervals: the one place where every verb's come from.
+
+An interval is made of parts (`interval_parts`): what each class of seconds may be off by, weighed by how much of the
+latency hangs on it (`sensitivity`); what deployments and runs differ by; what the user left unsaid. A batch in closed form
+has no client, no queue and no server of its own: it takes the band of its steps.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from capacity.answers.interval_parts import VERSION, Asked, Part, deviation_of, interval_parts, kind_of
 from capacity.answers.records import Quantity
-from capacity.deployment import Traffic
-from capacity.deployment.client_latency import LEAST_S, MOST_S
-from capacity.hardware.served_bands import served_band
+from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
+from capacity.deployment import Pool, Traffic
+from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
+from capacity.hardware.spreads import Metric, spreads
 from capacity.pool.resolve import ResolvedPool
 
 if TYPE_CHECKING:
+    from capacity.answers.phases import Phases, RequestLengths
     from capacity.answers.served import Served
     from capacity.simulator.load_means import LoadMeans
     from capacity.step.closed_form import PhaseTimes
+
+UNSAID = {"max_num_batched_tokens": None, "max_num_seqs": None, "kv_cache_dtype": "auto"}
 
 
 class Latencies(NamedTuple):
@@ -35,6 +47,9 @@ def with_interval(value: float, low: float | None, high: float | None) -> Quanti
     )
 
 
+# the client
+
+
 def beside_client(quantity: Quantity, traffic: Traffic, *, unit_s: float = 1.0) -> Quantity:
     """A time to first token, or to the last, with what is not known of its client: nothing where the traffic says it.
 
@@ -43,44 +58,160 @@ def beside_client(quantity: Quantity, traffic: Traffic, *, unit_s: float = 1.0) 
     """
     if "client_latency_s" in traffic.model_fields_set:
         return quantity
-    value, low, high = quantity.value, quantity.low, quantity.high
-    nearer, farther = ((limit_s - traffic.client_latency_s) / unit_s for limit_s in (LEAST_S, MOST_S))
-    return Quantity(
-        value=value,
-        low=None if low is None else value - math.hypot(value - low, nearer),
-        high=None if high is None else value + math.hypot(high - value, farther),
+    value = quantity.value
+    nearer, farther = _limits(traffic.client_latency_s, unit_s)
+    low = None if quantity.low is None else value - math.hypot(value - quantity.low, nearer)
+    high = None if quantity.high is None else value + math.hypot(quantity.high - value, farther)
+    return Quantity(value=value, low=None if low is None else max(low, 0.0), high=high)
+
+
+def client_range_s(traffic: Traffic) -> tuple[float, float]:
+    """How much nearer and farther clients are than that of the traffic, in seconds."""
+    return _limits(traffic.client_latency_s, 1.0)
+
+
+def beside_client_range(low: float, high: float, predicted_s: float) -> tuple[float, float]:
+    """The same of the ends of measured over predicted, for a client at the usual distance that nobody said."""
+    nearer, farther = _limits(USUAL_S, predicted_s)
+    return max(1 - math.hypot(1 - low, nearer), 0.0), 1 + math.hypot(high - 1, farther)
+
+
+def _limits(client_s: float, unit_s: float) -> tuple[float, float]:
+    """How much nearer and farther clients are than one at `client_s`."""
+    return (client_s - LEAST_S) / unit_s, (MOST_S - client_s) / unit_s
+
+
+# the answer
+
+
+def predicted_latencies(
+    resolved: ResolvedPool, phases: Phases, traffic: Traffic, lengths: RequestLengths
+) -> Latencies | None:
+    """What clients see of a batch or a load, with intervals; None without a steady state."""
+    if phases.served is None:
+        found: Latencies | None = batch_latencies(resolved, phases.times, lengths, phases.requests)
+    else:
+        found = served_latencies(resolved, phases.served, traffic)
+    if found is None:
+        return None
+    ttft, e2e = (beside_client(each, traffic) for each in (found.ttft_s, found.e2e_s))
+    return Latencies(ttft, found.tpot_s, e2e)
+
+
+# a load as it is served
+
+
+@dataclass(frozen=True)
+class LoadBands:
+    """The intervals of one load on one pool: for every metric its parts, and the ends over the prediction."""
+
+    resolved: ResolvedPool
+    seen: LoadSeen
+
+    @cached_property
+    def sensitivities(self) -> Sensitivities:
+        return sensitivities(self.resolved, self.seen)
+
+    def parts(self, metric: Metric, statistic: str = "mean") -> tuple[Part, ...]:
+        """What the interval of a metric is made of, the client's distance apart; empty without such a metric."""
+        own = getattr(self.sensitivities, metric)
+        return () if own is None else interval_parts(metric, own, self._asked(statistic), spreads())
+
+    def kind_ends(self, metric: Metric) -> tuple[float, float]:
+        """The 5 % and 95 % points of such figures in standard deviations."""
+        kind = kind_of(metric, self._asked("mean"), spreads())
+        return kind.low, kind.high
+
+    def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
+        """The 90 % interval of measured over predicted."""
+        deviation = deviation_of(self.parts(metric, statistic))
+        low, high = self.kind_ends(metric)
+        return math.exp(low * deviation), math.exp(high * deviation)
+
+    def around(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
+        """A value of the metric with its interval."""
+        low, high = self.ends(metric, statistic)
+        return Quantity(value=value, low=value * low, high=value * high)
+
+    def _asked(self, statistic: str) -> Asked:
+        resolved, seen = self.resolved, self.seen
+        profile, pool = resolved.profile, resolved.pool
+        return Asked(
+            engine=resolved.engine.name,
+            gpu=profile.name.split("@")[0],
+            model=resolved.model.name,
+            is_moe=resolved.model.is_moe,
+            statistic=statistic,
+            saturated=seen.load_fraction is None and seen.in_flight > _places(resolved, seen),
+            ttft_share=min(seen.ttft_s / seen.e2e_s, 1.0),
+            error_factor=resolved.step_model.error_factor,
+            transferred=profile.step_time is None or profile.step_time.transferred_from is not None,
+            unsaid=_unsaid(pool),
+            adjustment=profile.adjustment,
+        )
+
+
+def _unsaid(pool: Pool) -> tuple[str, ...]:
+    """Launch settings that a server may have another value of than the default that is taken."""
+    names = [name for name, usual in UNSAID.items() if getattr(pool, name) == usual]
+    return (*([] if "@" in pool.engine else [VERSION]), *names)
+
+
+def _places(resolved: ResolvedPool, seen: LoadSeen) -> float:
+    """How many such requests run at a time."""
+    tokens = max(round(seen.input_len + seen.output_len), 1)
+    held = min(resolved.concurrent_requests(tokens), resolved.max_num_seqs)
+    return max(held, 1) * resolved.pool.data_parallel_size
+
+
+def load_bands(
+    resolved: ResolvedPool,
+    means: LoadMeans,
+    lengths: tuple[float, float],
+    *,
+    client_latency_s: float,
+    load_fraction: float | None,
+) -> LoadBands:
+    """The intervals of a load with these means and mean prompt and output `lengths`."""
+    engine = resolved.engine
+    seen = LoadSeen(
+        input_len=lengths[0],
+        output_len=lengths[1],
+        in_flight=means.in_flight,
+        ttft_s=means.ttft_s,
+        tpot_s=means.tpot_s,
+        e2e_s=means.e2e_s,
+        server_s=client_latency_s + engine.request_latency_s + engine.response_latency_s,
+        waiting_s=means.waiting_s,
+        load_fraction=load_fraction,
+    )
+    return LoadBands(resolved, seen)
+
+
+def bands_of(resolved: ResolvedPool, load: Served, traffic: Traffic) -> LoadBands | None:
+    """The intervals of an estimate's load; None without a steady state."""
+    if load.steady is None or traffic.input_len is None or traffic.output_len is None:
+        return None
+    return load_bands(
+        resolved,
+        load.steady,
+        (traffic.input_len, traffic.output_len),
+        client_latency_s=traffic.client_latency_s,
+        load_fraction=load.verdict.load_fraction if traffic.concurrency is None else None,
     )
 
 
-def served_mean(metric: Literal["ttft", "tpot"], value: float, resolved: ResolvedPool) -> Quantity:
-    """A simulated mean with the band that such means earned against served runs."""
-    band = served_band(metric, is_moe=resolved.model.is_moe).widened(resolved.step_model.error_factor)
-    return with_interval(value, band.low, band.high)
-
-
-def batch_latencies(resolved: ResolvedPool, times: PhaseTimes) -> Latencies:
-    """The closed form of a batch with the bands of its steps."""
-    ttft = _of_steps(resolved, "prefill", times.ttft_s)
-    tpot = None if times.tpot_s is None else _of_steps(resolved, "decode", times.tpot_s)
-    return Latencies(ttft, tpot, _end_to_end(times.e2e_s, ttft, tpot))
-
-
-def _of_steps(resolved: ResolvedPool, regime: Literal["prefill", "decode"], value: float) -> Quantity:
-    """The 90 % band of measured over predicted steps of one regime."""
-    residuals = resolved.step_model.residuals(regime)
-    return with_interval(value, residuals.low, residuals.high)
-
-
-def served_latencies(resolved: ResolvedPool, load: Served) -> Latencies | None:
+def served_latencies(resolved: ResolvedPool, load: Served, traffic: Traffic) -> Latencies | None:
     """Means of a load's steady state; None where it has none.
 
     Their intervals hold those of the regimes that the traffic leaves open, and the mean over the whole run. Of arrivals
     close to what the engine serves, TTFT and E2E have no upper end.
     """
-    if load.steady is None:
+    bands = bands_of(resolved, load, traffic)
+    if bands is None or load.steady is None:
         return None
-    own = _of_means(resolved, load.steady)
-    regimes = [own, *(_of_means(resolved, means) for means in (load.differing,) if means is not None)]
+    own = _of_means(bands, load.steady)
+    regimes = [own, *(_of_means(bands, means) for means in (load.differing,) if means is not None)]
     if load.whole is not None:
         regimes.append(_as_they_are(load.whole))
     covered = Latencies(
@@ -94,16 +225,53 @@ def served_latencies(resolved: ResolvedPool, load: Served) -> Latencies | None:
     return covered
 
 
-def _of_means(resolved: ResolvedPool, means: LoadMeans) -> Latencies:
-    ttft = served_mean("ttft", means.ttft_s, resolved)
-    tpot = None if means.tpot_s is None else served_mean("tpot", means.tpot_s, resolved)
-    return Latencies(ttft, tpot, _end_to_end(means.e2e_s, ttft, tpot))
+def _of_means(bands: LoadBands, means: LoadMeans) -> Latencies:
+    tpot = None if means.tpot_s is None else bands.around("tpot", means.tpot_s)
+    return Latencies(bands.around("ttft", means.ttft_s), tpot, bands.around("e2e", means.e2e_s))
 
 
 def _as_they_are(means: LoadMeans) -> Latencies:
     """Means without an error of their own."""
     ttft, e2e = (with_interval(value, 0.0, 0.0) for value in (means.ttft_s, means.e2e_s))
     return Latencies(ttft, None if means.tpot_s is None else with_interval(means.tpot_s, 0.0, 0.0), e2e)
+
+
+# a batch in closed form
+
+
+def batch_latencies(
+    resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
+) -> Latencies:
+    """The closed form of a batch with the bands of its steps; by parts where own runs calibrated the profile."""
+    if resolved.profile.adjustment is not None:
+        bands = batch_bands(resolved, times, lengths, batch_size)
+        tpot = None if times.tpot_s is None else bands.around("tpot", times.tpot_s)
+        return Latencies(bands.around("ttft", times.ttft_s), tpot, bands.around("e2e", times.e2e_s))
+    ttft = _of_steps(resolved, "prefill", times.ttft_s)
+    tpot = None if times.tpot_s is None else _of_steps(resolved, "decode", times.tpot_s)
+    return Latencies(ttft, tpot, _end_to_end(times.e2e_s, ttft, tpot))
+
+
+def batch_bands(
+    resolved: ResolvedPool, times: PhaseTimes, lengths: RequestLengths, batch_size: int
+) -> LoadBands:
+    """The intervals of a batch: a load without a queue."""
+    seen = LoadSeen(
+        input_len=lengths.input_len,
+        output_len=lengths.output_len,
+        in_flight=batch_size,
+        ttft_s=times.ttft_s,
+        tpot_s=times.tpot_s,
+        e2e_s=times.e2e_s,
+        server_s=resolved.limits.request_latency_s,
+    )
+    return LoadBands(resolved, seen)
+
+
+def _of_steps(resolved: ResolvedPool, regime: Literal["prefill", "decode"], value: float) -> Quantity:
+    """The 90 % band of measured over predicted steps of one regime."""
+    residuals = resolved.step_model.residuals(regime)
+    return with_interval(value, residuals.low, residuals.high)
 
 
 def _end_to_end(value: float, ttft: Quantity, tpot: Quantity | None) -> Quantity:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from capacity.answers.attribution import BoundTime, Response, Shares
@@ -216,8 +216,39 @@ class Estimate(Fit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalPart:
+    """One independent reason why a prediction may be off: alone it would make the interval `low` to `high` (relative).
+
+    `variance_share` is its part of all of them; `narrowed_by` what somebody can say or do about it, if anything.
+    """
+
+    name: str
+    what: str
+    low: float
+    high: float
+    variance_share: float
+    narrowed_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedInterval:
+    """A predicted latency (s) with its interval, and what that is made of, the largest part first.
+
+    `holds`: what the interval holds besides, where it is wider than its parts.
+    """
+
+    metric: str
+    predicted_s: Quantity
+    parts: tuple[IntervalPart, ...]
+    holds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution(AnswerRecord):
-    """Where an estimate's time goes, and what would help. `decode` is None for a single output token."""
+    """Where an estimate's time goes, what would help, and why its intervals are as wide as they are.
+
+    `decode` is None for a single output token.
+    """
 
     SCHEMA: ClassVar[str] = "capacity/explain/v1"
 
@@ -235,6 +266,7 @@ class Attribution(AnswerRecord):
     decode: Shares | None
     breakdown: Breakdown
     responses: tuple[Response, ...]
+    intervals: tuple[ExplainedInterval, ...]
     warnings: tuple[str, ...]
 
 
@@ -243,7 +275,7 @@ class Simulation(AnswerRecord):
     """What users of a deployment see: `run` holds the records and the time series, `to_dict()` the summary.
 
     The summary's keys are those of `vllm bench serve` (capacity/simulator/metrics.py), plus what only a simulator sees.
-    `mean_ttft_ms` and `mean_tpot_ms` carry the 90 % interval that simulated means earned against served runs.
+    `predicted_ms` has the means and high percentiles of latencies with their 90 % intervals, by the summary's names.
     """
 
     SCHEMA: ClassVar[str] = "capacity/simulation/v1"
@@ -264,9 +296,18 @@ class Simulation(AnswerRecord):
     replications: Replications | None = None
     time_parts: Mapping[str, Mapping[str, float]] | None = None
     step_bounds: tuple[BoundTime, ...] = ()
-    mean_ttft_ms: Quantity | None = None
-    mean_tpot_ms: Quantity | None = None
+    predicted_ms: Mapping[str, Quantity] = field(default_factory=dict)
     cost: CostEstimate | None = None  # of the load that the steady part shows
+
+    @property
+    def mean_ttft_ms(self) -> Quantity | None:
+        """The mean time to first token with its interval."""
+        return self.predicted_ms.get("mean_ttft_ms")
+
+    @property
+    def mean_tpot_ms(self) -> Quantity | None:
+        """The mean time per output token with its interval."""
+        return self.predicted_ms.get("mean_tpot_ms")
 
     def to_dict(self) -> dict[str, Any]:
         """The summary as plain JSON values, `schema` first."""
@@ -292,8 +333,8 @@ class Simulation(AnswerRecord):
             "time_parts": self.time_parts,
             "step_bounds": [asdict(bound) for bound in self.step_bounds],
             "prediction_intervals": {
-                name: None if mean is None else {"low": mean.low, "high": mean.high}
-                for name, mean in (("mean_ttft_ms", self.mean_ttft_ms), ("mean_tpot_ms", self.mean_tpot_ms))
+                name: None if found is None else {"low": found.low, "high": found.high}
+                for name, found in {"mean_ttft_ms": None, "mean_tpot_ms": None, **self.predicted_ms}.items()
             },
             "cost": None if self.cost is None else asdict(self.cost),
             "warnings": list(self.warnings),

@@ -18,7 +18,7 @@ from capacity.answers.engine_setup import (
     unheeded_notes,
 )
 from capacity.answers.fit import gpu_summary, model_summary
-from capacity.answers.intervals import beside_client, served_mean, with_interval
+from capacity.answers.intervals import LoadBands, beside_client, load_bands, with_interval
 from capacity.answers.phases import check_length
 from capacity.answers.records import Quantity, Simulation
 from capacity.answers.served import WAVES, differing_lengths, step_notes
@@ -119,9 +119,8 @@ def simulate(
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
     differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
-    answer = _described(pools[0], requests, run, None if verdict is None else verdict.steady, differing)
-    if answer.mean_ttft_ms is not None:
-        answer = replace(answer, mean_ttft_ms=beside_client(answer.mean_ttft_ms, traffic, unit_s=1e-3))
+    answer = _described(pools[0], requests, run, None if verdict is None else verdict.steady)
+    answer = replace(answer, predicted_ms=_predicted(pools[0], requests, traffic, run, verdict, differing))
     return replace(
         answer,
         cost=_cost(price, pools, service, requests, run, verdict),
@@ -228,7 +227,6 @@ def _described(
     requests: Workload,
     run: SimulationResult,
     steady: LoadMeans | None,
-    differing: Sequence[LoadMeans],
 ) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     return Simulation(
@@ -248,8 +246,6 @@ def _described(
             api_server=engine_frontend(resolved),
             client_latency_s=requests.client_latency_s,
         ).to_dict(),
-        mean_ttft_ms=_banded_mean(run.summary.ttft_ms, "ttft", resolved, steady, differing),
-        mean_tpot_ms=_banded_mean(run.summary.tpot_ms, "tpot", resolved, steady, differing),
         warnings=(
             *resolved.notes,
             *resolved.memory.warnings,
@@ -288,21 +284,58 @@ def _loop_notes(run: SimulationResult, engine_loop: str, observer: StepObserver 
     )
 
 
-def _banded_mean(
-    latency: Distribution | None,
-    metric: Literal["ttft", "tpot"],
+def _predicted(
     resolved: ResolvedPool,
+    requests: Workload,
+    traffic: Traffic,
+    run: SimulationResult,
+    verdict: Verdict | None,
+    differing: Sequence[LoadMeans],
+) -> dict[str, Quantity]:
+    """Means and high percentiles (ms) with their intervals, by the names of the summary; none of a run without requests."""
+    whole = whole_means(run.summary, run.records)
+    if whole is None:
+        return {}
+    done = run.records.completed
+    lengths = (float(run.records.prompt_tokens[done].mean()), float(run.records.output_tokens[done].mean()))
+    bands = load_bands(
+        resolved,
+        whole,
+        lengths,
+        client_latency_s=requests.client_latency_s or 0.0,
+        load_fraction=None if verdict is None or requests.is_closed_loop else verdict.load_fraction,
+    )
+    steady = None if verdict is None else verdict.steady
+    found = {}
+    for metric, latency in (
+        ("ttft", run.summary.ttft_ms),
+        ("tpot", run.summary.tpot_ms),
+        ("e2e", run.summary.e2el_ms),
+    ):
+        if latency is None:
+            continue
+        name = {"e2e": "e2el"}.get(metric, metric)
+        quantities = {f"mean_{name}_ms": _banded_mean(bands, metric, latency.mean, steady, differing)}
+        for percentile in ("p95", "p99"):
+            value = latency.percentiles[int(percentile[1:])]
+            quantities[f"{percentile}_{name}_ms"] = bands.around(metric, value, percentile)
+        for key, quantity in quantities.items():
+            found[key] = quantity if metric == "tpot" else beside_client(quantity, traffic, unit_s=1e-3)
+    return found
+
+
+def _banded_mean(
+    bands: LoadBands,
+    metric: Literal["ttft", "tpot", "e2e"],
+    mean: float,
     steady: LoadMeans | None,
     differing: Sequence[LoadMeans],
-) -> Quantity | None:
-    """A simulated mean (ms) with the band that such means earned against served runs, which holds the mean of a run of
-    any length, the steady part's, and of differing lengths."""
-    if latency is None:
-        return None
-    own = served_mean(metric, latency.mean, resolved)
+) -> Quantity:
+    """A simulated mean (ms) with its interval, which holds the mean of a run of any length, the steady part's, and of
+    differing lengths."""
     means = [getattr(each, f"{metric}_s") for each in differing]
-    others = [served_mean(metric, each * 1e3, resolved) for each in means if each is not None]
+    others = [bands.around(metric, each * 1e3) for each in means if each is not None]
     lasting = None if steady is None else getattr(steady, f"{metric}_s")
     if lasting is not None:
         others.append(with_interval(lasting * 1e3, 0.0, 0.0))
-    return own.covering(*others)
+    return bands.around(metric, mean).covering(*others)

@@ -63,6 +63,10 @@ def explain(
     model: Annotated[
         str | None, typer.Argument(help="With a term: the model whose numbers to put in.", show_default=False)
     ] = None,
+    interval: Annotated[
+        bool,
+        typer.Option("--interval", help="What the 90 % intervals are made of, and what would narrow them."),
+    ] = False,
 ) -> None:
     """Where does the time go, and what would help? Shares by bound, and what +10 % of each does. Or: what is TTFT?"""
     from capacity.cli.techniques import explain_term
@@ -81,6 +85,12 @@ def explain(
         find_term(subject)  # a term was meant
     request = request_of(replace(question, model=subject))
     answer = capacity.explain(request, profiles=question.profiles, download=question.download)
+    if interval and question.format == "table":
+        from capacity.report import tables
+        from capacity.report.answers import interval_tables
+
+        show(tables.render(answer, "table", tables=interval_tables))
+        return
     _show(answer, question.format)
 
 

@@ -16,23 +16,11 @@ from pydantic import Field
 from capacity.base.errors import InvalidInput
 from capacity.base.spec import Spec
 from capacity.hardware.adjustment import NONE, Adjustment
+from capacity.hardware.fits import Fit
 
-Basis = Literal["datasheet", "measured", "fitted", "assumed"]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(ge=0)]
 Sharpness = Annotated[float, Field(ge=1, le=16)]
-
-
-class Fit(Spec):
-    """Where a coefficient set comes from, and how far off it was on groups that it was not fitted to."""
-
-    basis: Basis
-    source: str
-    date: str
-    rows: int = 0
-    held_out_by: str | None = None  # what a held-out group is: shapes, a GPU, an engine
-    median_error: float | None = None  # absolute relative error, held out
-    p90_error: float | None = None
 
 
 class Coefficients(Spec):
@@ -280,7 +268,6 @@ NEAREST_KERNEL: Mapping[str, tuple[str, ...]] = {
     "16bit": ("8bit",),
 }
 
-Found = TypeVar("Found", bound=Coefficients)
 MARLIN_FAMILIES = ("vllm", "sglang")
 MARLIN_SLOWDOWN: Mapping[str, float] = {"w4a16": 1.3, "w8a16": 1.5}
 """Time of large products by Marlin over those at 16 bit: dequantizing keeps its tensor cores waiting.
@@ -290,29 +277,29 @@ int8 7,120 (gpustack performance-lab, 2025). Longer prompts of Qwen2.5-7B under 
 speed benchmark, 2024-11).
 """
 
+Found = TypeVar("Found", bound=Coefficients)
 AttentionOperator = Literal["prefill_attention", "decode_attention", "mla_prefill", "mla_decode"]
 
 
 class Lookup:
     """Finds the constants of a kernel: the engine's own family first, then others', then the universal set.
 
-    `on_this_card` turns another card's constants into this one's, such as for a lower power limit; None: as they are.
-    Each has the factors of an `adjustment` on it. `assumed` collects what had no fit of its own, for warnings and for
+    Each with the factors of an `adjustment` on it. `assumed` collects what had no fit of its own, for warnings and for
     wider intervals; `capped` which parameters of the adjustment would beat a roof, and by which operator.
+    `on_this_card` turns another card's constants into this one's, as for a lower power limit; None: as they are.
     """
 
     def __init__(
         self,
         coefficients: tuple[StepCoefficients, ...],
         family: str,
-        on_this_card: Callable[[Coefficients], Coefficients] | None = None,
-        *,
         adjustment: Adjustment | None = None,
+        on_this_card: Callable[[Coefficients], Coefficients] | None = None,
     ) -> None:
         self._sources = coefficients
         self._family = family
-        self._on_this_card = on_this_card
         self._adjustment = adjustment or NONE
+        self._on_this_card = on_this_card
         self.capped: list[tuple[str, str]] = []
         self.own_sources = tuple(source for source in coefficients[:1] if source.families)
         self.assumed: list[str] = []

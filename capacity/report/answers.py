@@ -200,12 +200,38 @@ def _step_table(title: str, operators: Sequence[OperatorTime]) -> Part:
     return table
 
 
-def explain_tables(answer: Attribution) -> list[Part]:
-    """What bounds the steps, what faster hardware would change, and the steps."""
-    headline = (
+def _explain_headline(answer: Attribution) -> str:
+    return (
         f"[bold]{answer.model.name}[/bold] on [bold]{answer.gpu.count} x {answer.gpu.name}[/bold], {answer.engine}, "
         f"{_load(answer)}, {answer.input_len:,} tokens in, {answer.output_len:,} out"
     )
+
+
+def interval_tables(answer: Attribution) -> list[Part]:
+    """What each interval is made of, and what would narrow it."""
+    shown: list[Part] = [_explain_headline(answer)]
+    for interval in answer.intervals:
+        quantity = interval.predicted_s
+        title = f"{interval.metric} {STANDARD.time_text(quantity.value)}"
+        within = STANDARD.time_interval(quantity)
+        shown.append(
+            listed(
+                f"{title}, 90 % interval {within}" if within else title,
+                interval.parts,
+                ("part", "left", lambda part: part.name),
+                ("alone", "right", lambda part: f"{part.low:+.0%} to {part.high:+.0%}"),
+                ("of the variance", "right", lambda part: f"{part.variance_share:.0%}"),
+                ("what it is", "left", lambda part: part.what),
+                ("narrowed by", "left", lambda part: part.narrowed_by or ""),
+            )
+        )
+        shown += [f"it also holds {what}" for what in interval.holds]
+    return [*shown, *notes(answer.warnings)]
+
+
+def explain_tables(answer: Attribution) -> list[Part]:
+    """What bounds the steps, what faster hardware would change, and the steps."""
+    headline = _explain_headline(answer)
     share = grid("Where the time goes", ("", "left"), ("prefill step", "right"), ("decode step", "right"))
     for bound in BOUNDS:
         decode = "-" if answer.decode is None else f"{getattr(answer.decode, bound):.0%}"

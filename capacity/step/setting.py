@@ -108,10 +108,7 @@ class StepSetting:
         """The constants of the GPU's and the engine's kernels. Raises InvalidInput for another GPU's fit."""
         family = self.kernel_family or family_of(self.engine)
         return Lookup(
-            coefficient_sources(self.profile),
-            family,
-            self._on_this_card(),
-            adjustment=self.profile.adjustment,
+            coefficient_sources(self.profile), family, self.profile.adjustment, self._on_this_card()
         )
 
     def _on_this_card(self) -> Callable[[Coefficients], Coefficients] | None:
@@ -126,13 +123,9 @@ class StepSetting:
         host, adjustment = self._engine_host_time(), self.profile.adjustment
         if adjustment is None:
             return host
-        by = {field.name: "eager" if field.name == "eager_s" else "host" for field in fields(HostTime)}
-        times = {
-            name: getattr(host, name) * adjustment.factor(factor)
-            for name, factor in by.items()
-            if name.endswith("_s")
-        }
-        return replace(host, **times)
+        seconds = [field.name for field in fields(HostTime) if field.name.endswith("_s")]
+        factors = {name: adjustment.factor("eager" if name == "eager_s" else "host") for name in seconds}
+        return replace(host, **{name: getattr(host, name) * factor for name, factor in factors.items()})
 
     def _engine_host_time(self) -> HostTime:
         """As the engine's data say; without an engine there is none, and vLLM's graph sizes."""

@@ -3,110 +3,97 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from capacity_validate.timing import GRAPH_CALLS, CudaStopwatch, run_clock_for, stopwatch_for
+from capacity_validate.timing import GRAPH_CALLS, CudaStopwatch, Samples, run_clock_for, stopwatch_for
+from fake_cuda import FakeCuda
 
 
-class FakeCuda:
-    """Calls take the time that they say, on a clock of their own; capturing records them instead of running them."""
-
-    def __init__(self, *, capture_fails: bool = False, launch_s: float = 5e-6) -> None:
-        self.now_s = 0.0
-        self.launch_s = launch_s
-        self.capturing: list[float] | None = None
-        self.capture_fails = capture_fails
-        self.captures = 0
-
-    def kernel(self, seconds: float) -> Callable[[], None]:
-        def call() -> None:
-            if self.capturing is not None:
-                self.capturing.append(seconds)
-            else:
-                self.now_s += seconds + self.launch_s
-
-        return call
-
-    @property
-    def torch(self) -> Any:
-        fake = self
-
-        class Event:
-            def __init__(self, *, enable_timing: bool) -> None:
-                assert enable_timing
-
-            def record(self) -> None:
-                self.at_s = fake.now_s
-
-            def elapsed_time(self, other: Event) -> float:
-                return (other.at_s - self.at_s) * 1e3
-
-        class Graph:
-            def __init__(self) -> None:
-                self.seconds: list[float] = []
-
-            def replay(self) -> None:
-                fake.now_s += sum(self.seconds) + fake.launch_s
-
-        @contextmanager
-        def graph(target: Graph) -> Iterator[None]:
-            fake.captures += 1
-            if fake.capture_fails:
-                raise RuntimeError("operation not permitted when stream is capturing")
-            fake.capturing = target.seconds
-            yield
-            fake.capturing = None
-
-        @contextmanager
-        def stream(_: Any) -> Iterator[None]:
-            yield
-
-        class Stream:
-            def __init__(self, _: str) -> None: ...
-            def wait_stream(self, _: Any) -> None: ...
-            def synchronize(self) -> None: ...
-
-        cuda = SimpleNamespace(
-            Event=Event, CUDAGraph=Graph, graph=graph, Stream=Stream, stream=stream,
-            current_stream=Stream, synchronize=lambda _: None,
-        )  # fmt: skip
-        return SimpleNamespace(cuda=cuda)
-
-
-def sample(fake: FakeCuda, seconds: float, *, sets: int = 4) -> tuple[list[float], str]:
+def sample(fake: FakeCuda, seconds: float, *, sets: int = 4) -> Samples:
     watch = CudaStopwatch(fake.torch, "cuda:0")
     return watch.sample([fake.kernel(seconds)] * sets, budget_s=0.01, at_least=5, at_most=50)
 
 
 def test_short_kernels_are_timed_in_a_graph_so_that_launches_stay_out() -> None:
-    samples, how = sample(FakeCuda(launch_s=10e-6), 2e-6)
-    assert how == "graph"
-    assert max(samples) == pytest.approx(2e-6 + 10e-6 / GRAPH_CALLS)
+    samples = sample(FakeCuda(launch_s=10e-6), 2e-6)
+    assert (samples.how, samples.calls) == ("graph", GRAPH_CALLS)
+    assert max(samples.seconds) == pytest.approx(2e-6 + 10e-6 / GRAPH_CALLS)
 
 
 def test_long_kernels_are_timed_by_events() -> None:
-    samples, how = sample(FakeCuda(), 1e-3)
-    assert how == "events"
-    assert samples == pytest.approx([1e-3 + 5e-6] * len(samples))
+    samples = sample(FakeCuda(), 1e-3)
+    assert (samples.how, samples.calls) == ("events", 1)
+    assert samples.seconds == pytest.approx([1e-3 + 5e-6] * len(samples.seconds))
 
 
 def test_a_call_that_waits_for_the_device_is_never_captured() -> None:
     fake = FakeCuda()
     watch = CudaStopwatch(fake.torch, "cuda:0")
-    calls = [fake.kernel(2e-6)]
-    _, how = watch.sample(calls, budget_s=0.01, at_least=5, at_most=50, capturable=False)
-    assert (how, fake.captures) == ("events", 0)
+    calls = [fake.kernel(2e-6, waits=True)]
+    samples = watch.sample(calls, budget_s=0.01, at_least=5, at_most=50, capturable=False)
+    assert (samples.how, fake.captures) == ("events", 0)
 
 
-def test_what_cannot_be_captured_is_timed_by_events() -> None:
-    fake = FakeCuda(capture_fails=True)
-    samples, how = sample(fake, 20e-6)
-    assert (how, fake.captures) == ("events", 1)
-    assert samples[0] == pytest.approx(25e-6)
+@pytest.mark.parametrize("version", [(2, 6), (2, 11), (2, 13)])
+def test_what_cannot_be_captured_is_timed_by_events_and_spoils_nothing(version: tuple[int, int]) -> None:
+    """A call that waits inside a capture: the next short kernel is timed in a graph again, and memory is given back."""
+    fake = FakeCuda(version=version)
+    watch = CudaStopwatch(fake.torch, "cuda:0")
+    refused = watch.sample([fake.kernel(20e-6, waits=True)], budget_s=0.01, at_least=5, at_most=50)
+    assert refused.how == "events"
+    assert refused.seconds[0] == pytest.approx(25e-6)
+    assert fake.stream.number == 0
+    assert fake.underway == []
+    assert not watch.spoiled
+    later = watch.sample([fake.kernel(2e-6)], budget_s=0.01, at_least=5, at_most=50)
+    assert later.how == "graph"
+    if version < (2, 12):  # later torch closes a refused capture's pool itself, and keeps it
+        assert set(fake.pools.values()) == {0}
+    fake.empty_cache()
+
+
+def test_a_capture_that_torch_cannot_close_is_said_and_none_follows() -> None:
+    """No private call to close the pool: the allocator stays broken, which only a fresh process mends."""
+    fake = FakeCuda(private_ends=False)
+    watch = CudaStopwatch(fake.torch, "cuda:0")
+    watch.sample([fake.kernel(20e-6, waits=True)], budget_s=0.01, at_least=5, at_most=50)
+    assert watch.spoiled
+    captures = fake.captures
+    later = watch.sample([fake.kernel(2e-6)], budget_s=0.01, at_least=5, at_most=50)
+    assert (later.how, fake.captures) == ("events", captures)
+
+
+def test_torchs_own_context_would_have_spoiled_them() -> None:
+    """What the fake is true to: `torch.cuda.graph` stays on its stream, and every later capture asserts."""
+    fake = FakeCuda()
+    with pytest.raises(RuntimeError), fake.torch.cuda.graph(fake.torch.cuda.CUDAGraph()):
+        fake.kernel(waits=True)()
+    assert fake.stream.number != 0
+    with pytest.raises(RuntimeError, match="captures_underway"):
+        fake.torch.cuda.graph(fake.torch.cuda.CUDAGraph()).__enter__()
+
+
+def test_one_side_stream_serves_all_cases() -> None:
+    fake = FakeCuda()
+    watch = CudaStopwatch(fake.torch, "cuda:0")
+    for seconds in (2e-6, 1e-3, 5e-6):
+        watch.sample([fake.kernel(seconds)], budget_s=0.001, at_least=5, at_most=50)
+    assert fake.streams_made == 1
+
+
+def test_warm_up_goes_on_until_two_medians_agree() -> None:
+    """A card whose clocks rise for 60 ms of work: samples are taken when they have risen."""
+    fake = FakeCuda(launch_s=0.0)
+    done: list[None] = []
+
+    def call() -> None:
+        time.sleep(1e-3)
+        done.append(None)
+        fake.now_s += 4e-3 - 5e-5 * min(len(done), 60)
+
+    watch = CudaStopwatch(fake.torch, "cuda:0")
+    samples = watch.sample([call], budget_s=0.01, at_least=5, at_most=50, capturable=False)
+    assert samples.seconds == pytest.approx([1e-3] * len(samples.seconds), rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -114,16 +101,15 @@ def test_what_cannot_be_captured_is_timed_by_events() -> None:
     [(1.1e-3, 9), (1.0, 5), (0.9e-3, 5), (1e-6, 50)],  # by events; by events; graphs of 4; graphs of 32
 )
 def test_repetitions_follow_the_budget_between_their_limits(seconds: float, expected: int) -> None:
-    samples, _ = sample(FakeCuda(launch_s=0.0), seconds)
-    assert len(samples) == expected
+    assert len(sample(FakeCuda(launch_s=0.0), seconds).seconds) == expected
 
 
 def test_every_input_set_is_in_the_graph() -> None:
     fake = FakeCuda(launch_s=0.0)
     watch = CudaStopwatch(fake.torch, "cuda:0")
     calls = [fake.kernel(s * 1e-6) for s in (1.0, 2.0, 3.0)]
-    samples, _ = watch.sample(calls, budget_s=0.001, at_least=3, at_most=5)
-    assert samples[0] == pytest.approx(2e-6)
+    samples = watch.sample(calls, budget_s=0.001, at_least=3, at_most=5)
+    assert samples.seconds[0] == pytest.approx(2e-6)
 
 
 def test_a_gpu_run_is_on_the_walls_clock() -> None:

@@ -63,27 +63,3 @@ def test_calibrate_as_the_page_has_it(tmp_path: Path) -> None:
     assert "cpu@mine" in done.stdout
     assert "basis: calibrated" in done.stdout
     assert (tmp_path / "profiles" / "cpu@mine.toml").is_file()
-
-
-def test_the_script_for_a_gpu_stops_in_one_line_where_there_is_none(tmp_path: Path) -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
-    script = CHECKOUT / "validate" / "on_a_gpu.sh"
-    assert f"bash {script.relative_to(CHECKOUT)}" in BLOCKS[2]
-    shown = script.read_text(encoding="utf-8")
-    assert "tests/validate/test_on_device.py" in shown
-    quick = re.sub(r'"\$python" -m pytest[^|]*\|', "true |", shown)
-    folder = tmp_path / "checkout" / "validate"
-    folder.mkdir(parents=True)
-    (folder / script.name).write_text(quick, encoding="utf-8")
-    for name in ("capacity", "app", "hardware_profiles"):
-        (tmp_path / "checkout" / name).symlink_to(CHECKOUT / name)
-    for path in (CHECKOUT / "validate").iterdir():
-        if path.name != script.name:
-            (folder / path.name).symlink_to(path)
-    done = run(f"bash {folder / script.name} out", tmp_path, PYTHON=sys.executable)
-    assert done.returncode == 1
-    assert "without a GPU use --device cpu" in done.stdout
-    assert done.stderr.strip() == "nothing was measured: see out/quick.log"

@@ -1,10 +1,10 @@
-"""Graphs of padded steps, with a stand-in for torch.cuda."""
+"""Graphs of padded steps, with a stand-in for their capture."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,29 +17,37 @@ from capacity_validate.transformer import Transformer  # noqa: E402
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture
-def graphed(tiny: Transformer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GraphedTransformer]:
+class NowCaptures:
     """Capture runs the step at once, replay runs it again: static inputs and padding are what is tested."""
-    nothing = contextlib.nullcontext
 
-    class Stream:
-        def __init__(self, *_: object) -> None: ...
-        def wait_stream(self, _: object) -> None: ...
+    def __init__(self) -> None:
+        self.pools: list[object] = []
+        self.shared_pool = (0, 7)
 
-    for name, fake in (
-        ("Stream", Stream),
-        ("current_stream", Stream),
-        ("stream", lambda _: nothing()),
-        ("graph", lambda _: nothing()),
-        ("CUDAGraph", lambda: SimpleNamespace()),
-    ):
-        monkeypatch.setattr(torch.cuda, name, fake)
+    def aside(self, body: Callable[[], object]) -> object:
+        return body()
+
+    def capture(self, body: Callable[[], Any], *, pool: object = None) -> tuple[Any, Any]:
+        self.pools.append(pool)
+        result = body()
+        return SimpleNamespace(replay=lambda: result.copy_(body())), result
+
+
+@pytest.fixture
+def captures() -> NowCaptures:
+    return NowCaptures()
+
+
+@pytest.fixture
+def graphed(tiny: Transformer, captures: Any) -> Iterator[GraphedTransformer]:
     tiny.num_blocks = 63  # the last block is nobody's: padding rows write there
-    model = GraphedTransformer(tiny, sizes=(2, 4), max_context=128)
-    for graph in model._graphs:
-        graph.graph.replay = lambda g=graph: g.chosen.copy_(tiny.logits(g.step).argmax(dim=-1))
-    yield model
+    yield GraphedTransformer(tiny, captures, sizes=(2, 4), max_context=128)
     tiny.num_blocks = 64
+
+
+@pytest.mark.usefixtures("graphed")
+def test_all_graphs_share_one_memory_pool(captures: NowCaptures) -> None:
+    assert captures.pools == [captures.shared_pool] * 2
 
 
 def test_graphs_padded_to_their_size_give_the_eager_tokens(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from capacity_validate.kernels.paged import paged_decode_attention  # noqa: E402
-from capacity_validate.mixers import causal_mask  # noqa: E402
+from capacity_validate.mixers import window_mask  # noqa: E402
 from capacity_validate.small_models import small_model  # noqa: E402
 from capacity_validate.step_inputs import Row  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
@@ -17,16 +17,19 @@ from capacity_validate.transformer import Transformer  # noqa: E402
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@given(st.integers(1, 12), st.integers(0, 12), st.one_of(st.none(), st.integers(1, 16)))
-def test_causal_masks_show_the_window_and_no_future(new: int, computed: int, window: int | None) -> None:
-    mask = causal_mask(new, computed, window, "cpu")
+@given(st.integers(1, 12), st.integers(0, 12), st.integers(1, 30), st.booleans())
+def test_window_masks_show_the_window_and_no_future(
+    new: int, computed: int, window: int, chunked: bool
+) -> None:
+    mask = window_mask(new, computed, window, "cpu", chunked=chunked)
     if mask is None:
-        assert computed == 0
+        assert computed + new <= window
         return
     for query in range(new):
         position = computed + query
-        first = 0 if window is None else max(0, position - window + 1)
+        first = position // window * window if chunked else max(0, position - window + 1)
         assert mask[query].nonzero().flatten().tolist() == list(range(first, position + 1))
+    assert window_mask(new, computed, None, "cpu") is None
 
 
 def test_padded_latent_decode_is_the_gathered_one() -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.cases import Case, MeasurementLog, make_case  # noqa: E402
+from capacity_validate.cases import DIED, Case, MeasurementLog, make_case  # noqa: E402
 from capacity_validate.kernels import Bench, Prepared  # noqa: E402
-from capacity_validate.runner import CaseRunner, DeviceLost  # noqa: E402
-from capacity_validate.timing import CpuStopwatch  # noqa: E402
+from capacity_validate.runner import CaseRunner  # noqa: E402
+from capacity_validate.timing import CpuStopwatch, CudaStopwatch, Samples  # noqa: E402
+from capacity_validate.timing_remarks import timing_remarks  # noqa: E402
+from capacity_validate.trouble import DeviceLost  # noqa: E402
+from fake_cuda import GIB, FakeCuda, FakeDevice  # noqa: E402
+
+from capacity.base.errors import InvalidInput  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -93,17 +102,181 @@ def test_a_case_that_crashes_is_said_and_the_others_run(tmp_path: Path) -> None:
     assert (failed.status, failed.note) == ("failed", "TypeError: unexpected keyword 'use_fast_accum'")
 
 
-def test_a_broken_context_ends_the_run_and_the_next_goes_on_after_the_case(tmp_path: Path) -> None:
-    def broken(case: Case) -> Prepared:
-        if case["m"] == 2:
-            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")
+def gpu_runner(path: Path, fake: FakeCuda, prepared: Callable[[Case], Prepared]) -> CaseRunner:
+    return CaseRunner(
+        bench=Bench(fake.torch, "cuda:0", 2**20, None, 1e9),
+        stopwatch=CudaStopwatch(fake.torch, "cuda:0"),
+        log=MeasurementLog(path, HEADER),
+        case_s=0.001,
+        own_calls=prepared,
+    )
+
+
+@pytest.mark.parametrize("text", ["an illegal memory access was encountered", "uncorrectable ECC error"])
+def test_a_broken_context_ends_the_process_and_a_fresh_one_goes_on_after_the_case(
+    tmp_path: Path, text: str
+) -> None:
+    def on(fake: FakeCuda) -> Callable[[Case], Prepared]:
+        return lambda case: simple(
+            fake.kernel(breaks=f"CUDA error: {text}") if case["m"] == 2 else fake.kernel()
+        )
+
+    fake = FakeCuda()
+    with pytest.raises(DeviceLost, match=r"gemm/fp32/m=2 broke the device's context"):
+        gpu_runner(tmp_path / "m.jsonl", fake, on(fake)).run(
+            cases(4), passes=1, deadline=time.monotonic() + 60
+        )
+    fresh = FakeCuda()
+    run = gpu_runner(tmp_path / "m.jsonl", fresh, on(fresh))
+    outcome = run.run(cases(4), passes=1, deadline=time.monotonic() + 60)
+    assert (outcome.timed, outcome.skipped, outcome.left_out) == (3, 1, ())
+    assert run.log.done[cases(2)[1].id].status == "failed"
+
+
+def test_a_kernel_that_is_refused_breaks_nothing(tmp_path: Path) -> None:
+    fake = FakeCuda()
+    run = gpu_runner(
+        tmp_path / "m.jsonl",
+        fake,
+        lambda case: simple(
+            fake.kernel(fails="no valid config for sm_89") if case["m"] == 1 else fake.kernel()
+        ),
+    )
+    outcome = run.run(cases(2), passes=1, deadline=time.monotonic() + 60)
+    assert (outcome.timed, outcome.skipped) == (1, 1)
+    assert run.log.done[cases(1)[0].id].status == "unsupported"
+
+
+def test_a_refused_capture_costs_no_later_case_its_graph(tmp_path: Path) -> None:
+    fake = FakeCuda()
+    run = gpu_runner(tmp_path / "m.jsonl", fake, lambda case: simple(fake.kernel(waits=case["m"] == 1)))
+    run.run(cases(3), passes=1, deadline=time.monotonic() + 60)
+    found = [m.timing.how for m in run.log.done.values() if m.timing is not None]
+    assert found == ["events", "graph", "graph"]
+    assert [m.has_launch_gaps for m in run.log.done.values()] == [True, False, False]
+
+
+def test_a_spoiled_allocator_asks_for_a_fresh_process_and_keeps_the_case(tmp_path: Path) -> None:
+    fake = FakeCuda(private_ends=False)
+    run = gpu_runner(tmp_path / "m.jsonl", fake, lambda _: simple(fake.kernel(waits=True)))
+    with pytest.raises(DeviceLost, match="allocator"):
+        run.run(cases(3), passes=1, deadline=time.monotonic() + 60)
+    assert [m.status for m in run.log.done.values()] == ["ok"]
+
+
+def test_no_memory_on_the_card_leaves_the_case_out_and_the_next_runs(tmp_path: Path) -> None:
+    fake = FakeCuda(devices=(FakeDevice(total_bytes=8 * GIB),))
+    run = gpu_runner(
+        tmp_path / "m.jsonl", fake, lambda case: simple(fake.kernel(bytes=16 * GIB if case["m"] == 1 else 0))
+    )
+    outcome = run.run(cases(2), passes=1, deadline=time.monotonic() + 60)
+    assert (outcome.timed, outcome.skipped) == (1, 1)
+    assert run.log.done[cases(1)[0].id].status == "out of memory"
+
+
+def test_a_torch_without_this_gpu_ends_the_run_at_once(tmp_path: Path) -> None:
+    fake = FakeCuda()
+    text = "CUDA error: no kernel image is available for execution on the device"
+    run = gpu_runner(tmp_path / "m.jsonl", fake, lambda _: simple(fake.kernel(fails=text)))
+    with pytest.raises(InvalidInput, match="no code for this GPU"):
+        run.run(cases(3), passes=1, deadline=time.monotonic() + 60)
+
+
+@pytest.mark.parametrize("text", ["CUDA out of memory. Tried", "no valid config", "unexpected keyword"])
+def test_a_later_pass_that_fails_keeps_the_earlier_ones_time(tmp_path: Path, text: str) -> None:
+    passes: list[int] = []
+
+    def second_fails(case: Case) -> Prepared:
+        passes.append(case["m"])
+        if len(passes) > 1:
+            raise (TypeError if "keyword" in text else RuntimeError)(text)
         return simple(lambda: None)
 
-    run = runner(tmp_path / "m.jsonl", broken)
-    with pytest.raises(DeviceLost, match=r"gemm/fp32/m=2.*run the same command again"):
-        run.run(cases(4), passes=1, deadline=time.monotonic() + 60)
-    outcome = runner(tmp_path / "m.jsonl", broken).run(cases(4), passes=1, deadline=time.monotonic() + 60)
-    assert (outcome.timed, outcome.skipped, outcome.left_out) == (3, 1, ())
+    run = runner(tmp_path / "m.jsonl", second_fails)
+    outcome = run.run(cases(1), passes=2, deadline=time.monotonic() + 60)
+    assert (outcome.timed, outcome.skipped) == (1, 0)
+    for done in (run.log.done, MeasurementLog(tmp_path / "m.jsonl", HEADER).done):
+        (found,) = done.values()
+        assert found.status == "ok"
+        assert found.timing is not None
+        assert text[:10] in found.note
+
+
+def test_what_failed_or_had_no_memory_gets_one_more_chance(tmp_path: Path) -> None:
+    tried: list[int] = []
+
+    def failing(case: Case) -> Prepared:
+        tried.append(case["m"])
+        if case["m"] == 3:
+            return simple(lambda: None)
+        raise MemoryError if case["m"] == 1 else RuntimeError("not built")
+
+    for _ in range(3):
+        runner(tmp_path / "m.jsonl", failing).run(cases(3), passes=1, deadline=time.monotonic() + 60)
+    assert tried == [1, 2, 3, 1]  # no memory: twice; unsupported and timed: once
+
+
+def test_a_case_that_kills_the_process_is_known_to_the_next_and_tried_once_more(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    code = (
+        "import os, sys, time, torch\n"
+        "from pathlib import Path\n"
+        "from capacity_validate.cases import MeasurementLog, make_case\n"
+        "from capacity_validate.kernels import Bench, Prepared\n"
+        "from capacity_validate.runner import CaseRunner\n"
+        "from capacity_validate.timing import CpuStopwatch\n"
+        "def prepared(case):\n"
+        "    call = os.abort if case['m'] == 2 else (lambda: None)\n"
+        "    return Prepared(calls=[call], check=None, tolerance=0.0, flops=1.0, bytes=1.0)\n"
+        f"log = MeasurementLog(Path(sys.argv[1]), {HEADER!r})\n"
+        "run = CaseRunner(bench=Bench(torch, 'cpu', 2**20, None, 1e9), stopwatch=CpuStopwatch(), log=log,\n"
+        "                 case_s=0.001, own_calls=prepared)\n"
+        "cases = [make_case('gemm', 'fp32', m=m) for m in range(1, 4)]\n"
+        "print(run.run(cases, passes=1, deadline=time.monotonic() + 60).timed)\n"
+    )
+    ends = []
+    for _ in range(3):
+        command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        ends.append((done.returncode != 0, done.stdout.strip()))
+    assert ends == [(True, ""), (True, ""), (False, "2")]
+    assert MeasurementLog(path, HEADER).done[cases(2)[1].id].note == DIED
+
+
+def test_samples_of_different_kinds_are_not_mixed(tmp_path: Path) -> None:
+    """Near a millisecond a call is a graph's mean in one pass and an event's in the next: the first kind stays."""
+    fake = FakeCuda()
+    lengths = iter([0.5e-3, 2e-3])
+    run = gpu_runner(tmp_path / "m.jsonl", fake, lambda _: simple(fake.kernel(next(lengths))))
+    run.run(cases(1), passes=2, deadline=time.monotonic() + 60)
+    (found,) = run.log.done.values()
+    assert found.timing is not None
+    assert found.timing.how == "graph"
+    assert found.seconds == pytest.approx(0.5e-3, rel=0.02)
+    assert found.timing.spread < 0.1
+
+
+def test_a_sustained_case_tells_its_burst_from_what_it_settles_to(tmp_path: Path) -> None:
+    """1 ms calls for the first 60 ms of the run, 1.2 ms ones after: told apart, and measured in the first pass only."""
+
+    class Watch:
+        spoiled = False
+
+        def sample(self, _: Any, *, budget_s: float, at_most: int, **__: Any) -> Samples:
+            assert (budget_s, at_most) == (5.0, 10**6)
+            seconds = [1e-3] * 60 + [1.2e-3] * 4116
+            return Samples(seconds, "events", began_s=10.0, ended_s=10.0 + sum(seconds))
+
+        def synchronize(self) -> None: ...
+
+    run = runner(tmp_path / "m.jsonl", lambda _: replace(simple(lambda: None), sustained_s=5.0, flops=1e12))
+    run.stopwatch = Watch()
+    run.run(cases(1), passes=2, deadline=time.monotonic() + 60)
+    (found,) = run.log.done.values()
+    assert found.burst_s == pytest.approx(1e-3)
+    assert found.seconds == pytest.approx(1.2e-3)
+    (remark,) = timing_remarks([found])
+    assert "1000 TFLOP/s in a burst, 833 sustained (+20.0% time)" in remark
 
 
 def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:

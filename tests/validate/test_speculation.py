@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from capacity_validate.small_models import small_model  # noqa: E402
+from capacity_validate.small_models import cut_layers, small_model  # noqa: E402
 from capacity_validate.speculation import (  # noqa: E402
     acceptance_rate,
     chi_square_p,
@@ -16,8 +18,11 @@ from capacity_validate.speculation import (  # noqa: E402
     run_models,
     verify,
 )
+from capacity_validate.stages.speculation import _length_finding, _token_finding  # noqa: E402
 from capacity_validate.timing import ThreadClock  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
+
+from capacity.model.quantization import find_format, uniform_scheme  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,3 +62,22 @@ def test_speculation_with_real_models_gives_the_plain_tokens(tiny: Transformer, 
     run = run_models(tiny, draft, agreement=agreement, draft_tokens=3, output_tokens=24, clock=ThreadClock())
     assert run.equal_tokens == run.tokens
     assert run.accepted_length == pytest.approx(run.expected_length, abs=1.0 / run.verifications)
+
+
+def test_in_16_bits_drafts_agree_with_what_verification_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain decoding parts from verification for good once rounding decides otherwise; the accepted length does not."""
+    half = find_format("bf16")
+    spec = replace(small_model("tiny"), dtype="bf16", checkpoint=uniform_scheme("bf16", half, base=half))
+    target = Transformer(spec, device="cpu", num_blocks=32)
+    draft = Transformer(cut_layers(spec, 1), device="cpu", num_blocks=32)
+    run = run_models(target, draft, agreement=0.7, draft_tokens=3, output_tokens=100, clock=ThreadClock())
+    assert run.equal_tokens < run.tokens / 2
+    finding = _length_finding(run)
+    assert finding.passed, finding
+    assert run.accepted_length == pytest.approx(run.expected_length, rel=0.25)
+    assert _token_finding(run, exact=False).passed
+    # and a target whose verification is wrong is found out
+    choices = target.next_tokens
+    monkeypatch.setattr(target, "next_tokens", lambda step: [(t + 1) % 4096 for t in choices(step)])
+    wrong = run_models(target, draft, agreement=0.7, draft_tokens=3, output_tokens=20, clock=ThreadClock())
+    assert not _token_finding(wrong, exact=False).passed

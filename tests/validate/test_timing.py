@@ -6,6 +6,7 @@ import time
 
 import pytest
 from capacity_validate.timing import (
+    SAMPLES_KEPT,
     CpuStopwatch,
     RunClock,
     ThreadClock,
@@ -24,6 +25,15 @@ def test_a_timing_is_a_median_with_its_spread_outliers_and_drift() -> None:
     assert timing.drift == pytest.approx(0.2)
 
 
+def test_raw_samples_are_kept_and_thinned_where_there_are_many() -> None:
+    timing = summarise_samples([1.23456e-3] * 5, "graph", calls=32, held_down=2)
+    assert timing.samples == (1.235e-3,) * 5
+    assert (timing.calls_per_sample, timing.held_down) == (32, 2)
+    many = summarise_samples([float(i) for i in range(1, 1001)], "events")
+    assert 100 <= len(many.samples) <= SAMPLES_KEPT
+    assert (many.samples[0], many.repetitions) == (1.0, 1000)
+
+
 def test_quantiles_are_numpys() -> None:
     import numpy as np
 
@@ -39,14 +49,13 @@ def test_rotated_inputs_exceed_the_cache_twice_or_are_many(bytes_per_set: int, c
 
 
 def test_thread_time_does_not_count_sleep_and_wall_time_does() -> None:
-    samples, how = CpuStopwatch().sample([lambda: time.sleep(0.02)], budget_s=0, at_least=3, at_most=3)
-    assert how == "thread time"
-    assert max(samples) < 0.01
-    samples, how = CpuStopwatch(threads=2).sample(
-        [lambda: time.sleep(0.02)], budget_s=0, at_least=3, at_most=3
-    )
-    assert how == "wall time"
-    assert min(samples) >= 0.02
+    taken = CpuStopwatch().sample([lambda: time.sleep(0.02)], budget_s=0, at_least=3, at_most=3)
+    assert taken.how == "thread time"
+    assert max(taken.seconds) < 0.01
+    taken = CpuStopwatch(threads=2).sample([lambda: time.sleep(0.02)], budget_s=0, at_least=3, at_most=3)
+    assert taken.how == "wall time"
+    assert min(taken.seconds) >= 0.02
+    assert all(taken.began_s < instant < taken.ended_s for instant in taken.instants)
 
 
 def test_a_thread_clock_leaps_over_waiting() -> None:

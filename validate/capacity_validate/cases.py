@@ -11,11 +11,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput, MalformedFile
-from capacity_validate.timing import Timing
+from capacity_validate.timing import GRAPH_BELOW_S, Timing
 
 SCHEMA = "capacity/measurements/v1"
 MAX_FILE_BYTES = 256 * 2**20
+HOST_BOUND = (
+    "launch",
+    "transfer",
+    "collective",
+)  # timed as they are issued, never inside a graph of the stopwatch
+DIED = "the process ended in it"
+MOST_ATTEMPTS = 2  # of a case that ran out of memory or failed, over all runs of a file
 Status = Literal["ok", "wrong", "unsupported", "out of memory", "failed"]
+RETRIED: tuple[Status, ...] = ("out of memory", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +67,9 @@ class MeasuredCase:
     bytes: float = 0.0
     reference_error: float | None = None
     extra_bytes: float | None = None  # memory that the kernel allocated besides inputs and output
+    burst_s: float | None = None  # of a sustained case: its first calls
+    conditions: Mapping[str, Any] | None = None  # clocks, power and heat while it was timed
+    attempts: int = 1
     note: str = ""
 
     @property
@@ -66,6 +77,14 @@ class MeasuredCase:
         if self.timing is None:
             raise ValueError(f"{self.case.id} was not timed: {self.status}")
         return self.timing.seconds
+
+    @property
+    def has_launch_gaps(self) -> bool:
+        """Whether a kernel so short that launches count was timed outside a graph."""
+        timing, operator = self.timing, self.case.operator
+        if timing is None or operator.startswith("model ") or operator in HOST_BOUND:
+            return False
+        return timing.how == "events" and timing.seconds < GRAPH_BELOW_S
 
 
 def as_line(measured: MeasuredCase) -> dict[str, Any]:
@@ -79,9 +98,11 @@ def as_line(measured: MeasuredCase) -> dict[str, Any]:
     if measured.timing is not None:
         record["timing"] = asdict(measured.timing)
         record |= {"flops": measured.flops, "bytes": measured.bytes}
-    for name in ("reference_error", "extra_bytes", "note"):
+    for name in ("reference_error", "extra_bytes", "burst_s", "conditions", "note"):
         if value := getattr(measured, name):
             record[name] = value
+    if measured.attempts > 1:
+        record["attempts"] = measured.attempts
     return record
 
 
@@ -95,11 +116,14 @@ def from_line(record: Mapping[str, Any]) -> MeasuredCase:
             **record["sizes"],
         ),
         status=record["status"],
-        timing=None if timing is None else Timing(**timing),
+        timing=None if timing is None else Timing(**{**timing, "samples": tuple(timing.get("samples", ()))}),
         flops=float(record.get("flops", 0.0)),
         bytes=float(record.get("bytes", 0.0)),
         reference_error=record.get("reference_error"),
         extra_bytes=record.get("extra_bytes"),
+        burst_s=record.get("burst_s"),
+        conditions=record.get("conditions"),
+        attempts=int(record.get("attempts", 1)),
         note=str(record.get("note", "")),
     )
 
@@ -145,6 +169,46 @@ class MeasurementLog:
                     "evidence of two machines is not mixed in one file"
                 )
         self.done = {measured.case.id: measured for measured in earlier.cases}
+        if (died := self._underway()) is not None:
+            self.add(
+                MeasuredCase(
+                    case=died,
+                    status="failed",
+                    note=DIED,
+                    attempts=min(MOST_ATTEMPTS, self.attempts(died) + 1),
+                )
+            )
+
+    def begin(self, case: Case) -> None:
+        """Say which case runs now: should it take the process with it, the next run knows."""
+        record = {"operator": case.operator, "kernel": case.kernel, "variant": case.variant}
+        try:
+            self._marker.write_text(json.dumps({**record, "sizes": dict(case.sizes), "status": "failed"}))
+        except OSError as error:
+            raise _unwritable(self._marker, error) from None
+
+    def idle(self) -> None:
+        """No case runs."""
+        self._marker.unlink(missing_ok=True)
+
+    def _underway(self) -> Case | None:
+        try:
+            return from_line(json.loads(self._marker.read_text())).case
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @property
+    def _marker(self) -> Path:
+        return self.path.with_suffix(".underway")
+
+    def attempts(self, case: Case) -> int:
+        """How often a case has been tried in vain."""
+        earlier = self.done.get(case.id)
+        return 0 if earlier is None or earlier.status not in RETRIED else earlier.attempts
+
+    def settled(self, case: Case) -> bool:
+        """Whether nothing is gained by running a case again: what failed or had no memory gets a second chance."""
+        return case.id in self.done and not 0 < self.attempts(case) < MOST_ATTEMPTS
 
     def add(self, measured: MeasuredCase) -> None:
         self.done[measured.case.id] = measured

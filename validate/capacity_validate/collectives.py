@@ -1,38 +1,66 @@
-"""Collectives for real: NCCL where there are two GPUs or more, gloo between two processes on a CPU."""
+"""Collectives for real, as nccl-tests times them: NCCL where there are two GPUs or more, gloo between CPU processes.
+
+Every rank takes part, in place where the collective allows it, and many calls run back to back between two events, so
+that neither launches nor a barrier's skew are in the time. The slowest rank's time counts. Results are checked on every
+rank first. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
+"""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from capacity_validate.cases import MeasuredCase, make_case
-from capacity_validate.timing import summarise_samples
+from capacity_validate.timing import How, summarise_samples
 
 KINDS = ("all_reduce", "all_gather", "send_recv")
-REPETITIONS = 20
+WARM_UPS = 5
+CALLS = 20  # back to back in one sample
+SAMPLES = 5
 TIMEOUT_S = 120
+VALUES = 1024  # the message's pattern repeats after so many
+
+
+def bus_bytes(kind: str, message_bytes: float, ranks: int) -> float:
+    """Bytes that the busiest link carries: over the time, nccl-tests' bus bandwidth.
+
+    `message_bytes` are each rank's own: of an all-gather a rank's part. send_recv: each rank to the next in a ring.
+    """
+    factors = {"all_reduce": 2.0 * (ranks - 1) / ranks, "all_gather": float(ranks - 1), "send_recv": 1.0}
+    return factors[kind] * message_bytes
+
+
+def rank_counts(devices: int) -> tuple[int, ...]:
+    """Groups worth measuring on a node: powers of two, and all of it."""
+    return tuple(sorted({n for n in (2, 4, 8, 16) if n <= devices} | ({devices} if devices > 1 else set())))
 
 
 def measure_collectives(*, ranks: int, on_cuda: bool, message_bytes: Sequence[int]) -> list[MeasuredCase]:
-    """Every kind at every size among `ranks` processes, checked for the right sum before it is timed."""
+    """Every kind at every size among `ranks` processes, checked on each of them before it is timed."""
     import torch.multiprocessing as processes
 
     with tempfile.TemporaryDirectory() as folder:
         processes.spawn(_worker, args=(ranks, on_cuda, tuple(message_bytes), folder), nprocs=ranks, join=True)
         records = json.loads((Path(folder) / "times.json").read_text())
-    backend = "nccl" if on_cuda else "gloo"
-    return [
-        MeasuredCase(
-            case=make_case("collective", backend, variant=kind, ranks=ranks, bytes=size),
-            status="ok" if right else "wrong",
-            timing=summarise_samples(samples, "wall time") if right else None,
-            bytes=float(size),
-        )
-        for kind, size, right, samples in records
-    ]
+    backend, how = ("nccl", "events") if on_cuda else ("gloo", "wall time")
+    return [_measured(backend, how, ranks, record) for record in records]  # type: ignore[arg-type]
+
+
+def _measured(backend: str, how: How, ranks: int, record: dict[str, Any]) -> MeasuredCase:
+    case = make_case("collective", backend, variant=record["kind"], ranks=ranks, bytes=record["bytes"])
+    if not record["right"]:
+        return MeasuredCase(case=case, status="wrong", note="a rank received something else: not timed")
+    return MeasuredCase(
+        case=case,
+        status="ok",
+        timing=summarise_samples(record["seconds"], how, calls=CALLS),
+        bytes=bus_bytes(record["kind"], record["bytes"], ranks),
+    )
 
 
 def _worker(rank: int, ranks: int, on_cuda: bool, sizes: tuple[int, ...], folder: str) -> None:
@@ -41,7 +69,7 @@ def _worker(rank: int, ranks: int, on_cuda: bool, sizes: tuple[int, ...], folder
     import torch
     import torch.distributed as dist
 
-    device = f"cuda:{rank}" if on_cuda else "cpu"
+    device = torch.device("cuda", rank) if on_cuda else torch.device("cpu")
     if on_cuda:
         torch.cuda.set_device(device)
     else:
@@ -52,47 +80,102 @@ def _worker(rank: int, ranks: int, on_cuda: bool, sizes: tuple[int, ...], folder
         rank=rank,
         world_size=ranks,
         timeout=datetime.timedelta(seconds=TIMEOUT_S),
+        device_id=device if on_cuda else None,
     )
-    records = [(kind, size, *_time(torch, dist, kind, size, device)) for kind in KINDS for size in sizes]
+    records = [
+        measured_on_all_ranks(torch, dist, message(torch, dist, kind, size, device))
+        for kind in KINDS
+        for size in sizes
+    ]
     if rank == 0:
         (Path(folder) / "times.json").write_text(json.dumps(records))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def _time(torch: Any, dist: Any, kind: str, size: int, device: str) -> tuple[bool, list[float]]:
-    import time
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One collective of one size on one rank: how to fill its buffers, what to call, and what must then be there."""
 
+    kind: str
+    bytes: int
+    device: Any
+    fill: Callable[[], None]
+    call: Callable[[], object]
+    right: Callable[[], bool]
+
+
+def message(torch: Any, dist: Any, kind: str, size: int, device: Any) -> Message:
+    """Buffers are float32, whole numbers that differ by rank and place, so that sums are exact."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    values = torch.full((max(1, size // 4),), float(rank + 1), device=device)
-    parts = [torch.empty_like(values) for _ in range(ranks)]
+    count = max(1, size // 4)
+    pattern = torch.arange(count, device=device, dtype=torch.float32) % VALUES
 
-    def call() -> Any:
-        if kind == "all_reduce":
-            own = values.clone()
-            dist.all_reduce(own)
-            return own
-        if kind == "all_gather":
-            dist.all_gather(parts, values)
-            return parts[-1]
-        if rank == 0:
-            dist.send(values, 1)
-            return values + 1
-        if rank == 1:
-            dist.recv(parts[0], 0)
-            return parts[0] + 1
-        return values * 0 + 2
+    def of(owner: int) -> Any:
+        return pattern * (owner + 1)
 
-    expected = {"all_reduce": ranks * (ranks + 1) / 2, "all_gather": float(ranks), "send_recv": 2.0}[kind]
-    right = bool((call() == expected).all())
-    samples = []
-    for _ in range(REPETITIONS):
-        dist.barrier()
-        if device != "cpu":
-            torch.cuda.synchronize(device)
+    fill: Callable[[], None]
+    if kind == "all_reduce":
+        own = torch.empty(count, device=device)
+        fill = lambda: own.copy_(of(rank))  # noqa: E731
+        call = lambda: dist.all_reduce(own)  # noqa: E731
+        right = lambda: bool((own == pattern * (ranks * (ranks + 1) / 2)).all())  # noqa: E731
+    elif kind == "all_gather":
+        parts = torch.empty(ranks, count, device=device)
+        fill = lambda: (parts.zero_(), parts[rank].copy_(of(rank)))[0]  # noqa: E731
+        call = lambda: _all_gather(dist, parts, rank)  # noqa: E731
+        right = lambda: all(bool((parts[i] == of(i)).all()) for i in range(ranks))  # noqa: E731
+    else:
+        sent, received = torch.empty(count, device=device), torch.empty(count, device=device)
+        before, after = (rank - 1) % ranks, (rank + 1) % ranks
+        fill = lambda: (received.zero_(), sent.copy_(of(rank)))[0]  # noqa: E731
+        call = lambda: _exchange(dist, sent, after, received, before)  # noqa: E731
+        right = lambda: bool((received == of(before)).all())  # noqa: E731
+    return Message(kind=kind, bytes=size, device=device, fill=fill, call=call, right=right)
+
+
+def _all_gather(dist: Any, parts: Any, rank: int) -> None:
+    """In place: a rank's own part lies where it belongs already."""
+    dist.all_gather_into_tensor(parts.view(-1), parts[rank])
+
+
+def _exchange(dist: Any, sent: Any, after: int, received: Any, before: int) -> None:
+    operations = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, received, before)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+
+
+def measured_on_all_ranks(torch: Any, dist: Any, one: Message) -> dict[str, Any]:
+    """Checked on every rank, then timed: samples are means of back-to-back calls, of the slowest rank each."""
+    one.fill()
+    one.call()
+    verdict = torch.tensor([1.0 if one.right() else 0.0], device=one.device)
+    dist.all_reduce(verdict, op=dist.ReduceOp.MIN)
+    record = {"kind": one.kind, "bytes": one.bytes, "right": bool(verdict.item()), "seconds": []}
+    if not record["right"]:
+        return record
+    for _ in range(WARM_UPS):
+        one.call()
+    own = [_back_to_back_s(torch, dist, one) for _ in range(SAMPLES)]
+    slowest = torch.tensor(own, device=one.device)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    return {**record, "seconds": slowest.tolist()}
+
+
+def _back_to_back_s(torch: Any, dist: Any, one: Message) -> float:
+    """Mean of `CALLS` calls. Sums in place grow beyond what a float holds, so each go begins with fresh values."""
+    one.fill()
+    dist.barrier()
+    if one.device.type == "cpu":
         start = time.perf_counter()
-        call()
-        if device != "cpu":
-            torch.cuda.synchronize(device)
-        samples.append(time.perf_counter() - start)
-    return right, samples
+        for _ in range(CALLS):
+            one.call()
+        return (time.perf_counter() - start) / CALLS
+    torch.cuda.synchronize(one.device)
+    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begun.record()
+    for _ in range(CALLS):
+        one.call()
+    ended.record()
+    torch.cuda.synchronize(one.device)
+    return float(begun.elapsed_time(ended)) * 1e-3 / CALLS

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
+from capacity_validate.telemetry import Reading
 
 WITHOUT_A_GPU = "without a GPU use --device cpu, or `capacity compare` on a server's benchmark results"
 BUSY_FRACTION = 0.10  # of the card's time before we began: timings would be others' too
 CONTEXT_BYTES = 1.5 * 2**30  # what this process may hold itself by then
-CLOCK_FRACTION = 0.85  # of the maximum; boost clocks float a little below it under load
 LEAST_MEMORY_BYTES = 2**30
 
 _THROTTLE_REASONS = {
@@ -104,10 +105,10 @@ def _why_no_gpu(torch: Any) -> str:
     nvml = _nvml()
     if nvml is None:
         return f"no NVIDIA driver answers on this machine; {WITHOUT_A_GPU}"
-    count = nvml.nvmlDeviceGetCount()
+    count = _ask(nvml, "nvmlDeviceGetCount") or 0
     if count == 0:
         return f"the driver is there, but no GPU; {WITHOUT_A_GPU}"
-    driver = _text(_ask(nvml.nvmlSystemGetDriverVersion))
+    driver = _text(_ask(nvml, "nvmlSystemGetDriverVersion"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1"):
         return f"CUDA_VISIBLE_DEVICES hides all {count} GPUs; unset it, or {WITHOUT_A_GPU}"
@@ -185,14 +186,15 @@ def _nvml() -> Any:
     return pynvml
 
 
-def _ask(function: Any, *arguments: Any) -> Any:
-    """What NVML answers, or None: many cards do not support many questions."""
+def _ask(nvml: Any, name: str, *arguments: Any) -> Any:
+    """What NVML answers, or None: many cards do not support many questions, and old packages lack functions."""
+    function = getattr(nvml, name, None)
+    if function is None:
+        return None
     try:
         return function(*arguments)
-    except Exception as error:
-        if type(error).__module__.endswith("pynvml") or isinstance(error, AttributeError):
-            return None
-        raise
+    except (nvml.NVMLError, TypeError):  # a TypeError: packages before 12 take bytes where new ones take text
+        return None
 
 
 def _text(value: Any) -> str | None:
@@ -242,34 +244,34 @@ def _handle(nvml: Any, torch: Any, index: int) -> Any:
     uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     if uuid is not None:
         for text in (f"GPU-{uuid}", f"GPU-{uuid}".encode()):
-            handle = _ask(nvml.nvmlDeviceGetHandleByUUID, text)
+            handle = _ask(nvml, "nvmlDeviceGetHandleByUUID", text)
             if handle is not None:
                 return handle
-    return _ask(nvml.nvmlDeviceGetHandleByIndex, index)
+    return _ask(nvml, "nvmlDeviceGetHandleByIndex", index)
 
 
 def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
-    def clock(function: Any, kind: int) -> float | None:
-        mhz = _ask(function, handle, kind)
+    def clock(name: str, kind: int) -> float | None:
+        mhz = _ask(nvml, name, handle, kind)
         return None if mhz is None else mhz * 1e6
 
-    milliwatts = _ask(nvml.nvmlDeviceGetPowerUsage, handle)
-    limit = _ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-    ecc = _ask(nvml.nvmlDeviceGetEccMode, handle)
-    mig = _ask(nvml.nvmlDeviceGetMigMode, handle)
-    rates = _ask(nvml.nvmlDeviceGetUtilizationRates, handle)
-    processes = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    milliwatts = _ask(nvml, "nvmlDeviceGetPowerUsage", handle)
+    limit = _ask(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle)
+    ecc = _ask(nvml, "nvmlDeviceGetEccMode", handle)
+    mig = _ask(nvml, "nvmlDeviceGetMigMode", handle)
+    rates = _ask(nvml, "nvmlDeviceGetUtilizationRates", handle)
+    processes = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
     return {
-        "sm_clock_hz": clock(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
-        "sm_clock_max_hz": clock(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
-        "memory_clock_hz": clock(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
-        "memory_clock_max_hz": clock(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
+        "sm_clock_hz": clock("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+        "sm_clock_max_hz": clock("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+        "memory_clock_hz": clock("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+        "memory_clock_max_hz": clock("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_MEM),
         "power_watts": None if milliwatts is None else milliwatts / 1e3,
         "power_limit_watts": None if limit is None else limit / 1e3,
-        "temperature_c": _ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+        "temperature_c": _ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         "throttle_reasons": _throttle_reasons(nvml, handle),
         "nvlink_links": _nvlinks(nvml, handle),
-        "driver_version": _text(_ask(nvml.nvmlSystemGetDriverVersion)),
+        "driver_version": _text(_ask(nvml, "nvmlSystemGetDriverVersion")),
         "ecc": None if ecc is None else bool(ecc[0]),
         "mig": None if mig is None else bool(mig[0]),
         "other_processes": None if processes is None else sum(p.pid != os.getpid() for p in processes),
@@ -278,38 +280,34 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _throttle_reasons(nvml: Any, handle: Any) -> tuple[str, ...]:
-    bits = _ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0
+    bits = _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
     return tuple(text for name, text in _THROTTLE_REASONS.items() if bits & getattr(nvml, name, 0))
 
 
 def _nvlinks(nvml: Any, handle: Any) -> int | None:
-    states = [_ask(nvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(18)]
+    states = [_ask(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(18)]
     return None if all(state is None for state in states) else sum(state == 1 for state in states)
 
 
-def clocks_now(facts: DeviceFacts) -> tuple[float | None, tuple[str, ...]]:
-    """SM clock in Hz and why the card is slowed down, at this moment; nothing on a CPU or without NVML."""
+def reader_of(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
+    """What a telemetry thread asks the driver of this GPU; None on a CPU or without NVML."""
     nvml = _nvml() if facts.kind == "cuda" else None
-    if nvml is None:
-        return None, ()
-    handle = _handle(nvml, require_torch(), facts.index)
-    if handle is None:
-        return None, ()
-    mhz = _ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
-    return None if mhz is None else mhz * 1e6, _throttle_reasons(nvml, handle)
+    handle = None if nvml is None else _handle(nvml, require_torch(), facts.index)
+    if nvml is None or handle is None:
+        return None
 
-
-def clock_remarks(facts: DeviceFacts, clock_hz: float | None, reasons: Iterable[str]) -> tuple[str, ...]:
-    """What the clocks did under load: far below their maximum, and who held them down."""
-    remarks = []
-    top = facts.sm_clock_max_hz
-    if clock_hz and top and clock_hz < CLOCK_FRACTION * top:
-        remarks.append(
-            f"under load the SM clock was {clock_hz / 1e9:.2f} GHz, its maximum is {top / 1e9:.2f} GHz"
+    def read() -> Reading:
+        mhz = _ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM)
+        milliwatts = _ask(nvml, "nvmlDeviceGetPowerUsage", handle)
+        return Reading(
+            at_s=time.monotonic(),
+            sm_clock_hz=None if mhz is None else mhz * 1e6,
+            power_watts=None if milliwatts is None else milliwatts / 1e3,
+            temperature_c=_ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+            reasons=_throttle_reasons(nvml, handle),
         )
-    if held := ", ".join(reasons):
-        remarks.append(f"under load the clocks were held down by: {held}")
-    return tuple(remarks)
+
+    return read
 
 
 def require_memory(facts: DeviceFacts) -> None:

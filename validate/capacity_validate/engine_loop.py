@@ -137,6 +137,7 @@ class _Loop:
         self.first_scheduled_s: dict[int, float] = {}
         self.first_token_s: dict[int, float] = {}
         self.finish_s: dict[int, float] = {}
+        self.blocks: dict[int, np.ndarray] = {}  # block ids of running requests, as the executor takes them
         self.steps: list[EngineStep] = []
         self.taken_at_step: list[int] = []
         self.preemptions = 0
@@ -162,6 +163,8 @@ class _Loop:
                 self.clock.wait_until(float(self.workload.arrival_s[sent]))
             return
         self.preemptions += len(step.preempted)
+        for sequence in step.preempted:
+            self.blocks.pop(sequence.index, None)
         # compute
         ordered = sorted(step.rows, key=lambda row: row.tokens > 1)
         for row in ordered:
@@ -184,9 +187,17 @@ class _Loop:
         return Row(
             tokens=known[row.computed : row.computed + row.tokens],
             computed=row.computed,
-            blocks=row.sequence.table.blocks[0],
+            blocks=self._blocks(row.sequence.index, row.sequence.table.blocks[0]),
             samples=1 if row.yields else 0,
         )
+
+    def _blocks(self, index: int, held: Sequence[int]) -> np.ndarray:
+        """A request's block ids as an array: only the new ones are converted, as engines append to their tables."""
+        known = self.blocks.get(index, np.empty(0, dtype=np.int64))
+        if len(known) < len(held):
+            known = np.concatenate([known, np.asarray(held[len(known) :], dtype=np.int64)])
+            self.blocks[index] = known
+        return known[: len(held)]
 
     def result(self) -> EngineRun:
         return EngineRun(

@@ -8,12 +8,19 @@ import torch
 from torch.nn import functional
 
 from capacity.model.feed_forward import MoEFeedForward
-from capacity_validate.kernels.experts import ExpertWeights, grouped_experts, looped_experts
+from capacity_validate.kernels.experts import (
+    ExpertWeights,
+    grouped_experts,
+    grouped_in_one_kernel,
+    looped_experts,
+)
 from capacity_validate.kernels.fused import gated
 from capacity_validate.step_inputs import Storage
 
 
 class DenseMlp:
+    capturable = True  # in a CUDA graph
+
     def __init__(self, owner: Storage, width: int) -> None:
         hidden = owner.model.hidden_size
         self.gate_up = owner.random(2 * width, hidden, scale=hidden**-0.5)
@@ -46,7 +53,8 @@ class ExpertMlp:
             DenseMlp(owner, spec.shared_intermediate_size) if spec.shared_intermediate_size else None
         )
         self.shared_gate = owner.random(1, hidden, scale=hidden**-0.5) if spec.shared_gate else None
-        self.run = grouped_experts if owner.device != "cpu" else looped_experts
+        self.capturable = grouped_in_one_kernel(torch, owner.device, owner.dtype)
+        self.run = grouped_experts if self.capturable else looped_experts
 
     @property
     def weights(self) -> list[Any]:

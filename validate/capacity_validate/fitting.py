@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from types import SimpleNamespace
@@ -23,8 +23,10 @@ from capacity.hardware.coefficients import (
     Residuals,
     StepCoefficients,
 )
+from capacity.step import StepShape
 from capacity.step.model import StepModel
-from capacity.step.setting import HostTime
+from capacity.step.operators import norm
+from capacity.step.setting import HostTime, graph_sizes
 from capacity_validate.cases import MeasuredCase, split
 from capacity_validate.model_shapes import shape_of
 from capacity_validate.predictions import Target, calibrates, constants_of, formula, lookup_of, target_of
@@ -103,14 +105,9 @@ def fit_families(
 
     `final`: the constants themselves come from all cases then, as a profile deserves; otherwise from the half.
     """
-    groups: dict[Target, list[MeasuredCase]] = {}
-    for case in measured:
-        target = target_of(case.case, on_gpu=on_gpu)
-        if target is not None and case.status == "ok" and calibrates(case.case, on_gpu=on_gpu):
-            groups.setdefault(target, []).append(case)
     fits: list[FamilyFit] = []
     refused: list[Refused] = []
-    for target, rows in groups.items():
+    for target, rows in evidence_by_target(measured, on_gpu=on_gpu).items():
         usable = [row for row in rows if formula(row.case, profile) is not None]
         if not usable:
             reason = f"profile {profile.name} has no FLOP/s of this kind to measure them by"
@@ -119,6 +116,24 @@ def fit_families(
         outcome = _fit_family(target, usable, profile, source=source, on_gpu=on_gpu, final=final)
         (fits if isinstance(outcome, FamilyFit) else refused).append(outcome)  # type: ignore[arg-type]
     return fits, refused
+
+
+def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dict[Target, list[MeasuredCase]]:
+    """The timed cases that speak about each family, as engines run them.
+
+    Where a family's short kernels were timed in graphs, those that could not be are left out: launch gaps are in them.
+    """
+    groups: dict[Target, list[MeasuredCase]] = {}
+    for case in measured:
+        target = target_of(case.case, on_gpu=on_gpu)
+        if target is not None and case.status == "ok" and calibrates(case.case, on_gpu=on_gpu):
+            groups.setdefault(target, []).append(case)
+    return {target: _of_one_kind(rows) for target, rows in groups.items()}
+
+
+def _of_one_kind(rows: list[MeasuredCase]) -> list[MeasuredCase]:
+    in_graphs = any(row.timing is not None and row.timing.how == "graph" for row in rows)
+    return [row for row in rows if not row.has_launch_gaps] if in_graphs else rows
 
 
 def _fit_family(
@@ -254,22 +269,65 @@ def _engines_that_take(
 
 
 def fit_host_time(
-    measured: Sequence[MeasuredCase], steps: StepModel, *, window_tokens: int | None = None
+    measured: Sequence[MeasuredCase],
+    steps: StepModel,
+    *,
+    window_tokens: int | None = None,
+    graphs: bool = False,
 ) -> HostTime:
     """What the harness's loop adds to a step: a constant and a part for each sequence, neither below zero.
 
-    Least relative squares of measured minus the sum of operators; `steps` must have no host time of its own.
+    With `graphs` decode steps were replayed, as on a GPU, and prefills launched kernel by kernel: how long the launches
+    take is fitted too, and hides behind the GPU where that takes longer. Least relative squares of measured minus the
+    sum of operators; `steps` must have no host time of its own.
     """
-    from scipy.optimize import nnls
-
-    rows, target = [], []
-    for case in measured:
-        shape = shape_of(case.case, window_tokens)
-        gap = case.seconds - steps.step_seconds(shape)
-        sequences = shape.prefill_sequences + shape.decode_sequences
-        rows.append([1.0 / case.seconds, sequences / case.seconds])
-        target.append(gap / case.seconds)
+    rows = [(shape_of(case.case, window_tokens), case.seconds) for case in measured]
     if not rows:
         return HostTime()
-    (step_s, per_sequence_s), _ = nnls(np.array(rows), np.array(target))
-    return HostTime(step_s=float(step_s), per_sequence_s=float(per_sequence_s), overlapped=False)
+    on_device = [(steps.step_seconds(shape), shape, seconds) for shape, seconds in rows]
+    if not graphs:
+        _, step_s, per_sequence_s = _host_constants(on_device, 0.0)
+        return HostTime(step_s=step_s, per_sequence_s=per_sequence_s, overlapped=False)
+    prefills = [seconds for shape, seconds in rows if shape.prefill_tokens]
+    eager_s = _eager_s(on_device, max(prefills, default=0.0)) if prefills else 0.0
+    _, step_s, per_sequence_s = _host_constants(on_device, eager_s)
+    decodes = [shape.decode_sequences for shape, _ in rows]
+    return HostTime(
+        step_s=step_s,
+        per_sequence_s=per_sequence_s,
+        overlapped=False,
+        eager_s=eager_s,
+        graph_sizes=graph_sizes(max(1, *decodes)),
+        graphs_for_prefill=False,
+    )
+
+
+def _eager_s(rows: Sequence[tuple[float, StepShape, float]], most_s: float) -> float:
+    """The launch time that leaves the least error: the best of a grid, then between its neighbours."""
+    from scipy.optimize import minimize_scalar
+
+    grid = [0.0, *np.geomspace(1e-5, most_s, 40)]
+    errors = [_host_constants(rows, eager_s)[0] for eager_s in grid]
+    best = int(np.argmin(errors))
+    bounds = (grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)])
+    found = minimize_scalar(
+        lambda eager_s: _host_constants(rows, eager_s)[0], bounds=bounds, method="bounded"
+    )
+    return float(found.x) if found.fun < errors[best] else float(grid[best])
+
+
+def _host_constants(
+    rows: Sequence[tuple[float, StepShape, float]], eager_s: float
+) -> tuple[float, float, float]:
+    """Relative error (root of squares), `step_s` and `per_sequence_s`, where prefills are launched in `eager_s`."""
+    from scipy.optimize import nnls
+
+    sharpness = HostTime().overlap_sharpness
+    matrix, target = [], []
+    for gpu_s, shape, seconds in rows:
+        launched = norm(gpu_s, eager_s, sharpness) if eager_s and shape.prefill_tokens else gpu_s
+        sequences = shape.prefill_sequences + shape.decode_sequences
+        matrix.append([1.0 / seconds, sequences / seconds])
+        target.append((seconds - launched) / seconds)
+    (step_s, per_sequence_s), error = nnls(np.array(matrix), np.array(target))
+    return float(error), float(step_s), float(per_sequence_s)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from capacity_validate.capture import Captures
 from capacity_validate.step_inputs import Inputs
 from capacity_validate.transformer import Transformer
 
@@ -17,7 +18,7 @@ class DecodeGraph:
     Smaller batches are padded with rows that write to a block of nobody's.
     """
 
-    def __init__(self, model: Transformer, *, batch: int, max_context: int) -> None:
+    def __init__(self, model: Transformer, captures: Captures, *, batch: int, max_context: int) -> None:
         self.model = model
         self.batch = batch
         blocks = -(-max_context // model.block_size)
@@ -38,15 +39,15 @@ class DecodeGraph:
         self._idle = {
             name: getattr(self.step, name).clone() for name in ("tokens", "positions", "slots", "contexts")
         }
-        stream = torch.cuda.Stream(model.device)
-        stream.wait_stream(torch.cuda.current_stream(model.device))
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                model.logits(self.step)
-        torch.cuda.current_stream(model.device).wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.chosen = model.logits(self.step).argmax(dim=-1)
+        captures.aside(self._warm_up)
+        self.graph, self.chosen = captures.capture(self._decode, pool=captures.shared_pool)
+
+    def _warm_up(self) -> None:
+        for _ in range(3):
+            self._decode()
+
+    def _decode(self) -> Any:
+        return self.model.logits(self.step).argmax(dim=-1)
 
     def next_tokens(self, step: Inputs) -> list[int]:
         rows = step.decode_rows
@@ -61,16 +62,22 @@ class DecodeGraph:
 
 
 class GraphedTransformer:
-    """A Transformer whose pure decode steps replay graphs of the next larger batch size, as engines do."""
+    """A Transformer whose pure decode steps replay graphs of the next larger batch size, as engines do.
 
-    def __init__(self, model: Transformer, *, sizes: Sequence[int], max_context: int) -> None:
+    All graphs share one memory pool. Raises RuntimeError where CUDA refuses a capture.
+    """
+
+    def __init__(
+        self, model: Transformer, captures: Captures, *, sizes: Sequence[int], max_context: int
+    ) -> None:
         self.model = model.model
         self.device, self.num_blocks = model.device, model.num_blocks
         self.inputs = model.inputs
         self._eager = model
         model.split_context = max_context
         self._graphs = [
-            DecodeGraph(model, batch=size, max_context=max_context) for size in sorted(sizes, reverse=True)
+            DecodeGraph(model, captures, batch=size, max_context=max_context)
+            for size in sorted(sizes, reverse=True)
         ]
 
     def next_tokens(self, step: Inputs) -> list[int]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capacity.base.errors import CapacityError, InvalidInput
 from capacity_validate.calibrating import FittedProfile, write_profile
 from capacity_validate.campaigns import load_campaign
 from capacity_validate.devices import find_device, require_memory, require_torch
+from capacity_validate.fresh_process import FIRST, Outcome, run_in_fresh_processes
 from capacity_validate.judging import (
     calibrated_predictor,
     extrapolation,
@@ -28,8 +29,9 @@ from capacity_validate.judging import (
 )
 from capacity_validate.report_data import CaseRow, ValidationReport, class_errors, median_error, not_timed
 from capacity_validate.review import case_rows, roles_of
-from capacity_validate.runner import DeviceLost, Progress, first_line, is_device_lost, is_out_of_memory
+from capacity_validate.runner import Progress
 from capacity_validate.session import MEASUREMENTS, Session, environment, open_session
+from capacity_validate.trouble import DeviceLost, device_error, first_line, is_out_of_memory
 
 if TYPE_CHECKING:
     from capacity_validate.stages import Stage, StageResult
@@ -68,21 +70,76 @@ def validate(
     for name, value in (("--tolerance-ttft", tolerance_ttft), ("--tolerance", tolerance_tpot)):
         if value is not None and not 0 <= value < math.inf:
             raise InvalidInput(f"{name} is {value}: must be a share such as 0.15, at least 0")
+    arguments: dict[str, Any] = {
+        "device": device,
+        "campaign": campaign,
+        "out": str(out),
+        "gpu": gpu,
+        "profiles": tuple(profiles),
+        "tolerance_ttft": tolerance_ttft,
+        "tolerance_tpot": tolerance_tpot,
+        "threads": threads,
+        "seed": seed,
+    }
+    budget_s = budget_s or load_campaign(campaign).budget_s
+    if device.strip().lower() == "cpu":
+        return run_here(**arguments, budget_s=budget_s, skip={}, progress=progress).report
+    report: ValidationReport = run_in_fresh_processes(
+        "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress
+    )
+    return report
+
+
+class Ran(NamedTuple):
+    """One process's report, and how it lost its device, if it did."""
+
+    report: ValidationReport
+    measured: Measured
+
+
+def one_process(**arguments: Any) -> Outcome:
+    """What a process of its own measures and judges: `run_here`'s arguments."""
+    ran = run_here(**arguments)
+    lost = ran.measured.lost
+    if lost is None:
+        return Outcome(answer=ran.report)
+    return Outcome(
+        answer=ran.report, stage=ran.measured.stage, lost=str(lost), repeatable=ran.measured.stage == FIRST
+    )
+
+
+def run_here(
+    *,
+    device: str,
+    campaign: str,
+    budget_s: float,
+    out: str,
+    gpu: str | None,
+    profiles: tuple[str, ...],
+    tolerance_ttft: float,
+    tolerance_tpot: float | None,
+    threads: int,
+    seed: int,
+    skip: Mapping[str, str],
+    progress: Progress | None,
+    stage: Callable[[str], None] | None = None,
+) -> Ran:
+    """Measure and judge in this process. `skip` names stages that broke a device before, and how."""
+    start = time.monotonic()
     facts = find_device(device, threads=threads)
     require_memory(facts)
-    plan = load_campaign(campaign)
     session, remarks = open_session(
         torch=require_torch(),
         facts=facts,
-        campaign=plan,
+        campaign=load_campaign(campaign),
         folder=Path(out),
         gpu=gpu,
-        profiles=tuple(profiles),
-        deadline=start + (budget_s or plan.budget_s),
+        profiles=profiles,
+        deadline=start + budget_s,
         seed=seed,
         progress=progress,
     )
-    measured = measure(session, remarks)
+    measured = measure(session, remarks, skip=skip, enter=stage)
     if tolerance_tpot is None:
         tolerance_tpot = TOLERANCE_TPOT_CPU if facts.kind == "cpu" else TOLERANCE_TPOT
     profile = fitted_profile(measured.session)
@@ -90,26 +147,41 @@ def validate(
         measured, profile, tolerance_ttft=tolerance_ttft, tolerance_tpot=tolerance_tpot, start=start
     )
     _write(report, profile, Path(out))
-    return report
+    return Ran(report, measured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What the stages did, and the session as they left it."""
+    """What the stages did, and the session as they left it; `lost` in `stage`, where the device broke."""
 
     session: Session
     results: StageResult
     interrupted: bool
+    stage: str = ""
+    lost: DeviceLost | None = None
 
 
-def measure(session: Session, remarks: Sequence[str] = ()) -> Measured:
+def measure(
+    session: Session,
+    remarks: Sequence[str] = (),
+    *,
+    skip: Mapping[str, str] | None = None,
+    enter: Callable[[str], None] | None = None,
+) -> Measured:
     """All stages, as far as the budget goes; Ctrl-C or a lost device ends them and keeps what there is."""
     from capacity_validate.stages import STAGES, StageResult, joined
 
     results = [StageResult(remarks=tuple(remarks))]
-    interrupted = False
+    interrupted, current = False, ""
+    lost: DeviceLost | None = None
     try:
         for stage in STAGES:
+            current = stage.name
+            if (reason := (skip or {}).get(stage.name)) is not None:
+                results.append(StageResult(broken=(f"{stage.name}: cut short, {reason}",)))
+                continue
+            if enter is not None:
+                enter(stage.name)
             with _failures_recorded(stage, session, results):
                 for result in stage.run(session):
                     results.append(result)
@@ -119,9 +191,12 @@ def measure(session: Session, remarks: Sequence[str] = ()) -> Measured:
     except KeyboardInterrupt:
         interrupted = True
         results.append(StageResult(remarks=(INTERRUPTED,)))
-    except DeviceLost as lost:
-        results.append(StageResult(broken=(str(lost),)))
-    return Measured(session=session, results=joined(results), interrupted=interrupted)
+    except DeviceLost as error:
+        lost = error
+        results.append(StageResult(broken=(f"{error}; a fresh process goes on after it",)))
+    return Measured(
+        session=session, results=joined(results), interrupted=interrupted, stage=current, lost=lost
+    )
 
 
 @contextmanager
@@ -138,7 +213,7 @@ def _failures_recorded(stage: Stage, session: Session, results: list[StageResult
         raise
     except Exception as error:
         line = first_line(error)
-        if is_device_lost(error):
+        if device_error(session.torch, session.facts.torch_name) is not None:
             raise DeviceLost(stage.name, line) from None
         if is_out_of_memory(error):
             remark = f"{stage.name}: left out or cut short, memory ran out ({line})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from capacity.step import decode_shape
 from capacity_validate.calibrating import FittedProfile, fit_profile
@@ -126,7 +127,7 @@ def extrapolation(session: Session, after: Predictor) -> Extrapolation | None:
 
 def _at_depth(case: Case, layers: int) -> Case:
     sizes = {**dict(case.sizes), "layers": layers}
-    return Case(operator=case.operator, kernel=case.kernel, sizes=tuple(sorted(sizes.items())))
+    return replace(case, sizes=tuple(sorted(sizes.items())))
 
 
 def fitted_constants(fit: FamilyFit) -> FittedConstants:

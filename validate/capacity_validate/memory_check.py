@@ -109,3 +109,9 @@ def gpu_memory(torch: Any, device: str) -> dict[str, float]:
         "nontorch_bytes": float(max(0, total - free - reserved)),
         "nontorch_bytes_of_an_engine": float(find_engine("vllm").nontorch_bytes_tp1),
     }
+
+
+def pool_bytes(torch: Any, pool: Any) -> float:
+    """Memory that the graphs of one pool hold, as torch's allocator has it in segments."""
+    segments = torch.cuda.memory_snapshot()
+    return float(sum(s["total_size"] for s in segments if tuple(s["segment_pool_id"]) == tuple(pool)))

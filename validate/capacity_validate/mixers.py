@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch.nn import functional
 
 from capacity.model.layers import Attention, LatentAttention
 from capacity_validate.kernels.attention import absorbed_decode
+from capacity_validate.kernels.causal import causal_attention
 from capacity_validate.kernels.fused import rope_and_cache
 from capacity_validate.kernels.paged import gather_context, paged_decode_attention, with_sink
 from capacity_validate.layers import rotate
@@ -36,6 +36,7 @@ class GroupedMixer:
         self.sinks: Any = owner.random(spec.num_heads, scale=1.0) if spec.sinks else None
         shape = (owner.allocated_blocks, owner.block_size, spec.num_kv_heads, d)
         self.caches = [torch.zeros(shape, device=owner.device, dtype=owner.dtype) for _ in range(2)]
+        self.used = owner.attention_kernels
 
     @property
     def weights(self) -> list[Any]:
@@ -87,40 +88,31 @@ class GroupedMixer:
     def _prefill(self, q: Any, computed: int, blocks: Any) -> Any:
         count = q.shape[0]
         k, v = (gather_context(cache, blocks, computed + count) for cache in self.caches)
+        mask = window_mask(count, computed, self.spec.window_tokens, q.device, chunked=self.spec.chunked)
+        if mask is None and self.sinks is None:
+            return causal_attention(q.transpose(0, 1)[None], k[None], v[None], used=self.used)[0].transpose(
+                0, 1
+            )
         groups = self.spec.num_heads // self.spec.num_kv_heads
-        repeated = groups > 1 and (not q.is_cuda or self.sinks is not None)
-        if repeated:
-            k, v = k.repeat_interleave(groups, dim=0), v.repeat_interleave(groups, dim=0)
-        mask = causal_mask(count, computed, self.spec.window_tokens, q.device, chunked=self.spec.chunked)
+        k, v = k.repeat_interleave(groups, dim=0), v.repeat_interleave(groups, dim=0)
         if self.sinks is not None:
             return self._prefill_with_sinks(q, k, v, mask)
-        with prefill_backends(q):
-            attended = functional.scaled_dot_product_attention(
-                q.transpose(0, 1)[None], k[None], v[None],
-                attn_mask=mask, is_causal=mask is None, enable_gqa=groups > 1 and not repeated,
-            )  # fmt: skip
+        self.used["windowed"] += 1
+        attended = functional.scaled_dot_product_attention(
+            q.transpose(0, 1)[None], k[None], v[None], attn_mask=mask
+        )
         return attended[0].transpose(0, 1)
 
     def _prefill_with_sinks(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
         if mask is None:
-            mask = torch.ones(q.shape[0], k.shape[1], dtype=torch.bool, device=q.device).tril()
+            visible = torch.ones(q.shape[0], k.shape[1], dtype=torch.bool, device=q.device)
+            mask = visible.tril(k.shape[1] - q.shape[0])
+        self.used["sinks"] += 1
         k, v, bias = with_sink(k, v, self.sinks[:, None], mask)
         attended = functional.scaled_dot_product_attention(
             q.transpose(0, 1)[None], k[None], v[None], attn_mask=bias[None]
         )
         return attended[0].transpose(0, 1)
-
-
-def prefill_backends(query: Any) -> AbstractContextManager[Any]:
-    """On a GPU the kernels that cases calibrate: FlashAttention, or what takes a mask where there is one."""
-    if not query.is_cuda:
-        return nullcontext()
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    chosen: AbstractContextManager[Any] = sdpa_kernel(
-        [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    )
-    return chosen
 
 
 def _qk_norms(owner: Storage, spec: Attention) -> tuple[Any, ...]:
@@ -129,19 +121,16 @@ def _qk_norms(owner: Storage, spec: Attention) -> tuple[Any, ...]:
     return tuple(owner.ones(length) for length in lengths[spec.qk_norm])
 
 
-def causal_mask(
+def window_mask(
     new_tokens: int, computed: int, window_tokens: int | None, device: Any, *, chunked: bool = False
 ) -> Any:
-    """True where a query may look; None where SDPA's own causal mask says the same."""
-    if computed == 0 and (window_tokens is None or new_tokens <= window_tokens):
+    """True where a query may look; None where a window takes nothing away from what causality leaves."""
+    if window_tokens is None or computed + new_tokens <= window_tokens:
         return None
     query = torch.arange(computed, computed + new_tokens, device=device)[:, None]
     key = torch.arange(computed + new_tokens, device=device)[None, :]
-    visible = key <= query
-    if window_tokens is None:
-        return visible
     first = query // window_tokens * window_tokens if chunked else query - window_tokens + 1
-    return visible & (key >= first)
+    return (key <= query) & (key >= first)
 
 
 class LatentMixer:
@@ -165,6 +154,7 @@ class LatentMixer:
         self.output = owner.random(hidden, heads * spec.v_head_dim, scale=(heads * spec.v_head_dim) ** -0.5)
         shape = (owner.allocated_blocks, owner.block_size, 1, latent + spec.qk_rope_head_dim)
         self.caches = [torch.zeros(shape, device=owner.device, dtype=owner.dtype)]
+        self.used = owner.attention_kernels
 
     @property
     def weights(self) -> list[Any]:
@@ -236,8 +226,5 @@ class LatentMixer:
         keys = torch.cat([keys, key_rope.expand(self.spec.num_heads, -1, -1)], dim=-1)
         values = torch.einsum("tl,hvl->htv", latent, value_half)
         query = torch.cat([nope, rope], dim=-1).transpose(0, 1)
-        mask = causal_mask(nope.shape[0], computed, None, nope.device)
-        attended = functional.scaled_dot_product_attention(
-            query[None], keys[None], values[None], attn_mask=mask, is_causal=mask is None, scale=self.scale
-        )
+        attended = causal_attention(query[None], keys[None], values[None], scale=self.scale, used=self.used)
         return attended[0].transpose(0, 1)

@@ -11,6 +11,7 @@ import torch
 
 from capacity.model import ModelSpec
 from capacity_validate.campaigns import TransformerStage
+from capacity_validate.capture import Captures
 from capacity_validate.cases import Case, make_case
 from capacity_validate.graphs import DecodeGraph
 from capacity_validate.kernels import Unsupported
@@ -18,14 +19,18 @@ from capacity_validate.step_inputs import Row
 from capacity_validate.transformer import Transformer
 
 BLOCK = 16
+EAGER = "eager"  # decode steps on a GPU that are launched kernel by kernel, for no graph can hold them
 
 
-def step_cases(stage: TransformerStage, model: ModelSpec) -> list[Case]:
-    """Every prefill and decode point of a stage."""
+def step_cases(stage: TransformerStage, model: ModelSpec, *, eager: bool = False) -> list[Case]:
+    """Every prefill and decode point of a stage; `eager`: no CUDA graph can hold this model's decode steps."""
     layers = model.num_layers
+    variant = EAGER if eager else ""
     prefills = [make_case("model prefill", model.dtype, tokens=n, layers=layers) for n in stage.prefill]
     decodes = [
-        make_case("model decode", model.dtype, batch=p.batch, context=p.context, layers=layers)
+        make_case(
+            "model decode", model.dtype, variant=variant, batch=p.batch, context=p.context, layers=layers
+        )
         for p in stage.decode
     ]
     return prefills + decodes
@@ -49,6 +54,7 @@ class StepRunner:
 
     model: Transformer
     generator: Any
+    captures: Captures | None = None
 
     def call(self, case: Case) -> Callable[[], object]:
         if case.operator == "model prefill":
@@ -56,22 +62,22 @@ class StepRunner:
             return lambda: self.model.next_tokens(self.model.inputs(prompt))
         batch, context = case["batch"], case["context"]
         rows = [self._row(1, context - 1, blocks) for blocks in self._blocks(batch, context)]
-        if self.model.device == "cpu":
+        if self.captures is None or case.variant == EAGER:
             return lambda: self.model.next_tokens(self.model.inputs(rows))
-        graph = DecodeGraph(self.model, batch=batch, max_context=context)
+        graph = DecodeGraph(self.model, self.captures, batch=batch, max_context=context)
         return lambda: graph.next_tokens(self.model.inputs(rows))
 
-    def _row(self, tokens: int, computed: int, blocks: list[int]) -> Row:
+    def _row(self, tokens: int, computed: int, blocks: Any) -> Row:
         ids = torch.randint(self.model.model.vocab_size, (tokens,), generator=self.generator).tolist()
         return Row(tokens=ids, computed=computed, blocks=blocks)
 
-    def _blocks(self, sequences: int, tokens: int) -> list[list[int]]:
-        """Scattered blocks, as a pool that has served for a while hands out."""
+    def _blocks(self, sequences: int, tokens: int) -> list[Any]:
+        """Arrays of scattered blocks, as a pool that has served for a while hands out."""
         each = math.ceil(tokens / BLOCK)
         if sequences * each > self.model.num_blocks:
             held = self.model.num_blocks * BLOCK
             raise Unsupported(
                 f"{sequences} contexts of {tokens} tokens exceed the cache of {held} that memory allows"
             )
-        order = torch.randperm(self.model.num_blocks, generator=self.generator).tolist()
+        order = torch.randperm(self.model.num_blocks, generator=self.generator).numpy()
         return [order[i * each : (i + 1) * each] for i in range(sequences)]

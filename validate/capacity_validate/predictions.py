@@ -61,6 +61,7 @@ def target_of(case: Case, *, on_gpu: bool) -> Target | None:
 def calibrates(case: Case, *, on_gpu: bool) -> bool:
     """Whether engines run this variant, so that a fit should follow it: others are measured to be compared."""
     engines_run = {
+        "gemm": ("",),
         "prefill_attention": ("flash",) if on_gpu else ("",),
         "decode_attention": ("paged",),
         "moe": ("grouped",) if on_gpu else ("loop",),

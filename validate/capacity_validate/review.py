@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from capacity_validate.calibrating import base_profile, combined, model_of
 from capacity_validate.cases import MeasuredCase, read_measurements, split
-from capacity_validate.fitting import FamilyFit, calibrated_profile, fit_families
-from capacity_validate.predictions import FAMILY, Predictor, calibrates, target_of
+from capacity_validate.fitting import FamilyFit, calibrated_profile, evidence_by_target, fit_families
+from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
 from capacity_validate.residuals import step_evidence, whole_steps
 
@@ -114,11 +114,8 @@ def case_rows(
 def roles_of(cases: Sequence[MeasuredCase], fits: Sequence[FamilyFit], *, on_gpu: bool) -> dict[str, Role]:
     """Which half each case belongs to, as the fits took them; cases of no half are left out."""
     targets = {fit.target for fit in fits}
-    groups: dict[Any, list[MeasuredCase]] = {}
-    for m in cases:
-        target = target_of(m.case, on_gpu=on_gpu)
-        if m.status == "ok" and target in targets and calibrates(m.case, on_gpu=on_gpu):
-            groups.setdefault(target, []).append(m)
+    evidence = evidence_by_target(cases, on_gpu=on_gpu)
+    groups: dict[Any, list[MeasuredCase]] = {t: rows for t, rows in evidence.items() if t in targets}
     groups["steps"] = whole_steps(list(cases))
     roles: dict[str, Role] = {}
     for members in groups.values():

@@ -2,58 +2,64 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from capacity.base.errors import CapacityError
-from capacity_validate.cases import Case, MeasuredCase, MeasurementLog
+from capacity_validate.cases import MOST_ATTEMPTS, Case, MeasuredCase, MeasurementLog, Status
 from capacity_validate.kernels import Bench, Prepared, Unsupported, prepare
-from capacity_validate.timing import How, Stopwatch, summarise_samples
+from capacity_validate.telemetry import Conditions, Telemetry, merged
+from capacity_validate.timing import How, Samples, Stopwatch, Timing, summarise_samples
+from capacity_validate.trouble import (
+    DeviceLost,
+    device_error,
+    first_line,
+    free_memory,
+    is_out_of_memory,
+    require_kernels_for_device,
+)
 
 Progress = Callable[[int, int, str], None]
 MIN_SAMPLES = 5
-_NO_MEMORY = ("out of memory", "not enough memory", "allocate memory")
-_LOST = ("illegal memory access", "misaligned address", "unspecified launch failure", "device-side assert")
 MAX_SAMPLES = 200
-
-
-class DeviceLost(Exception):
-    """A kernel broke the device's context: nothing more runs in this process. The log names it, a new run goes on."""
-
-    def __init__(self, what: str, text: str) -> None:
-        super().__init__(
-            f"{what} broke the device's context ({text}); run the same command again to go on after it"
-        )
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    text = str(error).strip()
-    line = text.splitlines()[0] if text else ""
-    name = type(error).__name__
-    return line if isinstance(error, RuntimeError) and line else f"{name}: {line}" if line else name
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on the device or the host."""
-    return isinstance(error, MemoryError) or any(part in str(error).lower() for part in _NO_MEMORY)
-
-
-def is_device_lost(error: BaseException) -> bool:
-    """Whether CUDA's context is beyond use: every later call would fail with the same error."""
-    return any(part in str(error).lower() for part in _LOST)
+BURST_S = 0.06  # of a sustained case: what a short case sees
+SPOILED = "a refused graph capture left torch's allocator unusable"
 
 
 @dataclass(slots=True)
 class _Pooled:
-    """Samples of one case over all passes."""
+    """Samples of one case over all passes: of one kind, for a graph's are means and hold no launch gaps."""
 
     samples: list[float] = field(default_factory=list)
-    how: How = "wall time"
+    held_down: list[bool] = field(default_factory=list)
+    conditions: list[Conditions] = field(default_factory=list)
+    how: How | None = None
+    calls: int = 1
     error: float | None = None
     extra_bytes: float | None = None
+
+    def add(self, samples: Samples, telemetry: Telemetry | None) -> None:
+        """One pass's samples, with what the clocks did; those of another kind than the first pass's are dropped."""
+        if self.how not in (None, samples.how):
+            return
+        self.how, self.calls = samples.how, samples.calls
+        self.samples += samples.seconds
+        if telemetry is None:
+            self.held_down += [False] * len(samples.seconds)
+            return
+        conditions = telemetry.conditions(samples.began_s, samples.ended_s)
+        self.conditions += [] if conditions is None else [conditions]
+        self.held_down += telemetry.held_down(samples.instants)
+
+    def timing(self) -> Timing:
+        """Of the samples whose clocks were free; of all, where hardly any are."""
+        assert self.how is not None
+        free = [s for s, down in zip(self.samples, self.held_down, strict=True) if not down]
+        enough = len(free) >= max(MIN_SAMPLES, len(self.samples) / 2)
+        return summarise_samples(
+            free if enough else self.samples, self.how, calls=self.calls, held_down=sum(self.held_down)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +86,18 @@ class CaseRunner:
     log: MeasurementLog
     case_s: float
     own_calls: Callable[[Case], Prepared | None] = lambda case: None  # noqa: ARG005
+    telemetry: Telemetry | None = None
     _pooled: dict[str, _Pooled] = field(default_factory=dict)
 
     def run(
         self, cases: Sequence[Case], *, passes: int, deadline: float, progress: Progress | None = None
     ) -> RunOutcome:
-        """Cases in order, most valuable first. `deadline` is of `time.monotonic`. Ctrl-C ends it and keeps the log."""
+        """Cases in order, most valuable first. `deadline` is of `time.monotonic`. Ctrl-C ends it and keeps the log.
+
+        Raises DeviceLost where only a fresh process can go on, and InvalidInput where torch lacks this GPU.
+        """
         start = time.monotonic()
-        todo = [case for case in cases if case.id not in self.log.done]
+        todo = [case for case in cases if not self.log.settled(case)]
         done, finished, interrupted = 0, 0, False
         total = len(todo) * passes
         try:
@@ -106,6 +116,7 @@ class CaseRunner:
                 break
         except KeyboardInterrupt:
             interrupted = True
+        self.log.idle()
         left_out = tuple(case.id for case in cases if case.id not in self.log.done)
         return RunOutcome(
             timed=sum(1 for case in cases if self._status(case) == "ok"),
@@ -122,32 +133,52 @@ class CaseRunner:
 
     def _one(self, case: Case) -> bool:
         """Time a case once more; False: it cannot be timed, and the log says why."""
+        self.log.begin(case)
+        timed = False
         try:
             prepared = self.own_calls(case) or prepare(case, self.bench)
-            return self._timed(case, prepared)
-        except Unsupported as reason:
-            self.log.add(MeasuredCase(case=case, status="unsupported", note=str(reason)))
+            timed = self._timed(case, prepared)
         except CapacityError:
             raise
         except Exception as error:  # one case's bad luck must not cost the others
-            text = first_line(error)
-            if is_out_of_memory(error):
-                self._out_of_memory(case, text)
-            else:
-                known = isinstance(error, RuntimeError) and not is_device_lost(error)
-                self.log.add(MeasuredCase(case=case, status="unsupported" if known else "failed", note=text))
-            if is_device_lost(error):
-                raise DeviceLost(case.id, text) from None
-        return False
+            self._failed(case, error)
+        if self.stopwatch.spoiled or self.bench.spoiled:
+            self.log.idle()
+            raise DeviceLost(case.id, SPOILED)
+        return timed
 
-    def _out_of_memory(self, case: Case, text: str) -> None:
-        gc.collect()
-        if self.bench.on_cuda:
-            self.bench.torch.cuda.empty_cache()
-        self.log.add(MeasuredCase(case=case, status="out of memory", note=text))
+    def _failed(self, case: Case, error: Exception) -> None:
+        """Write down what went wrong. Raises DeviceLost where the device does not work any more."""
+        require_kernels_for_device(error)
+        text = str(error) if isinstance(error, Unsupported) else first_line(error)
+        lost = device_error(self.bench.torch, self.bench.device)
+        status: Status = "unsupported" if isinstance(error, Unsupported | RuntimeError) else "failed"
+        if lost is not None:
+            status = "failed"
+        elif is_out_of_memory(error):
+            status = "out of memory"
+            free_memory(self.bench.torch, self.bench.device)
+        self._record_failure(case, status, text, attempts=None if lost is None else MOST_ATTEMPTS)
+        if lost is not None:
+            self.log.idle()
+            raise DeviceLost(case.id, text) from None
+
+    def _record_failure(self, case: Case, status: Status, text: str, *, attempts: int | None) -> None:
+        """What an earlier pass timed stays, with a note; else the case's failure."""
+        timed = self.log.done.get(case.id)
+        if case.id in self._pooled and timed is not None and timed.status == "ok":
+            self.log.add(replace(timed, note=f"a later pass: {status}: {text}"))
+            return
+        self.log.add(
+            MeasuredCase(
+                case=case, status=status, note=text, attempts=attempts or self.log.attempts(case) + 1
+            )
+        )
 
     def _timed(self, case: Case, prepared: Prepared) -> bool:
         pooled = self._pooled.setdefault(case.id, _Pooled())
+        if pooled.samples and prepared.sustained_s:
+            return True
         if pooled.error is None and prepared.check is not None:
             pooled.error = prepared.check()
             if pooled.error > prepared.tolerance:
@@ -160,23 +191,38 @@ class CaseRunner:
                 return False
         if pooled.extra_bytes is None and prepared.extra_bytes is not None:
             pooled.extra_bytes = prepared.extra_bytes()
-        samples, pooled.how = self.stopwatch.sample(
+        samples = self.stopwatch.sample(
             prepared.calls,
-            budget_s=self.case_s,
+            budget_s=prepared.sustained_s or self.case_s,
             at_least=MIN_SAMPLES,
-            at_most=MAX_SAMPLES,
-            capturable=prepared.capturable,
+            at_most=10**6 if prepared.sustained_s else MAX_SAMPLES,
+            capturable=prepared.capturable and pooled.how in (None, "graph"),
         )
-        pooled.samples += samples
+        pooled.add(samples, self.telemetry)
         self.log.add(
             MeasuredCase(
                 case=case,
                 status="ok",
-                timing=summarise_samples(pooled.samples, pooled.how),
+                timing=_sustained(pooled) if prepared.sustained_s else pooled.timing(),
                 flops=prepared.flops,
                 bytes=prepared.bytes,
                 reference_error=pooled.error,
                 extra_bytes=pooled.extra_bytes,
+                burst_s=_burst_s(samples) if prepared.sustained_s else None,
+                conditions=merged(pooled.conditions),
+                note=prepared.note,
             )
         )
         return True
+
+
+def _burst_s(samples: Samples) -> float:
+    """Median of the first calls: what a case of a few ms sees, before power and heat have risen."""
+    first = sum(instant - samples.began_s <= BURST_S for instant in samples.instants)
+    return summarise_samples(samples.seconds[: max(MIN_SAMPLES, first)], samples.how).seconds
+
+
+def _sustained(pooled: _Pooled) -> Timing:
+    """Of the second half of a long run, when clocks, power and heat have settled; what serving sees."""
+    assert pooled.how is not None
+    return summarise_samples(pooled.samples[len(pooled.samples) // 2 :], pooled.how, calls=pooled.calls)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import platform
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,11 @@ from capacity.model import ModelSpec
 from capacity_validate.campaigns import Campaign, DevicePlan
 from capacity_validate.cases import MeasurementLog, read_measurements
 from capacity_validate.devices import DeviceFacts
+from capacity_validate.preflight import preflight
 from capacity_validate.profile_match import match_profile
 from capacity_validate.runner import Progress
 from capacity_validate.timing import RunClock, run_clock_for
+from capacity_validate.trouble import free_memory
 
 if TYPE_CHECKING:
     from capacity_validate.transformer import Transformer
@@ -48,6 +50,9 @@ class Session:
     seed: int
     progress: Progress | None
     whole: WholeModel | None = None
+    missing: Mapping[str, str] = field(
+        default_factory=dict
+    )  # kinds of kernel that this device lacks, and why
     slowdown: float = 1.0  # wall time over CPU time: what neighbours on the machine take
 
     @property
@@ -90,9 +95,7 @@ class Session:
 
     def free_memory(self) -> None:
         """Give back what a stage that ran out of memory held."""
-        gc.collect()
-        if self.on_gpu:
-            self.torch.cuda.empty_cache()
+        free_memory(self.torch, self.facts.torch_name)
 
 
 def open_session(
@@ -113,7 +116,8 @@ def open_session(
     """
     path = folder / MEASUREMENTS
     profile, remarks = _profile(torch, facts, path, gpu=gpu, profiles=profiles)
-    log = MeasurementLog(path, _header(facts, campaign, profile))
+    flight = preflight(torch, facts.torch_name)
+    log = MeasurementLog(path, {**_header(facts, campaign, profile), "preflight": dict(flight.answers)})
     if log.done:
         remarks += (f"continued {path}: {len(log.done)} cases were there",)
     session = Session(
@@ -125,8 +129,9 @@ def open_session(
         deadline=deadline,
         seed=seed,
         progress=progress,
+        missing=flight.missing,
     )
-    return session, (*facts.remarks, *remarks)
+    return session, (*facts.remarks, *flight.remarks, *remarks)
 
 
 def _profile(

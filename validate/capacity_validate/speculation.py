@@ -7,7 +7,7 @@ from max(0, p - q), normalised. Source: Leviathan et al., arXiv 2211.17192.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from capacity_validate.step_inputs import Row
 from capacity_validate.timing import RunClock
 
 Probabilities = Any  # array over the vocabulary
+PROMPT_TOKENS = 16
 SIGNIFICANCE = 1e-4  # a true sampler fails the chi-square test once in ten thousand
 
 
@@ -100,12 +101,11 @@ class SpeculativeRun:
     draft_tokens: int
     agreement: float
     tokens: int
-    equal_tokens: (
-        int  # to the plain greedy run's: all of them, save where rounding decides between two tokens
-    )
+    equal_tokens: int  # to the plain greedy run's: all of them, until rounding decides between two tokens
     verifications: int
     plain_s: float
     speculative_s: float
+    doubt: float = 0.0  # see greedy_doubt
     predicted_speedup: float | None = None
 
     @property
@@ -134,36 +134,45 @@ def run_models(
     """Generate with a small draft model and a large target, by verification and plainly.
 
     Both models really run. Random weights agree on nothing, so what the draft proposes is its own token with
-    probability 1 - `agreement` and otherwise what the target will say, read off the plain run: the acceptance is
-    then `agreement` on every position, and the greedy output should be the plain run's, token for token.
+    probability 1 - `agreement` and otherwise what the target will say at that place, so that the acceptance is
+    `agreement` at every position. What it will say is asked of the verification itself: a plain step runs another
+    kernel, and in 16 bits rounding soon decides otherwise there.
     """
     clock = clock or RunClock()
     rng = np.random.default_rng(seed)
-    prompt = rng.integers(0, target.model.vocab_size, 16).tolist()
+    prompt = rng.integers(0, target.model.vocab_size, PROMPT_TOKENS).tolist()
     blocks = list(range(-(-(len(prompt) + output_tokens + 2 * draft_tokens + 4) // target.block_size)))
     plain, plain_s = _plain(target, prompt, blocks, output_tokens + 2 * draft_tokens + 3, clock)
-    generated, verifications, seconds = _speculative(
-        target,
-        draft,
-        prompt=prompt,
-        blocks=blocks,
-        plain=plain,
-        agreement=agreement,
-        draft_tokens=draft_tokens,
-        output_tokens=output_tokens,
-        rng=rng,
-        clock=clock,
+    speculation = _Speculation(
+        target=target, draft=draft, blocks=blocks, prompt=prompt, plain=plain, rng=rng, clock=clock
     )
+    speculation.run(agreement=agreement, draft_tokens=draft_tokens, output_tokens=output_tokens)
+    generated = speculation.known[len(prompt) + 1 :]
     equal = sum(1 for ours, theirs in zip(generated, plain[1:], strict=False) if ours == theirs)
     return SpeculativeRun(
         draft_tokens=draft_tokens,
         agreement=agreement,
         tokens=len(generated),
         equal_tokens=equal,
-        verifications=verifications,
+        verifications=speculation.verifications,
         plain_s=plain_s * len(generated) / len(plain),
-        speculative_s=seconds,
+        speculative_s=speculation.seconds,
+        doubt=greedy_doubt(target, speculation.known, prompt_tokens=len(prompt), blocks=blocks),
     )
+
+
+def greedy_doubt(target: Any, known: list[int], *, prompt_tokens: int, blocks: list[int]) -> float:
+    """How far the least likely of the generated tokens is from the target's first choice.
+
+    In shares of the largest logit, the whole sequence being read at once: 0 where every token is the first choice, some
+    percent where 16 bits cannot tell two apart, and near 1 where a token is not the target's at all.
+    """
+    generated = len(known) - prompt_tokens
+    row = Row(tokens=known[:-1], computed=0, blocks=blocks, samples=generated)
+    logits = target.logits(target.inputs([row])).float()
+    chosen = logits.new_tensor(known[prompt_tokens:]).long()[:, None]
+    gaps = logits.max(dim=-1).values - logits.gather(1, chosen)[:, 0]
+    return float((gaps / logits.abs().amax(dim=-1)).max())
 
 
 def _plain(
@@ -181,47 +190,84 @@ def _plain(
     return out, elapsed * len(out) / (len(out) - 1)
 
 
-def _speculative(
-    target: Any,
-    draft: Any,
-    *,
-    prompt: list[int],
-    blocks: list[int],
-    plain: list[int],
-    agreement: float,
-    draft_tokens: int,
-    output_tokens: int,
-    rng: np.random.Generator,
-    clock: RunClock,
-) -> tuple[list[int], int, float]:
+@dataclass(slots=True)
+class _Speculation:
     """Greedy speculation; the draft's cache may lag behind by the tokens that it did not see accepted."""
-    known = [*prompt, plain[0]]
-    for model in (target, draft):
-        model.next_tokens(model.inputs([Row(tokens=prompt, computed=0, blocks=blocks)]))
-    computed, drafted = len(prompt), len(prompt)
-    verifications = 0
-    start = clock.now_s()
-    while len(known) - len(prompt) < output_tokens:
-        # propose
-        drafts: list[int] = []
-        for i in range(draft_tokens):
-            fed = (known + drafts)[drafted:]
-            (own,) = draft.next_tokens(draft.inputs([Row(tokens=fed, computed=drafted, blocks=blocks)]))
+
+    target: Any
+    draft: Any
+    blocks: list[int]
+    prompt: list[int]
+    plain: list[int]
+    rng: np.random.Generator
+    clock: RunClock
+    known: list[int] = field(default_factory=list)
+    verifications: int = 0
+    seconds: float = (
+        0.0  # of drafting and of each verification once: asking what the target will say is not counted
+    )
+
+    def run(self, *, agreement: float, draft_tokens: int, output_tokens: int) -> None:
+        self.known = [*self.prompt, self.plain[0]]
+        for model in (self.target, self.draft):
+            model.next_tokens(model.inputs([Row(tokens=self.prompt, computed=0, blocks=self.blocks)]))
+        drafted = len(self.prompt)
+        while len(self.known) - len(self.prompt) < output_tokens:
+            own, drafted = self._propose(draft_tokens, drafted)
+            agrees = [bool(self.rng.random() < agreement) for _ in range(draft_tokens)]
+            accepted, chosen = self._verify(own, agrees)
+            self.known += chosen[: accepted + 1]
+            drafted = min(drafted, len(self.known) - 1)
+            self.verifications += 1
+
+    def _propose(self, draft_tokens: int, drafted: int) -> tuple[list[int], int]:
+        """The draft model's own tokens, one step each; and how many tokens its cache holds then."""
+        own: list[int] = []
+        start = self.clock.now_s()
+        for _ in range(draft_tokens):
+            fed = (self.known + own)[drafted:]
+            step = self.draft.inputs([Row(tokens=fed, computed=drafted, blocks=self.blocks)])
+            own += self.draft.next_tokens(step)
             drafted += len(fed)
-            truth = plain[len(known) - len(prompt) + i]
-            wrong = own if own != truth else (truth + 1) % target.model.vocab_size
-            drafts.append(truth if rng.random() < agreement else wrong)
-        # verify
-        row = Row(tokens=[known[-1], *drafts], computed=computed, blocks=blocks, samples=draft_tokens + 1)
-        chosen = target.next_tokens(target.inputs([row]))
-        accepted = next((i for i in range(draft_tokens) if chosen[i] != drafts[i]), draft_tokens)
-        known += [*drafts[:accepted], chosen[accepted]]
-        # account
-        computed = len(known) - 1
-        drafted = min(drafted, computed)
-        verifications += 1
-    elapsed = clock.now_s() - start
-    return known[len(prompt) + 1 :], verifications, elapsed
+        self.seconds += self.clock.now_s() - start
+        return own, drafted
+
+    def _verify(self, own: list[int], agrees: list[bool]) -> tuple[int, list[int]]:
+        """Verify drafts that agree where they should: how many were accepted, and the target's choices.
+
+        A choice depends on the drafts before it alone. So drafts are set right from the first on, by what the last
+        verification chose there; the one that finds nothing to set right is the one that counts.
+        """
+        generated = len(self.known) - len(self.prompt)
+        guess = self.plain[generated : generated + len(own)]
+        guess += own[len(guess) :]
+        drafts = [self._draft(*part) for part in zip(own, guess, agrees, strict=True)]
+        for _ in range(len(own) + 1):
+            start = self.clock.now_s()
+            chosen = self._choices(drafts)
+            spent_s = self.clock.now_s() - start
+            odd = next((i for i, agree in enumerate(agrees) if (drafts[i] == chosen[i]) != agree), len(own))
+            stop = next((i for i, agree in enumerate(agrees) if not agree), len(own))
+            if odd > stop or odd == len(own):
+                break
+            drafts[odd] = self._draft(own[odd], chosen[odd], agrees[odd])
+        self.seconds += spent_s
+        return next((i for i in range(len(own)) if chosen[i] != drafts[i]), len(own)), chosen
+
+    def _draft(self, own: int, truth: int, agree: bool) -> int:
+        if agree:
+            return truth
+        return own if own != truth else (truth + 1) % int(self.target.model.vocab_size)
+
+    def _choices(self, drafts: list[int]) -> list[int]:
+        row = Row(
+            tokens=[self.known[-1], *drafts],
+            computed=len(self.known) - 1,
+            blocks=self.blocks,
+            samples=len(drafts) + 1,
+        )
+        chosen: list[int] = self.target.next_tokens(self.target.inputs([row]))
+        return chosen
 
 
 def predicted_speedup(

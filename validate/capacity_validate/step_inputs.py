@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ class Storage(Protocol):
     dtype: Any
     block_size: int
     allocated_blocks: int
+    attention_kernels: Counter[str]
 
     def random(self, *shape: int, scale: float) -> Any: ...
 
@@ -31,7 +33,7 @@ class Row:
 
     tokens: Sequence[int]
     computed: int
-    blocks: Sequence[int]
+    blocks: Sequence[int] | Any  # an array of them spares the host a conversion in every step
     samples: int = 1  # logits wanted: of the last so many tokens
 
 

@@ -13,7 +13,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
+
+from capacity_validate.capture import Captures
 
 Call = Callable[[], object]
 How = Literal["thread time", "wall time", "events", "graph"]
@@ -22,13 +24,20 @@ GRAPH_BELOW_S = 1e-3  # calls shorter than this are timed inside a graph: each l
 GRAPH_S = 3e-3  # of one replay, about
 GRAPH_CALLS = 32  # in one replay, at most
 WARM_UP_CALLS = 3
-WARM_UP_S = 0.02  # on a GPU: clocks fall when it idles between two cases
+WARM_UP_S = 0.02  # on a GPU, at least: clocks fall when it idles between two cases
+WARM_UP_MOST_S = 0.3
+SETTLED = 0.02  # two medians that differ by less: the clocks have risen
+SAMPLES_KEPT = 200  # of one case, in the file
 OUTLIER_FACTOR = 2.0  # times the median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Times of one case. `seconds` is the median; `drift` compares the last third with the first."""
+    """Times of one case. `seconds` is the median; `drift` compares the last third with the first.
+
+    Each sample is a call's time, by graph the mean of `calls_per_sample` calls. `samples` are those that count, evenly
+    thinned where there are many; `held_down` were left out, for the clocks were held down when they were taken.
+    """
 
     seconds: float
     low_s: float  # 10 %
@@ -37,6 +46,9 @@ class Timing:
     outliers: int
     drift: float
     how: How
+    calls_per_sample: int = 1
+    samples: tuple[float, ...] = ()
+    held_down: int = 0
 
     @property
     def spread(self) -> float:
@@ -44,7 +56,27 @@ class Timing:
         return (self.high_s - self.low_s) / self.seconds if self.seconds else 0.0
 
 
-def summarise_samples(samples: Sequence[float], how: How) -> Timing:
+class Samples(NamedTuple):
+    """What a stopwatch took in one go. `began_s` and `ended_s` are of `time.monotonic`."""
+
+    seconds: list[float]
+    how: How
+    calls: int = 1  # that each sample is the mean of
+    began_s: float = 0.0
+    ended_s: float = 0.0
+
+    @property
+    def instants(self) -> list[float]:
+        """About when each sample was taken: one after the other, as long as each took."""
+        total = sum(self.seconds) or 1.0
+        passed, instants = 0.0, []
+        for seconds in self.seconds:
+            instants.append(self.began_s + (self.ended_s - self.began_s) * (passed + seconds / 2) / total)
+            passed += seconds
+        return instants
+
+
+def summarise_samples(samples: Sequence[float], how: How, *, calls: int = 1, held_down: int = 0) -> Timing:
     """One `Timing` of all samples, in the order in which they were taken. Needs at least one."""
     ordered = sorted(samples)
     median = statistics.median(ordered)
@@ -58,6 +90,9 @@ def summarise_samples(samples: Sequence[float], how: How) -> Timing:
         outliers=sum(sample > OUTLIER_FACTOR * median for sample in samples),
         drift=last / first - 1 if first else 0.0,
         how=how,
+        calls_per_sample=calls,
+        samples=tuple(float(f"{sample:.4g}") for sample in samples[:: -(-len(samples) // SAMPLES_KEPT)]),
+        held_down=held_down,
     )
 
 
@@ -74,7 +109,7 @@ class Stopwatch(Protocol):
 
     def sample(
         self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int, capturable: bool = True
-    ) -> tuple[list[float], How]:
+    ) -> Samples:
         """Seconds of single calls, in order. `capturable`: the calls may be put into a CUDA graph."""
         ...
 
@@ -82,9 +117,16 @@ class Stopwatch(Protocol):
         """Wait until the device is idle."""
         ...
 
+    @property
+    def spoiled(self) -> bool:
+        """Whether a refused capture left this process unfit for more work on the device."""
+        ...
+
 
 class CpuStopwatch:
     """The thread's CPU time around each call; wall time where torch uses several threads."""
+
+    spoiled = False
 
     def __init__(self, *, threads: int = 1) -> None:
         self._how: How = "thread time" if threads == 1 else "wall time"
@@ -98,8 +140,8 @@ class CpuStopwatch:
         at_least: int,
         at_most: int,
         capturable: bool = True,  # noqa: ARG002
-    ) -> tuple[list[float], How]:
-        clock = self._clock
+    ) -> Samples:
+        clock, began_s = self._clock, time.monotonic()
         for call in calls[:WARM_UP_CALLS]:
             call()
         samples: list[float] = []
@@ -109,7 +151,7 @@ class CpuStopwatch:
             start = clock()
             call()
             samples.append(clock() - start)
-        return samples, self._how
+        return Samples(samples, self._how, began_s=began_s, ended_s=time.monotonic())
 
     def synchronize(self) -> None:
         return
@@ -147,35 +189,44 @@ class CudaStopwatch:
     def __init__(self, torch: Any, device: str) -> None:
         self._torch = torch
         self._device = device
+        self._captures = Captures(torch, device)
+
+    @property
+    def spoiled(self) -> bool:
+        return self._captures.spoiled
 
     def synchronize(self) -> None:
         self._torch.cuda.synchronize(self._device)
 
     def sample(
         self, calls: Sequence[Call], *, budget_s: float, at_least: int, at_most: int, capturable: bool = True
-    ) -> tuple[list[float], How]:
-        self._warm_up(calls)
-        once = statistics.median(self._events(calls, 5))
-        if capturable and once < GRAPH_BELOW_S:
+    ) -> Samples:
+        once = self._warm_up(calls)
+        if capturable and once < GRAPH_BELOW_S and not self.spoiled:
             inner = max(1, min(GRAPH_CALLS, int(GRAPH_S / max(once, 1e-6))))
             graphed = self._graphed(calls, inner, budget_s=budget_s, at_least=at_least, at_most=at_most)
             if graphed is not None:
-                return graphed, "graph"
-        count = max(at_least, min(at_most, int(budget_s / max(once, 1e-6))))
-        return self._events(calls, count), "events"
+                return graphed
+        count = _count(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
+        began_s = time.monotonic()
+        return Samples(self._events(calls, count), "events", began_s=began_s, ended_s=time.monotonic())
 
-    def _warm_up(self, calls: Sequence[Call]) -> None:
-        stream = self._torch.cuda.Stream(self._device)
-        stream.wait_stream(self._torch.cuda.current_stream(self._device))
-        with self._torch.cuda.stream(stream):
-            began, index, least = time.perf_counter(), 0, max(WARM_UP_CALLS, min(len(calls), 8))
-            while index < least or time.perf_counter() - began < WARM_UP_S:
-                calls[index % len(calls)]()
-                index += 1
-                if index % 8 == 0:
-                    stream.synchronize()
-        self._torch.cuda.current_stream(self._device).wait_stream(stream)
+    def _warm_up(self, calls: Sequence[Call]) -> float:
+        """Seconds of a call once two medians agree; every input set is touched, Triton's kernels are compiled."""
+        count = max(WARM_UP_CALLS, min(len(calls), 8))
+
+        def settle() -> float:
+            began, before, median = time.perf_counter(), math.inf, math.inf
+            while time.perf_counter() - began < WARM_UP_MOST_S:
+                before, median = median, statistics.median(self._events(calls, count))
+                settled = abs(median - before) <= SETTLED * median
+                if settled and time.perf_counter() - began >= WARM_UP_S:
+                    break
+            return median
+
+        seconds: Any = self._captures.aside(settle)
         self.synchronize()
+        return float(seconds)
 
     def _events(self, calls: Sequence[Call], count: int) -> list[float]:
         """One pair of events a call, read after all have run."""
@@ -192,24 +243,35 @@ class CudaStopwatch:
 
     def _graphed(
         self, calls: Sequence[Call], wanted: int, *, budget_s: float, at_least: int, at_most: int
-    ) -> list[float] | None:
+    ) -> Samples | None:
         """Mean of a call in each replay of a graph of `wanted` or more; None where capture is refused."""
         rounds = math.ceil(wanted / len(calls))
         inner = rounds * len(calls)
-        graph = self._torch.cuda.CUDAGraph()
+
+        def body() -> None:
+            for _ in range(rounds):
+                for call in calls:
+                    call()
+
         try:
-            with self._torch.cuda.graph(graph):
-                for _ in range(rounds):
-                    for call in calls:
-                        call()
+            graph, _ = self._captures.capture(body)
         except RuntimeError:
             self.synchronize()
             return None
         replay = [graph.replay]
         self._events(replay, 2)
         once = statistics.median(self._events(replay, 3))
-        count = max(at_least, min(at_most, int(budget_s / max(once, 1e-6))))
-        return [seconds / inner for seconds in self._events(replay, count)]
+        count = _count(once, budget_s=budget_s, at_least=at_least, at_most=at_most)
+        began_s = time.monotonic()
+        seconds = [replayed / inner for replayed in self._events(replay, count)]
+        ended_s = time.monotonic()
+        graph.reset()
+        return Samples(seconds, "graph", calls=inner, began_s=began_s, ended_s=ended_s)
+
+
+def _count(once_s: float, *, budget_s: float, at_least: int, at_most: int) -> int:
+    """Repetitions that fill the budget, between their limits."""
+    return max(at_least, min(at_most, int(budget_s / max(once_s, 1e-6))))
 
 
 def stopwatch_for(torch: Any, device: str, *, threads: int = 1) -> Stopwatch:

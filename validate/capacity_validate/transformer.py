@@ -6,9 +6,11 @@ LM head for the rows that sample. Decode rows go first in a step, prefill rows a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -53,6 +55,7 @@ class Transformer:
         self.split_context = (
             0  # decode is cut as for contexts of at least so many tokens: no kernel compiled midway
         )
+        self.attention_kernels: Counter[str] = Counter()  # that ran for prefill, its chunks, and verification
         self.allocated_blocks = num_blocks + (device != "cpu")  # one more, for the padding rows of graphs
         self._generator = torch.Generator(device=device).manual_seed(seed)
         longest = min(model.max_position_embeddings, num_blocks * block_size)
@@ -100,6 +103,17 @@ class Transformer:
         return self._tables[dim]
 
     @property
+    def capturable(self) -> bool:
+        """Whether a CUDA graph can hold a decode step: experts without a grouped product ask the host."""
+        return self.device != "cpu" and all(layer.feed_forward.capturable for layer in self.layers)
+
+    def release(self) -> None:
+        """Give weights and caches back; the model cannot run after it."""
+        self.layers = []
+        self.embedding = self.head = self.final_norm = None
+        self._tables.clear()
+
+    @property
     def weight_tensors(self) -> list[Any]:
         """Every parameter, each storage once."""
         weights = [self.embedding, self.final_norm]
@@ -125,44 +139,59 @@ class Transformer:
     # step
 
     def inputs(self, rows: Sequence[Row]) -> Inputs:
-        """Tensors of a step; rows of one token that sample are decoded, wherever they stand in `rows`."""
+        """Tensors of a step; rows of one token that sample are decoded, wherever they stand in `rows`.
+
+        Made on the host and sent in one copy from pinned memory, block tables included, as vLLM does.
+        """
         ordered = sorted(rows, key=lambda row: len(row.tokens) > 1)
         decode = [row for row in ordered if len(row.tokens) == 1]
+        prefills = ordered[len(decode) :]
         size = self.block_size
-        positions = [self._ints([row.computed for row in decode])]
-        slots = [
-            self._ints([row.blocks[row.computed // size] * size + row.computed % size for row in decode])
-        ]
-        prefills = []
-        sampled: list[int] = []
-        first = 0
-        for row in ordered:
-            count = len(row.tokens)
-            if count > 1:
-                blocks = self._ints(row.blocks)
-                span = torch.arange(row.computed, row.computed + count, device=self.device)
-                prefills.append((first, count, row.computed, blocks))
-                positions.append(span)
-                slots.append(blocks[span // size] * size + span % size)
-            first += count
-            sampled += range(first - row.samples, first)
+        spans = [np.arange(row.computed, row.computed + len(row.tokens)) for row in ordered]
+        blocks = [np.asarray(row.blocks, dtype=np.int64) for row in ordered]
+        slots = [held[span // size] * size + span % size for held, span in zip(blocks, spans, strict=True)]
+        ends = np.cumsum([len(row.tokens) for row in ordered])
+        sampled = [np.arange(end - row.samples, end) for end, row in zip(ends, ordered, strict=True)]
+        width = max((len(held) for held in blocks[: len(decode)]), default=0)
+        tables = np.zeros((len(decode), width), dtype=np.int64)
+        for table, held in zip(tables, blocks, strict=False):
+            table[: len(held)] = held
         contexts = tuple(row.computed + 1 for row in decode)
-        width = max((len(row.blocks) for row in decode), default=0)
+        sent = self._send(
+            [
+                np.concatenate([np.asarray(row.tokens, dtype=np.int64) for row in ordered]),
+                np.concatenate(spans),
+                np.concatenate(slots),
+                tables,
+                np.array(contexts, dtype=np.int64),
+                np.concatenate(sampled),
+                *blocks[len(decode) :],
+            ]
+        )
+        firsts = ends[len(decode) :] - [len(row.tokens) for row in prefills]
         return Inputs(
-            tokens=self._ints([token for row in ordered for token in row.tokens]),
-            positions=torch.cat(positions),
-            slots=torch.cat(slots),
+            tokens=sent[0],
+            positions=sent[1],
+            slots=sent[2],
             decode_rows=len(decode),
-            tables=self._ints([[*row.blocks, *[0] * (width - len(row.blocks))] for row in decode]),
-            contexts=self._ints(contexts),
+            tables=sent[3],
+            contexts=sent[4],
             contexts_cpu=contexts,
             max_context=max((self.split_context, *contexts)),
-            prefills=tuple(prefills),
-            sampled=self._ints(sampled),
+            prefills=tuple(
+                (int(first), len(row.tokens), row.computed, held)
+                for first, row, held in zip(firsts, prefills, sent[6:], strict=True)
+            ),
+            sampled=sent[5],
         )
 
-    def _ints(self, values: Sequence[Any]) -> Any:
-        return torch.tensor(values, dtype=torch.int64, device=self.device)
+    def _send(self, arrays: Sequence[Any]) -> list[Any]:
+        """Arrays of integers as tensors on the device, in one copy."""
+        whole = torch.from_numpy(np.concatenate([array.ravel() for array in arrays]))
+        if self.device != "cpu":
+            whole = whole.pin_memory().to(self.device, non_blocking=True)
+        parts = whole.split([array.size for array in arrays])
+        return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
     @torch.inference_mode()  # type: ignore[untyped-decorator,unused-ignore]
     def logits(self, step: Inputs) -> Any:

@@ -11,6 +11,7 @@ from capacity_validate.kernels.prepared import (
     Bench,
     Prepared,
     Unsupported,
+    attempt,
     peak_bytes,
     relative_error,
 )
@@ -39,7 +40,7 @@ def prefill_attention(case: Case, bench: Bench) -> Prepared:
 
     sets = [inputs() for _ in range(2)]  # queries, keys and values have just been written: not cold
     calls = [_sdpa_call(bench, backend, *one, causal=True) for one in sets]
-    _try(calls[0])
+    attempt(calls[0])
 
     def check() -> float:
         q, k, v = (x[:1, :, -min(64, tokens) :] if i == 0 else x[:1] for i, x in enumerate(sets[0]))
@@ -82,13 +83,6 @@ def _sdpa_call(bench: Bench, backend: Any, q: Any, k: Any, v: Any, *, causal: bo
             return sdpa(q, k, v, is_causal=causal, enable_gqa=grouped)
 
     return call
-
-
-def _try(call: Callable[[], Any]) -> None:
-    try:
-        call()
-    except (RuntimeError, NotImplementedError) as error:
-        raise Unsupported(str(error).splitlines()[0]) from None
 
 
 def reference_attention(torch: Any, q: Any, k: Any, v: Any, *, first_position: int | None = None) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from capacity_validate.cases import Case
 from capacity_validate.kernels.fused import gated
-from capacity_validate.kernels.prepared import TOLERANCES, Bench, Prepared, Unsupported, relative_error
+from capacity_validate.kernels.prepared import TOLERANCES, Bench, Prepared, attempt, relative_error
 
 CHECK_TOKENS = 4
 
@@ -18,7 +18,7 @@ def moe(case: Case, bench: Bench) -> Prepared:
     tokens, experts, top_k = case["tokens"], case["experts"], case["top_k"]
     hidden, width, dtype = case["hidden"], case["intermediate"], bench.dtype(case.kernel)
     matrix_bytes = hidden * width * dtype.itemsize
-    copies = max(2, min(8, bench.copies(3 * matrix_bytes * experts)))
+    copies = min(8, bench.copies(3 * matrix_bytes * experts))
     all_weights = [
         ExpertWeights(gate_up=gate_up, down=down)
         for gate_up, down in zip(
@@ -37,10 +37,7 @@ def moe(case: Case, bench: Bench) -> Prepared:
 
     sets = [inputs() for _ in all_weights]
     calls = [partial(run, torch, weights, *one) for one, weights in zip(sets, all_weights, strict=True)]
-    try:
-        calls[0]()
-    except (RuntimeError, NotImplementedError, AttributeError) as error:
-        raise Unsupported(str(error).splitlines()[0]) from None
+    attempt(calls[0])
 
     def check() -> float:
         x, shares, chosen = (part[:CHECK_TOKENS].cpu() for part in sets[0])
@@ -54,7 +51,19 @@ def moe(case: Case, bench: Bench) -> Prepared:
         tolerance=TOLERANCES[case.kernel],
         flops=6.0 * tokens * top_k * hidden * width,
         bytes=distinct * 3.0 * matrix_bytes + tokens * top_k * (hidden + 3 * width) * 2.0,
+        capturable=case.variant == "grouped" and grouped_in_one_kernel(torch, bench.device, dtype),
     )
+
+
+def grouped_in_one_kernel(torch: Any, device: str, dtype: Any) -> bool:
+    """Whether torch has a grouped product of its own for this GPU; elsewhere it reads the group ends on the host.
+
+    bf16 on Hopper and Blackwell of the data centre only; the rest falls back to a loop, which no CUDA graph can hold.
+    Source: pytorch, aten/src/ATen/native/cuda/GroupedBlas.cpp.
+    """
+    if device == "cpu" or dtype is not torch.bfloat16 or not hasattr(torch, "_grouped_mm"):
+        return False
+    return torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
 class ExpertWeights:

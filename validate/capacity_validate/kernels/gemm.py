@@ -6,11 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 from capacity_validate.cases import Case
-from capacity_validate.kernels.prepared import TOLERANCES, Bench, Prepared, Unsupported, relative_error
+from capacity_validate.kernels.prepared import (
+    TOLERANCES,
+    Bench,
+    Prepared,
+    Unsupported,
+    attempt,
+    relative_error,
+)
 
 CHECK_ROWS, CHECK_COLUMNS = 64, 128  # of the product that the reference computes in float64
 FP8_MAX = 448.0
+FP8_REACH = 6.0  # standard deviations that a scale for a whole tensor reaches
+QUANTIZED_ROWS = 4096  # at a time: a whole tensor in fp32 would take four times the weights
 INT4_GROUP = 128
+SUSTAINED_S = (
+    5.0  # power and heat need seconds to settle; a burst of a few ms runs at clocks that serving never sees
+)
 
 Product = Callable[[], Any]
 
@@ -40,16 +52,18 @@ def gemm(case: Case, bench: Bench) -> Prepared:
         tolerance=TOLERANCES.get(case.kernel, 2e-2),
         flops=2.0 * m * n * k,
         bytes=weight_bytes + m * k * activation_bytes + m * n * 2.0,
+        sustained_s=SUSTAINED_S if case.variant == "sustained" else None,
+        capturable=case.variant != "sustained",
     )
 
 
 def _checked(bench: Bench, call: Product, a: Any, w: Any) -> tuple[Product, Callable[[], float]]:
-    """`call` and its error on a corner of the product, against float64."""
+    """`call` and its error on a corner of the product, against float64; `a` and `w` need be no larger than it."""
+    a, w = a[:CHECK_ROWS], w[:CHECK_COLUMNS]
 
     def check() -> float:
         out = call()[:CHECK_ROWS, :CHECK_COLUMNS]
-        reference = a[:CHECK_ROWS].double().cpu() @ w[:CHECK_COLUMNS].double().cpu().T
-        return relative_error(bench.torch, out, reference)
+        return relative_error(bench.torch, out, a.double().cpu() @ w.double().cpu().T)
 
     return call, check
 
@@ -73,49 +87,54 @@ def _plain(case: Case, bench: Bench, copies: int = 1) -> list[tuple[Product, Cal
     return [product(w) for w in bench.rotating(copies, case["n"], case["k"], dtype=dtype)]
 
 
-def _fp8(bench: Bench, values: Any, scale: Any) -> Any:
-    if not hasattr(bench.torch, "float8_e4m3fn") or not hasattr(bench.torch, "_scaled_mm"):
-        raise Unsupported(f"torch {bench.torch.__version__} has no FP8 product")
-    return (values / scale).clamp(-FP8_MAX, FP8_MAX).to(bench.torch.float8_e4m3fn)
-
-
-def _scaled(bench: Bench, a: Any, w: Any, scale_a: Any, scale_w: Any) -> tuple[Product, Callable[[], float]]:
+def _fp8(bench: Bench, rows: int, columns: int, *, row_wise: bool) -> tuple[Any, Any]:
+    """Random FP8 values and their scales, of each row or of all; made piece by piece."""
     torch = bench.torch
-    a8, w8 = _fp8(bench, a, scale_a), _fp8(bench, w, scale_w)
-    row_scales = scale_w if scale_w.dim() == 0 else scale_w.T.contiguous()
+    if not hasattr(torch, "float8_e4m3fn") or not hasattr(torch, "_scaled_mm"):
+        raise Unsupported(f"torch {torch.__version__} has no FP8 product")
+    values = torch.empty(rows, columns, device=bench.device, dtype=torch.float8_e4m3fn)
+    scales = torch.full(
+        (rows, 1) if row_wise else (), FP8_REACH / FP8_MAX, device=bench.device, dtype=torch.float32
+    )
+    for start in range(0, rows, QUANTIZED_ROWS):
+        stop = min(rows, start + QUANTIZED_ROWS)
+        part = bench.random(stop - start, columns, dtype=torch.float32)
+        if row_wise:
+            scales[start:stop] = part.abs().amax(dim=1, keepdim=True) / FP8_MAX
+        part.div_(scales[start:stop] if row_wise else scales)
+        values[start:stop].copy_(part.clamp_(-FP8_MAX, FP8_MAX))
+    return values, scales
+
+
+def _scaled(case: Case, bench: Bench, *, row_wise: bool) -> tuple[Product, Callable[[], float]]:
+    torch = bench.torch
+    a, scale_a = _fp8(bench, case["m"], case["k"], row_wise=row_wise)
+    w, scale_w = _fp8(bench, case["n"], case["k"], row_wise=row_wise)
+    column_scales = scale_w.T.contiguous() if row_wise else scale_w
 
     def call() -> Any:
         return torch._scaled_mm(
-            a8,
-            w8.T,
+            a,
+            w.T,
             scale_a=scale_a,
-            scale_b=row_scales,
+            scale_b=column_scales,
             out_dtype=torch.bfloat16,
             use_fast_accum=bench.on_cuda,  # as engines' kernels accumulate
         )
 
-    _try(call)
-    return _checked(bench, call, a8.float() * scale_a, w8.float() * scale_w)
+    def corner(values: Any, scales: Any, rows: int) -> Any:
+        return values[:rows].float() * (scales[:rows] if row_wise else scales)
 
-
-def _try(call: Product) -> None:
-    try:
-        call()
-    except (RuntimeError, NotImplementedError, ValueError) as error:
-        raise Unsupported(str(error).splitlines()[0]) from None
+    attempt(call)
+    return _checked(bench, call, corner(a, scale_a, CHECK_ROWS), corner(w, scale_w, CHECK_COLUMNS))
 
 
 def _fp8_per_tensor(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
-    f32 = bench.torch.float32
-    a, w = bench.random(case["m"], case["k"], dtype=f32), bench.random(case["n"], case["k"], dtype=f32)
-    return _scaled(bench, a, w, a.abs().max() / FP8_MAX, w.abs().max() / FP8_MAX)
+    return _scaled(case, bench, row_wise=False)
 
 
 def _fp8_row_wise(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
-    f32 = bench.torch.float32
-    a, w = bench.random(case["m"], case["k"], dtype=f32), bench.random(case["n"], case["k"], dtype=f32)
-    scales = (x.abs().amax(dim=1, keepdim=True) / FP8_MAX for x in (a, w))
-    return _scaled(bench, a, w, *scales)
+    return _scaled(case, bench, row_wise=True)
 
 
 def _int8(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
@@ -135,7 +154,7 @@ def _int8(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
     def call() -> Any:
         return torch._int_mm(a, w.T)
 
-    _try(call)
+    attempt(call)
     return _checked(bench, call, a, w)
 
 
@@ -164,7 +183,8 @@ def _int4(case: Case, bench: Bench) -> tuple[Product, Callable[[], float]]:
     def call() -> Any:
         return product(a, packed, INT4_GROUP, scales_zeros)
 
-    _try(call)
-    groups = codes.view(n, k // INT4_GROUP, INT4_GROUP).double() - 8
-    w = (groups * scales.double().unsqueeze(-1) + zeros.double().unsqueeze(-1)).view(n, k)
+    attempt(call)
+    codes, scales, zeros = (part[:CHECK_COLUMNS].clone() for part in (codes, scales, zeros))
+    groups = codes.view(-1, k // INT4_GROUP, INT4_GROUP).double() - 8
+    w = (groups * scales.double().unsqueeze(-1) + zeros.double().unsqueeze(-1)).view(-1, k)
     return _checked(bench, call, a, w)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from capacity.base.errors import InvalidInput
+from capacity_validate.capture import Captures
 from capacity_validate.cases import Case
 from capacity_validate.timing import rotations
+from capacity_validate.trouble import first_line, is_out_of_memory
 
 _BUILDERS = {
     "gemm": "capacity_validate.kernels.gemm",
@@ -51,6 +53,7 @@ class Bench:
     generator: Any
     memory_limit_bytes: float
     shared: dict[str, Any] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)  # what this device lacks, by kernel, and why
 
     @property
     def on_cuda(self) -> bool:
@@ -83,6 +86,19 @@ class Bench:
         return [pool[start : start + size].view(*shape) for start in starts]
 
     @property
+    def captures(self) -> Captures:
+        """What captures CUDA graphs for cases that are graphs themselves."""
+        if "captures" not in self.shared:
+            self.shared["captures"] = Captures(self.torch, self.device)
+        captures: Captures = self.shared["captures"]
+        return captures
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether a refused capture left this process unfit for more work on the device."""
+        return "captures" in self.shared and bool(self.shared["captures"].spoiled)
+
+    @property
     def _pool(self) -> Any:
         if "pool" not in self.shared:
             self.shared["pool"] = self.random(CPU_POOL_BYTES // 4, dtype=self.torch.float32)
@@ -104,6 +120,18 @@ class Prepared:
     bytes: float
     extra_bytes: Callable[[], float] | None = None
     capturable: bool = True  # may be put into a CUDA graph: nothing on the way waits for the device
+    sustained_s: float | None = None  # run back to back for so long, in place of a few ms
+    note: str = ""
+
+
+def attempt(call: Callable[[], Any]) -> None:
+    """Run a kernel once. Raises Unsupported where this build or device refuses it; no memory is no refusal."""
+    try:
+        call()
+    except (RuntimeError, NotImplementedError, ValueError, AttributeError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise Unsupported(first_line(error)) from error
 
 
 def supported_operators() -> tuple[str, ...]:
@@ -115,6 +143,8 @@ def prepare(case: Case, bench: Bench) -> Prepared:
     name = _BUILDERS.get(case.operator)
     if name is None:
         raise InvalidInput(f"no kernel for operator {case.operator!r}; known: {', '.join(_BUILDERS)}")
+    if (reason := bench.missing.get(case.kernel)) is not None:
+        raise Unsupported(reason)
     module = importlib.import_module(name)
     builder: Callable[[Case, Bench], Prepared] = getattr(module, case.operator)
     return builder(case, bench)

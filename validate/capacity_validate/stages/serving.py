@@ -11,9 +11,11 @@ from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.step.setting import graph_sizes
 from capacity_validate.campaigns import ServingStage
+from capacity_validate.capture import Captures
 from capacity_validate.engine_loop import poisson_workload, run_engine
 from capacity_validate.graphs import GraphedTransformer
 from capacity_validate.judging import calibrated_predictor
+from capacity_validate.memory_check import pool_bytes
 from capacity_validate.session import Session
 from capacity_validate.stages.result import LoadedRun, StageResult
 from capacity_validate.transformer import Transformer
@@ -56,17 +58,15 @@ def serving_stage(session: Session) -> Iterator[StageResult]:
 
 
 def _executor(session: Session, stage: ServingStage, model: Transformer) -> _Executor:
-    """The transformer, with graphs of decode batches on a GPU."""
-    if not session.on_gpu:
+    """The transformer, with graphs of decode batches on a GPU that can hold its steps in one."""
+    if not session.on_gpu or not model.capturable:
         return _Executor(model, {})
     longest = stage.prompt_tokens[1] + stage.output_tokens[1]
-    before = session.torch.cuda.memory_reserved(session.facts.torch_name)
+    captures = Captures(session.torch, session.facts.torch_name)
     sizes = graph_sizes(stage.max_num_seqs)
-    graphed = GraphedTransformer(model, sizes=sizes, max_context=longest)
-    after = session.torch.cuda.memory_reserved(session.facts.torch_name)
-    return _Executor(
-        graphed, {"graphs": float(len(sizes)), "graph_pool_bytes": float(max(0, after - before))}
-    )
+    graphed = GraphedTransformer(model, captures, sizes=sizes, max_context=longest)
+    pool = pool_bytes(session.torch, captures.shared_pool)
+    return _Executor(graphed, {"graphs": float(len(sizes)), "graph_pool_bytes": pool})
 
 
 def _rate_per_s(stage: ServingStage, steps: StepModel) -> float:

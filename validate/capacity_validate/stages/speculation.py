@@ -14,6 +14,7 @@ from capacity_validate.report_data import SpeculationRow
 from capacity_validate.session import Session
 from capacity_validate.small_models import cut_layers
 from capacity_validate.speculation import (
+    PROMPT_TOKENS,
     SpeculativeRun,
     distribution_findings,
     predicted_speedup,
@@ -22,8 +23,10 @@ from capacity_validate.speculation import (
 from capacity_validate.stages.result import StageResult
 from capacity_validate.transformer import Transformer
 
+EXACT_DOUBT = 1e-3
+ROUNDED_DOUBT = 0.05  # bf16 through some dozens of layers; a token of another model is some 0.5 off
 FEWEST_S = 2  # of the budget, below which the stage is not begun
-STEPS_PER_TOKEN = 2.5  # steps of the target for each token of a speculative run and the plain one beside it
+STEPS_PER_TOKEN = 4.0  # steps of the target for each token of a speculative run and the plain one beside it
 
 
 def speculation_stage(session: Session) -> Iterator[StageResult]:
@@ -32,8 +35,12 @@ def speculation_stage(session: Session) -> Iterator[StageResult]:
         return
     session.announce("speculative decoding")
     shallow = cut_layers(target.model, max(1, target.model.num_layers // 6))
+    longest = PROMPT_TOKENS + stage.output_tokens + 2 * max(stage.draft_tokens) + target.block_size
     draft = Transformer(
-        shallow, device=session.facts.torch_name, num_blocks=target.num_blocks, seed=session.seed
+        shallow,
+        device=session.facts.torch_name,
+        num_blocks=min(target.num_blocks, -(-longest // target.block_size)),
+        seed=session.seed,
     )
     predictor = calibrated_predictor(session)
     target_s = predictor.step_model(target.model.num_layers).step_seconds
@@ -64,7 +71,10 @@ def speculation_stage(session: Session) -> Iterator[StageResult]:
             clock=session.clock(),
         )
         speedup = predicted_speedup(run, target_s=target_s, draft_s=draft_s, context=context)
-        yield StageResult(findings=(_length_finding(run),), speculation=(_row(run, speedup),))
+        yield StageResult(
+            findings=(_length_finding(run), _token_finding(run, exact=target.model.dtype == "fp32")),
+            speculation=(_row(run, speedup),),
+        )
         expected_s = time.monotonic() - start
 
 
@@ -80,6 +90,17 @@ def _length_finding(run: SpeculativeRun) -> Finding:
         limit=5 * math.sqrt(variance / run.verifications) + 1.0 / run.verifications,
         detail=f"{run.accepted_length:.3f} measured over {run.verifications} verifications, "
         f"{run.expected_length:.3f} by (1-a^(k+1))/(1-a); limit 5 standard errors",
+    )
+
+
+def _token_finding(run: SpeculativeRun, *, exact: bool) -> Finding:
+    """Whether every token is the target's own first choice, as far as its type can tell."""
+    return Finding(
+        name=f"speculative decoding, k={run.draft_tokens}, agreement {run.agreement:g}: tokens are the target's",
+        value=run.doubt,
+        limit=EXACT_DOUBT if exact else ROUNDED_DOUBT,
+        detail=f"gap to the first choice over the largest logit; {run.equal_tokens} of {run.tokens} tokens are plain "
+        "decoding's, which parts for good where rounding once decides otherwise",
     )
 
 

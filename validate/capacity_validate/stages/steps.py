@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 from capacity.base.errors import UnsupportedModel
 from capacity_validate.campaigns import TransformerStage, ordered_cases, spread_out
 from capacity_validate.cases import Case
-from capacity_validate.devices import clock_remarks, clocks_now
+from capacity_validate.devices import reader_of
+from capacity_validate.judging import measured_cases
 from capacity_validate.kernels import Bench, Prepared
 from capacity_validate.model_cases import StepRunner, blocks_for, step_cases
 from capacity_validate.runner import CaseRunner
 from capacity_validate.session import Session, WholeModel
 from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
 from capacity_validate.stages.result import StageResult
+from capacity_validate.telemetry import Telemetry, telemetry_remarks
 from capacity_validate.timing import stopwatch_for
+from capacity_validate.timing_remarks import timing_remarks
 from capacity_validate.transformer import Transformer, require_supported
 
 KERNEL_SHARE = 0.6  # of the budget; the rest is for serving, speculation and memory
 ALONE_SHARE = 0.9  # of the budget, where nothing is served
-MEMORY_SHARE = 0.6  # of what is free, for the model's weights
-CACHE_SHARE = 0.25  # of what is free, for its KV cache
+# of the memory that is free: what these leave is for kernels, graphs, activations and the references of checks
+MEMORY_SHARE = 0.5  # for the model's weights
+CACHE_SHARE = 0.2  # for its KV cache
+KERNELS_SHARE = (
+    0.5  # of what is free once the model stands: input sets of one kernel; the rest is its temporaries
+)
 
 
 def step_stage(session: Session) -> Iterator[StageResult]:
@@ -33,22 +41,30 @@ def step_stage(session: Session) -> Iterator[StageResult]:
     steps = (
         []
         if model is None or session.plan.transformer is None
-        else step_cases(session.plan.transformer, model.model)
+        else step_cases(session.plan.transformer, model.model, eager=session.on_gpu and not model.capturable)
     )
-    runner = _runner(session)
+    reader = reader_of(session.facts)
+    telemetry = None if reader is None else Telemetry(reader)
+    runner = _runner(session, telemetry)
     share = KERNEL_SHARE if session.plan.serving else ALONE_SHARE
     wall_s, cpu_s = time.monotonic(), time.process_time()
-    outcome = runner.run(
-        interleaved(ordered_cases(session.plan), steps),
-        passes=session.plan.passes,
-        deadline=time.monotonic() + share * session.time_left_s(),
-        progress=session.progress,
-    )
+    with telemetry or nullcontext():
+        outcome = runner.run(
+            interleaved(ordered_cases(session.plan), steps),
+            passes=session.plan.passes,
+            deadline=time.monotonic() + share * session.time_left_s(),
+            progress=session.progress,
+        )
     slowdown = None
     if not session.on_gpu:
         slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
     yield StageResult(outcome=outcome, slowdown=slowdown)
-    yield StageResult(remarks=clock_remarks(session.facts, *clocks_now(session.facts)))
+    yield StageResult(
+        remarks=(
+            *telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz),
+            *timing_remarks(measured_cases(session)),
+        )
+    )
     _time_half_depth(session, runner)
 
 
@@ -62,6 +78,9 @@ def _built(session: Session) -> Iterator[StageResult]:
         require_supported(spec)
     except UnsupportedModel as refusal:
         yield StageResult(remarks=(f"no whole model was run: {refusal}",))
+        return
+    if (reason := session.missing.get(spec.dtype)) is not None:
+        yield StageResult(remarks=(f"no whole model was run: {spec.name} is in {spec.dtype}, and {reason}",))
         return
     layers = layers_that_fit(spec, MEMORY_SHARE * session.facts.memory_free_bytes)
     layers = min(layers, stage.max_layers or layers)
@@ -78,32 +97,36 @@ def _built(session: Session) -> Iterator[StageResult]:
     yield StageResult(whole=WholeModel(spec=spec, transformer=model, half_depth=half_depth))
 
 
-def _runner(session: Session) -> CaseRunner:
+def _runner(session: Session, telemetry: Telemetry | None) -> CaseRunner:
     facts = session.facts
+    free = session.torch.cuda.mem_get_info(facts.torch_name)[0] if session.on_gpu else facts.memory_free_bytes
     bench = Bench(
         session.torch,
         facts.torch_name,
         facts.cache_bytes,
         session.generator(),
-        0.25 * facts.memory_free_bytes,
+        KERNELS_SHARE * free,
+        missing=session.missing,
     )
     return CaseRunner(
         bench=bench,
         stopwatch=stopwatch_for(session.torch, facts.torch_name, threads=facts.compute_units),
         log=session.log,
         case_s=session.plan.case_s,
-        own_calls=_step_calls(session),
+        own_calls=_step_calls(session, bench),
+        telemetry=telemetry,
     )
 
 
-def _step_calls(session: Session) -> Callable[[Case], Prepared | None]:
+def _step_calls(session: Session, bench: Bench) -> Callable[[Case], Prepared | None]:
     """What times a step of the whole model; None for a case of a kernel."""
     model = session.transformer
 
     def prepared(case: Case) -> Prepared | None:
         if model is None or not case.operator.startswith("model "):
             return None
-        call = StepRunner(model, session.torch.Generator().manual_seed(session.seed)).call(case)
+        generator = session.torch.Generator().manual_seed(session.seed)
+        call = StepRunner(model, generator, bench.captures if session.on_gpu else None).call(case)
         return Prepared(calls=[call], check=None, tolerance=0.0, flops=0.0, bytes=0.0, capturable=False)
 
     return prepared
@@ -120,7 +143,8 @@ def _time_half_depth(session: Session, runner: CaseRunner) -> None:
     every_layer = model.layers
     model.layers = every_layer[: whole.half_depth]
     try:
-        runner.run(step_cases(points, few), passes=1, deadline=session.deadline, progress=session.progress)
+        cases = step_cases(points, few, eager=session.on_gpu and not model.capturable)
+        runner.run(cases, passes=1, deadline=session.deadline, progress=session.progress)
     finally:
         model.layers = every_layer
 

@@ -1,4 +1,4 @@
-"""Served rows: how their servers are described, the statistics of a replay, the bands, and a few rows replayed."""
+"""Served rows: how their servers are described, the statistics of a replay, and a few rows replayed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capacity.base.errors import UnknownName
-from capacity.hardware.served_bands import served_band
-
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -117,17 +114,6 @@ def test_accuracy_is_median_p90_and_bias(served: Any) -> None:
     found = next(iter(served.accuracy(predictions, "tpot_s", lambda r: r.group)))
     assert (found.rows, found.median, found.bias) == (3, pytest.approx(0.2), pytest.approx(0.2))
     assert found.p90 == pytest.approx(0.28)
-
-
-def test_published_bands_hold_their_widths() -> None:
-    for is_moe in (False, True):
-        for metric in ("ttft", "tpot"):
-            band = served_band(metric, is_moe=is_moe)
-            assert band.low < 0 < band.high
-            assert band.fit.basis == "fitted"
-            assert band.fit.rows > 50
-    with pytest.raises(UnknownName):
-        served_band("itl", is_moe=False)
 
 
 def test_a_handful_of_rows_through_the_simulator(served: Any) -> None:

@@ -1,0 +1,110 @@
+"""Why an interval is as wide as it is: its parts with their shares, and what would narrow each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from capacity.answers.interval_parts import NINETY, Part, deviation_of, kind_of
+from capacity.answers.intervals import LoadBands, bands_of, batch_bands, client_range_s, predicted_latencies
+from capacity.answers.phases import Phases, RequestLengths
+from capacity.answers.records import ExplainedInterval, IntervalPart, Quantity
+from capacity.deployment import Traffic
+from capacity.hardware.coefficients import Residuals
+from capacity.hardware.spreads import Metric
+from capacity.pool.resolve import ResolvedPool
+
+METRICS: tuple[tuple[Metric, str], ...] = (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E"))
+
+
+def explained_intervals(
+    resolved: ResolvedPool, phases: Phases, traffic: Traffic, lengths: RequestLengths
+) -> tuple[ExplainedInterval, ...]:
+    """The intervals of an estimate's latencies with what they are made of; none without a steady state."""
+    found = predicted_latencies(resolved, phases, traffic, lengths)
+    if found is None:
+        return ()
+    load = phases.served
+    by_steps = load is None and resolved.profile.adjustment is None
+    if load is None:
+        bands: LoadBands | None = batch_bands(resolved, phases.times, lengths, phases.requests)
+    else:
+        bands = bands_of(resolved, load, traffic)
+    assert bands is not None
+    explained = []
+    for metric, title in METRICS:
+        quantity = getattr(found, f"{metric}_s")
+        if quantity is None:
+            continue
+        parts = [*(_steps(resolved, metric) if by_steps else _parts(bands, metric))]
+        if metric != "tpot":
+            parts += _client(quantity, traffic)
+        explained.append(
+            ExplainedInterval(
+                metric=title, predicted_s=quantity, parts=_shared(parts), holds=_holds(phases, metric)
+            )
+        )
+    return tuple(explained)
+
+
+def _parts(bands: LoadBands, metric: Metric) -> Iterator[tuple[Part, float, float]]:
+    """Every part, and the ends that it alone would make."""
+    low, high = bands.kind_ends(metric)
+    for part in bands.parts(metric):
+        yield part, math.expm1(low * part.deviation), math.expm1(high * part.deviation)
+
+
+def _steps(resolved: ResolvedPool, metric: Metric) -> Iterator[tuple[Part, float, float]]:
+    """A batch in closed form has the band of its steps: of both phases where it is end to end."""
+    phases: dict[Metric, tuple[str, ...]] = {"ttft": ("prefill",), "tpot": ("decode",)}
+    for phase in phases.get(metric, ("prefill", "decode")):
+        band: Residuals = resolved.step_model.residuals(phase)  # type: ignore[arg-type]
+        deviation = (math.log1p(band.high) - math.log1p(band.low)) / (2 * NINETY)
+        what = f"{phase} steps of whole models against this GPU's constants ({band.fit.basis})"
+        narrowed = "capacity calibrate RESULTS (two runs of your own)"
+        part = Part(name=f"{phase} steps", what=what, deviation=deviation, narrowed_by=narrowed)
+        yield part, band.low, band.high
+
+
+def _client(quantity: Quantity, traffic: Traffic) -> Iterator[tuple[Part, float, float]]:
+    """The client's distance, where nobody said it."""
+    if "client_latency_s" in traffic.model_fields_set:
+        return
+    nearer_s, farther_s = client_range_s(traffic)
+    low, high = -nearer_s / quantity.value, farther_s / quantity.value
+    what = f"client and network: {traffic.client_latency_s * 1e3:.0f} ms are taken, nobody said how far it is"
+    deviation = (high - low) / (2 * NINETY)
+    part = Part(name="client", what=what, deviation=deviation, narrowed_by="say --client-latency")
+    yield part, max(low, -1.0), high
+
+
+def _shared(parts: list[tuple[Part, float, float]]) -> tuple[IntervalPart, ...]:
+    """With each part's share of the variance, the largest first."""
+    total = deviation_of(part for part, _, _ in parts) ** 2
+    shown = [
+        IntervalPart(
+            name=part.name,
+            what=part.what,
+            low=low,
+            high=high,
+            variance_share=part.deviation**2 / total,
+            narrowed_by=part.narrowed_by,
+        )
+        for part, low, high in parts
+    ]
+    return tuple(sorted(shown, key=lambda part: -part.variance_share))
+
+
+def _holds(phases: Phases, metric: Metric) -> tuple[str, ...]:
+    """What an interval holds besides its parts."""
+    load = phases.served
+    if load is None:
+        return ()
+    held = []
+    if load.differing is not None:
+        held.append("the same load with lengths that differ: say --random-range-ratio")
+    if load.whole is not None:
+        held.append("the mean over the whole run, warm-up and drain included")
+    if load.verdict.verdict == "saturated" and load.verdict.load_fraction is not None and metric != "tpot":
+        held.append("no upper end: so near to what the engine serves at most, queues may grow for ever")
+    return tuple(held)

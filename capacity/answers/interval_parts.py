@@ -1,0 +1,196 @@
+"""The parts that an interval is made of: what may be wrong, by how much, and what somebody could say to narrow it.
+
+Independent parts add in quadrature on the scale of logarithms. Wider where less is known: engines and GPUs that no
+evidence is of, constants of another GPU, launch settings left to defaults, percentiles; narrower for a deployment that
+was calibrated on its own runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from capacity.answers.sensitivity import Shares
+from capacity.hardware.adjustment import NAMES, Adjustment
+from capacity.hardware.spreads import Kind, Metric, Spreads
+from capacity.step.time_classes import TIME_CLASSES, TimeClass
+
+NINETY = 1.645  # standard deviations of a normal: 5 % and 95 %
+CALIBRATE = "capacity calibrate RESULTS (two runs of your own)"
+SCHEDULING, VERSION = "scheduling", "engine_version"
+WHAT: dict[TimeClass, str] = {
+    "memory": "kernels that wait for memory, from one machine and release to the next",
+    "compute": "kernels that wait for tensor cores",
+    "experts": "expert kernels and how evenly the router spreads tokens",
+    "all_reduce": "all-reduce and other collectives",
+    "host": "the CPU's work per step: its clock, its load, the release",
+    "eager": "launching steps outside of CUDA graphs",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One independent part: `deviation` of the logarithm, and what would take it out (None: nothing that can be said)."""
+
+    name: str
+    what: str
+    deviation: float
+    narrowed_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a figure is of: where and what runs, what of it is known, and which statistic is asked for.
+
+    `ttft_share` is TTFT's of E2E. `error_factor` as of `StepModel`. `transferred`: by another GPU's constants. `unsaid`:
+    launch settings that the user left to defaults. `adjustment`: that of the profile.
+    """
+
+    engine: str
+    gpu: str
+    model: str
+    is_moe: bool
+    statistic: str = "mean"
+    saturated: bool = False
+    ttft_share: float = 0.0
+    error_factor: float = 1.0
+    transferred: bool = False
+    unsaid: Sequence[str] = ()
+    adjustment: Adjustment | None = None
+
+
+def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> tuple[Part, ...]:
+    """Everything that may be wrong with a figure of `metric`, the largest first."""
+    parts = [*_of_steps(sensitivity, asked, known), *_of_deployment(metric, asked, known)]
+    weight = sum(sensitivity.values())
+    if asked.transferred:
+        what = "kernel constants of another GPU"
+        narrowed = "capacity validate on this GPU, or " + CALIBRATE
+        parts.append(
+            Part(name="transferred", what=what, deviation=known.transferred * weight, narrowed_by=narrowed)
+        )
+    if asked.error_factor > 1:
+        deviation = math.log(asked.error_factor) / NINETY * weight
+        parts.append(
+            Part(
+                name="weight kernels",
+                what="kernels of a weight format, known by others' measurements alone",
+                deviation=deviation,
+                narrowed_by=CALIBRATE,
+            )
+        )
+    parts += _of_launch(metric, asked, known)
+    tail = _tail(metric, asked.statistic, known)
+    if tail:
+        what = f"how far {asked.statistic} is from the mean"
+        parts.append(Part(name="percentile", what=what, deviation=tail))
+    kept = [part for part in parts if part.deviation > 0]
+    return tuple(sorted(kept, key=lambda part: -part.deviation))
+
+
+def deviation_of(parts: Iterable[Part]) -> float:
+    """Of the whole: the parts are independent."""
+    return math.sqrt(sum(part.deviation**2 for part in parts))
+
+
+def kind_of(metric: Metric, asked: Asked, known: Spreads) -> Kind:
+    """Whose ends the interval takes."""
+    return known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
+
+
+def _of_steps(sensitivity: Shares, asked: Asked, known: Spreads) -> list[Part]:
+    """Step times, by what they are made of; after a calibration as sure as that is."""
+    if asked.adjustment is not None and asked.adjustment.covariance:
+        weights = np.array([sensitivity.get(name, 0.0) for name in NAMES])  # type: ignore[call-overload]
+        variance = float(weights @ asked.adjustment.covariance_matrix @ weights)
+        what = f"step times, after {asked.adjustment.rows} figures of own runs"
+        return [
+            Part(
+                name="calibrated steps", what=what, deviation=math.sqrt(variance), narrowed_by="further runs"
+            )
+        ]
+    return [
+        Part(
+            name=name,
+            what=WHAT[name],
+            deviation=sensitivity[name] * known.classes[name],
+            narrowed_by=CALIBRATE,
+        )
+        for name in TIME_CLASSES
+    ]
+
+
+def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
+    """What deployments, and runs of one, differ by beyond their step times."""
+    seen = known.familiarity(asked.engine, asked.gpu, is_moe=asked.is_moe)
+    kinds: list[tuple[float, Kind, float]]
+    if metric == "e2e" and not asked.saturated:
+        share = asked.ttft_share
+        kinds = [(share, known.kind("ttft", is_moe=asked.is_moe), known.unfamiliar)]
+        kinds.append((1 - share, known.kind("tpot", is_moe=asked.is_moe), known.unfamiliar))
+        if seen is not None:
+            kinds = [(kinds[0][0], kinds[0][1], seen.ttft), (kinds[1][0], kinds[1][1], seen.tpot)]
+    else:
+        factor = known.unfamiliar if seen is None else (seen.ttft if metric == "ttft" else seen.tpot)
+        kinds = [(1.0, kind_of(metric, asked, known), 1.0 if asked.saturated and metric == "e2e" else factor)]
+    deployment = math.sqrt(sum((w * k.deployment * f) ** 2 for w, k, f in kinds))
+    run = math.sqrt(sum((w * k.run * f) ** 2 for w, k, f in kinds))
+    of = _in_words(asked, seen is not None and seen.gpu is not None)
+    return [
+        Part(
+            name="deployment",
+            what=f"what deployments of {of} are off by beyond their step times",
+            deviation=_after_runs(deployment, run, asked),
+            narrowed_by=CALIBRATE,
+        ),
+        Part(name="run", what="from one run or load to the next", deviation=run),
+    ]
+
+
+def _in_words(asked: Asked, seen: bool) -> str:
+    kind = "experts" if asked.is_moe else "dense models"
+    return f"{kind} under {asked.engine} on {asked.gpu}" + ("" if seen else ", none of which was seen")
+
+
+def _after_runs(deployment: float, run: float, asked: Asked) -> float:
+    """A deployment's own deviation where runs of it were measured: the mean of `rows` figures tells it."""
+    adjustment = asked.adjustment
+    if adjustment is None or not adjustment.rows or not deployment:
+        return deployment
+    if asked.model not in adjustment.models or not any(asked.engine in name for name in adjustment.engines):
+        return deployment
+    return deployment * run / math.hypot(run, math.sqrt(adjustment.rows) * deployment)
+
+
+def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
+    """Settings left to the engine's defaults; those of its scheduler that have no flag here are never said."""
+    found = []
+    for name in (*asked.unsaid, SCHEDULING):
+        spread = known.of_unsaid(asked.engine, name)
+        if spread is None or (name == SCHEDULING and not asked.unsaid):
+            continue
+        deviation = spread.ttft if metric == "ttft" else spread.tpot
+        if metric == "e2e":
+            deviation = math.hypot(asked.ttft_share * spread.ttft, (1 - asked.ttft_share) * spread.tpot)
+        flag = "--" + name.replace("_", "-")
+        what, narrowed = (
+            f"not said, so the default is taken; servers of {asked.engine} often have another",
+            f"say {flag}",
+        )
+        if name == VERSION:
+            flag, narrowed = "engine version", f"say --engine {asked.engine}@VERSION"
+            what = "not said, so the newest known release is taken"
+        if name == SCHEDULING:
+            flag, narrowed = SCHEDULING, CALIBRATE
+            what = f"how {asked.engine} was told to batch prompts, beyond what has a flag here"
+        found.append(Part(name=flag, what=what, deviation=deviation, narrowed_by=narrowed))
+    return found
+
+
+def _tail(metric: Metric, statistic: str, known: Spreads) -> float:
+    if statistic not in ("p90", "p95", "p99"):
+        return 0.0
+    return float(getattr(known.tails[metric], statistic))

@@ -1,0 +1,127 @@
+"""How far apart deployments are from what is predicted of them: the spreads that intervals are made of.
+
+The logarithm of measured over predicted is taken as a sum of independent parts: a factor on each class of seconds
+(`capacity/step/time_classes.py`), weighed by what the figure hangs on; what a deployment and a run of it differ by
+beyond that; and what the user left unsaid. `benchmarks/fit_spreads.py` finds the deviations from public served
+measurements, each source judged by the others' (`held_out_by`), and writes `spreads.toml`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from capacity.base.spec import Spec
+from capacity.hardware.fits import Fit
+
+Metric = Literal["ttft", "tpot", "e2e"]
+Deviation = Annotated[float, Field(ge=0, le=5)]
+
+
+class Kind(Spec):
+    """Figures of one metric and kind of model: what remains beside the classes of seconds, and the ends of 90 %.
+
+    `deployment`: deviation that all figures of a deployment share; `run`: from one to the next. `low` and `high`: the
+    5 % and 95 % points in units of the whole deviation, from sources that were left out.
+    """
+
+    deployment: Deviation
+    run: Deviation
+    low: Annotated[float, Field(lt=0)]
+    high: Annotated[float, Field(gt=0)]
+    rows: int
+
+
+class Familiar(Spec):
+    """Deployments of one engine, kind of model and GPU that were seen: what their own deviations are multiplied by.
+
+    `gpu` None: what other GPUs under this engine tell.
+    """
+
+    engine: str
+    is_moe: bool
+    gpu: str | None = None
+    deployments: int
+    ttft: Annotated[float, Field(gt=0)]
+    tpot: Annotated[float, Field(gt=0)]
+
+
+class Unsaid(Spec):
+    """What leaving a launch setting to the engine's default has cost where the server was started otherwise."""
+
+    ttft: Deviation
+    tpot: Deviation
+    deployments: int
+
+
+class Tail(Spec):
+    """A percentile beside its mean: further deviation of its ratio to the mean."""
+
+    p90: Deviation
+    p95: Deviation
+    p99: Deviation
+
+
+class Held(Spec):
+    """How often intervals held for sources that had no part in them, every source counting the same."""
+
+    figures: int
+    sources: int
+    held_by_source: float
+    half_width: float  # median of (high - low) / 2 over the prediction
+
+
+class Spreads(Spec):
+    """All of `spreads.toml`. `fit` is of the classes, the kinds and the familiar deployments."""
+
+    fit: Fit
+    classes: dict[str, Deviation]
+    dense_ttft: Kind
+    dense_tpot: Kind
+    moe_ttft: Kind
+    moe_tpot: Kind
+    dense_saturated: Kind
+    moe_saturated: Kind
+    familiar: tuple[Familiar, ...]
+    unsaid: dict[str, dict[str, Unsaid]]  # by engine and setting
+    unsaid_fit: Fit
+    tails: dict[Metric, Tail]
+    tails_fit: Fit
+    unfamiliar: Annotated[
+        float, Field(ge=1)
+    ]  # what the deviations of an engine and kind never seen are multiplied by
+    transferred: Deviation  # of step times by constants of another GPU
+    transferred_fit: Fit
+    held: dict[str, Held] = Field(default_factory=dict)
+
+    def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> Kind:
+        """The figures of that kind; E2E is mostly decode steps, and where engines are full it is their throughput."""
+        if saturated and metric == "e2e":
+            return self.saturated
+        found: Kind = getattr(
+            self, f"{'moe' if is_moe else 'dense'}_{'ttft' if metric == 'ttft' else 'tpot'}"
+        )
+        return found
+
+    def of_unsaid(self, engine: str, setting: str) -> Unsaid | None:
+        """What leaving a setting to the default has cost under an engine; under one never seen, as under the worst."""
+        if engine in self.unsaid:
+            return self.unsaid[engine].get(setting)
+        known = [settings[setting] for settings in self.unsaid.values() if setting in settings]
+        return max(known, key=lambda each: each.ttft, default=None)
+
+    def familiarity(self, engine: str, gpu: str, *, is_moe: bool) -> Familiar | None:
+        """What is known of such deployments: of this GPU, else of others under the engine, else nothing."""
+        known = {each.gpu: each for each in self.familiar if (each.engine, each.is_moe) == (engine, is_moe)}
+        return known.get(gpu) or known.get(None)
+
+
+@lru_cache(maxsize=1)
+def spreads() -> Spreads:
+    """The spreads as they were fitted."""
+    path = Path(__file__).with_name("spreads.toml")
+    return Spreads.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))

@@ -1,0 +1,98 @@
+"""Runs in processes of their own: one that loses its device, or dies, is followed by one that goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capacity_validate.fresh_process import FIRST, MeasuringFailed, Outcome, run_in_fresh_processes
+
+from capacity.base.errors import InvalidInput, UnknownName
+
+THIS = "test_fresh_process"
+
+
+def count(folder: str) -> int:
+    """How many processes have asked before this one."""
+    path = Path(folder) / "count"
+    number = int(path.read_text()) if path.exists() else 0
+    path.write_text(str(number + 1))
+    return number
+
+
+def eventful(*, folder: str, budget_s: float, skip: Mapping[str, str], progress: Any, stage: Any) -> Outcome:
+    """Dies in the first stage, then loses the device there, then in serving; the fourth comes through."""
+    number = count(folder)
+    stage(FIRST)
+    progress(number, 4, "case")
+    print("a library that prints")
+    if number == 0:
+        os.abort()
+    if number == 1:
+        return Outcome(answer="partial", stage=FIRST, lost="an illegal instruction", repeatable=True)
+    stage("serving")
+    if "serving" not in skip:
+        return Outcome(answer="most", stage="serving", lost="the launch timed out")
+    return Outcome(answer=[dict(skip), 0 < budget_s < 60])
+
+
+def wrong(*, kind: str, **_: Any) -> Outcome:
+    if kind == "input":
+        raise InvalidInput("--device is 'x'")
+    if kind == "name":
+        raise UnknownName("GPU", "h20", ["h200"])
+    raise TypeError("a defect of ours")
+
+
+def dying(*, stage: Callable[[str], None], skip: Mapping[str, str], **_: Any) -> Outcome:
+    stage("memory" if "serving" in skip else "serving")
+    os._exit(9)
+
+
+def silent(*, skip: Mapping[str, str], **_: Any) -> Outcome:
+    return Outcome(answer="partial", stage=FIRST, lost=f"gone {len(skip)}", repeatable=True)
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parent), *sys.path])
+
+
+def test_what_breaks_is_left_behind_and_the_rest_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[int, int, str]] = []
+    answer = run_in_fresh_processes(
+        f"{THIS}:eventful",
+        {"folder": str(tmp_path)},
+        deadline=time.monotonic() + 60,
+        progress=lambda *report: seen.append(report),
+    )
+    assert answer == [{"serving": "the launch timed out"}, True]
+    assert seen == [(number, 4, "case") for number in range(4)]
+    assert "a library that prints" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("input", InvalidInput), ("name", UnknownName), ("defect", TypeError)]
+)
+def test_errors_cross_processes_whole(kind: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        run_in_fresh_processes(f"{THIS}:wrong", {"kind": kind}, deadline=time.monotonic() + 60)
+
+
+def test_processes_that_all_die_are_one_sentence() -> None:
+    with pytest.raises(
+        MeasuringFailed, match=r"^nothing could be judged: the process ended with code 9 in memory"
+    ):
+        run_in_fresh_processes(f"{THIS}:dying", {}, deadline=time.monotonic() + 12)
+
+
+def test_a_spent_budget_starts_no_other_process() -> None:
+    answer = run_in_fresh_processes(f"{THIS}:silent", {}, deadline=time.monotonic() + 5)
+    assert answer == "partial"

@@ -1,0 +1,89 @@
+"""Questions asked of a GPU before anything is timed: one sentence each, and nothing where all is well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import capacity_validate.preflight as module
+import pytest
+from capacity_validate.cases import make_case
+from capacity_validate.kernels import Bench, Unsupported, prepare
+from capacity_validate.preflight import preflight
+from fake_cuda import FakeCuda, FakeDevice
+
+from capacity.base.errors import InvalidInput
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Products and Triton need real tensors: they answer well, unless a test says otherwise."""
+    monkeypatch.setattr(module, "_product", lambda *_: None)
+    monkeypatch.setattr(module, "triton_answers", lambda *_: None)
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("answers")
+def test_a_sound_gpu_gets_no_remark_and_its_answers_are_recorded() -> None:
+    found = preflight(FakeCuda().torch, "cuda:0")
+    assert found.remarks == ()
+    assert found.missing == {}
+    assert found.answers == dict.fromkeys(("a kernel", "a product", "Triton", "a CUDA graph"), "ok")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ModuleNotFoundError("No module named 'triton'"),
+            r"Triton does not work here.*pip install triton.*No module",
+        ),
+        (
+            RuntimeError("Failed to find C compiler. Please specify via CC environment variable."),
+            "C compiler",
+        ),
+        (RuntimeError("a kernel is off by 1.0e+00"), "Triton does not work here.*off by"),
+    ],
+)
+def test_a_gpu_without_triton_is_one_sentence(
+    answers: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    answers.setattr(module, "triton_answers", fail)
+    with pytest.raises(InvalidInput, match=said) as caught:
+        preflight(FakeCuda().torch, "cuda:0")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("answers")
+def test_a_context_that_is_broken_before_we_begin_is_one_sentence() -> None:
+    fake = FakeCuda()
+    fake.broken = "CUDA error: uncorrectable ECC error encountered"
+    with pytest.raises(InvalidInput, match=r"nothing runs on this GPU .*ECC"):
+        preflight(fake.torch, "cuda:0")
+    fake.broken = "CUDA error: no kernel image is available for execution on the device"
+    with pytest.raises(InvalidInput, match="no code for this GPU"):
+        preflight(fake.torch, "cuda:0")
+
+
+@pytest.mark.usefixtures("answers")
+def test_a_card_without_bf16_leaves_its_cases_out_before_they_touch_it() -> None:
+    fake = FakeCuda(devices=(FakeDevice(name="Tesla T4", major=7, minor=5),))
+    found = preflight(fake.torch, "cuda:0")
+    assert found.remarks == ("compute capability 7.5 has no bf16 of its own: its cases are left out",)
+    bench = Bench(fake.torch, "cuda:0", 2**20, None, 1e9, missing=found.missing)
+    with pytest.raises(Unsupported, match=r"7\.5 has no bf16"):
+        prepare(make_case("gemm", "bf16", m=1, n=64, k=64), bench)
+
+
+@pytest.mark.usefixtures("answers")
+def test_refused_graphs_are_said_and_the_run_goes_on() -> None:
+    fake = FakeCuda(capture_fails=True)
+    found = preflight(fake.torch, "cuda:0")
+    assert "CUDA graphs are refused here" in found.remarks[0]
+    assert fake.stream.number == 0
+
+
+def test_a_cpu_is_asked_nothing() -> None:
+    assert preflight(None, "cpu").answers == {}

@@ -1,0 +1,80 @@
+"""What errors mean: no memory, a broken context by any name, a torch without this GPU, or a mere refusal."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from capacity_validate.trouble import (
+    DeviceLost,
+    device_error,
+    free_memory,
+    is_out_of_memory,
+    require_kernels_for_device,
+)
+from fake_cuda import GIB, FakeCuda, FakeDevice
+
+from capacity.base.errors import InvalidInput
+
+STICKY = (
+    "CUDA error: an illegal instruction was encountered",
+    "CUDA error: the launch timed out and was terminated",
+    "CUDA error: uncorrectable ECC error encountered",
+    "CUDA error: unknown error",
+    "CUDA error: invalid program counter",
+    "CUDA error: hardware stack error",
+    "CUDA error: invalid address space",
+    "CUDA error: an illegal memory access was encountered",
+    "Unable to determine the device handle for GPU: GPU is lost",
+)
+
+
+@pytest.mark.parametrize("text", STICKY)
+def test_a_broken_context_is_known_by_a_canary_whatever_it_is_called(text: str) -> None:
+    fake = FakeCuda()
+    assert device_error(fake.torch, "cuda:0") is None
+    with pytest.raises(RuntimeError):
+        fake.kernel(breaks=text)()
+    assert device_error(fake.torch, "cuda:0") == text
+
+
+def test_a_refusal_and_full_memory_are_no_broken_context() -> None:
+    fake = FakeCuda(devices=(FakeDevice(total_bytes=GIB, used_bytes=GIB),))
+    with pytest.raises(RuntimeError):
+        fake.kernel(fails="no valid config")()
+    assert device_error(fake.torch, "cuda:0") is None
+    assert device_error(fake.torch, "cpu") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes",
+    ],
+)
+def test_every_way_of_having_no_memory_is_one(text: str) -> None:
+    assert is_out_of_memory(RuntimeError(text))
+    assert not is_out_of_memory(RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED"))
+
+
+def test_a_torch_without_this_gpu_is_one_sentence() -> None:
+    error = RuntimeError(
+        "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors"
+    )
+    with pytest.raises(InvalidInput, match=r"^this torch has no code for this GPU .*: install a build"):
+        require_kernels_for_device(error)
+    require_kernels_for_device(RuntimeError("anything else"))
+
+
+def test_giving_memory_back_never_raises() -> None:
+    fake = FakeCuda()
+    fake.broken = STICKY[0]
+    free_memory(fake.torch, "cuda:0")
+
+
+def test_a_lost_device_crosses_processes_whole() -> None:
+    again = pickle.loads(pickle.dumps(DeviceLost("serving", "an illegal instruction")))
+    assert str(again) == "serving broke the device's context (an illegal instruction)"

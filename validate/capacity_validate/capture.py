@@ -1,0 +1,95 @@
+"""CUDA graphs captured so that a refusal costs that graph and nothing else.
+
+`torch.cuda.graph` does not leave its stream where ending the capture fails, and torch below 2.12 then holds the capture
+to be underway for good: every later `empty_cache`, and every retry of an allocation that failed, asserts. So captures
+are written out here: the stream is always left, the pool always closed. Source: pytorch, CUDAGraph.cpp and pull request
+180395.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Pool = Any  # what torch.cuda.graph_pool_handle() gives
+
+
+class Captures:
+    """Captures on one side stream of a device. `spoiled`: torch's allocator did not survive a refusal."""
+
+    def __init__(self, torch: Any, device: str) -> None:
+        self._torch, self._device = torch, device
+        self._stream: Any = None
+        self._shared: Pool = None
+        self.refusals = 0
+        self.spoiled = False
+
+    @property
+    def stream(self) -> Any:
+        """The side stream: one, for each has cached memory of its own."""
+        if self._stream is None:
+            self._stream = self._torch.cuda.Stream(self._device)
+        return self._stream
+
+    @property
+    def shared_pool(self) -> Pool:
+        """One memory pool for graphs that never run side by side, as engines share it."""
+        if self._shared is None:
+            self._shared = self._torch.cuda.graph_pool_handle()
+        return self._shared
+
+    def aside(self, body: Callable[[], object]) -> object:
+        """Run `body` on the side stream, after what is queued and before what comes."""
+        cuda = self._torch.cuda
+        self.stream.wait_stream(cuda.current_stream(self._device))
+        with cuda.stream(self.stream):
+            result = body()
+        cuda.current_stream(self._device).wait_stream(self.stream)
+        return result
+
+    def capture(self, body: Callable[[], object], *, pool: Pool = None) -> tuple[Any, Any]:
+        """A graph of what `body` launches, and what `body` returned. Raises RuntimeError where CUDA refuses it."""
+        cuda = self._torch.cuda
+        cuda.synchronize(self._device)
+        graph = cuda.CUDAGraph()
+        pool = pool or cuda.graph_pool_handle()
+        with cuda.stream(self.stream):
+            try:
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                result = body()
+                graph.capture_end()
+            except BaseException:
+                self._abandon(graph, pool)
+                raise
+        return graph, result
+
+    def _abandon(self, graph: Any, pool: Pool) -> None:
+        """End a capture that failed, close its pool where torch left it open, and look whether the allocator works."""
+        self.refusals += 1
+        if not _tried(graph.capture_end) and self._close(pool):
+            self._release(pool)
+        _tried(graph.reset)
+        self.spoiled = self.spoiled or not _tried(self._torch.cuda.empty_cache)
+
+    def _close(self, pool: Pool) -> bool:
+        """Stop allocating to `pool`; False where torch did so itself, or has no such call."""
+        private = self._torch._C
+        names = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # from 2.8 on; before
+        end = next((getattr(private, name) for name in names if hasattr(private, name)), None)
+        return end is not None and _tried(lambda: end(self._index, pool))
+
+    def _release(self, pool: Pool) -> None:
+        if (release := getattr(self._torch._C, "_cuda_releasePool", None)) is not None:
+            _tried(lambda: release(self._index, pool))
+
+    @property
+    def _index(self) -> int:
+        return int(self._device.partition(":")[2] or 0)
+
+
+def _tried(step: Callable[[], object]) -> bool:
+    try:
+        step()
+    except RuntimeError:
+        return False
+    return True

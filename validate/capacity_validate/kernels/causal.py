@@ -1,0 +1,68 @@
+"""Causal attention of new tokens that stand at the end of a longer context: prefill, its chunks, and verification.
+
+A boolean mask rules FlashAttention out, and what remains may write out all scores. So the mask is told in a form that
+FlashAttention takes: aligned to the lower right. Which kernel ran is counted, for the step model prices FlashAttention.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+FLASH = "flash"
+
+
+def causal_attention(
+    q: Any, k: Any, v: Any, *, scale: float | None = None, used: Counter[str] | None = None
+) -> Any:
+    """[1, heads, new, d] queries over [1, KV heads, context, d]; query i sees all but the last new - 1 - i tokens.
+
+    `used` counts calls by kernel. Values may be narrower than keys, as in MLA.
+    """
+    if not q.is_cuda:
+        return _masked(q, k, v, scale=scale)
+    width = v.shape[-1]
+    if width < q.shape[-1]:  # FlashAttention wants one width; engines pad the values too
+        v = functional.pad(v, (0, q.shape[-1] - width))
+    flash = takes_flash(q, k, v)
+    if used is not None:
+        used[FLASH if flash else "masked"] += 1
+    attended = _flash(q, k, v, scale=scale) if flash else _masked(q, k, v, scale=scale)
+    return attended.narrow(-1, 0, width)
+
+
+def takes_flash(q: Any, k: Any, v: Any) -> bool:
+    """Whether torch would run FlashAttention on these: by their type, width, groups, and the card."""
+    from torch.backends.cuda import SDPAParams, can_use_flash_attention
+
+    grouped = k.shape[1] != q.shape[1]
+    return bool(can_use_flash_attention(SDPAParams(q, k, v, None, 0.0, False, grouped)))
+
+
+def _flash(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
+    """FlashAttention or an error: never another kernel in silence."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention.bias import causal_lower_right
+
+    square = q.shape[2] == k.shape[2]
+    bias: Any = None if square else causal_lower_right(q.shape[2], k.shape[2])
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+        return functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, is_causal=square, scale=scale, enable_gqa=k.shape[1] != q.shape[1]
+        )
+
+
+def _masked(q: Any, k: Any, v: Any, *, scale: float | None) -> Any:
+    """With the mask written out, unless the whole context is new; heads of a group repeat their keys and values."""
+    new, context = q.shape[2], k.shape[2]
+    if (groups := q.shape[1] // k.shape[1]) > 1:
+        k, v = (part.repeat_interleave(groups, dim=1) for part in (k, v))
+    mask = None
+    if new < context:
+        mask = torch.ones(new, context, dtype=torch.bool, device=q.device).tril(context - new)
+    return functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale
+    )

@@ -1,0 +1,187 @@
+"""Clocks, power and heat of a GPU while it works: a thread asks the driver, and each sample is held against it.
+
+A card that draws less than its power limit runs at boost clocks in bursts of a few ms, and at lower ones in serving;
+one that is hot, or whose power is braked, is slower in a way that no step model should learn.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+EVERY_S = 0.05
+SLOW = 0.9  # of the median clock under load; nvbench's throttle check is of this kind
+FEWEST_READINGS = 20  # before a median clock means something
+CLOCK_FRACTION = 0.85  # of the maximum; boost clocks float a little below it under load
+POWER_CAP = "power cap"
+# what makes a sample say nothing of the card as it serves; a power cap does, and is told by sustained cases
+HARMFUL = ("hardware slowdown", "heat (software)", "heat (hardware)", "power brake")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One look at the card. `at_s` is of `time.monotonic`; None: the driver does not say."""
+
+    at_s: float
+    sm_clock_hz: float | None = None
+    power_watts: float | None = None
+    temperature_c: float | None = None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """Readings of a stretch of time, in one: median and lowest clock, mean power, highest temperature, all reasons."""
+
+    clock_hz: float | None
+    clock_low_hz: float | None
+    power_watts: float | None
+    temperature_c: float | None
+    reasons: tuple[str, ...] = ()
+    readings: int = 1
+
+
+@dataclass(slots=True)
+class Telemetry:
+    """Asks `read` every `every_s` in a thread, inside `with`. What fails to answer is left out."""
+
+    read: Callable[[], Reading | None]
+    every_s: float = EVERY_S
+    readings: list[Reading] = field(default_factory=list)
+    _loaded_hz: list[float] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+            self._thread = None
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            reading = self.read()
+            if reading is not None:
+                self.readings.append(reading)
+            self._stop.wait(self.every_s)
+
+    def conditions(self, began_s: float, ended_s: float) -> Conditions | None:
+        """What held between two instants, or nearest to them; None where the driver said nothing at all."""
+        found = self._between(began_s, ended_s)
+        if not found:
+            return None
+        clocks = [r.sm_clock_hz for r in found if r.sm_clock_hz is not None]
+        self._loaded_hz += clocks
+        powers = [r.power_watts for r in found if r.power_watts is not None]
+        heat = [r.temperature_c for r in found if r.temperature_c is not None]
+        return Conditions(
+            clock_hz=statistics.median(clocks) if clocks else None,
+            clock_low_hz=min(clocks, default=None),
+            power_watts=statistics.fmean(powers) if powers else None,
+            temperature_c=max(heat, default=None),
+            reasons=_all_reasons(r.reasons for r in found),
+            readings=len(found),
+        )
+
+    def _between(self, began_s: float, ended_s: float) -> list[Reading]:
+        readings = self._since(began_s)
+        inside = [r for r in readings if began_s <= r.at_s <= ended_s]
+        if inside or not readings:
+            return inside
+        return [min(readings, key=lambda r: abs(r.at_s - (began_s + ended_s) / 2))]
+
+    def _since(self, instant: float) -> list[Reading]:
+        """Readings from the last one before an instant on; the thread may append meanwhile."""
+        return self.readings[max(0, bisect_left(self.readings, instant, key=_instant) - 1) :]
+
+    def held_down(self, instants: Sequence[float]) -> list[bool]:
+        """Of samples taken at these instants: whether heat or a brake, or an odd clock, makes them say nothing."""
+        readings = self._since(min(instants, default=0.0))
+        if not readings:
+            return [False] * len(instants)
+        places = [r.at_s for r in readings]
+        usual = statistics.median(self._loaded_hz) if len(self._loaded_hz) >= FEWEST_READINGS else None
+        flags = [_is_held_down(reading, usual) for reading in readings]
+        return [flags[_nearest(places, instant)] for instant in instants]
+
+
+def _is_held_down(reading: Reading, usual_hz: float | None) -> bool:
+    if any(reason in HARMFUL for reason in reading.reasons):
+        return True
+    clock = reading.sm_clock_hz
+    return (
+        clock is not None
+        and usual_hz is not None
+        and clock < SLOW * usual_hz
+        and POWER_CAP not in reading.reasons
+    )
+
+
+def _instant(reading: Reading) -> float:
+    return reading.at_s
+
+
+def _nearest(places: Sequence[float], instant: float) -> int:
+    after = bisect_left(places, instant)
+    if after == 0 or after == len(places):
+        return min(after, len(places) - 1)
+    return after if places[after] - instant < instant - places[after - 1] else after - 1
+
+
+def _all_reasons(many: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(reason for reasons in many for reason in reasons))
+
+
+def merged(stretches: Sequence[Conditions]) -> dict[str, Any] | None:
+    """Conditions over all passes of a case, as JSON."""
+    if not stretches:
+        return None
+
+    def of(name: str, choose: Callable[[list[float]], float]) -> float | None:
+        values = [value for stretch in stretches if (value := getattr(stretch, name)) is not None]
+        return choose(values) if values else None
+
+    return asdict(
+        Conditions(
+            clock_hz=of("clock_hz", statistics.median),
+            clock_low_hz=of("clock_low_hz", min),
+            power_watts=of("power_watts", statistics.fmean),
+            temperature_c=of("temperature_c", max),
+            reasons=_all_reasons(stretch.reasons for stretch in stretches),
+            readings=sum(stretch.readings for stretch in stretches),
+        )
+    )
+
+
+def telemetry_remarks(telemetry: Telemetry | None, *, top_hz: float | None) -> tuple[str, ...]:
+    """What the clocks did under load over the whole run: far below their maximum, and who held them down."""
+    loaded = [] if telemetry is None else telemetry._loaded_hz
+    if telemetry is None or not loaded:
+        return ()
+    remarks = []
+    median = statistics.median(loaded)
+    if top_hz and median < CLOCK_FRACTION * top_hz:
+        remarks.append(
+            f"under load the SM clock was {median / 1e9:.2f} GHz at the median and {min(loaded) / 1e9:.2f} GHz at the "
+            f"lowest, its maximum is {top_hz / 1e9:.2f} GHz"
+        )
+    for reason in _all_reasons(r.reasons for r in telemetry.readings):
+        share = sum(reason in r.reasons for r in telemetry.readings) / len(telemetry.readings)
+        if reason in (*HARMFUL, POWER_CAP):
+            remarks.append(
+                f"the clocks were held down by {reason} in {share:.0%} of {len(telemetry.readings)} looks"
+            )
+    return tuple(remarks)

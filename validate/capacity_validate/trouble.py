@@ -1,0 +1,70 @@
+"""What an exception on a device means: no memory, a lost context, a build without this GPU, or a refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capacity.base.errors import InvalidInput
+
+_NO_MEMORY = ("out of memory", "not enough memory", "allocate memory", "status_alloc_failed")
+_NO_IMAGE = "no kernel image is available"
+
+
+class DeviceLost(Exception):
+    """The device's context is beyond use: nothing more runs in this process; a fresh one goes on after `what`."""
+
+    def __init__(self, what: str, text: str) -> None:
+        self.what, self.text = what, text
+        super().__init__(f"{what} broke the device's context ({text})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self.text)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    text = str(error).strip()
+    line = text.splitlines()[0] if text else ""
+    name = type(error).__name__
+    return line if isinstance(error, RuntimeError) and line else f"{name}: {line}" if line else name
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on the device or the host."""
+    return isinstance(error, MemoryError) or any(part in str(error).lower() for part in _NO_MEMORY)
+
+
+def device_error(torch: Any, device: str) -> str | None:
+    """What the device answers to the smallest piece of work, where it fails; None where it works, and on a CPU.
+
+    CUDA repeats a sticky error at every call, whatever its name: so work tells what no list of names can.
+    """
+    if device == "cpu":
+        return None
+    try:
+        canary = torch.zeros(1, device=device).add_(1.0)
+        torch.cuda.synchronize(device)
+        value = float(canary)
+    except RuntimeError as error:
+        return None if is_out_of_memory(error) else first_line(error)
+    return None if value == 1.0 else f"1 was computed as {value}"
+
+
+def require_kernels_for_device(error: BaseException) -> None:
+    """Raises InvalidInput where torch was built without code for this GPU: nothing would ever run."""
+    if _NO_IMAGE in str(error).lower():
+        raise InvalidInput(
+            f"this torch has no code for this GPU ({first_line(error)}): install a build for its compute capability"
+        ) from None
+
+
+def free_memory(torch: Any, device: str) -> None:
+    """Give back what nobody holds. Never raises: it runs where something has failed already."""
+    import gc
+
+    gc.collect()
+    if device != "cpu":
+        try:
+            torch.cuda.empty_cache()
+        except RuntimeError:
+            return
