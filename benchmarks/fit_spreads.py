@@ -216,30 +216,39 @@ MOST_TAIL = 2.0
 def fit_unsaid(figures: Sequence[Figure]) -> dict[str, dict[str, Unsaid]]:
     """By engine and launch setting, what the default in its place changes: root mean squares over deployments.
 
-    Servers that ran with the default count as well: nothing changes for them.
+    Servers that ran with the default count as well: nothing changes for them. Together the settings of an engine count
+    for no less than leaving all of them out at once does.
     """
     before = {_row(f): f.predicted_s for f in figures if f.said == NO_CLIENT}
-    changed: dict[tuple[str, str, str, str], list[float]] = {}
+    changed: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for f in figures:
         setting = f.said.removeprefix("no ")
-        if setting in SETTINGS and f.metric != "e2e" and _row(f) in before:
+        if setting in (*SETTINGS, NOTHING) and f.metric != "e2e" and _row(f) in before:
             change = min(abs(np.log(f.predicted_s / before[_row(f)])), MOST_CHANGED)
-            changed.setdefault((f.engine, setting, f.metric, f.group), []).append(float(change**2))
+            of = changed.setdefault((f.engine, setting, f.metric), {})
+            of.setdefault(f.group, []).append(float(change**2))
     groups: dict[str, set[str]] = {}
     for f in figures:
         if f.said == NO_CLIENT:
             groups.setdefault(f.engine, set()).add(f.group)
     found: dict[str, dict[str, Unsaid]] = {}
     for engine, own in sorted(groups.items()):
-        for setting in SETTINGS:
-            deviations = {
-                metric: np.sqrt(
-                    sum(np.mean(changed.get((engine, setting, metric, g), [0.0])) for g in own) / len(own)
+        deviations: dict[str, dict[str, float]] = {}
+        for metric in ("ttft", "tpot"):
+            squares = {
+                setting: sum(
+                    float(np.mean(each)) for each in changed.get((engine, setting, metric), {}).values()
                 )
-                for metric in ("ttft", "tpot")
+                / len(own)
+                for setting in (*SETTINGS, NOTHING)
             }
-            ttft, tpot = (round(float(deviations[metric]), 3) for metric in ("ttft", "tpot"))
-            found.setdefault(engine, {})[setting] = Unsaid(ttft=ttft, tpot=tpot, deployments=len(own))
+            together = squares.pop(NOTHING)
+            more = max(together / sum(squares.values()), 1.0) if any(squares.values()) else 1.0
+            deviations[metric] = {s: round(float(np.sqrt(v * more)), 3) for s, v in squares.items()}
+        found[engine] = {
+            s: Unsaid(ttft=deviations["ttft"][s], tpot=deviations["tpot"][s], deployments=len(own))
+            for s in SETTINGS
+        }
     return found
 
 

@@ -1,10 +1,10 @@
-"""Served measurements beside their predictions, with what each hangs on: the table that intervals are made and judged by.
+"""Served measurements beside their predictions, with what each hangs on: what intervals are made and judged by.
 
     python benchmarks/interval_evidence.py TABLE.csv
 
 One row a figure: TTFT, TPOT or E2E of a run (a mean or a percentile), where and by whom it was measured, what is
-predicted, and how much each class of seconds does to it (`capacity/answers/sensitivity.py`). E2E of a closed loop is its
-throughput, by Little's law; saturated throughputs are entered as the time that a request takes of it.
+predicted, and how much each class of seconds does to it (`capacity/answers/sensitivity.py`). E2E of a closed loop is
+its throughput, by Little's law; saturated throughputs are entered as the time that a request takes of it.
 
 Sources are the reference library's (`served_data.py`, `served_open.py`, TensorRT-LLM's performance page; gpustack's lab
 publishes means of conversations whose longest decide its bursts, and is not used). Closed loops are predicted three
@@ -118,7 +118,7 @@ def closed_loops(folder: Path) -> Iterator[Figure]:
 
 
 def _without_each(row: ServedRow) -> Iterator[Figure]:
-    """The row with one launch setting at a time left to the engine's default; nothing where its server ran with that."""
+    """The row with one launch setting at a time left to the default; nothing where its server ran with that."""
     launch = served_rows.launch_settings(row)
     if row.version or "engine" in launch:
         yield from _left_out(row, "engine_version", engine=ENGINES[row.backend])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from capacity.answers.interval_parts import NINETY, Part, deviation_of, kind_of
+from capacity.answers.interval_parts import NINETY, Part, deviation_of
 from capacity.answers.intervals import LoadBands, bands_of, batch_bands, client_range_s, predicted_latencies
 from capacity.answers.phases import Phases, RequestLengths
 from capacity.answers.records import ExplainedInterval, IntervalPart, Quantity

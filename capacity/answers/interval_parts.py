@@ -33,7 +33,7 @@ WHAT: dict[TimeClass, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One independent part: `deviation` of the logarithm, and what would take it out (None: nothing that can be said)."""
+    """One independent part: `deviation` of the logarithm, and what would take it out, if anything can be said."""
 
     name: str
     what: str
@@ -45,8 +45,8 @@ class Part:
 class Asked:
     """What a figure is of: where and what runs, what of it is known, and which statistic is asked for.
 
-    `ttft_share` is TTFT's of E2E. `error_factor` as of `StepModel`. `transferred`: by another GPU's constants. `unsaid`:
-    launch settings that the user left to defaults. `adjustment`: that of the profile.
+    `ttft_share` is TTFT's of E2E. `error_factor` as of `StepModel`. `transferred`: by another GPU's constants.
+    `unsaid`: launch settings that the user left to defaults. `adjustment`: that of the profile.
     """
 
     engine: str

@@ -1,14 +1,13 @@
 """Predictions with their 90 % intervals: the one place where every verb's come from.
 
 An interval is made of parts (`interval_parts`): what each class of seconds may be off by, weighed by how much of the
-latency hangs on it (`sensitivity`); what deployments and runs differ by; what the user left unsaid. A batch in closed form
-has no client, no queue and no server of its own: it takes the band of its steps.
+latency hangs on it (`sensitivity`); what deployments and runs differ by; what the user left unsaid. A batch in closed
+form has no client, no queue and no server of its own: it takes the band of its steps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple

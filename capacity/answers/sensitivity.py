@@ -24,8 +24,8 @@ Shares = dict[TimeClass, float]
 class LoadSeen:
     """A load as its clients see it, means in seconds: what sensitivities are of.
 
-    `waiting_s` of `ttft_s` passes before the first token is scheduled; `server_s` of it is client and API server, which no step
-    makes. `load_fraction` is that of an open loop over what the engine serves; None: a closed loop, or a batch.
+    `waiting_s` of `ttft_s` passes before the first token is scheduled; `server_s` of it is client and API server, which
+    no step makes. `load_fraction` is that of an open loop over what the engine serves; None: a closed loop, or a batch.
     """
 
     input_len: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from capacity.answers.attribution import bound_times
 from capacity.answers.costs import cost_of
@@ -30,6 +30,7 @@ from capacity.base.keywords import documented, split
 from capacity.deployment import Cost, DeploymentFile, Pool, Service, Traffic, deployment_of
 from capacity.hardware.cost_estimate import CostEstimate
 from capacity.hardware.pricing import Price, cautions_of
+from capacity.hardware.spreads import Metric
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 from capacity.simulator import SimulationResult, StepObserver
@@ -119,7 +120,7 @@ def simulate(
     steady = verdict is not None and verdict.is_stable
     limits = parse_slos(goodput or ())
     differing = () if workload is not None else _of_differing_lengths(pools, service, traffic, run)
-    answer = _described(pools[0], requests, run, None if verdict is None else verdict.steady)
+    answer = _described(pools[0], requests, run)
     answer = replace(answer, predicted_ms=_predicted(pools[0], requests, traffic, run, verdict, differing))
     return replace(
         answer,
@@ -226,7 +227,6 @@ def _described(
     resolved: ResolvedPool,
     requests: Workload,
     run: SimulationResult,
-    steady: LoadMeans | None,
 ) -> Simulation:
     """The run with the engine that it is of, and where its time went."""
     return Simulation(
@@ -292,7 +292,7 @@ def _predicted(
     verdict: Verdict | None,
     differing: Sequence[LoadMeans],
 ) -> dict[str, Quantity]:
-    """Means and high percentiles (ms) with their intervals, by the names of the summary; none of a run without requests."""
+    """Means and high percentiles (ms) with their intervals, by the summary's names; none of a run without requests."""
     whole = whole_means(run.summary, run.records)
     if whole is None:
         return {}
@@ -306,15 +306,16 @@ def _predicted(
         load_fraction=None if verdict is None or requests.is_closed_loop else verdict.load_fraction,
     )
     steady = None if verdict is None else verdict.steady
+    summary = run.summary
+    latencies: tuple[tuple[Metric, str, Distribution | None], ...] = (
+        ("ttft", "ttft", summary.ttft_ms),
+        ("tpot", "tpot", summary.tpot_ms),
+        ("e2e", "e2el", summary.e2el_ms),
+    )
     found = {}
-    for metric, latency in (
-        ("ttft", run.summary.ttft_ms),
-        ("tpot", run.summary.tpot_ms),
-        ("e2e", run.summary.e2el_ms),
-    ):
+    for metric, name, latency in latencies:
         if latency is None:
             continue
-        name = {"e2e": "e2el"}.get(metric, metric)
         quantities = {f"mean_{name}_ms": _banded_mean(bands, metric, latency.mean, steady, differing)}
         for percentile in ("p95", "p99"):
             value = latency.percentiles[int(percentile[1:])]
@@ -326,7 +327,7 @@ def _predicted(
 
 def _banded_mean(
     bands: LoadBands,
-    metric: Literal["ttft", "tpot", "e2e"],
+    metric: Metric,
     mean: float,
     steady: LoadMeans | None,
     differing: Sequence[LoadMeans],

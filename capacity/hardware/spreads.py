@@ -91,20 +91,17 @@ class Spreads(Spec):
     unsaid_fit: Fit
     tails: dict[Metric, Tail]
     tails_fit: Fit
-    unfamiliar: Annotated[
-        float, Field(ge=1)
-    ]  # what the deviations of an engine and kind never seen are multiplied by
+    unfamiliar: Annotated[float, Field(ge=1)]  # times the deviations, of an engine and kind never seen
     transferred: Deviation  # of step times by constants of another GPU
     transferred_fit: Fit
     held: dict[str, Held] = Field(default_factory=dict)
 
     def kind(self, metric: Metric, *, is_moe: bool, saturated: bool = False) -> Kind:
         """The figures of that kind; E2E is mostly decode steps, and where engines are full it is their throughput."""
+        what = "ttft" if metric == "ttft" else "tpot"
         if saturated and metric == "e2e":
-            return self.saturated
-        found: Kind = getattr(
-            self, f"{'moe' if is_moe else 'dense'}_{'ttft' if metric == 'ttft' else 'tpot'}"
-        )
+            what = "saturated"
+        found: Kind = getattr(self, f"{'moe' if is_moe else 'dense'}_{what}")
         return found
 
     def of_unsaid(self, engine: str, setting: str) -> Unsaid | None:

@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError
 
 from capacity.base.errors import MalformedFile
 from capacity.base.spec import Spec
-from capacity.hardware.coefficients import Fit, Fraction, GemmCoefficients, Seconds
+from capacity.hardware.coefficients import Fraction, GemmCoefficients, Seconds
+from capacity.hardware.fits import Fit
 
 TABLE = Path(__file__).with_name("weight_kernels.toml")
 

@@ -1,15 +1,41 @@
-"""Intervals of predictions: by hand, and what they hold."""
+"""Intervals of predictions: by hand, what they hold, and what makes them wider and narrower."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
-from capacity.answers.intervals import batch_latencies, served_mean, with_interval
+import capacity
+from capacity.answers.intervals import (
+    batch_latencies,
+    beside_client,
+    beside_client_range,
+    with_interval,
+)
 from capacity.answers.phases import batch_over_ranks, request_lengths
 from capacity.answers.records import Quantity
 from capacity.deployment import Pool, Traffic
-from capacity.hardware.served_bands import served_band
+from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
 from capacity.pool.resolve import resolve
+
+LOAD = {"input_len": 800, "output_len": 100, "concurrency": 16, "random_range_ratio": 0.5}
+KNOWN: dict[str, Any] = {
+    "engine": "vllm@0.15",
+    "max_num_batched_tokens": 8192,
+    "max_num_seqs": 256,
+    "kv_cache_dtype": "fp8",
+    "client_latency_s": 0.005,
+}
+
+
+def width(quantity: Quantity | None) -> float:
+    """The logarithm of the interval's ends over one another."""
+    assert quantity is not None
+    assert quantity.low is not None
+    assert quantity.high is not None
+    return math.log(quantity.high / quantity.low)
 
 
 def test_relative_errors_bound_a_prediction() -> None:
@@ -23,13 +49,61 @@ def test_one_interval_holds_those_of_others() -> None:
     assert own.covering(Quantity(value=12.0)) == Quantity(value=10.0)
 
 
-def test_a_served_mean_has_the_band_of_its_kind_of_model() -> None:
-    for model, is_moe in (("llama-3.1-8b", False), ("gpt-oss-120b", True)):
-        band = served_band("ttft", is_moe=is_moe)
-        mean = served_mean("ttft", 2.0, resolve(model, Pool(gpu="h200")))
-        assert band.low is not None
-        assert band.high is not None
-        assert (mean.low, mean.high) == (2 * (1 + band.low), 2 * (1 + band.high))
+def test_a_client_whom_nobody_placed_widens_in_quadrature() -> None:
+    own = Quantity(value=0.1, low=0.07, high=0.14)
+    wider = beside_client(own, Traffic())
+    assert wider.low == pytest.approx(0.1 - math.hypot(0.03, USUAL_S - LEAST_S))
+    assert wider.high == pytest.approx(0.1 + math.hypot(0.04, MOST_S - USUAL_S))
+    assert beside_client(own, Traffic(client_latency_s=USUAL_S)) == own
+    low, high = beside_client_range(0.7, 1.4, 0.1)
+    assert (wider.low, wider.high) == (pytest.approx(0.1 * low), pytest.approx(0.1 * high))
+    nearest = beside_client(Quantity(value=0.004, low=0.001, high=0.005), Traffic())
+    assert nearest.low == 0.0  # no first token before its request
+
+
+def test_what_the_user_says_narrows() -> None:
+    """Every setting alone, of an engine whose servers are seldom started with the defaults."""
+    pool = {"gpu": "h200", "engine": "tensorrt-llm"}
+    vague = capacity.estimate("llama-3.1-8b", **pool, **LOAD)
+    for name in ("max_num_batched_tokens", "max_num_seqs", "client_latency_s"):
+        said = capacity.estimate("llama-3.1-8b", **pool, **LOAD, **{name: KNOWN[name]})
+        assert width(said.ttft_s) < width(vague.ttft_s), name
+    told = capacity.estimate("llama-3.1-8b", **LOAD, gpu="h200", **{**KNOWN, "engine": "tensorrt-llm@1.0"})
+    assert width(told.ttft_s) < 0.9 * width(vague.ttft_s)
+    assert width(told.tpot_s) < width(vague.tpot_s)
+
+
+def test_what_is_less_known_is_wider() -> None:
+    """Experts than dense models, another GPU's constants than one's own, an engine never seen than one that was."""
+    dense = capacity.estimate("llama-3.1-8b", gpu="h100", **LOAD, **KNOWN)
+    experts = capacity.estimate("qwen3-30b-a3b", gpu="h100", **LOAD, **KNOWN)
+    assert width(experts.tpot_s) > 1.5 * width(dense.tpot_s)
+    transferred = capacity.estimate("llama-3.1-8b", gpu="h100-pcie-80gb", **LOAD, **KNOWN)
+    assert width(transferred.tpot_s) > 1.2 * width(dense.tpot_s)
+    unseen = capacity.estimate("llama-3.1-8b", gpu="h100", **LOAD, **{**KNOWN, "engine": "tgi"})
+    assert width(unseen.tpot_s) > 1.1 * width(dense.tpot_s)
+
+
+def test_a_queue_near_saturation_is_less_sure() -> None:
+    sure, unsure = (
+        capacity.estimate(
+            "llama-3.1-8b", gpu="h100", input_len=800, output_len=100, request_rate=rate, **KNOWN
+        )
+        for rate in (4.0, 40.0)
+    )
+    assert unsure.verdict == "stable"
+    assert width(unsure.ttft_s) > 1.3 * width(sure.ttft_s)
+
+
+def test_simulated_percentiles_have_intervals_wider_than_means() -> None:
+    run = capacity.simulate("llama-3.1-8b", gpu="h100", **LOAD, **KNOWN, num_prompts=200)
+    for name in ("ttft", "tpot", "e2el"):
+        mean, p95, p99 = (run.predicted_ms[f"{which}_{name}_ms"] for which in ("mean", "p95", "p99"))
+        assert width(p99) > width(p95)
+        for which, quantity in (("mean", mean), ("p95", p95), ("p99", p99)):
+            assert quantity.value == pytest.approx(run.to_dict()[f"{which}_{name}_ms"])
+    shown = run.to_dict()["prediction_intervals"]["p99_ttft_ms"]
+    assert shown == {"low": run.predicted_ms["p99_ttft_ms"].low, "high": run.predicted_ms["p99_ttft_ms"].high}
 
 
 def test_the_ends_of_a_batchs_e2e_are_the_sums_of_its_parts() -> None:
@@ -37,8 +111,9 @@ def test_the_ends_of_a_batchs_e2e_are_the_sums_of_its_parts() -> None:
         resolve("llama-3.1-8b", Pool(gpu="h100")),
         Traffic(input_len=500, output_len=50, batch_size=4),
     )
-    times = batch_over_ranks(pool, pool.limits_from(), 4, request_lengths(pool, traffic))
-    ttft, tpot, e2e = batch_latencies(pool, times)
+    lengths = request_lengths(pool, traffic)
+    times = batch_over_ranks(pool, pool.limits_from(), 4, lengths)
+    ttft, tpot, e2e = batch_latencies(pool, times, lengths, 4)
     assert tpot is not None
     assert e2e.value == pytest.approx(ttft.value + 49 * tpot.value)
     assert e2e.low == pytest.approx((ttft.low or 0) + 49 * (tpot.low or 0))

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from capacity.hardware import HardwareProfile
-from capacity.hardware.coefficients import Fit, Residuals
+from capacity.hardware.coefficients import Residuals
+from capacity.hardware.fits import Fit
 from capacity.model import ModelSpec
 from capacity.step.setting import HostTime
 from capacity_validate.cases import MeasuredCase, split

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from capacity.hardware.coefficients import AttentionCoefficients, Fit
+from capacity.hardware.coefficients import AttentionCoefficients
+from capacity.hardware.fits import Fit
 from capacity.model.layers import LatentAttention, LayerGroup, SparseIndexer
 from capacity.step import StepShape
 from capacity.step.layers.builder import NO_WORK, Builder, MixerOperators

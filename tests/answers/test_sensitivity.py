@@ -1,0 +1,92 @@
+"""Sensitivities against what they stand for: the same load with a class of seconds made longer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from capacity.answers.sensitivity import LoadSeen, sensitivities
+from capacity.answers.served import served
+from capacity.deployment import Pool, Traffic
+from capacity.hardware.adjustment import Adjustment
+from capacity.pool.resolve import ResolvedPool, resolve
+from capacity.simulator.load_means import LoadMeans
+from capacity.step.time_classes import TIME_CLASSES
+
+SLOWER = 0.02  # of a logarithm
+LENGTHS = {"input_len": 600, "output_len": 80}
+QUESTIONS = (
+    ("llama-3.1-8b", {"gpu": "h100"}, {"concurrency": 24, "random_range_ratio": 0.6}),
+    (
+        "llama-3.1-70b",
+        {"gpu": "h200", "tensor_parallel_size": 4},
+        {"concurrency": 8, "random_range_ratio": 0.6},
+    ),
+    ("qwen3-30b-a3b", {"gpu": "h100"}, {"concurrency": 24, "random_range_ratio": 0.6}),
+    ("llama-3.1-8b", {"gpu": "h100"}, {"request_rate": 12.0}),
+)
+
+
+def means_of(resolved: ResolvedPool, traffic: Traffic) -> tuple[LoadMeans, float | None]:
+    load = served(resolved, traffic, 256, regimes=False)
+    assert load.whole is not None
+    return load.whole, load.verdict.load_fraction
+
+
+@pytest.mark.parametrize(("model", "pool", "load"), QUESTIONS)
+def test_a_slower_class_of_seconds_does_what_its_sensitivity_says(
+    model: str, pool: dict[str, object], load: dict[str, float]
+) -> None:
+    """TPOT within a tenth of the whole, TTFT (which queues as it likes) within a quarter."""
+    resolved = resolve(model, Pool.model_validate(pool))
+    traffic = Traffic.model_validate({**LENGTHS, **load, "num_prompts": 400})
+    means, load_fraction = means_of(resolved, traffic)
+    engine = resolved.engine
+    found = sensitivities(
+        resolved,
+        LoadSeen(
+            **LENGTHS,
+            in_flight=means.in_flight,
+            ttft_s=means.ttft_s,
+            tpot_s=means.tpot_s,
+            e2e_s=means.e2e_s,
+            server_s=traffic.client_latency_s + engine.request_latency_s + engine.response_latency_s,
+            waiting_s=means.waiting_s,
+            load_fraction=load_fraction if "request_rate" in load else None,
+        ),
+    )
+    assert found.tpot is not None
+    for name in TIME_CLASSES:
+        shifted = resolved.adjusted_by(Adjustment(source="test", date="2026-11-22", means={name: SLOWER}))
+        slower, _ = means_of(shifted, traffic)
+        assert slower.tpot_s is not None
+        assert means.tpot_s is not None
+        tpot = math.log(slower.tpot_s / means.tpot_s) / SLOWER
+        ttft = math.log(slower.ttft_s / means.ttft_s) / SLOWER
+        assert found.tpot[name] == pytest.approx(tpot, abs=0.15), name
+        assert found.ttft[name] == pytest.approx(ttft, abs=0.35), name
+
+
+def test_shares_of_a_lone_request_are_what_its_steps_make() -> None:
+    """Without a queue TTFT hangs on steps by all that is not client and server, and nothing amplifies it."""
+    resolved = resolve("llama-3.1-8b", Pool(gpu="h100"))
+    load = LoadSeen(
+        input_len=600, output_len=80, in_flight=1, ttft_s=0.05, tpot_s=0.01, e2e_s=0.84, server_s=0.02
+    )
+    found = sensitivities(resolved, load)
+    assert sum(found.ttft.values()) == pytest.approx(0.6)
+    assert found.queue_share == 0.0
+    assert found.tpot is not None
+    assert sum(found.tpot.values()) == pytest.approx(1.0)
+    assert sum(found.e2e.values()) == pytest.approx((0.03 + 0.79) / 0.84)
+
+
+def test_single_tokens_have_no_time_between_them() -> None:
+    resolved = resolve("llama-3.1-8b", Pool(gpu="h100"))
+    load = LoadSeen(
+        input_len=600, output_len=1, in_flight=1, ttft_s=0.05, tpot_s=None, e2e_s=0.05, server_s=0.0
+    )
+    found = sensitivities(resolved, load)
+    assert found.tpot is None
+    assert found.e2e == found.ttft
