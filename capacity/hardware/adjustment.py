@@ -7,7 +7,8 @@ is in seconds, one in bytes. `capacity calibrate` finds their posterior from mea
 
 Applied where constants are looked up as a model is built (`Lookup`, `StepSetting.host_time`, the memory plan, the
 engine's latencies), so that every step time is made with them. A fraction of a peak stays at most 1: what would be
-faster than the roof is not believed (`Lookup.capped` tells).
+faster than the roof is not believed (`Lookup.capped` tells). Two more, `ttft` and `tpot`, are applied nowhere: they take
+up what a deployment's figures have in common that no constant explains, so that the constants do not.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ PARAMETERS = (
     Parameter(name="host", title="the host's work per step and sequence", deviation=0.50),
     Parameter(name="eager", title="launching steps outside of CUDA graphs", deviation=0.50),
     Parameter(name="front_end", title="client, network and API server", deviation=0.010, unit="s"),
+    Parameter(name="ttft", title="TTFT of this deployment beyond all of these", deviation=0.15),
+    Parameter(name="tpot", title="TPOT of this deployment beyond all of these", deviation=0.06),
     Parameter(
         name="kv_overhead", title="memory held beside weights and KV cache", deviation=1.5e9, unit="bytes"
     ),

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from capacity_validate.comparing import _WithOverhead
+from capacity_validate.replaying import _WithOverhead
 from engine_runs import KneedStepTimes
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
