@@ -64,7 +64,7 @@ class Asked:
 
 def interval_parts(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> tuple[Part, ...]:
     """Everything that may be wrong with a figure of `metric`, the largest first."""
-    parts = [*_of_steps(sensitivity, asked, known), *_of_deployment(metric, asked, known)]
+    parts = [*_of_steps(metric, sensitivity, asked, known), *_of_deployment(metric, asked, known)]
     weight = sum(sensitivity.values())
     if asked.transferred:
         what = "kernel constants of another GPU"
@@ -101,10 +101,23 @@ def kind_of(metric: Metric, asked: Asked, known: Spreads) -> Kind:
     return known.kind(metric, is_moe=asked.is_moe, saturated=asked.saturated)
 
 
-def _of_steps(sensitivity: Shares, asked: Asked, known: Spreads) -> list[Part]:
-    """Step times, by what they are made of; after a calibration as sure as that is."""
+def beyond_constants(metric: Metric, asked: Asked) -> dict[str, float]:
+    """How a metric hangs on what was learnt of this very deployment beyond its constants; empty if nothing was."""
+    adjustment = asked.adjustment
+    if adjustment is None or not adjustment.is_of(asked.model, asked.engine):
+        return {}
+    if metric != "e2e":
+        return {metric: 1.0}
+    share = 0.0 if asked.saturated else asked.ttft_share
+    return {"ttft": share, "tpot": 1.0 - share}
+
+
+def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads) -> list[Part]:
+    """Step times, by what they are made of; after a calibration as sure as that is, with the deployment's own."""
     if asked.adjustment is not None and asked.adjustment.covariance:
-        weights = np.array([sensitivity.get(name, 0.0) for name in NAMES])  # type: ignore[call-overload]
+        shares: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
+        shares |= beyond_constants(metric, asked)
+        weights = np.array([shares.get(name, 0.0) for name in NAMES])
         variance = float(weights @ asked.adjustment.covariance_matrix @ weights)
         what = f"step times, after {asked.adjustment.rows} figures of own runs"
         return [
@@ -143,7 +156,7 @@ def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
         Part(
             name="deployment",
             what=f"what deployments of {of} are off by beyond their step times",
-            deviation=_after_runs(deployment, run, asked),
+            deviation=0.0 if beyond_constants(metric, asked) else deployment,
             narrowed_by=CALIBRATE,
         ),
         Part(name="run", what="from one run or load to the next", deviation=run),
@@ -153,16 +166,6 @@ def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
 def _in_words(asked: Asked, seen: bool) -> str:
     kind = "experts" if asked.is_moe else "dense models"
     return f"{kind} under {asked.engine} on {asked.gpu}" + ("" if seen else ", none of which was seen")
-
-
-def _after_runs(deployment: float, run: float, asked: Asked) -> float:
-    """A deployment's own deviation where runs of it were measured: the mean of `rows` figures tells it."""
-    adjustment = asked.adjustment
-    if adjustment is None or not adjustment.rows or not deployment:
-        return deployment
-    if asked.model not in adjustment.models or not any(asked.engine in name for name in adjustment.engines):
-        return deployment
-    return deployment * run / math.hypot(run, math.sqrt(adjustment.rows) * deployment)
 
 
 def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:

@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from capacity.answers.interval_parts import VERSION, Asked, Part, deviation_of, interval_parts, kind_of
+from capacity.answers.interval_parts import (
+    VERSION,
+    Asked,
+    Part,
+    beyond_constants,
+    deviation_of,
+    interval_parts,
+    kind_of,
+)
 from capacity.answers.records import Quantity
 from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
 from capacity.deployment import Pool, Traffic
@@ -127,9 +135,18 @@ class LoadBands:
         low, high = self.kind_ends(metric)
         return math.exp(low * deviation), math.exp(high * deviation)
 
+    def beyond(self, metric: Metric) -> float:
+        """The factor on predictions that own runs of this very deployment showed, beyond its constants."""
+        adjustment = self.resolved.profile.adjustment
+        if adjustment is None:
+            return 1.0
+        shares = beyond_constants(metric, self._asked("mean"))
+        return math.exp(sum(share * adjustment.mean(name) for name, share in shares.items()))
+
     def around(self, metric: Metric, value: float, statistic: str = "mean") -> Quantity:
-        """A value of the metric with its interval."""
+        """A value of the metric, as own runs corrected it, with its interval."""
         low, high = self.ends(metric, statistic)
+        value *= self.beyond(metric)
         return Quantity(value=value, low=value * low, high=value * high)
 
     def _asked(self, statistic: str) -> Asked:

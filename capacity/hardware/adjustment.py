@@ -7,8 +7,9 @@ is in seconds, one in bytes. `capacity calibrate` finds their posterior from mea
 
 Applied where constants are looked up as a model is built (`Lookup`, `StepSetting.host_time`, the memory plan, the
 engine's latencies), so that every step time is made with them. A fraction of a peak stays at most 1: what would be
-faster than the roof is not believed (`Lookup.capped` tells). Two more, `ttft` and `tpot`, are applied nowhere: they take
-up what a deployment's figures have in common that no constant explains, so that the constants do not.
+faster than the roof is not believed (`Lookup.capped` tells). Two more, `ttft` and `tpot`, are no constants: they take
+up what the figures of a deployment have in common that no constant explains, so that the constants do not; predictions
+of that model on that engine are corrected by them as they get their interval.
 """
 
 from __future__ import annotations
@@ -143,6 +144,10 @@ class Adjustment(Spec):
         """The same with other means: `shift` is added, in each parameter's unit."""
         moved = {name: self.mean(name) + shift.get(name, 0.0) for name in NAMES}
         return self.model_copy(update={"means": {name: value for name, value in moved.items() if value}})
+
+    def is_of(self, model: str, engine: str) -> bool:
+        """Whether runs of this model on this engine, by its name, were learnt from."""
+        return model in self.models and any(known.partition("@")[0] == engine for known in self.engines)
 
     def remarks(self, model: str, engine: str) -> tuple[str, ...]:
         """What to say with answers for a model on an engine: what was learnt, and whether of them."""

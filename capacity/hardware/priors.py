@@ -1,7 +1,7 @@
 """What is known of an adjustment before any run, and how far one measured figure lies from what would be right.
 
-Both are the spreads that intervals are made of: the classes of seconds, what deployments differ by beyond them, and runs
-of one deployment from each other.
+Both are the spreads that intervals are made of: the classes of seconds, what deployments differ by beyond them, and
+runs of one deployment from each other.
 """
 
 from __future__ import annotations

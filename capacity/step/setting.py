@@ -108,7 +108,10 @@ class StepSetting:
         """The constants of the GPU's and the engine's kernels. Raises InvalidInput for another GPU's fit."""
         family = self.kernel_family or family_of(self.engine)
         return Lookup(
-            coefficient_sources(self.profile), family, self.profile.adjustment, self._on_this_card()
+            coefficient_sources(self.profile),
+            family,
+            self._on_this_card(),
+            adjustment=self.profile.adjustment,
         )
 
     def _on_this_card(self) -> Callable[[Coefficients], Coefficients] | None:
