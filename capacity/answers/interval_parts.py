@@ -45,14 +45,15 @@ class Part:
 class Asked:
     """What a figure is of: where and what runs, what of it is known, and which statistic is asked for.
 
-    `ttft_share` is TTFT's of E2E. `error_factor` as of `StepModel`. `transferred`: by another GPU's constants.
-    `unsaid`: launch settings that the user left to defaults. `adjustment`: that of the profile.
+    `engine_label` names the release. `ttft_share` is TTFT's of E2E. `error_factor` as of `StepModel`. `transferred`: by
+    another GPU's constants. `unsaid`: launch settings left to defaults. `adjustment`: that of the profile.
     """
 
     engine: str
     gpu: str
     model: str
     is_moe: bool
+    engine_label: str = ""
     statistic: str = "mean"
     saturated: bool = False
     ttft_share: float = 0.0
@@ -104,7 +105,7 @@ def kind_of(metric: Metric, asked: Asked, known: Spreads) -> Kind:
 def beyond_constants(metric: Metric, asked: Asked) -> dict[str, float]:
     """How a metric hangs on what was learnt of this very deployment beyond its constants; empty if nothing was."""
     adjustment = asked.adjustment
-    if adjustment is None or not adjustment.is_of(asked.model, asked.engine):
+    if adjustment is None or not adjustment.is_of(asked.model, asked.engine_label):
         return {}
     if metric != "e2e":
         return {metric: 1.0}

@@ -146,8 +146,8 @@ class Adjustment(Spec):
         return self.model_copy(update={"means": {name: value for name, value in moved.items() if value}})
 
     def is_of(self, model: str, engine: str) -> bool:
-        """Whether runs of this model on this engine, by its name, were learnt from."""
-        return model in self.models and any(known.partition("@")[0] == engine for known in self.engines)
+        """Whether runs of this model on this engine, of this version, were learnt from."""
+        return model in self.models and engine in self.engines
 
     def remarks(self, model: str, engine: str) -> tuple[str, ...]:
         """What to say with answers for a model on an engine: what was learnt, and whether of them."""

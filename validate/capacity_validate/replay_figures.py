@@ -145,7 +145,7 @@ def prior_of(resolved: ResolvedPool) -> Adjustment:
     known = resolved.profile.adjustment
     if known is None or not known.covariance:
         return fresh if known is None else fresh.model_copy(update={"means": known.means, "rows": known.rows})
-    if resolved.model.name in known.models and resolved.engine.label in known.engines:
+    if known.is_of(resolved.model.name, resolved.engine.label):
         return known
     own = [NAMES.index(name) for name in ("ttft", "tpot")]
     covariance = known.covariance_matrix
