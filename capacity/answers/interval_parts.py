@@ -15,6 +15,7 @@ import numpy as np
 
 from capacity.answers.sensitivity import Shares
 from capacity.hardware.adjustment import NAMES, Adjustment
+from capacity.hardware.priors import ANEW
 from capacity.hardware.spreads import Kind, Metric, Spreads
 from capacity.step.time_classes import TIME_CLASSES, TimeClass
 
@@ -157,7 +158,7 @@ def _of_deployment(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
         Part(
             name="deployment",
             what=f"what deployments of {of} are off by beyond their step times",
-            deviation=0.0 if beyond_constants(metric, asked) else deployment,
+            deviation=deployment * (math.sqrt(ANEW) if beyond_constants(metric, asked) else 1.0),
             narrowed_by=CALIBRATE,
         ),
         Part(name="run", what="from one run or load to the next", deviation=run),

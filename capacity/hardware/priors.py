@@ -6,11 +6,17 @@ runs of one deployment from each other.
 
 from __future__ import annotations
 
+import math
+
 from capacity.hardware.adjustment import NONE, PARAMETERS, Adjustment
 from capacity.hardware.spreads import Kind, spreads
 
 MOST = 0.7  # of a deviation: a factor of 2 either way; more would have linear steps run away
 END_TO_END = 1.2  # times TPOT's: it holds TTFT too
+# Of the variance by which deployments differ beyond step times, what comes anew with other lengths, loads and numbers
+# of GPUs: with none of it, intervals after two rows hold 73 % of the TPOTs of mixtures of experts (on the groups that
+# `benchmarks/calibration.py` calls chosen on). 2026-11-22, basis: fitted.
+ANEW = 0.5
 PRINTED = 0.003  # a block or two of KV tokens
 
 
@@ -21,19 +27,22 @@ def prior(engine: str, gpu: str, *, is_moe: bool) -> Adjustment:
     deviations |= {name: min(found, MOST) for name, found in known.classes.items() if found > 0}
     for metric in ("ttft", "tpot"):
         kind, factor = _kind(metric, engine, gpu, is_moe=is_moe)
-        deviations[metric] = min(max(kind.deployment * factor, 0.01), MOST)
+        deviations[metric] = min(max(kind.deployment * factor * math.sqrt(1 - ANEW), 0.01), MOST)
     variances = [deviations[parameter.name] ** 2 for parameter in PARAMETERS]
     rows = [[value if i == j else 0.0 for j in range(len(variances))] for i, value in enumerate(variances)]
     return NONE.model_copy(update={"covariance": tuple(map(tuple, rows)), "source": known.fit.source})
 
 
 def figure_deviation(metric: str, engine: str, gpu: str, *, is_moe: bool) -> float:
-    """Of the logarithm of a figure: from one run of a deployment to the next. `metric`: ttft, tpot, itl, e2el,
-    throughput, step or kv_tokens."""
+    """Of the logarithm of a figure: from one run of a deployment to another, of other lengths and loads.
+
+    `metric`: ttft, tpot, itl, e2el, throughput, step or kv_tokens.
+    """
     if metric == "kv_tokens":
         return PRINTED
     kind, factor = _kind("ttft" if metric == "ttft" else "tpot", engine, gpu, is_moe=is_moe)
-    return kind.run * factor * (END_TO_END if metric == "e2el" else 1.0)
+    deviation = math.hypot(kind.run, kind.deployment * math.sqrt(ANEW)) * factor
+    return deviation * (END_TO_END if metric == "e2el" else 1.0)
 
 
 def _kind(metric: str, engine: str, gpu: str, *, is_moe: bool) -> tuple[Kind, float]:
