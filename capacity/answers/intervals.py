@@ -18,7 +18,7 @@ from capacity.answers.interval_parts import (
     Asked,
     Part,
     beyond_constants,
-    deviation_of,
+    ends_of,
     interval_parts,
     kind_of,
 )
@@ -27,7 +27,7 @@ from capacity.answers.sensitivity import LoadSeen, Sensitivities, sensitivities
 from capacity.deployment import Pool, Traffic
 from capacity.deployment.client_latency import LEAST_S, MOST_S, USUAL_S
 from capacity.hardware.adjustment import NAMES, Adjustment
-from capacity.hardware.spreads import Metric, spreads
+from capacity.hardware.spreads import Kind, Metric, spreads
 from capacity.pool.resolve import ResolvedPool
 
 if TYPE_CHECKING:
@@ -133,16 +133,13 @@ class LoadBands:
         own = getattr(self.sensitivities, metric)
         return () if own is None else interval_parts(metric, own, self._asked(statistic), spreads())
 
-    def kind_ends(self, metric: Metric) -> tuple[float, float]:
-        """The 5 % and 95 % points of such figures in standard deviations."""
-        kind = kind_of(metric, self._asked("mean"), spreads())
-        return kind.low, kind.high
+    def kind(self, metric: Metric) -> Kind:
+        """Whose ends the interval of a metric takes."""
+        return kind_of(metric, self._asked("mean"), spreads())
 
     def ends(self, metric: Metric, statistic: str = "mean") -> tuple[float, float]:
         """The 90 % interval of measured over predicted."""
-        deviation = deviation_of(self.parts(metric, statistic))
-        low, high = self.kind_ends(metric)
-        return math.exp(low * deviation), math.exp(high * deviation)
+        return ends_of(self.parts(metric, statistic), self.kind(metric))
 
     def beyond(self, metric: Metric) -> float:
         """The factor on predictions that own runs of this very deployment showed, beyond its constants."""
