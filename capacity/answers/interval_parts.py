@@ -184,8 +184,12 @@ def _in_words(asked: Asked, seen: bool) -> str:
 
 
 def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
-    """Settings left to the engine's defaults; those of its scheduler that have no flag here are never said."""
+    """Settings left to the engine's defaults; those of its scheduler that have no flag here are never said.
+
+    Where runs of this deployment were learnt from, whatever its settings are is in them, but for other loads.
+    """
     found = []
+    left = math.sqrt(ANEW) if beyond_constants(metric, asked) else 1.0
     for name in (*asked.unsaid, SCHEDULING):
         spread = known.of_unsaid(asked.engine, name)
         if spread is None or (name == SCHEDULING and not asked.unsaid):
@@ -193,6 +197,7 @@ def _of_launch(metric: Metric, asked: Asked, known: Spreads) -> list[Part]:
         deviation = spread.ttft if metric == "ttft" else spread.tpot
         if metric == "e2e":
             deviation = math.hypot(asked.ttft_share * spread.ttft, (1 - asked.ttft_share) * spread.tpot)
+        deviation *= left
         flag = "--" + name.replace("_", "-")
         what, narrowed = (
             f"not said, so the default is taken; servers of {asked.engine} often have another",

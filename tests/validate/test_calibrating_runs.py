@@ -169,3 +169,25 @@ def test_the_answer_is_a_document_and_lines(tmp_path: Path) -> None:
     text = "\n".join(answer.lines())
     assert "kernels bound by memory" in text
     assert f"--gpu {answer.profile}" in text
+
+
+def test_intervals_narrow_where_runs_were_made_and_for_others_only_by_what_they_share(tmp_path: Path) -> None:
+    learnt([result_file(tmp_path / f"{n}.json", server(), n) for n in (4, 16, 64)], tmp_path)
+    load: dict[str, Any] = {
+        "input_len": 1000,
+        "output_len": 200,
+        "concurrency": 16,
+        "random_range_ratio": 0.3,
+    }
+    load |= {"tensor_parallel_size": RANKS, "profiles": tmp_path, "client_latency_s": 0.005}
+
+    def width(model: str, gpu: str, metric: str) -> float:
+        found = getattr(estimate(model, gpu=gpu, **load), metric)
+        return float(np.log(found.high / found.low))
+
+    for metric in ("ttft_s", "tpot_s"):
+        own, other = (
+            width(model, f"{GPU}@mine", metric) / width(model, GPU, metric) for model in (MODEL, "qwen3-32b")
+        )
+        assert own < 0.9, metric
+        assert own < other < 1.0 + 1e-9, metric
