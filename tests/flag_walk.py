@@ -80,7 +80,7 @@ VALUES = {
     "api-price-file": "no.csv", "axis": "pipeline", "batches": "1,4", "batching-window-s": "3",
     "client-latency-s": "0.2", "co2-g-per-kwh": "300", "confidence": "0.5", "context-tokens": "2048",
     "contexts": "4K", "deadline-hours": "9", "documents": "9000", "draft-tokens": "2", "goodput": "ttft:100",
-    "hourly-rates": ",".join("123" * 8), "interruptions-per-hour": "0.1", "interval": "on", "large-batch": "32", "list": "on",
+    "hourly-rates": ",".join("123" * 8), "interruptions-per-hour": "0.1", "large-batch": "32", "list": "on",
     "max-batch": "4", "method": "ngram", "methods": "fp8", "most-gpus": "2", "peak-rate": "20",
     "peak-to-mean": "3", "rates": "3,9", "replications": "2", "requests-per-user-hour": "5", "restart-s": "60",
     "sample-interval": "0.1", "simulate": "on", "slo": "ttft:p95:90ms", "spread": "off", "textbook": "on",

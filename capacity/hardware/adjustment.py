@@ -7,7 +7,9 @@ is in seconds, one in bytes. `capacity calibrate` finds their posterior from mea
 
 Applied where constants are looked up as a model is built (`Lookup`, `StepSetting.host_time`, the memory plan, the
 engine's latencies), so that every step time is made with them. A fraction of a peak stays at most 1: what would be
-faster than the roof is not believed (`Lookup.capped` tells).
+faster than the roof is not believed (`Lookup.capped` tells). Two more, `ttft` and `tpot`, are no constants: they take
+up what the figures of a deployment have in common that no constant explains, so that the constants do not; predictions
+of that model on that engine are corrected by them as they get their interval.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ PARAMETERS = (
     Parameter(name="host", title="the host's work per step and sequence", deviation=0.50),
     Parameter(name="eager", title="launching steps outside of CUDA graphs", deviation=0.50),
     Parameter(name="front_end", title="client, network and API server", deviation=0.010, unit="s"),
+    Parameter(name="ttft", title="TTFT of this deployment beyond all of these", deviation=0.15),
+    Parameter(name="tpot", title="TPOT of this deployment beyond all of these", deviation=0.06),
     Parameter(
         name="kv_overhead", title="memory held beside weights and KV cache", deviation=1.5e9, unit="bytes"
     ),
@@ -140,6 +144,10 @@ class Adjustment(Spec):
         """The same with other means: `shift` is added, in each parameter's unit."""
         moved = {name: self.mean(name) + shift.get(name, 0.0) for name in NAMES}
         return self.model_copy(update={"means": {name: value for name, value in moved.items() if value}})
+
+    def is_of(self, model: str, engine: str) -> bool:
+        """Whether runs of this model on this engine, of this version, were learnt from."""
+        return model in self.models and engine in self.engines
 
     def remarks(self, model: str, engine: str) -> tuple[str, ...]:
         """What to say with answers for a model on an engine: what was learnt, and whether of them."""

@@ -294,9 +294,10 @@ class Lookup:
         self,
         coefficients: tuple[StepCoefficients, ...],
         family: str,
-        adjustment: Adjustment | None = None,
         on_this_card: Callable[[Coefficients], Coefficients] | None = None,
         in_steps: Callable[[Coefficients], Coefficients] | None = None,
+        *,
+        adjustment: Adjustment | None = None,
     ) -> None:
         self._sources = coefficients
         self._family = family

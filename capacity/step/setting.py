@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from capacity.base.errors import InvalidInput
@@ -113,9 +113,9 @@ class StepSetting:
         return Lookup(
             coefficient_sources(self.profile),
             family,
-            self.profile.adjustment,
-            on_this_card=self._on_this_card(),
-            in_steps=partial(sustained, card=self.profile),
+            self._on_this_card(),
+            partial(sustained, card=self.profile),
+            adjustment=self.profile.adjustment,
         )
 
     def _on_this_card(self) -> Callable[[Coefficients], Coefficients] | None:
@@ -130,9 +130,9 @@ class StepSetting:
         host, adjustment = self._engine_host_time(), self.profile.adjustment
         if adjustment is None:
             return host
-        names = ("step_s", "per_sequence_s", "serial_s")
-        times = {name: getattr(host, name) * adjustment.factor("host") for name in names}
-        return replace(host, eager_s=host.eager_s * adjustment.factor("eager"), **times)
+        seconds = [field.name for field in fields(HostTime) if field.name.endswith("_s")]
+        factors = {name: adjustment.factor("eager" if name == "eager_s" else "host") for name in seconds}
+        return replace(host, **{name: getattr(host, name) * factor for name, factor in factors.items()})
 
     def _engine_host_time(self) -> HostTime:
         """As the engine's data say; without an engine there is none, and vLLM's graph sizes."""
