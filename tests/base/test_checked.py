@@ -26,18 +26,18 @@ class Larger(Model):
 
 
 @checked
-def asked(  # noqa: PLR0913
-    model: str | Path | Model = "m",
+def asked(
+    model: str | Path | Model = "m",  # noqa: ARG001
     *,
-    count: int = 1,
-    rate: float | None = None,
-    on: bool = False,
-    names: Sequence[str] | None = None,
-    lengths: Lengths = (),
-    pair: tuple[str, Model] | None = None,
-    options: Mapping[str, int] | None = None,
-    progress: Progress | None = None,
-    **others: Any,
+    count: int = 1,  # noqa: ARG001
+    rate: float | None = None,  # noqa: ARG001
+    on: bool = False,  # noqa: ARG001
+    names: Sequence[str] | None = None,  # noqa: ARG001
+    lengths: Lengths = (),  # noqa: ARG001
+    pair: tuple[str, Model] | None = None,  # noqa: ARG001
+    options: Mapping[str, int] | None = None,  # noqa: ARG001
+    progress: Progress | None = None,  # noqa: ARG001
+    **others: Any,  # noqa: ARG001
 ) -> str:
     return "answered"
 
