@@ -11,10 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from capacity.answers.sensitivity import Shares
-from capacity.hardware.adjustment import NAMES, Adjustment
+from capacity.hardware.adjustment import Adjustment
 from capacity.hardware.priors import ANEW
 from capacity.hardware.spreads import Kind, Metric, Spreads
 from capacity.step.time_classes import TIME_CLASSES, TimeClass
@@ -132,8 +130,7 @@ def _of_steps(metric: Metric, sensitivity: Shares, asked: Asked, known: Spreads)
     if asked.adjustment is not None and asked.adjustment.covariance:
         shares: dict[str, float] = {str(name): share for name, share in sensitivity.items()}
         shares |= beyond_constants(metric, asked)
-        weights = np.array([shares.get(name, 0.0) for name in NAMES])
-        variance = float(weights @ asked.adjustment.covariance_matrix @ weights)
+        variance = asked.adjustment.variance(shares)
         what = f"step times, after {asked.adjustment.rows} figures of own runs"
         return [
             Part(

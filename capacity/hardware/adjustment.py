@@ -17,15 +17,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from capacity.base.spec import Spec
 
+if TYPE_CHECKING:  # quick answers load no numpy
+    import numpy as np
+
+    FloatMatrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
 Constants = TypeVar("Constants", bound=Spec)
-FloatMatrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 Unit = Literal["", "s", "bytes"]
 
 MOST_LOG = 3.0  # a factor of 20 either way is another machine
@@ -92,6 +95,8 @@ _OF_OTHERS: Mapping[str, Mapping[str, int]] = {"memory": _BY_MEMORY, "compute": 
 
 def prior_covariance() -> FloatMatrix:
     """What is known of theta before any run: nothing of one parameter tells of another."""
+    import numpy as np
+
     return np.diag([parameter.deviation**2 for parameter in PARAMETERS])
 
 
@@ -133,12 +138,21 @@ class Adjustment(Spec):
 
     @property
     def mean_vector(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        import numpy as np
+
         return np.array([self.mean(name) for name in NAMES])
 
     @property
     def covariance_matrix(self) -> FloatMatrix:
         """Of theta, in the order of `PARAMETERS`: the posterior's, or what is known without any run."""
+        import numpy as np
+
         return np.array(self.covariance, dtype=np.float64) if self.covariance else prior_covariance()
+
+    def variance(self, weights: Mapping[str, float]) -> float:
+        """Of the sum of parameters, each times its weight."""
+        places = [(NAMES.index(name), weight) for name, weight in weights.items() if name in NAMES]
+        return sum(self.covariance[i][j] * of_i * of_j for i, of_i in places for j, of_j in places)
 
     def shifted(self, shift: Mapping[str, float]) -> Adjustment:
         """The same with other means: `shift` is added, in each parameter's unit."""
@@ -204,6 +218,8 @@ def _parameter(name: str) -> Parameter:
 
 
 def _check_covariance(rows: Sequence[Sequence[float]]) -> None:
+    import numpy as np
+
     size = len(NAMES)
     if len(rows) != size or any(len(row) != size for row in rows):
         raise ValueError(
