@@ -115,16 +115,21 @@ def download(label: str, file_name: str, content: Callable[[], str | bytes], *, 
 
 
 def copies(
-    verb: str, model: str, options: Mapping[str, Any], answer: Any, *, function: str | None = None
+    verb: str | None, model: str, options: Mapping[str, Any], answer: Any, *, function: str | None = None
 ) -> None:
-    """The same answer elsewhere: as a command, as Python, as JSON and CSV."""
+    """The same answer elsewhere: as a command where a verb gives it, as Python, as JSON and CSV.
+
+    `function` is the library's, where it is not called as the verb is.
+    """
+    name = function or verb or ""
     with st.container(horizontal=True):
-        with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
-            st.code(command_line(verb, model, options), language="shell")
+        if verb is not None:
+            with st.popover("Copy as CLI", icon=":material/terminal:", width="content"):
+                st.code(command_line(verb, model, options), language="shell")
         with st.popover("Copy as Python", icon=":material/code:", width="content"):
-            st.code(python_call(function or verb, model, options), language="python")
+            st.code(python_call(name, model, options), language="python")
         if answer is not None:
-            _record_files(verb, answer)
+            _record_files(name, answer)
 
 
 def record_downloads(name: str, answer: Any) -> None:

@@ -73,6 +73,8 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "fit": _of("capacity.answers.records", "Fit"),
     "estimate": _of("capacity.answers.records", "Estimate"),
     "explain": _of("capacity.answers.records", "Attribution"),
+    "gpu-comparison": _of("capacity.answers.gpu_comparison", "GpuComparison"),
+    "load-sweep": _of("capacity.answers.load_sweep", "LoadSweep"),
     "simulation": _simulation,
     "plan": _infinite_as_null(_of("capacity.planning.records", "Plan")),
     "cost": _infinite_as_null(_of("capacity.planning.billing", "Bill")),

@@ -20,13 +20,20 @@ from capacity.report.figures.estimates import (
     ttft_chart,
 )
 from capacity.techniques.glossary import define
-from capacity_app import parts, state
+from capacity_app import load_views, parts, state
+from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
 from capacity_app.pages import LOOP, RATE, TOGETHER
 from capacity_app.router import current_inputs
 from capacity_app.tasks import estimated
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+THIS_LOAD, OVER_LOADS, EVERY_GPU = "this load", "over the load", "every GPU"
+VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU)
+VIEWS_HELP = (
+    "This load: what bounds it. Over the load: the same deployment from little to much, and where it is full. Every "
+    "GPU: who else serves this load, how fast and how dear."
+)
 
 inputs = current_inputs()
 units = inputs.units
@@ -83,8 +90,8 @@ def figures_of_merit(answer: Estimate) -> list[parts.Kpi]:
     return figures
 
 
-def show(answer: Estimate, why: Attribution | None) -> None:
-    """Everything below the inputs."""
+def summary(answer: Estimate) -> None:
+    """What every view begins with."""
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
     parts.kpis(figures_of_merit(answer))
@@ -93,6 +100,10 @@ def show(answer: Estimate, why: Attribution | None) -> None:
     if answer.in_step:
         st.badge("Requests march in step", icon=":material/sync:", color="orange")
     parts.notes(answer.warnings)
+
+
+def this_load(answer: Estimate, why: Attribution | None) -> None:
+    """What this one load is made of."""
     if answer.ttft_parts_s is not None:
         parts.chart(ttft_chart(answer.ttft_parts_s, units))
     parts.chart(roofline_chart(answer))
@@ -113,11 +124,21 @@ def show(answer: Estimate, why: Attribution | None) -> None:
 
 
 asked = {"options": options, "cost": inputs.cost}
-if load == TOGETHER:
-    found = estimated(inputs.model, **asked)
-else:
-    task = Task(function="capacity_app.tasks:estimated", arguments={"model": inputs.model, **asked})
-    found = parts.background("estimate", task, doing="Serving the load").value
-parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, None if found is None else found[0])
-if found is not None:
-    show(*found)
+found: tuple[Estimate, Attribution | None] | None = None
+with boundary():
+    if load == TOGETHER:
+        found = estimated(inputs.model, **asked)
+    else:
+        task = Task(function="capacity_app.tasks:estimated", arguments={"model": inputs.model, **asked})
+        found = parts.background("estimate", task, doing="Serving the load").value
+    parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
+    if found is not None:
+        summary(found[0])
+view = state.segments("Show", "view", VIEWS, THIS_LOAD, help=VIEWS_HELP)
+with boundary():
+    if view == OVER_LOADS:
+        load_views.over_loads(inputs, loads[load])
+    elif view == EVERY_GPU:
+        load_views.every_gpu(inputs, loads[load])
+    elif found is not None:
+        this_load(*found)
