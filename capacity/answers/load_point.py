@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from capacity.answers.estimate import estimate_of
 from capacity.answers.records import Estimate, Quantity
@@ -90,7 +90,7 @@ def load_point(
     tokens = (traffic.input_len or 0) + (traffic.output_len or 0)
     ranks, pool = resolved.pool.data_parallel_size, resolved.pool
     held, seats = ranks * resolved.concurrent_requests(tokens), ranks * resolved.max_num_seqs
-    place = {
+    place: dict[str, Any] = {
         "gpu": resolved.profile.name,
         "num_gpus": pool.num_gpus,
         "tensor_parallel_size": pool.tensor_parallel_size,
@@ -108,10 +108,10 @@ def load_point(
         return LoadPoint(**place, reason=str(error))
 
 
-def _answered(place: Mapping[str, object], answer: Estimate) -> LoadPoint:
+def _answered(place: Mapping[str, Any], answer: Estimate) -> LoadPoint:
     bill = answer.cost
     return LoadPoint(
-        **place,  # type: ignore[arg-type]
+        **place,
         weight_format=answer.weight_format,
         kv_cache_dtype=answer.kv_cache_dtype,
         verdict=answer.verdict,

@@ -14,7 +14,7 @@ from capacity.base.checked import checked
 from capacity.base.errors import InvalidInput
 from capacity.base.keywords import documented, split
 from capacity.base.record import AnswerRecord
-from capacity.deployment import Cost, Pool, Traffic, deployment_of
+from capacity.deployment import Cost, Pool, Traffic, build, deployment_of
 from capacity.model import ModelSpec
 from capacity.pool.resolve import ResolvedPool, resolve
 
@@ -146,7 +146,7 @@ def _field(name: str) -> LoadField:
 def _at(traffic: Traffic, field: LoadField, load: float) -> Traffic:
     """The traffic at another load of this field, the other loads left out."""
     said = {name: getattr(traffic, name) for name in traffic.model_fields_set if name not in LOAD_FIELDS}
-    return Traffic(**said, **{field: load if field == "request_rate" else round(load)})
+    return build(Traffic, {**said, field: load if field == "request_rate" else round(load)})
 
 
 def _round(rate: float) -> float:

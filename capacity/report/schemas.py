@@ -74,6 +74,7 @@ _MAKERS: dict[str, Callable[[], Schema]] = {
     "estimate": _of("capacity.answers.records", "Estimate"),
     "explain": _of("capacity.answers.records", "Attribution"),
     "gpu-comparison": _of("capacity.answers.gpu_comparison", "GpuComparison"),
+    "frontier": _of("capacity.answers.frontier", "Frontier"),
     "load-sweep": _of("capacity.answers.load_sweep", "LoadSweep"),
     "simulation": _simulation,
     "plan": _infinite_as_null(_of("capacity.planning.records", "Plan")),

@@ -52,7 +52,12 @@ def test_every_gpu_is_the_copied_commands_comparison(
     dashboard: Open, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened = dashboard(
-        "estimate", view="every GPU", load="arrivals at a rate", model="qwen3-32b", tp="2", gpu_sort="TTFT"
+        "estimate",
+        view="every GPU",
+        load="arrivals at a rate",
+        model="llama-3.1-70b",
+        tp="4",
+        gpu_sort="TTFT",
     ).settled()
     assert opened.refusals == []
     commands = [str(code.value) for code in opened.at.code if code.language == "shell"]
