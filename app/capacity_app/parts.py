@@ -65,14 +65,19 @@ def notes(warnings: Sequence[str]) -> None:
         st.caption(f":material/info: {plain(warning)}")
 
 
-def chart(drawn: Chart) -> None:
-    """A chart with its words, its numbers and its files. PNG: the camera in the chart's corner."""
+def chart(drawn: Chart, *, clickable: bool = False) -> tuple[Any, ...]:
+    """A chart with its words, its numbers and its files. PNG: the camera in the chart's corner.
+
+    The `customdata` of the point that was clicked last, where the chart is `clickable`; empty without one.
+    """
     with st.container(border=True):
         st.markdown(f"**{plain(drawn.title)}**")
-        st.plotly_chart(
+        event: Any = st.plotly_chart(
             drawn.figure,
             key=f"chart_{drawn.name}",
             alt=drawn.alt,
+            on_select="rerun" if clickable else "ignore",
+            selection_mode="points",
             config={
                 "displaylogo": False,
                 "displayModeBar": True,
@@ -89,6 +94,8 @@ def chart(drawn: Chart) -> None:
                     download("CSV", f"{drawn.name}.csv", lambda: to_csv(drawn.rows), mime="text/csv")
                     download("HTML", f"{drawn.name}.html", drawn.html, mime="text/html")
                 st.caption("PNG: the camera at the chart's upper right.")
+    points = event["selection"]["points"] if clickable else []
+    return tuple(points[0].get("customdata") or ()) if points else ()
 
 
 def table(name: str, rows: Sequence[Mapping[str, Any]], *, alt: str, **options: Any) -> None:

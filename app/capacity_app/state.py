@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 
@@ -293,6 +293,12 @@ def link_query() -> str:
     if parts.get("source") == OWN_MODEL and (packed := _packed(st.session_state.get(_CONFIG, ""))):
         parts["config"] = packed
     return urlencode(parts, doseq=True)
+
+
+def link_to(page: str, **changed: Any) -> str:
+    """A link from any page to `page`, with the sidebar as it is; `changed` has other widgets' values by their keys."""
+    kept = {key: value for key, value in parse_qsl(link_query()) if key in SHARED or key == "config"}
+    return f"{page}?{urlencode(kept | {key: _url_value(value) for key, value in changed.items()})}"
 
 
 def wrong_parts(link: Mapping[str, list[str]]) -> list[str]:

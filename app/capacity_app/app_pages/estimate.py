@@ -20,19 +20,19 @@ from capacity.report.figures.estimates import (
     ttft_chart,
 )
 from capacity.techniques.glossary import define
-from capacity_app import load_views, parts, state
+from capacity_app import frontier_view, load_views, parts, state
 from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
-from capacity_app.pages import LOOP, RATE, TOGETHER
+from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER
 from capacity_app.router import current_inputs
 from capacity_app.tasks import estimated
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-THIS_LOAD, OVER_LOADS, EVERY_GPU = "this load", "over the load", "every GPU"
-VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU)
+VIEWS = (THIS_LOAD, OVER_LOADS, EVERY_GPU, FRONTIER)
 VIEWS_HELP = (
     "This load: what bounds it. Over the load: the same deployment from little to much, and where it is full. Every "
-    "GPU: who else serves this load, how fast and how dear."
+    "GPU: who else serves this load, how fast and how dear. Frontier: several GPUs, formats and engines, speed for a "
+    "user against use of a GPU."
 )
 
 inputs = current_inputs()
@@ -140,5 +140,7 @@ with boundary():
         load_views.over_loads(inputs, loads[load])
     elif view == EVERY_GPU:
         load_views.every_gpu(inputs, loads[load])
+    elif view == FRONTIER:
+        frontier_view.show(inputs)
     elif found is not None:
         this_load(*found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from capacity.report.figures.chart import NEUTRAL, Chart, colour, layout, symbol
@@ -34,7 +35,7 @@ def frontier_chart(frontier: Frontier, *, tpot_limit_s: float | None = None) -> 
     drawn = [(n, line, known) for n, line, known in drawn if known]
     prices = [_price(p) for _, _, known in drawn for _, p, _, _ in known]
     priced = [price for price in prices if price is not None]
-    span = (min(priced), max(priced)) if priced else None
+    span = (math.log10(min(priced)), math.log10(max(priced))) if priced else None
     for index, (_, line, known) in enumerate(drawn):
         _band(figure, known, faint(colour(index)), line_name(line))
     for index, (number, line, known) in enumerate(drawn):
@@ -114,7 +115,12 @@ def _line(
     }
     prices = [_price(point) for _, point, _, _ in known]
     if span is not None and None not in prices:
-        marker |= {"color": prices, "colorscale": COLOURS, "cmin": span[0], "cmax": span[1]}
+        marker |= {
+            "color": [math.log10(price) for price in prices if price is not None],
+            "colorscale": COLOURS,
+            "cmin": span[0],
+            "cmax": span[1],
+        }
     figure.add_scatter(
         x=[speed.value for _, _, speed, _ in known],
         y=[rate.value for _, _, _, rate in known],
@@ -130,7 +136,9 @@ def _line(
 
 
 def _price_bar(figure: Any, span: tuple[float, float]) -> None:
-    """The scale of prices, as a mark that is not seen."""
+    """The scale of prices, by their logarithm, as a mark that is not seen."""
+    steps = [span[0] + share * (span[1] - span[0]) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    ticks = {"tickvals": steps, "ticktext": [f"${10**step:,.3g}" for step in steps]}
     figure.add_scatter(
         x=[None],
         y=[None],
@@ -143,7 +151,7 @@ def _price_bar(figure: Any, span: tuple[float, float]) -> None:
             "cmin": span[0],
             "cmax": span[1],
             "showscale": True,
-            "colorbar": {"title": {"text": "$ per 1M<br>output"}, "thickness": 12, "tickprefix": "$"},
+            "colorbar": {"title": {"text": "$ per 1M<br>output"}, "thickness": 12, **ticks},
         },
     )
 

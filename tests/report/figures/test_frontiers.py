@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def test_lines_bands_and_prices(frontier: Any) -> None:
     assert line.name == line_name(frontier.lines[0]) == "1 x h100-sxm-80gb, as published, vllm"
     assert list(line.x) == pytest.approx([1 / p.tpot_s.value for p in points])
     assert list(line.y) == [p.output_tokens_per_s_per_gpu.value for p in points]
-    assert list(line.marker.color) == [p.usd_per_million_output_tokens.value for p in points]
+    assert list(line.marker.color) == [math.log10(p.usd_per_million_output_tokens.value) for p in points]
     assert isinstance(unpriced.marker.color, str)  # the table has no on-demand price of it
     slow_x = [1 / p.tpot_s.high for p in points]
     assert list(first.x[:3]) == pytest.approx(slow_x)
@@ -37,6 +38,8 @@ def test_lines_bands_and_prices(frontier: Any) -> None:
     assert list(first.y[3:]) == [p.output_tokens_per_s_per_gpu.high for p in reversed(points)]
     assert first.fillcolor != second.fillcolor
     assert scale.marker.cmin == min(line.marker.color)
+    cheapest = min(p.usd_per_million_output_tokens.value for p in points)
+    assert scale.marker.colorbar.ticktext[0] == f"${cheapest:,.3g}"
     assert len(chart.rows) == 6
     numbered = frontier.lines[1].points[unpriced.customdata[2][1]]
     assert (unpriced.customdata[2][0], numbered.load) == (1, 64)
