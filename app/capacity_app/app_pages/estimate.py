@@ -20,7 +20,7 @@ from capacity.report.figures.estimates import (
     ttft_chart,
 )
 from capacity.techniques.glossary import define
-from capacity_app import frontier_view, load_views, parts, state
+from capacity_app import frontier_view, load_views, parts, sides, state
 from capacity_app.boundary import boundary
 from capacity_app.jobs import Task
 from capacity_app.pages import EVERY_GPU, FRONTIER, LOOP, OVER_LOADS, RATE, THIS_LOAD, TOGETHER
@@ -90,11 +90,12 @@ def figures_of_merit(answer: Estimate) -> list[parts.Kpi]:
     return figures
 
 
-def summary(answer: Estimate) -> None:
-    """What every view begins with."""
+def summary(answer: Estimate, first: Estimate | None) -> None:
+    """What every view begins with; `first` is what is pinned as A."""
     if answer.verdict is not None:
         parts.verdict(answer.verdict, f"{answer.verdict}: {answer.verdict_reason or ''}")
-    parts.kpis(figures_of_merit(answer))
+    figures = figures_of_merit(answer)
+    parts.kpis(figures if first is None else sides.against(figures, first, answer))
     queue = "" if answer.verdict is None else ", queueing included"
     st.caption(f"Below each number: its 90 % interval{queue}. Basis: {answer.basis}.")
     if answer.in_step:
@@ -132,8 +133,13 @@ with boundary():
         task = Task(function="capacity_app.tasks:estimated", arguments={"model": inputs.model, **asked})
         found = parts.background("estimate", task, doing="Serving the load").value
     parts.copies("estimate", inputs.model_name, {**options, **inputs.cost}, found and found[0])
+    current = sides.Side(model=inputs.model_name, options=options, cost=dict(inputs.cost))
+    pinned = sides.pinned()
+    beside_it = sides.answers(pinned)
     if found is not None:
-        summary(found[0])
+        summary(found[0], beside_it.get("A"))
+        sides.buttons(current, pinned)
+        sides.beside(current, found[0], pinned, beside_it, units)
 view = state.segments("Show", "view", VIEWS, THIS_LOAD, help=VIEWS_HELP)
 with boundary():
     if view == OVER_LOADS:

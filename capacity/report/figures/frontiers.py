@@ -113,14 +113,10 @@ def _line(
         "color": colour(index),
         "line": {"width": 1.5, "color": colour(index)},
     }
-    prices = [_price(point) for _, point, _, _ in known]
-    if span is not None and None not in prices:
-        marker |= {
-            "color": [math.log10(price) for price in prices if price is not None],
-            "colorscale": COLOURS,
-            "cmin": span[0],
-            "cmax": span[1],
-        }
+    prices = [price for _, point, _, _ in known if (price := _price(point)) is not None]
+    if span is not None and len(prices) == len(known):
+        logarithms = [math.log10(price) for price in prices]
+        marker |= {"color": logarithms, "colorscale": COLOURS, "cmin": span[0], "cmax": span[1]}
     figure.add_scatter(
         x=[speed.value for _, _, speed, _ in known],
         y=[rate.value for _, _, _, rate in known],
