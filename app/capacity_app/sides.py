@@ -178,9 +178,9 @@ def _unpin(text: str) -> None:
 
 def against(row: list[parts.Kpi], first: Estimate, answer: Estimate) -> list[parts.Kpi]:
     """Figures of merit with how far each is from A's."""
-    found = {change.figure: change_text(change) for change in changes(first, answer)}
+    found = {change.figure: change_text(change, of="A") for change in changes(first, answer)}
     return [
-        replace(kpi, below=f"{kpi.below}; {found[field]} of A")
+        replace(kpi, below="; ".join(filter(None, (kpi.below, found[field]))))
         if (field := MERITS.get(kpi.label)) in found
         else kpi
         for kpi in row

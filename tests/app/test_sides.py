@@ -55,7 +55,7 @@ def test_a_question_of_a_meeting(dashboard: Open) -> None:
         expected = f"{100 * (after.value / before.value - 1):+.0f} %, {'outside' if apart else 'within'}"
         assert rows[figure]["B against A"] == expected
         shown = next(metric for metric in opened.at.metric if metric.label == figure)
-        assert shown.delta.endswith(f"; {expected} of A")
+        assert shown.delta.endswith(f"; {expected.replace(' %', ' % against A')}")
     assert rows["$ a month"]["A"] == f"${first.cost.usd_per_month:,.0f}"
     assert not any(button.key == "run_diff" for button in opened.at.button)  # another traffic
 
