@@ -33,6 +33,17 @@ def fit(
     return fit_of(resolve(deployment.model, deployment.pool, profiles=profiles, download=download))
 
 
+def ways_to_fit(
+    model: str | Path | ModelSpec, *, profiles: str | Path | None = None, **options: Any
+) -> tuple[dict[str, Any], ...]:
+    """Changes of the pool's fields with which `model` fits, the smallest of each kind: those that a refusal of `fit`
+    names. Empty where it fits, or where nothing that was tried does. Raises as `fit`."""
+    (pool,) = split(options, Pool)
+    deployment = deployment_of(model, pool=pool, question="fit")
+    resolved = resolve(deployment.model, deployment.pool, profiles=profiles)
+    return tuple(dict(change) for change in resolved.ways_out)
+
+
 def fit_of(resolved: ResolvedPool) -> Fit:
     """`fit` of what was looked up before."""
     return fit_with(resolved, (*host_memory_notes(resolved), *draft_memory_notes(resolved)))
