@@ -29,7 +29,7 @@ def test_every_way_out_has_a_button_that_makes_it_fit(
         assert bars[0]["x"] == [pytest.approx(memory.weights_bytes / 2**30)]
         opened.at.button(key=f"way_out_{number}").click().run()
         opened.settled()
-        assert opened.refusals == []
+        assert not any("DoesNotFit" in line or "not fit" in line for line in opened.refusals)
         said = "\n".join(str(code.value) for code in opened.at.code if code.language == "shell")
         assert all(f"--{name.replace('_', '-')} {value}" in said for name, value in way.items())
         assert capacity.fit("llama-3.1-70b", **LARGE, **way).fits
