@@ -17,11 +17,11 @@ from capacity_app.boundary import show_refusal
 from capacity_app.state import Inputs
 
 WIDGETS = {  # fields of the pool that the sidebar has: the widget's key, and how a button says it
-    "tensor_parallel_size": ("tp", "tensor parallel {}"),
-    "pipeline_parallel_size": ("pp", "pipeline parallel {}"),
-    "quantization": ("weights", "{} weights"),
-    "kv_cache_dtype": ("kv", "{} KV cache"),
-    "max_model_len": ("context", "requests up to {:,} tokens"),
+    "tensor_parallel_size": ("tp", "Tensor parallel {}"),
+    "pipeline_parallel_size": ("pp", "Pipeline parallel {}"),
+    "quantization": ("weights", "Weights in {}"),
+    "kv_cache_dtype": ("kv", "KV cache in {}"),
+    "max_model_len": ("context", "requests of at most {:,} tokens"),
 }
 
 
@@ -54,8 +54,7 @@ def buttons(inputs: Inputs) -> None:
 
 
 def _words(way: Mapping[str, Any]) -> str:
-    said = " and ".join(WIDGETS[name][1].format(value) for name, value in way.items())
-    return f"{said[0].upper()}{said[1:]}"
+    return " and ".join(WIDGETS[name][1].format(value) for name, value in way.items())
 
 
 def _apply(way: Mapping[str, Any]) -> None:

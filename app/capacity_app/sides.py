@@ -27,7 +27,7 @@ from capacity_app.state import SIDES, packed_text, unpacked_text
 
 LETTERS = "ABCD"
 MOST = len(LETTERS) - 1  # pinned, beside the one in sight
-LARGEST = 1_000_000
+LARGEST = 10_000_000  # of any number that the sidebar takes
 NAMES: Mapping[str, Callable[[], tuple[str, ...]]] = {
     "model": model_names,
     "gpu": profile_names,
@@ -43,6 +43,7 @@ POOL = (
     "quantization",
     "kv_cache_dtype",
     "engine",
+    "max_model_len",
 )
 LOADS = ("batch_size", "concurrency", "request_rate")
 TRAFFIC = ("input_len", "output_len", *LOADS, "random_range_ratio", "client_latency_s")

@@ -101,6 +101,32 @@ def test_three_can_be_pinned_beside_the_one_in_sight(dashboard: Open) -> None:
     assert opened.at.button(key="pin").disabled
 
 
+def test_whatever_the_sidebar_says_can_be_pinned(dashboard: Open) -> None:
+    said = {
+        "gpu": "h200-sxm-141gb",
+        "tp": "2",
+        "pp": "2",
+        "weights": "fp8",
+        "kv": "fp8",
+        "engine": "sglang",
+        "context": "4096",
+        "range": "0.5",
+        "client": "20",
+        "tier": "my own",
+        "price": "2.25",
+        "load": "a closed loop",
+    }
+    opened = dashboard("estimate", **said).settled()
+    copied = opened.code("python")
+    opened.at.button(key="pin").click().run()
+    opened.settled()
+    assert opened.refusals == []
+    (text,) = opened.at.session_state["_sides"]
+    for name, value in read_side(text).said.items():
+        assert name == "model" or f"{name}={value!r}" in copied
+    assert table(opened)["TPOT"]["B against A"] == "+0 %, within"
+
+
 GOOD: dict[str, Any] = {
     "model": "llama-3.1-8b",
     "options": {"gpu": "h100-sxm-80gb", "input_len": 1, "output_len": 1, "batch_size": 1},
