@@ -39,7 +39,7 @@ VERBS = {  # a short question of each verb
     **{verb: f"{SMALL} {LOAD}" for verb in ("simulate", "batching")},
     **{verb: f"{SMALL} {LOAD} --price 2" for verb in ("cost", "tornado", "advise")},
     "curve": f"{SMALL} --isl 60 --osl 6 --num-prompts 8 --slo ttft:p95:500ms --rates 4 --replications 1",
-    "plan": f"llama-3.2-1b --gpus h100 {LOAD} --price 2 --slo ttft:p95:900ms --max-gpus 1 --time-limit 1",
+    "plan": f"llama-3.2-1b --gpus h100 {LOAD} --price 2 --slo ttft:p95:900ms --max-gpus 1 --time-limit-s 1",
     "models": "", "gpus": "", "engines": "", "schema": "fit", "kv": "llama-3.2-1b", "cache-curve": "trace.jsonl",
     "schedule": "scenario.json", "charts": f"{SMALL} --output charts", "diff": "one.toml one.toml",
     "sweep": "sweep.toml --store store.sqlite", "from-vllm": "'vllm serve m' --gpu h100",
@@ -50,7 +50,7 @@ NUMBERS = (
     "nan", "-1", "0", "inf", "1e400", "-1e30", "1e30", "1e-320", "9" * 5000, "x", "0x10", "1,5", "\x1b[31m1", "²", "1 2",
     "9223372036854775808", "--help", "None", "1e7", "[1]",
 )  # fmt: skip
-NEVER_NUMBERS = {"nan", "x", "9" * 5000, "\x1b[31m1", "1 2", "²"}
+NEVER_NUMBERS = {"nan", "x", "\x1b[31m1", "1 2", "²"}
 TEXTS = (
     "x", "\x1b]0;pwn\x07\x1b[31m", "[/red]", "[link=file:///etc/passwd]y[/link]", "../../etc/passwd", "a" * 6000, "~nosuchuser",
     "\udcff\udcfe", "$(touch pwned)", "{}", "null", "ü" * 400, "a\nb", "/", "/dev/zero", "-", "%s%n", "<script>alert(1)</script>",
