@@ -337,3 +337,4 @@ if __name__ == "__main__":
     count, found = battery(int(sys.argv[1]) if len(sys.argv) > 1 else 1, int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     print(*found, sep="\n")
     print(f"{count} cases, {len(found)} at fault; {dict(Counter(f.split(': ')[1][:12] for f in found))}")
+    sys.exit(1 if found else 0)

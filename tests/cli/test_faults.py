@@ -37,7 +37,7 @@ LONG = {  # commands that work for minutes
 SHORT = {
     "sweep": "sweep small.toml --store store.sqlite",
     "plan": f"plan {SMALL.replace('--gpu', '--gpus')} --request-rate 3 --num-prompts 60 --slo ttft:p95:900ms --objective gpus --max-gpus 1 "
-    "--time-limit-s 2 --output plan",
+    "--time-limit-s 2 --output planned",
     "curve": f"curve {SMALL} --num-prompts 60 --slo ttft:p95:500ms --rates 10",
     "simulate": f"simulate {SMALL} --request-rate 50 --num-prompts 3000 --records records.csv",
     "validate": "validate --device cpu --campaign quick --budget 3s --out measured",
@@ -62,11 +62,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def _heed() -> None:
+    """Whoever runs the tests may ignore these: under nohup, in the background."""
+    heed_interrupts()
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def began(line: str, folder: Path, **settings: Any) -> subprocess.Popen[str]:
     if line.startswith("validate"):
         pytest.importorskip("torch")
     program = settings.pop("program", ["-m", "capacity"])
-    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": heed_interrupts} | settings
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": _heed} | settings
     return subprocess.Popen(
         [sys.executable, *program, *line.split()], cwd=folder, start_new_session=True, text=True, **settings
     )
@@ -156,8 +162,8 @@ def test_it_says_what_befell_it_in_a_line(verb: str, kind: str, folder: Path) ->
             os.close(reader)
             settings["stdout"], allowed = writer, {141, *({0} if verb == "validate" else ())}
         case "read-only":
-            for name in ("store.sqlite", "plan", "records.csv", "measured"):
-                line = line.replace(f" {name}", f" /proc/{name}") if f" {name}" in line and name != verb else line
+            for name in ("store.sqlite", "planned", "records.csv", "measured"):
+                line = line.replace(f" {name}", f" /proc/{name}")
             allowed = {0} if verb == "curve" else {2}
         case "no memory":
             settings["preexec_fn"] = _little_memory
