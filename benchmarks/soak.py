@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
 import os
 import sys
 import threading
@@ -41,7 +42,8 @@ def asked(number: int) -> tuple[int, str]:
     question = QUESTIONS[number % len(QUESTIONS)]
     model, gpu = MODELS[number % len(MODELS)], GPUS[number // 3 % len(GPUS)]
     try:
-        return number % len(QUESTIONS), str(question(model, gpu, number % 97))
+        answer = question(model, gpu, number % 97)
+        return number % len(QUESTIONS), json.dumps(answer.to_dict()) if hasattr(answer, "to_dict") else str(answer)
     except capacity.DoesNotFit:
         return number % len(QUESTIONS), DOES_NOT_FIT
 
