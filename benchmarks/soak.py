@@ -26,12 +26,14 @@ MODELS = ("llama-3.2-1b", "llama-3.1-8b", "qwen3-30b-a3b")
 SHORT = {"input_len": 200, "output_len": 20}
 QUESTIONS: tuple[Callable[[str, str, int], Any], ...] = (
     lambda model, gpu, n: capacity.fit(model, gpu=gpu, max_model_len=1024 + 16 * n),
-    lambda model, gpu, n: capacity.estimate(model, gpu=gpu, max_model_len=4096, batch_size=1 + n % 64, **SHORT),
+    lambda model, gpu, n: capacity.estimate(
+        model, gpu=gpu, max_model_len=4096, batch_size=1 + n % 64, **SHORT
+    ),
     lambda model, gpu, n: capacity.simulate(
         model, gpu=gpu, max_model_len=4096, request_rate=5, num_prompts=50, seed=n % 97, **SHORT
     ),
     lambda model, gpu, n: capacity.explain(model, gpu=gpu, max_model_len=4096, batch_size=1 + n % 8, **SHORT),
-    lambda model, gpu, n: capacity.kv((model,), contexts=(1024 + n % 50,)),
+    lambda model, _, n: capacity.kv((model,), contexts=(1024 + n % 50,)),
     lambda model, gpu, n: capacity.from_vllm(f"vllm serve {model} --max-num-seqs {1 + n % 500}", gpu=gpu),
 )
 DOES_NOT_FIT = "does not fit"
@@ -43,7 +45,9 @@ def asked(number: int) -> tuple[int, str]:
     model, gpu = MODELS[number % len(MODELS)], GPUS[number // 3 % len(GPUS)]
     try:
         answer = question(model, gpu, number % 97)
-        return number % len(QUESTIONS), json.dumps(answer.to_dict()) if hasattr(answer, "to_dict") else str(answer)
+        return number % len(QUESTIONS), json.dumps(answer.to_dict()) if hasattr(answer, "to_dict") else str(
+            answer
+        )
     except capacity.DoesNotFit:
         return number % len(QUESTIONS), DOES_NOT_FIT
 
@@ -83,7 +87,9 @@ def soak(minutes: float, threads: int, sessions: int) -> int:
     for worker in workers:
         worker.join()
     growth = samples[-1] / samples[3] - 1
-    print(f"API: {counts['answers']:,} answers by {threads} threads, {growth:+.1%} of memory, {len(wrong)} wrong")
+    print(
+        f"API: {counts['answers']:,} answers by {threads} threads, {growth:+.1%} of memory, {len(wrong)} wrong"
+    )
     if sessions:
         growth = max(growth, dashboard(sessions, wrong))
     print(*wrong, sep="\n")
@@ -112,4 +118,6 @@ def dashboard(sessions: int, wrong: list[str]) -> float:
 
 if __name__ == "__main__":
     wanted = [float(word) for word in sys.argv[1:]]
-    sys.exit(soak(wanted[0], int(wanted[1]) if len(wanted) > 1 else 8, int(wanted[2]) if len(wanted) > 2 else 0))
+    sys.exit(
+        soak(wanted[0], int(wanted[1]) if len(wanted) > 1 else 8, int(wanted[2]) if len(wanted) > 2 else 0)
+    )

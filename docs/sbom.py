@@ -29,7 +29,9 @@ def needs(found: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, fr
     for text in found.requires or ():
         requirement = Requirement(text)
         asked = ("", *extras)
-        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in asked):
+        if requirement.marker is None or any(
+            requirement.marker.evaluate({"extra": extra}) for extra in asked
+        ):
             name = normal(requirement.name)
             if name != PACKAGE and _installed(name):
                 yield name, frozenset(requirement.extras)
@@ -64,7 +66,10 @@ def bill() -> dict[str, Any]:
         "metadata": {"component": {**components[PACKAGE], "type": "application"}},
         "components": [part for name, part in components.items() if name != PACKAGE],
         "dependencies": [
-            {"ref": components[name]["bom-ref"], "dependsOn": [components[each]["bom-ref"] for each in wanted]}
+            {
+                "ref": components[name]["bom-ref"],
+                "dependsOn": [components[each]["bom-ref"] for each in wanted],
+            }
             for name, wanted in sorted(depends.items())
         ],
     }
@@ -73,7 +78,13 @@ def bill() -> dict[str, Any]:
 def _component(found: Distribution) -> dict[str, Any]:
     name = normal(found.metadata["Name"])
     address = f"pkg:pypi/{name}@{found.version}"
-    part: dict[str, Any] = {"type": "library", "bom-ref": address, "name": name, "version": found.version, "purl": address}
+    part: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": address,
+        "name": name,
+        "version": found.version,
+        "purl": address,
+    }
     licence = found.metadata.get("License-Expression") or found.metadata.get("License") or ""
     if licence and len(licence) < 80 and "\n" not in licence:
         part["licenses"] = [{"license": {"name": licence}}]

@@ -119,7 +119,13 @@ def fuzz(corpus: Path, seconds: int, seed: int) -> None:
             (found / hashlib.sha1(raw).hexdigest()).write_bytes(raw)
             print(f"FOUND {parser}: {wrong}", flush=True)
 
-    options = [f"-max_total_time={seconds}", f"-max_len={LONGEST}", f"-seed={seed}", "-timeout=30", "-print_final_stats=1"]
+    options = [
+        f"-max_total_time={seconds}",
+        f"-max_len={LONGEST}",
+        f"-seed={seed}",
+        "-timeout=30",
+        "-print_final_stats=1",
+    ]
     options += ["-rss_limit_mb=2048", "-detect_leaks=0", f"-artifact_prefix={found}/"]
     atheris.Setup([sys.argv[0], *options, str(corpus)], one, custom_mutator=mutated)
     atheris.Fuzz()
@@ -140,7 +146,9 @@ def keep(corpus: Path) -> None:
     with tarfile.open(KEPT, "w:xz") as archive:
         for path in dict.fromkeys([*found, *turns]):
             raw = path.read_bytes()
-            if raw.partition(b"\n")[0].decode("utf-8", "replace") in PARSERS and len(raw) <= min(LONGEST, room):
+            if raw.partition(b"\n")[0].decode("utf-8", "replace") in PARSERS and len(raw) <= min(
+                LONGEST, room
+            ):
                 member = tarfile.TarInfo(path.name[:16])
                 member.size = len(raw)
                 archive.addfile(member, io.BytesIO(raw))

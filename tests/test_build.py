@@ -142,7 +142,9 @@ def test_a_machine_with_nothing_but_python_installs_the_compiled_engines(
 def test_two_wheels_of_the_same_sources_are_the_same_bytes(checkout: Path, tmp_path: Path) -> None:
     """Wherever they stand and whenever their files were written."""
     other = tmp_path / "elsewhere" / "a-longer-name"
-    for path in (ROOT / "capacity/simulator/core").glob("*.c"):  # the whole core: paths would stand in its asserts
+    for path in (ROOT / "capacity/simulator/core").glob(
+        "*.c"
+    ):  # the whole core: paths would stand in its asserts
         shutil.copy(path, checkout / "capacity/simulator/core" / path.name)
     shutil.copytree(checkout, other)
     for path in other.rglob("*"):

@@ -29,14 +29,16 @@ SWEEP = HEAD + (
 )
 LONG = {  # commands that work for minutes
     "sweep": "sweep sweep.toml --store store.sqlite --workers 2",
-    "plan": "plan llama-3.1-8b --gpus all --isl 2000 --osl 300 --request-rate 30 --num-prompts 20000 --slo ttft:p95:500ms --objective gpus --workers 2",
+    "plan": "plan llama-3.1-8b --gpus all --isl 2000 --osl 300 --request-rate 30 --num-prompts 20000 "
+    "--slo ttft:p95:500ms --objective gpus --workers 2",
     "curve": f"curve {SMALL} --num-prompts 200000 --slo ttft:p95:500ms --rates 10,20,40,80 --replications 9",
     "simulate": f"simulate {SMALL} --request-rate 500 --num-prompts 10000000 --engine-loop core",
     "validate": "validate --device cpu --campaign standard --budget 10m --out measured",
 }
 SHORT = {
     "sweep": "sweep small.toml --store store.sqlite",
-    "plan": f"plan {SMALL.replace('--gpu', '--gpus')} --request-rate 3 --num-prompts 60 --slo ttft:p95:900ms --objective gpus --max-gpus 1 "
+    "plan": f"plan {SMALL.replace('--gpu', '--gpus')} --request-rate 3 --num-prompts 60 "
+    "--slo ttft:p95:900ms --objective gpus --max-gpus 1 "
     "--time-limit-s 2 --output planned",
     "curve": f"curve {SMALL} --num-prompts 60 --slo ttft:p95:500ms --rates 10",
     "simulate": f"simulate {SMALL} --request-rate 50 --num-prompts 3000 --records records.csv",
@@ -58,7 +60,9 @@ def matrix(verbs: dict[str, str], faults: tuple[str, ...], brief: set[tuple[str,
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "sweep.toml").write_text(SWEEP)
-    (tmp_path / "small.toml").write_text(SWEEP.replace("20000", "200").replace(f"{list(range(400))}", "[1, 2, 3]"))
+    (tmp_path / "small.toml").write_text(
+        SWEEP.replace("20000", "200").replace(f"{list(range(400))}", "[1, 2, 3]")
+    )
     return tmp_path
 
 
@@ -112,7 +116,9 @@ def test_a_signal_ends_all_of_it(verb: str, name: str, folder: Path) -> None:
     number = getattr(signal, name)
     working.send_signal(number)
     said, complained = working.communicate(timeout=60)
-    assert working.returncode in ({130, -number} if name == "SIGINT" else {-number, *({3} if verb == "validate" else ())})
+    assert working.returncode in (
+        {130, -number} if name == "SIGINT" else {-number, *({3} if verb == "validate" else ())}
+    )
     assert nothing_left(working.pid), "processes are left"
     if verb != "validate" or name == "SIGKILL":
         assert clean(complained), complained
@@ -182,5 +188,6 @@ def test_it_says_what_befell_it_in_a_line(verb: str, kind: str, folder: Path) ->
     assert working.returncode in allowed, (working.returncode, complained)
     assert working.returncode == 0 or "Traceback" not in complained, complained
     if working.returncode == 2:
-        assert clean(complained) and complained.strip(), complained
+        assert clean(complained), complained
+        assert complained.strip()
     assert not Path("/proc/self/stat").exists() or nothing_left(working.pid)
