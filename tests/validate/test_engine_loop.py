@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from capacity_validate import engine_loop  # noqa: E402
 from capacity_validate.engine_loop import match_schedule, poisson_workload, run_engine, simulate  # noqa: E402
 from capacity_validate.timing import RunClock, ThreadClock  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
@@ -80,3 +83,28 @@ def test_scheduled_requests_get_the_tokens_that_they_get_alone(tiny: Transformer
     )
     assert len(alone.steps) > len(together.steps)
     assert together.tokens == alone.tokens
+
+
+@pytest.mark.parametrize("num_blocks", [64, 18])
+def test_block_tables_follow_the_pool_through_preemption(
+    tiny: Transformer, num_blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept as arrays that new blocks are appended to: at every step they are what the scheduler's pool holds."""
+    tiny.num_blocks = num_blocks
+    blocks, checked = engine_loop._Loop._blocks, 0
+
+    def watched(self: Any, index: int, held: Any) -> Any:
+        nonlocal checked
+        checked += 1
+        kept = blocks(self, index, held)
+        assert kept.tolist() == list(held)
+        return kept
+
+    monkeypatch.setattr(engine_loop._Loop, "_blocks", watched)
+    workload = poisson_workload(
+        requests=10, rate_per_s=60.0, prompt_tokens=(20, 80), output_tokens=(4, 30), seed=1
+    )
+    limits = SchedulerLimits(max_num_seqs=6, max_num_batched_tokens=64)
+    run = run_engine(tiny, workload, limits, clock=CountingClock())
+    assert checked > 100
+    assert (run.preemptions > 0) == (num_blocks == 18)

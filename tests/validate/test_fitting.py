@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from capacity_validate.cases import MeasuredCase, make_case
-from capacity_validate.fitting import fit_families, fit_host_time
+from capacity_validate.fitting import evidence_by_target, fit_families, fit_host_time
 from capacity_validate.predictions import (
     Predictor,
 )
 from capacity_validate.small_models import (
     small_model,
 )
-from capacity_validate.timing import summarise_samples
+from capacity_validate.timing import How, summarise_samples
+from capacity_validate.timing_remarks import timing_remarks
 from invented_kernels import H200, evidence
 
+from capacity.model import load_model
 from capacity.step import decode_shape, prefill_shape
+from capacity.step.setting import HostTime, graph_sizes
 
 
 def test_known_constants_come_back() -> None:
@@ -82,3 +86,76 @@ def test_host_time_is_what_the_operators_leave_unexplained() -> None:
     host = fit_host_time(measured, steps)
     assert host.step_s == pytest.approx(300e-6, rel=1e-3)
     assert host.per_sequence_s == pytest.approx(5e-6, rel=1e-3)
+
+
+@pytest.mark.parametrize("eager_s", [0.0, 5e-3, 9e-3, 14e-3])
+def test_launches_of_prefills_are_fitted_apart_from_what_every_step_costs(eager_s: float) -> None:
+    """An H200 whose decode steps replay graphs and whose prefills are launched in `eager_s`, 4 % scatter beside.
+
+    One term for both would charge decode for the launches, and leave short prompts up to 40 % off.
+    """
+    model = load_model("llama-3.1-8b")
+    plain = Predictor(H200, on_gpu=True, model=model).step_model()
+    sizes = graph_sizes(128)
+    truth = HostTime(
+        step_s=400e-6,
+        per_sequence_s=4e-6,
+        overlapped=False,
+        eager_s=eager_s,
+        graph_sizes=sizes,
+        graphs_for_prefill=False,
+    )
+    true = Predictor(H200, on_gpu=True, model=model, host=truth)
+    rng = np.random.default_rng(3)
+    cases = [
+        *(
+            make_case("model prefill", "bf16", tokens=n, layers=32)
+            for n in (32, 64, 128, 256, 512, 1024, 2048, 4096)
+        ),
+        *(
+            make_case("model decode", "bf16", batch=b, context=c, layers=32)
+            for b in (1, 2, 8, 32, 128)
+            for c in (512, 2048)
+        ),
+    ]
+    measured = [
+        MeasuredCase(
+            case=case,
+            status="ok",
+            timing=summarise_samples([(true.seconds(case) or 0.0) * rng.lognormal(0.0, 0.04)], "events"),
+        )
+        for case in cases
+    ]
+    host = fit_host_time(measured, plain, graphs=True)
+    fitted = Predictor(H200, on_gpu=True, model=model, host=host)
+    errors = {case.id: abs((fitted.seconds(case) or 0.0) / (true.seconds(case) or 1.0) - 1) for case in cases}
+    assert max(errors.values()) < 0.06, errors
+    assert (host.graph_sizes, host.graphs_for_prefill) == (sizes, False)
+    if eager_s:
+        assert host.eager_s == pytest.approx(eager_s, rel=0.05)
+        short = cases[0]
+        single = Predictor(H200, on_gpu=True, model=model, host=fit_host_time(measured, plain))
+        assert abs((single.seconds(short) or 0.0) / (true.seconds(short) or 1.0) - 1) > 0.10
+
+
+def test_short_kernels_by_events_are_no_evidence_beside_kernels_in_graphs() -> None:
+    """Launch gaps are in their times; where nothing could be captured, they are all there is."""
+
+    def gemm(m: int, seconds: float, how: How) -> MeasuredCase:
+        case = make_case("gemm", "bf16", m=m, n=4096, k=4096)
+        return MeasuredCase(case=case, status="ok", timing=summarise_samples([seconds], how))
+
+    mixed = [gemm(1, 20e-6, "graph"), gemm(2, 30e-6, "events"), gemm(8192, 5e-3, "events")]
+    (rows,) = evidence_by_target(mixed, on_gpu=True).values()
+    assert [row.case["m"] for row in rows] == [1, 8192]
+    (all_by_events,) = evidence_by_target(mixed[1:], on_gpu=True).values()
+    assert [row.case["m"] for row in all_by_events] == [2, 8192]
+    (remark,) = timing_remarks(mixed)
+    assert "no CUDA graph could be made of gemm/bf16/k=4096,m=2,n=4096" in remark
+
+
+def test_a_sustained_product_is_shown_and_never_fitted() -> None:
+    case = make_case("gemm", "bf16", variant="sustained", m=8192, n=8192, k=8192)
+    timed = MeasuredCase(case=case, status="ok", timing=summarise_samples([1e-3], "events"))
+    assert evidence_by_target([timed], on_gpu=True) == {}
+    assert Predictor(H200, on_gpu=True).seconds(case)

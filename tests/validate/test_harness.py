@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +21,14 @@ from library import heed_interrupts
 torch = pytest.importorskip("torch")
 
 from capacity_validate import calibrate, validate  # noqa: E402
+from capacity_validate import stages as stage_module  # noqa: E402
+from capacity_validate.fresh_process import run_in_fresh_processes  # noqa: E402
+from capacity_validate.harness import measure  # noqa: E402
 from capacity_validate.html_report import summary_lines, to_html  # noqa: E402
 from capacity_validate.report_data import ValidationReport  # noqa: E402
-from capacity_validate.session import MEASUREMENTS  # noqa: E402
+from capacity_validate.session import MEASUREMENTS, Session  # noqa: E402
+from capacity_validate.stages import StageResult  # noqa: E402
+from fake_cuda import FakeCuda  # noqa: E402
 
 from capacity.base.errors import InvalidInput, OutsideValidity  # noqa: E402
 from capacity.hardware import parse_profile  # noqa: E402
@@ -268,3 +276,85 @@ def test_what_the_cpu_must_show(tmp_path: Path) -> None:
             assert all(s.equal_steps == s.steps for s in report.serving)
             return
     pytest.fail(f"(seconds, operators, TTFT, TPOT) of three runs: {attempts}")
+
+
+class Stopped(SimpleNamespace):
+    """A session of which stages need next to nothing."""
+
+    def with_model(self, *_: object) -> Stopped:
+        return self
+
+    def free_memory(self) -> None: ...
+
+
+def staged(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, **stages: Callable[[Any], Any]) -> Session:
+    made = tuple(
+        stage_module.Stage(name.replace("_", " "), lambda _, work=work: iter(work()))
+        for name, work in stages.items()
+    )
+    monkeypatch.setattr(stage_module, "STAGES", made)
+    return Stopped(torch=fake.torch, facts=SimpleNamespace(torch_name="cuda:0"))  # type: ignore[return-value]
+
+
+def said(remark: str) -> Callable[[], list[StageResult]]:
+    return lambda: [StageResult(remarks=(remark,))]
+
+
+def test_a_stage_that_breaks_the_device_ends_the_process_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By any name: an error that a list of names does not hold, and the next process leaves the stage out."""
+    fake = FakeCuda()
+    stages = {
+        "techniques": said("done"),
+        "serving": lambda: [fake.kernel(breaks="CUDA error: invalid program counter")()],
+        "collectives": said("never"),
+    }
+    measured = measure(staged(fake, monkeypatch, **stages))
+    assert (measured.stage, str(measured.lost)) == (
+        "serving",
+        "serving broke the device's context (CUDA error: invalid program counter)",
+    )
+    assert measured.results.remarks == ("done",)
+    fresh = FakeCuda()
+    again = measure(staged(fresh, monkeypatch, **stages), skip={"serving": str(measured.lost)})
+    assert again.lost is None
+    assert again.results.remarks == ("done", "never")
+    assert again.results.broken[0].startswith("serving: cut short, serving broke the device's context")
+
+
+def test_a_stage_that_has_no_memory_or_fails_leaves_the_device_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeCuda()
+    measured = measure(
+        staged(
+            fake,
+            monkeypatch,
+            memory=lambda: [fake.kernel(bytes=2**60)()],
+            serving=lambda: [fake.kernel(fails="no such kernel")()],
+            collectives=said("done"),
+        )
+    )
+    assert measured.lost is None
+    assert measured.results.broken == ("serving failed: no such kernel",)
+    assert measured.results.remarks[0].startswith("memory: left out or cut short, memory ran out")
+    assert measured.results.remarks[1] == "done"
+
+
+def test_a_whole_run_in_a_process_of_its_own_gives_its_report(
+    short: tuple[ValidationReport, Path], tmp_path: Path
+) -> None:
+    """As on a GPU, with the CPU in its place: arguments, progress and the report cross over."""
+    _, folder = short
+    shutil.copytree(folder, tmp_path / "out")
+    report = run_in_fresh_processes(
+        "capacity_validate.harness:one_process",
+        {
+            "device": "cpu", "campaign": str(folder.parent / "short.toml"), "out": str(tmp_path / "out"),
+            "gpu": None, "profiles": (), "tolerance_ttft": 0.25, "tolerance_tpot": None, "threads": 1, "seed": 0,
+        },
+        deadline=time.monotonic() + 2.0,
+    )  # fmt: skip
+    assert isinstance(report, ValidationReport)
+    assert {row.id for row in report.cases} == {row.id for row in short[0].cases}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,6 +11,7 @@ torch = pytest.importorskip("torch")
 from capacity_validate.memory_check import (  # noqa: E402
     activation_findings,
     peak_activation_bytes,
+    pool_bytes,
 )
 from capacity_validate.small_models import small_model  # noqa: E402
 from capacity_validate.transformer import Transformer  # noqa: E402
@@ -26,3 +29,15 @@ def test_the_activation_peak_of_a_prefill_is_the_memory_models_form(tiny: Transf
     assert not wrong[0].passed
     mixture = Transformer(small_model("tiny-moe"), device="cpu", num_blocks=8)
     assert activation_findings(mixture, 64, 1.0) == []
+
+
+def test_graphs_are_charged_what_their_own_pool_holds() -> None:
+    """Not the difference of all reserved memory, from which a capture takes away what others had cached."""
+    segments = [
+        {"segment_pool_id": (0, 7), "total_size": 3 * 2**20},
+        {"segment_pool_id": (0, 0), "total_size": 900 * 2**20},
+        {"segment_pool_id": (0, 7), "total_size": 2**20},
+    ]
+    fake = SimpleNamespace(cuda=SimpleNamespace(memory_snapshot=lambda: segments))
+    assert pool_bytes(fake, (0, 7)) == 4 * 2**20
+    assert pool_bytes(fake, (0, 8)) == 0

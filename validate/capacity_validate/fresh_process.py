@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
-import pickle
 import subprocess
 import sys
-import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
 from capacity.base.errors import CapacityError
 from capacity_validate.trouble import first_line
 
 MOST_PROCESSES = 8  # for one run
 LEAST_LEFT_S = 10.0  # of the budget, below which no other process is worth its start
-MARK = "\x1e"  # before a line of progress: kernels and libraries may print too
 FIRST = "kernels and steps"  # the stage whose cases are marked in the measurement file, one by one
 _START = "from capacity_validate.fresh_process import main; main()"
 
@@ -77,52 +75,56 @@ def run_in_fresh_processes(
 def _one_process(
     work: str, arguments: Mapping[str, Any], progress: Callable[[int, int, str], None] | None
 ) -> Outcome:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "request").write_bytes(pickle.dumps((work, dict(arguments))))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
-        with subprocess.Popen(
-            [sys.executable, "-c", _START, name], stdout=subprocess.PIPE, text=True, env=environment
-        ) as process:
-            assert process.stdout is not None
-            stage, interrupted = _listen(process, process.stdout, progress)
-        answer = folder / "answer"
-        if not answer.is_file() and interrupted:
-            raise KeyboardInterrupt
-        if not answer.is_file():
-            ended = (
-                f"signal {-process.returncode}" if process.returncode < 0 else f"code {process.returncode}"
-            )
-            return Outcome(
-                stage=stage, lost=f"the process ended with {ended} in {stage}", repeatable=stage == FIRST
-            )
-        kind, value = pickle.loads(answer.read_bytes())
-    if kind == "error":
-        raise value
-    outcome: Outcome = value
-    return outcome
+    ours, theirs = Pipe()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    command = [sys.executable, "-c", _START, str(theirs.fileno())]
+    with ours, subprocess.Popen(command, env=environment, pass_fds=(theirs.fileno(),)) as process:
+        theirs.close()
+        ours.send((work, dict(arguments)))
+        ended = _listen(process, ours, progress)
+    if isinstance(ended.answer, BaseException):
+        raise ended.answer
+    if ended.answer is not None:
+        outcome: Outcome = ended.answer
+        return outcome
+    if ended.interrupted:
+        raise KeyboardInterrupt
+    code = process.returncode
+    how = f"signal {-code}" if code < 0 else f"code {code}"
+    return Outcome(
+        stage=ended.stage,
+        lost=f"the process ended with {how} in {ended.stage}",
+        repeatable=ended.stage == FIRST,
+    )
+
+
+class _Ended(NamedTuple):
+    """What a process said last: its outcome or error, the stage that it was in, and whether Ctrl-C came."""
+
+    answer: Outcome | BaseException | None
+    stage: str
+    interrupted: bool
 
 
 def _listen(
-    process: subprocess.Popen[str], lines: IO[str], progress: Callable[[int, int, str], None] | None
-) -> tuple[str, bool]:
-    """Hand progress on until the process ends; the stage that it was in, and whether Ctrl-C came.
-
-    Ctrl-C reaches both processes: the first is waited for, as it writes its report; the second ends it.
-    """
+    process: subprocess.Popen[bytes],
+    line: Connection,
+    progress: Callable[[int, int, str], None] | None,
+) -> _Ended:
+    """Hand progress on until the process ends. Ctrl-C reaches it too: the first is waited for, the second kills it."""
     stage, interrupts = FIRST, 0
+    answer = None
     while True:
         try:
-            line = lines.readline()
-            if not line:
-                return stage, interrupts > 0
-            if not line.startswith(MARK):
-                sys.stderr.write(line)
-                continue
-            done, total, label, now = json.loads(line[1:])
-            stage = now or stage
-            if progress is not None and label is not None:
-                progress(done, total, label)
+            kind, value = line.recv()
+            if kind == "stage":
+                stage = value
+            elif kind == "progress" and progress is not None:
+                progress(*value)
+            elif kind == "answer":
+                answer = value
+        except (EOFError, ConnectionResetError):
+            return _Ended(answer, stage, interrupts > 0)
         except KeyboardInterrupt:
             interrupts += 1
             if interrupts > 1:
@@ -134,38 +136,30 @@ def _listen(
 
 
 def main() -> None:
-    """Do what the folder named on the command line asks for, and leave the answer there."""
-    folder = Path(sys.argv[1])
-    work, arguments = pickle.loads((folder / "request").read_bytes())
+    """Do what comes through the pipe whose number is on the command line, and answer there."""
+    os.dup2(2, 1)  # what kernels and libraries print is no part of the command's answer
+    line = Connection(int(sys.argv[1]))
+    work, arguments = line.recv()
     module, _, name = work.partition(":")
+
+    def tell(kind: str) -> Callable[..., None]:
+        return lambda *value: _send(line, kind, value[0] if kind == "stage" else value)
+
+    answer: Any
     try:
         function = getattr(importlib.import_module(module), name)
-        answer = ("outcome", function(**arguments, progress=_tell, stage=_enter))
-    except (Exception, KeyboardInterrupt) as error:
-        answer = ("error", _picklable(error))
-    partial = folder / "partial"
-    partial.write_bytes(pickle.dumps(answer))
-    partial.rename(folder / "answer")
-    sys.stdout.flush()
+        answer = function(**arguments, progress=tell("progress"), stage=tell("stage"))
+    except (CapacityError, KeyboardInterrupt) as error:
+        answer = error
+    except Exception as error:
+        traceback.print_exc()
+        answer = MeasuringFailed(first_line(error))
+    _send(line, "answer", answer)
+    line.close()
+    sys.stderr.flush()
     os._exit(0)  # a lost context would only complain while it is taken down
 
 
-def _picklable(error: BaseException) -> BaseException:
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return MeasuringFailed(first_line(error))
-    return error
-
-
-def _tell(done: int, total: int, label: str) -> None:
-    _write([done, total, label, None])
-
-
-def _enter(stage: str) -> None:
-    _write([0, 0, None, stage])
-
-
-def _write(message: list[Any]) -> None:
+def _send(line: Connection, kind: str, value: Any) -> None:
     with contextlib.suppress(BrokenPipeError):
-        print(MARK + json.dumps(message), flush=True)
+        line.send((kind, value))

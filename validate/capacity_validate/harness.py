@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -82,7 +83,7 @@ def validate(
         "seed": seed,
     }
     budget_s = budget_s or load_campaign(campaign).budget_s
-    if device.strip().lower() == "cpu":
+    if device.strip().lower() == "cpu" or os.name == "nt":  # there a pipe cannot be handed on
         return run_here(**arguments, budget_s=budget_s, skip={}, progress=progress).report
     report: ValidationReport = run_in_fresh_processes(
         "capacity_validate.harness:one_process", arguments, deadline=start + budget_s, progress=progress

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from capacity_validate import validate  # noqa: E402
+from capacity_validate.stages import steps  # noqa: E402
+from fake_cuda import GIB, FakeCuda, FakeDevice  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -28,3 +31,27 @@ def test_models_cut_to_fit_are_extrapolated_from_two_depths(tmp_path: Path) -> N
     two = next(r.measured_s for r in report.cases if "batch=2" in r.id and "layers=2" in r.id)
     assert report.extrapolation.measured_s == pytest.approx(four + (four - two))
     assert any("cut to 4 of 6 layers" in remark for remark in report.remarks)
+
+
+@pytest.mark.parametrize("card_gib", [16.0, 24.0, 80.0, 140.0])
+def test_shares_of_a_card_leave_room_for_the_temporaries_of_kernels(card_gib: float) -> None:
+    """Weights, cache and one kernel's input sets together: at most 85 % of what is free, on any card."""
+    kept = (steps.MEMORY_SHARE + steps.CACHE_SHARE) * card_gib
+    sets = steps.KERNELS_SHARE * (card_gib - kept)
+    assert kept + sets <= 0.85 * card_gib
+    assert card_gib - kept - sets >= 2.0  # GiB: checks, workspaces, the context
+
+
+def test_the_kernels_share_is_of_what_the_model_left() -> None:
+    fake = FakeCuda(devices=(FakeDevice(total_bytes=24 * GIB, used_bytes=20 * GIB),))
+    fake.torch.Generator = lambda device: SimpleNamespace(manual_seed=lambda _: None)  # noqa: ARG005
+    facts = SimpleNamespace(
+        torch_name="cuda:0", memory_free_bytes=23 * GIB, cache_bytes=2**20, compute_units=128
+    )
+    session = SimpleNamespace(
+        torch=fake.torch, facts=facts, on_gpu=True, missing={}, log=None, generator=lambda: None,
+        plan=SimpleNamespace(case_s=0.1), transformer=None,
+    )  # fmt: skip
+    runner = steps._runner(session, None)  # type: ignore[arg-type]
+    assert runner.bench.memory_limit_bytes == steps.KERNELS_SHARE * 4 * GIB
+    assert runner.bench.copies(GIB) == 1

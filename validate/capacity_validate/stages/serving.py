@@ -10,6 +10,7 @@ from capacity.simulator.schedulers import SchedulerLimits
 from capacity.step import decode_shape, prefill_shape
 from capacity.step.model import StepModel
 from capacity.step.setting import graph_sizes
+from capacity_validate.attention_check import attention_findings
 from capacity_validate.campaigns import ServingStage
 from capacity_validate.capture import Captures
 from capacity_validate.engine_loop import poisson_workload, run_engine
@@ -55,6 +56,7 @@ def serving_stage(session: Session) -> Iterator[StageResult]:
         run = run_engine(executor.model, workload, limits, clock=session.clock(), seed=session.seed + repeat)
         yield StageResult(runs=(LoadedRun(rate_per_s, run),))
         expected_s = time.monotonic() - start
+    yield StageResult(findings=attention_findings(model, "serving"))
 
 
 def _executor(session: Session, stage: ServingStage, model: Transformer) -> _Executor:

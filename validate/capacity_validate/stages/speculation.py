@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from capacity.step import decode_shape
+from capacity_validate.attention_check import attention_findings
 from capacity_validate.findings import Finding
 from capacity_validate.judging import calibrated_predictor
 from capacity_validate.report_data import SpeculationRow
@@ -76,6 +77,7 @@ def speculation_stage(session: Session) -> Iterator[StageResult]:
             speculation=(_row(run, speedup),),
         )
         expected_s = time.monotonic() - start
+    yield StageResult(findings=attention_findings(target, "speculative decoding"))
 
 
 def _length_finding(run: SpeculativeRun) -> Finding:
