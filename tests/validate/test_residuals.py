@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from capacity_validate import calibrate
 from capacity_validate.calibrating import fit_profile, write_profile
-from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case, split
+from capacity_validate.cases import Case, MeasuredCase, MeasurementLog, make_case
 from capacity_validate.fitting import calibrated_profile
 from capacity_validate.predictions import FAMILY, Predictor, constants_of, formula, lookup_of
 from capacity_validate.residuals import prediction_band, step_evidence, whole_steps
+from capacity_validate.splitting import split
 from capacity_validate.timing import summarise_samples
 
 import capacity

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from hashlib import md5
 from pathlib import Path
 from typing import Any, Literal
 
@@ -275,32 +274,8 @@ def _json_object(path: Path, line: str, number: int) -> dict[str, Any]:
     return value
 
 
-def split(measured: Sequence[MeasuredCase]) -> tuple[list[MeasuredCase], list[MeasuredCase]]:
-    """Half to fit, half held out, family by family, in the order of a digest that knows nothing of times.
-
-    The largest and the smallest case of a family are always fitted: a fit is asked to interpolate.
-    """
-    fitted: list[MeasuredCase] = []
-    held_out: list[MeasuredCase] = []
-    for members in by_family(measured).values():
-        ends = {_extent(members, max), _extent(members, min)} if len(members) > 3 else set()
-        inner = sorted((m for m in members if m.case.id not in ends), key=lambda m: digest(m.case.id))
-        half = len(members) // 2
-        held_out += inner[:half]
-        fitted += [*(m for m in members if m.case.id in ends), *inner[half:]]
-    return fitted, held_out
-
-
-def _extent(members: Iterable[MeasuredCase], choose: Any) -> str:
-    return str(choose(members, key=lambda m: (m.flops + m.bytes, m.case.id)).case.id)
-
-
 def by_family(measured: Iterable[MeasuredCase]) -> dict[str, list[MeasuredCase]]:
     families: dict[str, list[MeasuredCase]] = {}
     for case in measured:
         families.setdefault(case.case.family, []).append(case)
     return families
-
-
-def digest(text: str) -> str:
-    return md5(text.encode(), usedforsecurity=False).hexdigest()

@@ -27,9 +27,10 @@ from capacity.step import StepShape
 from capacity.step.model import StepModel
 from capacity.step.operators import norm
 from capacity.step.setting import HostTime, graph_sizes
-from capacity_validate.cases import MeasuredCase, split
+from capacity_validate.cases import MeasuredCase
 from capacity_validate.model_shapes import shape_of
 from capacity_validate.predictions import Target, calibrates, constants_of, formula, lookup_of, target_of
+from capacity_validate.splitting import how_split, split
 
 ROWS_PER_CONSTANT = 3
 FEWEST_CONSTANTS = 2
@@ -165,7 +166,7 @@ def _fit_family(
         source=source,
         date=date.today().isoformat(),
         rows=len(rows) if final else len(fitted_rows),
-        held_out_by="half of the cases, by digest",
+        held_out_by=how_split(rows),
         median_error=round(error.median, 4),
         p90_error=round(error.p90, 4),
     )

@@ -20,10 +20,11 @@ from capacity.hardware.coefficients import Residuals
 from capacity.hardware.fits import Fit
 from capacity.model import ModelSpec
 from capacity.step.setting import HostTime
-from capacity_validate.cases import MeasuredCase, split
+from capacity_validate.cases import MeasuredCase
 from capacity_validate.fitting import fit_host_time
 from capacity_validate.predictions import Predictor
 from capacity_validate.report_data import FEWEST_HELD_OUT
+from capacity_validate.splitting import split
 
 COVERAGE = 0.90
 _PHASES = {"prefill": "model prefill", "decode": "model decode"}
@@ -113,7 +114,7 @@ def _residuals(pairs: Sequence[tuple[float, float]], before: Residuals | None, *
         "source": text,
         "date": date.today().isoformat(),
         "rows": len(pairs),
-        "held_out_by": "half of the steps, by digest; kernels and host time fitted to the other half",
+        "held_out_by": "prompt lengths and decode batches, by digest; kernels and host time fitted to the others",
         "median_error": round(errors[len(errors) // 2], 4),
         "p90_error": round(float(np.quantile(errors, 0.9)), 4),
     }

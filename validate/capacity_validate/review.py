@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from capacity_validate.calibrating import base_profile, combined, model_of
-from capacity_validate.cases import MeasuredCase, read_measurements, split
+from capacity_validate.cases import MeasuredCase, read_measurements
 from capacity_validate.fitting import FamilyFit, calibrated_profile, evidence_by_target, fit_families
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
 from capacity_validate.residuals import step_evidence, whole_steps
+from capacity_validate.splitting import split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
