@@ -21,7 +21,7 @@ HOST_BOUND = (
 )  # timed as they are issued, never inside a graph of the stopwatch
 DIED = "the process ended in it"
 MOST_ATTEMPTS = 2  # of a case that ran out of memory or failed, over all runs of a file
-Status = Literal["ok", "wrong", "unsupported", "out of memory", "failed"]
+Status = Literal["ok", "wrong", "implausible", "unsupported", "out of memory", "failed"]
 RETRIED: tuple[Status, ...] = ("out of memory", "failed")
 
 
@@ -76,6 +76,11 @@ class MeasuredCase:
         if self.timing is None:
             raise ValueError(f"{self.case.id} was not timed: {self.status}")
         return self.timing.seconds
+
+    @property
+    def slowed(self) -> bool:
+        """Whether heat or a brake held the clocks down nearly all the time: the time is another card's."""
+        return self.timing is not None and self.timing.slowed
 
     @property
     def has_launch_gaps(self) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput
+from capacity_validate.nvml_handles import find_handle, named_as_slice
 from capacity_validate.telemetry import Reading
 
 WITHOUT_A_GPU = "without a GPU use --device cpu, or `capacity compare` on a server's benchmark results"
@@ -44,6 +45,9 @@ class DeviceFacts:
     sm_clock_max_hz: float | None = None
     memory_clock_hz: float | None = None
     memory_clock_max_hz: float | None = None
+    memory_bus_bits: int | None = None
+    pcie_generation: int | None = None
+    pcie_lanes: int | None = None
     power_watts: float | None = None
     power_limit_watts: float | None = None
     temperature_c: float | None = None
@@ -202,20 +206,19 @@ def _text(value: Any) -> str | None:
 
 
 def gpu_facts(torch: Any, index: int) -> DeviceFacts:
-    """One GPU as torch and NVML see it. Raises InvalidInput for MIG slices, which share a card's bandwidth."""
+    """One GPU, or a MIG slice of one, as torch and NVML see it. Raises InvalidInput for a card in MIG mode itself."""
     properties = torch.cuda.get_device_properties(index)
     free, total = torch.cuda.mem_get_info(index)
     nvml = _nvml()
-    facts: dict[str, Any] = {}
-    if nvml is not None:
-        handle = _handle(nvml, torch, index)
-        if handle is not None:
-            facts = _nvml_facts(nvml, handle)
-    if facts.get("mig"):
+    handle = None if nvml is None else find_handle(nvml, _ask, properties, index)
+    facts = {} if handle is None else _nvml_facts(nvml, handle.card)
+    is_slice = named_as_slice(str(properties.name)) or (handle is not None and handle.is_slice)
+    if facts.get("mig") and not is_slice:
         raise InvalidInput(
-            f"cuda:{index} is in MIG mode: slices share a card's bandwidth and power, so no profile describes one; "
-            f"use a whole GPU; {WITHOUT_A_GPU}"
+            f"cuda:{index} is in MIG mode and is no slice itself: name a slice in CUDA_VISIBLE_DEVICES, or use a whole "
+            f"GPU; {WITHOUT_A_GPU}"
         )
+    facts["mig"] = is_slice or facts.get("mig")
     device = DeviceFacts(
         kind="cuda",
         index=index,
@@ -231,23 +234,16 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
         **facts,
     )
     remarks = busy_remarks(device)
+    if is_slice:
+        remarks = (*remarks, "a MIG slice: clocks and power are the whole card's, whatever its other slices do")
+    if nvml is not None and handle is None:
+        remarks = (*remarks, "NVML does not know which card this is: clocks, power and tenants are not known")
     if nvml is None:
         remarks = (
             *remarks,
             "NVML is not at hand (pip install nvidia-ml-py): clocks, power and tenants are not known",
         )
     return _with_remarks(device, remarks)
-
-
-def _handle(nvml: Any, torch: Any, index: int) -> Any:
-    """NVML's handle of torch's device: by UUID, for CUDA_VISIBLE_DEVICES renumbers."""
-    uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
-    if uuid is not None:
-        for text in (f"GPU-{uuid}", f"GPU-{uuid}".encode()):
-            handle = _ask(nvml, "nvmlDeviceGetHandleByUUID", text)
-            if handle is not None:
-                return handle
-    return _ask(nvml, "nvmlDeviceGetHandleByIndex", index)
 
 
 def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
@@ -270,6 +266,9 @@ def _nvml_facts(nvml: Any, handle: Any) -> dict[str, Any]:
         "power_limit_watts": None if limit is None else limit / 1e3,
         "temperature_c": _ask(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         "throttle_reasons": _throttle_reasons(nvml, handle),
+        "memory_bus_bits": _ask(nvml, "nvmlDeviceGetMemoryBusWidth", handle),
+        "pcie_generation": _ask(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
+        "pcie_lanes": _ask(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle),
         "nvlink_links": _nvlinks(nvml, handle),
         "driver_version": _text(_ask(nvml, "nvmlSystemGetDriverVersion")),
         "ecc": None if ecc is None else bool(ecc[0]),
@@ -292,9 +291,12 @@ def _nvlinks(nvml: Any, handle: Any) -> int | None:
 def reader_of(facts: DeviceFacts) -> Callable[[], Reading | None] | None:
     """What a telemetry thread asks the driver of this GPU; None on a CPU or without NVML."""
     nvml = _nvml() if facts.kind == "cuda" else None
-    handle = None if nvml is None else _handle(nvml, require_torch(), facts.index)
-    if nvml is None or handle is None:
+    if nvml is None:
         return None
+    found = find_handle(nvml, _ask, require_torch().cuda.get_device_properties(facts.index), facts.index)
+    if found is None:
+        return None
+    handle = found.card
 
     def read() -> Reading:
         mhz = _ask(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM)

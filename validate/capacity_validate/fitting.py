@@ -123,11 +123,13 @@ def evidence_by_target(measured: Iterable[MeasuredCase], *, on_gpu: bool) -> dic
     """The timed cases that speak about each family, as engines run them.
 
     Where a family's short kernels were timed in graphs, those that could not be are left out: launch gaps are in them.
+    So are cases throughout which the clocks were held down.
     """
     groups: dict[Target, list[MeasuredCase]] = {}
     for case in measured:
         target = target_of(case.case, on_gpu=on_gpu)
-        if target is not None and case.status == "ok" and calibrates(case.case, on_gpu=on_gpu):
+        usable = case.status == "ok" and not case.slowed
+        if target is not None and usable and calibrates(case.case, on_gpu=on_gpu):
             groups.setdefault(target, []).append(case)
     return {target: _of_one_kind(rows) for target, rows in groups.items()}
 

@@ -28,6 +28,7 @@ from capacity_validate.judging import (
     serving_comparison,
     step_cases_of,
 )
+from capacity_validate.plausibility import odd_shapes, reach_remarks
 from capacity_validate.report_data import CaseRow, ValidationReport, class_errors, median_error, not_timed
 from capacity_validate.review import case_rows, roles_of
 from capacity_validate.runner import Progress
@@ -189,6 +190,9 @@ def measure(
                     session = session.with_model(result.whole, result.slowdown)
             if any(result.outcome is not None and result.outcome.interrupted for result in results):
                 raise KeyboardInterrupt
+            if stopped := next((r.outcome.stopped for r in results if r.outcome and r.outcome.stopped), ""):
+                results.append(StageResult(broken=(f"the run was stopped: {stopped}",)))
+                break
     except KeyboardInterrupt:
         interrupted = True
         results.append(StageResult(remarks=(INTERRUPTED,)))
@@ -237,6 +241,7 @@ def _report(
         if session.whole is not None or not m.case.operator.startswith("model ")
     ]
     rows = case_rows(cases, before, after, roles_of(cases, fits, on_gpu=session.on_gpu))
+    odd = odd_shapes(cases, fits, session.profile, on_gpu=session.on_gpu)
     model = None if session.transformer is None else session.transformer.model
     host = after.step_model(model.num_layers).host if model is not None and step_cases_of(session) else None
     serving = (
@@ -279,7 +284,7 @@ def _report(
         tpot_error=median_error(rows, "model decode"),
         interrupted=measured.interrupted,
         broken=results.broken,
-        remarks=(*results.remarks, *_noise(rows)),
+        remarks=(*reach_remarks(cases, session.profile), *results.remarks, *odd, *_noise(rows)),
     )
 
 

@@ -47,7 +47,10 @@ def to_html(report: ValidationReport) -> str:
         _section("Not timed", _not_timed(report)),
         "<h2>Every case</h2><details><summary>show</summary>",
         _table(
-            ("case", "role", "measured", "spread", "predicted before", "error", "predicted after", "error"),
+            (
+                "case", "role", "measured", "by", "spread", "TFLOP/s", "GB/s", "of roof",
+                "predicted before", "error", "predicted after", "error",
+            ),
             _case_rows(report),
         ),
         "</details>",
@@ -128,7 +131,11 @@ def _case_rows(report: ValidationReport) -> list[tuple[object, ...]]:
             r.id,
             r.role,
             duration(r.measured_s),
+            r.how,
             percent(r.spread),
+            f"{r.flops_per_s / 1e12:.4g}" if r.flops else "",
+            f"{r.bytes_per_s / 1e9:.4g}" if r.bytes else "",
+            percent(r.roof_fraction),
             predicted(r.before_s),
             signed(r.error_before),
             predicted(r.after_s),

@@ -89,13 +89,14 @@ def formula(case: Case, profile: HardwareProfile) -> Formula | None:
     return None if builder is None else builder(case, profile)
 
 
-def _peak(profile: HardwareProfile, kernel: str) -> float | None:
+def peak_flops_per_s(profile: HardwareProfile, kernel: str) -> float | None:
+    """The roof that a kernel computes under; None where the profile has none of its kind."""
     dtype = {"fp8_rowwise": "fp8", "w4a16": "bf16"}.get(kernel, kernel)
     return profile.dense_flops_per_s.get(dtype)
 
 
 def _gemm(case: Case, profile: HardwareProfile) -> Formula | None:
-    peak = _peak(profile, case.kernel)
+    peak = peak_flops_per_s(profile, case.kernel)
     if peak is None:
         return None
     n, k = case["n"], case["k"]
@@ -180,7 +181,7 @@ def _latent_decode(case: Case, profile: HardwareProfile) -> Formula:
 
 
 def _moe(case: Case, profile: HardwareProfile) -> Formula | None:
-    peak = _peak(profile, case.kernel)
+    peak = peak_flops_per_s(profile, case.kernel)
     if peak is None:
         return None
     bits = _BITS.get(case.kernel, 16.0)

@@ -35,6 +35,18 @@ class CaseRow:
     bytes: float
     reference_error: float | None
     extra_bytes: float | None
+    how: str = ""  # timed by: thread time, wall time, events, graph
+    roof_fraction: float | None = None  # of its time that the work alone takes on the profile's roofs
+    standard_error: float = 0.0  # of the median, over it
+
+    @property
+    def flops_per_s(self) -> float:
+        return self.flops / self.measured_s
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of a collective: its bus bandwidth, as nccl-tests define it."""
+        return self.bytes / self.measured_s
 
     @property
     def error_before(self) -> float | None:
@@ -193,6 +205,9 @@ class ValidationReport:
         wrong = [case.id for case in self.not_timed if case.status == "wrong"]
         if wrong:
             failed.append(f"{len(wrong)} kernels gave wrong results: {', '.join(wrong[:3])}")
+        odd = [case.id for case in self.not_timed if case.status == "implausible"]
+        if odd:
+            failed.append(f"{len(odd)} cases have times that cannot be: {', '.join(odd[:3])}")
         crashed = [case.id for case in self.not_timed if case.status == "failed"]
         if crashed:
             failed.append(f"{len(crashed)} kernels failed: {', '.join(crashed[:3])}")
@@ -228,7 +243,14 @@ class ValidationReport:
 
     def to_dict(self) -> dict[str, Any]:
         rows = [
-            {**asdict(r), "error_before": r.error_before, "error_after": r.error_after} for r in self.cases
+            {
+                **asdict(r),
+                "error_before": r.error_before,
+                "error_after": r.error_after,
+                "flops_per_s": r.flops_per_s,
+                "bytes_per_s": r.bytes_per_s,
+            }
+            for r in self.cases
         ]
         serving = [
             {**asdict(s), "ttft_error": s.ttft_error, "tpot_error": s.tpot_error} for s in self.serving

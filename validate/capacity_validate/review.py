@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 from capacity_validate.calibrating import base_profile, combined, model_of
 from capacity_validate.cases import MeasuredCase, read_measurements
 from capacity_validate.fitting import FamilyFit, calibrated_profile, evidence_by_target, fit_families
+from capacity_validate.plausibility import odd_shapes, roof_fraction
 from capacity_validate.predictions import FAMILY, Predictor
 from capacity_validate.report_data import CaseRow, ClassErrors, Role, class_errors
 from capacity_validate.residuals import step_evidence, whole_steps
 from capacity_validate.splitting import split
+from capacity_validate.timing_remarks import timing_remarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class Review:
     classes: tuple[ClassErrors, ...]
     constants: tuple[ConstantRow, ...]
     refused: Mapping[str, str]
+    remarks: tuple[str, ...] = ()  # what the times themselves say: held-down clocks, kernels unlike their family
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, `schema` first; each case with its errors."""
@@ -85,6 +88,7 @@ def review(
             for name, (old, new) in fit.moved.items()
         ),
         refused={entry.target.label: entry.reason for entry in refused},
+        remarks=(*timing_remarks(cases), *odd_shapes(cases, fits, profile, on_gpu=on_gpu)),
     )
 
 
@@ -106,6 +110,9 @@ def case_rows(
             bytes=m.bytes,
             reference_error=m.reference_error,
             extra_bytes=m.extra_bytes,
+            how=m.timing.how if m.timing else "",
+            roof_fraction=roof_fraction(m, before.profile),
+            standard_error=m.timing.standard_error if m.timing else 0.0,
         )
         for m in cases
         if m.status == "ok"

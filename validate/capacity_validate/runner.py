@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from capacity.base.errors import CapacityError
+from capacity.hardware import HardwareProfile
 from capacity_validate.cases import MOST_ATTEMPTS, Case, MeasuredCase, MeasurementLog, Status
 from capacity_validate.kernels import Bench, Prepared, Unsupported, prepare
+from capacity_validate.plausibility import ENOUGH_IMPLAUSIBLE, all_alike, drift, too_fast
+from capacity_validate.splitting import shape_key
 from capacity_validate.telemetry import Conditions, Telemetry, merged
 from capacity_validate.timing import How, Samples, Stopwatch, Timing, summarise_samples
 from capacity_validate.trouble import (
@@ -58,13 +61,20 @@ class _Pooled:
         free = [s for s, down in zip(self.samples, self.held_down, strict=True) if not down]
         enough = len(free) >= max(MIN_SAMPLES, len(self.samples) / 2)
         return summarise_samples(
-            free if enough else self.samples, self.how, calls=self.calls, held_down=sum(self.held_down)
+            free if enough else self.samples,
+            self.how,
+            calls=self.calls,
+            held_down=sum(self.held_down),
+            slowed=not enough,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What a run did: cases timed, cases that the budget left out, passes finished, how long it took."""
+    """What a run did: cases timed, cases that the budget left out, passes finished, how long it took.
+
+    `stopped`: why the run was ended before its time, for its times could not be; `drift` is from first pass to last.
+    """
 
     timed: int
     skipped: int
@@ -72,13 +82,16 @@ class RunOutcome:
     passes: int
     seconds: float
     interrupted: bool
+    drift: float = 0.0
+    stopped: str = ""
 
 
 @dataclass(slots=True)
 class CaseRunner:
     """Times cases on one device. Each pass takes every case once more, so that slow drift touches all alike.
 
-    `own_calls` gives the call of a case that no kernel builder knows (steps of a whole model).
+    `own_calls` gives the call of a case that no kernel builder knows (steps of a whole model). Against `datasheet` times
+    are held as they come: a few that cannot be end the run.
     """
 
     bench: Bench
@@ -87,7 +100,11 @@ class CaseRunner:
     case_s: float
     own_calls: Callable[[Case], Prepared | None] = lambda case: None  # noqa: ARG005
     telemetry: Telemetry | None = None
+    datasheet: HardwareProfile | None = None
     _pooled: dict[str, _Pooled] = field(default_factory=dict)
+    _implausible: dict[str, str] = field(default_factory=dict)
+    _first_s: dict[str, float] = field(default_factory=dict)  # medians of the first pass
+    _last_s: dict[str, float] = field(default_factory=dict)  # of later ones
 
     def run(
         self, cases: Sequence[Case], *, passes: int, deadline: float, progress: Progress | None = None
@@ -103,7 +120,7 @@ class CaseRunner:
         try:
             for _ in range(passes):
                 for case in list(todo):
-                    if time.monotonic() > deadline:
+                    if time.monotonic() > deadline or self._stopped:
                         break
                     if not self._one(case):
                         todo.remove(case)
@@ -125,7 +142,17 @@ class CaseRunner:
             passes=finished,
             seconds=time.monotonic() - start,
             interrupted=interrupted,
+            drift=drift(self._first_s, self._last_s),
+            stopped=self._stopped,
         )
+
+    @property
+    def _stopped(self) -> str:
+        """Why nothing that follows would be worth its time; empty: all is well."""
+        if len(self._implausible) < ENOUGH_IMPLAUSIBLE:
+            return ""
+        worst = "; ".join(f"{name}: {why}" for name, why in list(self._implausible.items())[:ENOUGH_IMPLAUSIBLE])
+        return f"{len(self._implausible)} cases have times that cannot be ({worst})"
 
     def _status(self, case: Case) -> str | None:
         measured = self.log.done.get(case.id)
@@ -199,21 +226,36 @@ class CaseRunner:
             capturable=prepared.capturable and pooled.how in (None, "graph"),
         )
         pooled.add(samples, self.telemetry)
-        self.log.add(
-            MeasuredCase(
-                case=case,
-                status="ok",
-                timing=_sustained(pooled) if prepared.sustained_s else pooled.timing(),
-                flops=prepared.flops,
-                bytes=prepared.bytes,
-                reference_error=pooled.error,
-                extra_bytes=pooled.extra_bytes,
-                burst_s=_burst_s(samples) if prepared.sustained_s else None,
-                conditions=merged(pooled.conditions),
-                note=prepared.note,
-            )
+        own_s = summarise_samples(samples.seconds, samples.how).seconds
+        (self._last_s if case.id in self._first_s else self._first_s)[case.id] = own_s
+        measured = MeasuredCase(
+            case=case,
+            status="ok",
+            timing=_sustained(pooled) if prepared.sustained_s else pooled.timing(),
+            flops=prepared.flops,
+            bytes=prepared.bytes,
+            reference_error=pooled.error,
+            extra_bytes=pooled.extra_bytes,
+            burst_s=_burst_s(samples) if prepared.sustained_s else None,
+            conditions=merged(pooled.conditions),
+            note=prepared.note,
         )
-        return True
+        self.log.add(measured)
+        return self._plausible(measured)
+
+    def _plausible(self, measured: MeasuredCase) -> bool:
+        """Whether the time can be; what cannot is marked so, and no fit takes it."""
+        if self.datasheet is None:
+            return True
+        reason = too_fast(measured, self.datasheet)
+        doubts = {} if reason is None else {measured.case.id: reason}
+        shape = measured.case.family, shape_key(measured.case)
+        alike = [m for m in self.log.done.values() if (m.case.family, shape_key(m.case)) == shape]
+        doubts = all_alike(alike, self.datasheet) | doubts
+        for name, why in doubts.items():
+            self._implausible[name] = why
+            self.log.add(replace(self.log.done[name], status="implausible", note=why))
+        return measured.case.id not in doubts
 
 
 def _burst_s(samples: Samples) -> float:

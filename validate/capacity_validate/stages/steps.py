@@ -13,6 +13,8 @@ from capacity_validate.devices import reader_of
 from capacity_validate.judging import measured_cases
 from capacity_validate.kernels import Bench, Prepared
 from capacity_validate.model_cases import StepRunner, blocks_for, step_cases
+from capacity_validate.plausibility import DRIFT, DRIFT_CPU
+from capacity_validate.provisional import is_provisional
 from capacity_validate.runner import CaseRunner
 from capacity_validate.session import Session, WholeModel
 from capacity_validate.small_models import cut_layers, find_model, layers_that_fit
@@ -59,6 +61,7 @@ def step_stage(session: Session) -> Iterator[StageResult]:
     if not session.on_gpu:
         slowdown = max(1.0, (time.monotonic() - wall_s) / max(1e-3, time.process_time() - cpu_s))
     yield StageResult(outcome=outcome, slowdown=slowdown)
+    yield _drifted(session, outcome.drift)
     yield StageResult(
         remarks=(
             *telemetry_remarks(telemetry, top_hz=session.facts.sm_clock_max_hz),
@@ -66,6 +69,14 @@ def step_stage(session: Session) -> Iterator[StageResult]:
         )
     )
     _time_half_depth(session, runner)
+
+
+def _drifted(session: Session, drift: float) -> StageResult:
+    """A card that is slower in the last pass than in the first has been measured as two cards."""
+    text = f"the same cases took {drift:+.0%} in the last pass against the first"
+    if session.on_gpu and abs(drift) > DRIFT:
+        return StageResult(broken=(f"{text}: heat, or others on the card; measure again",))
+    return StageResult(remarks=(f"noisy: {text}",)) if abs(drift) > DRIFT_CPU else StageResult()
 
 
 def _built(session: Session) -> Iterator[StageResult]:
@@ -115,6 +126,7 @@ def _runner(session: Session, telemetry: Telemetry | None) -> CaseRunner:
         case_s=session.plan.case_s,
         own_calls=_step_calls(session, bench),
         telemetry=telemetry,
+        datasheet=session.profile if session.on_gpu and not is_provisional(session.profile) else None,
     )
 
 
