@@ -321,3 +321,26 @@ def test_passes_pool_their_samples(tmp_path: Path) -> None:
     assert once is not None
     assert thrice is not None
     assert thrice.repetitions >= 3 * 5
+
+
+def test_a_case_with_one_of_two_passes_done_gets_its_second(tmp_path: Path) -> None:
+    """A process that ended between passes: the next takes what there is and adds what lacks."""
+    taken: list[int] = []
+
+    def counted(case: Case) -> Prepared:
+        taken.append(case["m"])
+        return simple(lambda: None)
+
+    path = tmp_path / "m.jsonl"
+    runner(path, counted).run(cases(2), passes=1, deadline=time.monotonic() + 60)
+    before = MeasurementLog(path, HEADER).done[cases(1)[0].id]
+    assert before.timing is not None
+    run = runner(path, counted)
+    run.run(cases(3), passes=2, deadline=time.monotonic() + 60)
+    assert taken == [1, 2, 3, 1, 2, 3]
+    after = run.log.done[cases(1)[0].id]
+    assert after.timing is not None
+    assert (before.passes, after.passes) == (1, 2)
+    assert after.timing.repetitions > before.timing.repetitions
+    runner(path, counted).run(cases(3), passes=2, deadline=time.monotonic() + 60)
+    assert len(taken) == 6

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from capacity.base.errors import InvalidInput, MalformedFile
+from capacity_validate.resuming import require_same_conditions
 from capacity_validate.timing import GRAPH_BELOW_S, Timing
 
 SCHEMA = "capacity/measurements/v1"
@@ -69,6 +70,7 @@ class MeasuredCase:
     burst_s: float | None = None  # of a sustained case: its first calls
     conditions: Mapping[str, Any] | None = None  # clocks, power and heat while it was timed
     attempts: int = 1
+    passes: int = 0  # that its samples are of; 0: nobody counted
     note: str = ""
 
     @property
@@ -107,6 +109,8 @@ def as_line(measured: MeasuredCase) -> dict[str, Any]:
             record[name] = value
     if measured.attempts > 1:
         record["attempts"] = measured.attempts
+    if measured.passes:
+        record["passes"] = measured.passes
     return record
 
 
@@ -128,6 +132,7 @@ def from_line(record: Mapping[str, Any]) -> MeasuredCase:
         burst_s=record.get("burst_s"),
         conditions=record.get("conditions"),
         attempts=int(record.get("attempts", 1)),
+        passes=int(record.get("passes", 0)),
         note=str(record.get("note", "")),
     )
 
@@ -142,6 +147,7 @@ class Measurements:
     cases: tuple[MeasuredCase, ...]
     profile_toml: str | None = None  # of a device that no bundled profile describes
     model: str | None = None  # whose steps are among the cases
+    conditions: Mapping[str, Any] = field(default_factory=dict)  # that a continued run must share
 
     @property
     def timed(self) -> tuple[MeasuredCase, ...]:
@@ -165,13 +171,14 @@ class MeasurementLog:
 
     def _resume(self, header: Mapping[str, Any]) -> None:
         earlier = read_measurements(self.path)
-        for key in ("device", "torch"):
-            was, now = earlier.environment.get(key), header["environment"].get(key)
-            if was != now:
-                raise InvalidInput(
-                    f"{self.path} was measured with {key} {was!r}, this is {now!r}; choose another --out, "
-                    "evidence of two machines is not mixed in one file"
-                )
+        was, now = (
+            {key: whole["environment"].get(key) for key in ("device", "torch")} | dict(whole["conditions"])
+            for whole in (
+                {"environment": earlier.environment, "conditions": earlier.conditions},
+                {"environment": header["environment"], "conditions": header.get("conditions", {})},
+            )
+        )
+        require_same_conditions(self.path, was, now)
         self.done = {measured.case.id: measured for measured in earlier.cases}
         if (died := self._underway()) is not None:
             self.add(
@@ -210,9 +217,15 @@ class MeasurementLog:
         earlier = self.done.get(case.id)
         return 0 if earlier is None or earlier.status not in RETRIED else earlier.attempts
 
-    def settled(self, case: Case) -> bool:
-        """Whether nothing is gained by running a case again: what failed or had no memory gets a second chance."""
-        return case.id in self.done and not 0 < self.attempts(case) < MOST_ATTEMPTS
+    def settled(self, case: Case, *, passes: int = 1) -> bool:
+        """Whether nothing is gained by running a case again: what failed or had no memory gets a second chance.
+
+        So does what has been timed in fewer than `passes`.
+        """
+        earlier = self.done.get(case.id)
+        if earlier is None or (earlier.status == "ok" and 0 < earlier.passes < passes):
+            return False
+        return not 0 < self.attempts(case) < MOST_ATTEMPTS
 
     def add(self, measured: MeasuredCase) -> None:
         self.done[measured.case.id] = measured
@@ -265,6 +278,7 @@ def read_measurements(path: Path | str) -> Measurements:
         profile=str(header.get("profile", "")),
         profile_toml=header.get("profile_toml"),
         model=header.get("model"),
+        conditions=header.get("conditions", {}),
         cases=tuple(cases.values()),
     )
 

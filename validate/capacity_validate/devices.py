@@ -41,6 +41,7 @@ class DeviceFacts:
     compute_units: int  # streaming multiprocessors, or threads used
     cache_bytes: int  # the last level that is the device's own: L2
     compute_capability: str | None = None
+    uuid: str | None = None  # kept here; files hold a digest of it
     sm_clock_hz: float | None = None
     sm_clock_max_hz: float | None = None
     memory_clock_hz: float | None = None
@@ -68,7 +69,8 @@ class DeviceFacts:
         return "cpu" if self.kind == "cpu" else f"cuda:{self.index}"
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """All but what tells this very card from others of its kind."""
+        return {name: value for name, value in asdict(self).items() if name != "uuid"}
 
 
 def require_torch() -> Any:
@@ -138,7 +140,7 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
     return DeviceFacts(
         kind="cpu",
         index=0,
-        name=_cpu_name(),
+        name=cpu_name(),
         memory_total_bytes=total,
         memory_free_bytes=free,
         compute_units=threads,
@@ -148,7 +150,8 @@ def cpu_facts(torch: Any, *, threads: int = 1) -> DeviceFacts:
     )
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """The CPU's model, as the system calls it."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -228,6 +231,7 @@ def gpu_facts(torch: Any, index: int) -> DeviceFacts:
         compute_units=int(properties.multi_processor_count),
         cache_bytes=int(getattr(properties, "L2_cache_size", 0) or 50 * 2**20),
         compute_capability=f"{properties.major}.{properties.minor}",
+        uuid=None if getattr(properties, "uuid", None) is None else str(properties.uuid),
         devices_in_node=int(torch.cuda.device_count()),
         cuda_version=str(torch.version.cuda),
         torch_version=str(torch.__version__),

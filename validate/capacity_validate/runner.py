@@ -41,9 +41,27 @@ class _Pooled:
     calls: int = 1
     error: float | None = None
     extra_bytes: float | None = None
+    passes: int = 0
+
+    @classmethod
+    def of(cls, measured: MeasuredCase | None) -> _Pooled:
+        """What an earlier process timed of a case; nothing where it did not, or kept no samples."""
+        timing = None if measured is None or measured.status != "ok" else measured.timing
+        if measured is None or timing is None or not timing.samples:
+            return cls()
+        return cls(
+            samples=list(timing.samples),
+            held_down=[False] * len(timing.samples),
+            how=timing.how,
+            calls=timing.calls_per_sample,
+            error=measured.reference_error,
+            extra_bytes=measured.extra_bytes,
+            passes=measured.passes,
+        )
 
     def add(self, samples: Samples, telemetry: Telemetry | None) -> None:
         """One pass's samples, with what the clocks did; those of another kind than the first pass's are dropped."""
+        self.passes += 1
         if self.how not in (None, samples.how):
             return
         self.how, self.calls = samples.how, samples.calls
@@ -114,12 +132,12 @@ class CaseRunner:
         Raises DeviceLost where only a fresh process can go on, and InvalidInput where torch lacks this GPU.
         """
         start = time.monotonic()
-        todo = [case for case in cases if not self.log.settled(case)]
+        todo = [case for case in cases if not self.log.settled(case, passes=passes)]
         done, finished, interrupted = 0, 0, False
         total = len(todo) * passes
         try:
-            for _ in range(passes):
-                for case in list(todo):
+            for number in range(1, passes + 1):
+                for case in [case for case in todo if self._pool(case).passes < number]:
                     if time.monotonic() > deadline or self._stopped:
                         break
                     if not self._one(case):
@@ -153,6 +171,11 @@ class CaseRunner:
             return ""
         worst = "; ".join(f"{name}: {why}" for name, why in list(self._implausible.items())[:ENOUGH_IMPLAUSIBLE])
         return f"{len(self._implausible)} cases have times that cannot be ({worst})"
+
+    def _pool(self, case: Case) -> _Pooled:
+        if case.id not in self._pooled:
+            self._pooled[case.id] = _Pooled.of(self.log.done.get(case.id))
+        return self._pooled[case.id]
 
     def _status(self, case: Case) -> str | None:
         measured = self.log.done.get(case.id)
@@ -193,7 +216,7 @@ class CaseRunner:
     def _record_failure(self, case: Case, status: Status, text: str, *, attempts: int | None) -> None:
         """What an earlier pass timed stays, with a note; else the case's failure."""
         timed = self.log.done.get(case.id)
-        if case.id in self._pooled and timed is not None and timed.status == "ok":
+        if timed is not None and timed.status == "ok":
             self.log.add(replace(timed, note=f"a later pass: {status}: {text}"))
             return
         self.log.add(
@@ -203,7 +226,7 @@ class CaseRunner:
         )
 
     def _timed(self, case: Case, prepared: Prepared) -> bool:
-        pooled = self._pooled.setdefault(case.id, _Pooled())
+        pooled = self._pool(case)
         if pooled.samples and prepared.sustained_s:
             return True
         if pooled.error is None and prepared.check is not None:
@@ -238,6 +261,7 @@ class CaseRunner:
             extra_bytes=pooled.extra_bytes,
             burst_s=_burst_s(samples) if prepared.sustained_s else None,
             conditions=merged(pooled.conditions),
+            passes=pooled.passes,
             note=prepared.note,
         )
         self.log.add(measured)

@@ -19,6 +19,7 @@ from capacity_validate.preflight import preflight
 from capacity_validate.profile_match import match_profile
 from capacity_validate.provisional import is_provisional, provisional_remark
 from capacity_validate.runner import Progress
+from capacity_validate.surroundings import conditions_of, host_of
 from capacity_validate.timing import RunClock, run_clock_for, stopwatch_for
 from capacity_validate.trouble import free_memory
 
@@ -119,7 +120,11 @@ def open_session(
     path = folder / MEASUREMENTS
     profile, remarks = _profile(torch, facts, path, gpu=gpu, profiles=profiles)
     flight = preflight(torch, facts.torch_name)
-    log = MeasurementLog(path, {**_header(facts, campaign, profile), "preflight": dict(flight.answers)})
+    header = _header(facts, campaign, profile) | {
+        "preflight": dict(flight.answers),
+        "conditions": conditions_of(torch, facts, campaign, seed=seed),
+    }
+    log = MeasurementLog(path, header)
     if log.done:
         remarks += (f"continued {path}: {len(log.done)} cases were there",)
     session = Session(
@@ -196,4 +201,5 @@ def environment(facts: DeviceFacts) -> dict[str, Any]:
         "torch": facts.torch_version,
         "python": platform.python_version(),
         "facts": facts.as_json(),
+        "host": host_of(facts),
     }
